@@ -5,6 +5,7 @@
 //! modules below stand in reading order: a module uses only earlier modules, as `tests/tidy.rs` checks.
 
 pub mod xds;
+pub mod setting;
 pub mod engine;
 pub mod wire;
 pub mod telemetry;

@@ -24,6 +24,8 @@ use tracing::debug;
 
 /// The time for a whole request head, and for an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Headers of a request, and bytes of its head. Browsers and scrapers send some 20 headers, in 2 KiB.
 const HEADERS_MAX: usize = 64;
 const BUFFER_BYTES_MAX: usize = 16 << 10;
 

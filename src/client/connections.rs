@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
 use super::{ClientSettings, GrpcAddress, StreamEvent};
+use crate::setting::Backoff;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
 
@@ -215,7 +216,7 @@ impl PoolInner {
 
     fn failed(&self, status: Status) {
         let mut state = self.state();
-        let delay = backoff(&self.settings, state.failures_in_a_row);
+        let delay = backoff(&self.settings.backoff, state.failures_in_a_row, fastrand::f64());
         state.retry_at = Some(Instant::now() + delay);
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
@@ -234,12 +235,12 @@ impl PoolInner {
 }
 
 /// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
-/// (CLI-4).
-fn backoff(settings: &ClientSettings, failures: u32) -> Duration {
+/// (CLI-4). `jitter` is from 0 to 1.
+fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
     // Beyond this exponent, the delay has reached the cap.
     let factor = 1.6_f64.powi(failures.min(64) as i32);
-    let seconds = (settings.backoff_initial.as_secs_f64() * factor).min(settings.backoff_max.as_secs_f64());
-    Duration::from_secs_f64(seconds * (0.8 + 0.4 * (settings.jitter)().clamp(0.0, 1.0)))
+    let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());
+    Duration::from_secs_f64(seconds * (0.8 + 0.4 * jitter))
 }
 
 #[cfg(test)]
@@ -249,12 +250,12 @@ mod tests {
     #[test]
     fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
         let delays = |jitter| {
-            let settings = ClientSettings { jitter, ..ClientSettings::default() };
-            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures).as_millis())
+            let settings = Backoff::default();
+            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures, jitter).as_millis())
         };
-        assert_eq!(delays(|| 0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
-        assert_eq!(delays(|| 0.0), [800, 1280, 2048, 21474, 24000, 24000]);
-        assert_eq!(delays(|| 1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
+        assert_eq!(delays(0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
+        assert_eq!(delays(0.0), [800, 1280, 2048, 21474, 24000, 24000]);
+        assert_eq!(delays(1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
     }
     #[test]
     fn fu32_too_many_pings_doubles_the_interval_each_time() {

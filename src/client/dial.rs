@@ -125,11 +125,11 @@ impl Dialer {
 
     /// A half-open connection must be noticed within seconds (FU3).
     fn set_options(&self, stream: &TcpStream) -> std::io::Result<()> {
-        let settings = &self.settings;
+        let settings = &self.settings.tcp_keepalive;
         let keepalive = TcpKeepalive::new()
-            .with_time(settings.keepalive_idle)
-            .with_interval(settings.keepalive_interval)
-            .with_retries(settings.keepalive_retries);
+            .with_time(settings.time)
+            .with_interval(settings.interval)
+            .with_retries(settings.probes);
         let socket = SockRef::from(stream);
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&keepalive)?;

@@ -33,5 +33,5 @@ pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileS
 pub use poll::PollHandle;
 pub use pool::Pool;
 pub use rest::RestServer;
-pub use settings::ClientSettings;
+pub use settings::{ClientSettings, RESERVE_IDLE_TIMEOUT, TcpKeepalive};
 pub use stream::StreamHandle;

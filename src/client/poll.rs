@@ -149,7 +149,7 @@ impl Poll {
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
-            let (found, allowed) = (bytes.len() + data.len(), settings.message_bytes_max);
+            let (found, allowed) = (bytes.len() + data.len(), settings.max_response_bytes);
             if found > allowed {
                 let text =
                     format!("bytes of a response message: found {found} or more, the limit is {allowed}");

@@ -136,7 +136,7 @@ impl Stream {
     async fn establish(&self) -> Result<Opened, Status> {
         loop {
             let (permit, mut send) = self.pool.acquire(&self.events).await;
-            let limit = self.pool.settings().open_timeout;
+            let limit = self.pool.settings().stream_open_timeout;
             match timeout(limit, self.send_headers(&mut send)).await {
                 Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
@@ -234,7 +234,7 @@ impl Stream {
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
             return End::by_server(status);
         }
-        let mut decoder = Decoder::new(self.variant, self.pool.settings().message_bytes_max);
+        let mut decoder = Decoder::new(self.variant, self.pool.settings().max_response_bytes);
         if self.variant == Variant::Delta && sets_marks(&head.headers) {
             decoder.read_marks();
             self.report(StreamEvent::Marks).await;

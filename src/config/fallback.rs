@@ -1,10 +1,9 @@
 //! Fallback between the servers of a list: `fallback` and `fallback_on_reachability_only`.
 
 use super::reader::Map;
-use super::units::boolean;
-use super::units::{duration, hours, ms, seconds, word};
+use super::units::{boolean, word};
 use super::upstream::{ServerKind, UpstreamServer};
-use crate::engine::fallback::{Policy, Settings};
+use crate::engine::fallback::{HOLD_DOWN, Policy, RESOLVE_TIMEOUT, Settings};
 
 const FALLBACK: &str = "fallback";
 const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";
@@ -27,12 +26,8 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings
         Settings {
             policy,
             on_reachability_only: false,
-            resolve_timeout: map.or(
-                "resolve_timeout",
-                inherited.resolve_timeout,
-                duration(ms(100)..=seconds(600)),
-            ),
-            hold_down: map.or("hold_down", inherited.hold_down, duration(ms(0)..=hours(1))),
+            resolve_timeout: map.value_or(&RESOLVE_TIMEOUT, inherited.resolve_timeout),
+            hold_down: map.value_or(&HOLD_DOWN, inherited.hold_down),
         }
     };
     let settings = map.section(FALLBACK, read).unwrap_or_default();

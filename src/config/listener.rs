@@ -4,13 +4,16 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
-use super::reader::{Item, Map, Parsed};
+use super::reader::{Item, Map};
 use super::tree::Tree;
-use super::units::{boolean, duration, text, word};
-use super::upstream::{PORTS, has_no_such_port, local_path};
+use super::units::{Parsed, boolean, text, word};
+use crate::driver::api::downstream::WhenUnavailable;
+use crate::server::listener::REST_HOLD;
+use crate::server::{ListenerOptions, LoadReports};
+use crate::setting::Read;
 
 /// A plaintext xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,32 +21,7 @@ pub struct Listener {
     /// The name in logs and metrics.
     pub name: Arc<str>,
     pub address: Address,
-    /// Serve methods and types of the v2 API (TYP-5).
-    pub v2: bool,
-    /// How long a REST or `Fetch*` request waits for a change before it gets "not modified" (RST-9).
-    pub rest_hold: Duration,
-    pub when_unavailable: WhenUnavailable,
-    pub load_reports: LoadReports,
-}
-
-/// The treatment of clients with names still unknown while no upstream server is reachable (RLY-4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenUnavailable {
-    /// The client waits.
-    #[default]
-    Hold,
-    /// The stream ends with UNAVAILABLE, so that the client can try another server.
-    Fail,
-}
-
-/// The treatment of clients' load reports; the relay never forwards them (RPC-8).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LoadReports {
-    /// Reports are accepted and dropped.
-    #[default]
-    Drop,
-    /// Streams of load reports end with UNIMPLEMENTED.
-    Refuse,
+    pub options: ListenerOptions,
 }
 
 impl Default for Listener {
@@ -51,10 +29,7 @@ impl Default for Listener {
         Listener {
             name: Arc::from("main"),
             address: Address::loopback(18000),
-            v2: false,
-            rest_hold: REST_HOLD,
-            when_unavailable: WhenUnavailable::default(),
-            load_reports: LoadReports::default(),
+            options: ListenerOptions::default(),
         }
     }
 }
@@ -115,12 +90,6 @@ const WHEN_UNAVAILABLE: &[(&str, WhenUnavailable)] =
 
 const LOAD_REPORTS: &[(&str, LoadReports)] = &[("drop", LoadReports::Drop), ("refuse", LoadReports::Refuse)];
 
-/// By default, clients give up after a second. Their timeout is not on the wire (RST-9).
-const REST_HOLD: Duration = Duration::from_millis(800);
-/// The time for a poll to reach its source and return.
-const REST_HOLD_MIN: Duration = Duration::from_millis(50);
-const REST_HOLD_MAX: Duration = Duration::from_secs(300);
-
 /// The longest path of a unix socket on Linux, without the final NUL, in bytes.
 const UNIX_PATH_MAX: usize = 107;
 
@@ -155,13 +124,16 @@ impl Listener {
     fn read(map: &mut Map<'_>, directory: &Path) -> Option<Listener> {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
         let address = Address::read(map, None, MODE_OF_LISTENER, directory);
-        let v2 = map.or("v2", false, boolean);
-        let rest_hold = map.or("rest_hold", REST_HOLD, duration(REST_HOLD_MIN..=REST_HOLD_MAX));
-        let when_unavailable = map.or("when_unavailable", WhenUnavailable::default(), word(WHEN_UNAVAILABLE));
-        let load_reports = map.or("load_reports", LoadReports::default(), word(LOAD_REPORTS));
+        let d = ListenerOptions::default();
+        let options = ListenerOptions {
+            v2: map.or("v2", d.v2, boolean),
+            rest_hold: map.value(&REST_HOLD),
+            when_unavailable: map.or("when_unavailable", d.when_unavailable, word(WHEN_UNAVAILABLE)),
+            load_reports: map.or("load_reports", d.load_reports, word(LOAD_REPORTS)),
+        };
         map.unsupported(UNSUPPORTED);
         let name = Arc::from(name?);
-        Some(Listener { name, address: address?, v2, rest_hold, when_unavailable, load_reports })
+        Some(Listener { name, address: address?, options })
     }
 }
 

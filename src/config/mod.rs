@@ -9,6 +9,9 @@ pub mod error;
 mod tree;
 mod units;
 mod reader;
+mod address;
+mod connection;
+mod credentials;
 mod checkpoint;
 mod deletion;
 pub mod limits;
@@ -27,26 +30,23 @@ mod tests;
 
 use std::time::Duration;
 
-pub use checkpoint::Checkpoint;
-pub use deletion::MassDeletion;
+pub use address::Endpoint;
 pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
 pub use limits::Limits;
-pub use listener::{Address, Admin, Listener, LoadReports, WhenUnavailable};
+pub use listener::{Address, Admin, Listener};
 pub use node::parse_client_node;
 pub use read::{Loaded, load, parse};
 pub use rest::RestServer;
 pub use servers::{ServerList, Servers};
 pub use tree::Format;
-pub use upstream::{
-    ApiType, Backoff, Endpoint, GrpcServer, ServerKind, TcpKeepalive, UpstreamServer, WildcardForm,
-};
+pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 
+use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::engine::class::NodeClasses;
+use crate::engine::source;
+use crate::server::limits::DRAIN;
 use crate::xds::{Node, UserAgentVersion};
-
-/// The maximum of `coalescing` (RLY-54).
-pub const COALESCING_MAX: Duration = Duration::from_millis(200);
 
 /// The complete input of `sluice serve`.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,14 +62,13 @@ pub struct Config {
     pub admin: Admin,
     pub log: Log,
     pub limits: Limits,
-    /// After a quiet period an update is sent at once; further updates within this time are batched (RLY-54).
-    pub coalescing: Duration,
-    /// How long names and sources stay subscribed upstream after their last client left (RLY-60).
-    pub linger: Duration,
-    pub cache: Cache,
-    /// `None`: off.
-    pub checkpoint: Option<Checkpoint>,
-    /// How long open streams may take to end during shutdown.
+    /// `coalescing`, `linger` and `cache.unwatched_bytes`.
+    pub source: source::Settings,
+    /// See [`ENCODED_BYTES`].
+    pub encoded_bytes: u64,
+    /// `None`: off (RLY-7).
+    pub checkpoint: Option<CheckpointSettings>,
+    /// See [`DRAIN`].
     pub drain: Duration,
 }
 
@@ -84,11 +83,10 @@ impl Config {
             admin: Admin::default(),
             log: Log::default(),
             limits: Limits::default(),
-            coalescing: Duration::from_millis(10),
-            linger: Duration::from_secs(30),
-            cache: Cache::default(),
+            source: source::Settings::default(),
+            encoded_bytes: ENCODED_BYTES.default,
             checkpoint: None,
-            drain: Duration::from_secs(10),
+            drain: DRAIN.default,
         }
     }
 }
@@ -105,21 +103,6 @@ fn relay_node(id: String) -> Node {
             patch: number(env!("CARGO_PKG_VERSION_PATCH")),
         }),
         ..Node::default()
-    }
-}
-
-/// Byte budgets of data that is kept only for speed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cache {
-    /// Resources kept without a subscriber: bytes per node class.
-    pub unwatched_bytes: u64,
-    /// Encoded response bodies, kept for the next client with the same selection: bytes.
-    pub encoded_bytes: u64,
-}
-
-impl Default for Cache {
-    fn default() -> Self {
-        Cache { unwatched_bytes: 64 << 20, encoded_bytes: 256 << 20 }
     }
 }
 

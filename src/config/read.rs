@@ -10,9 +10,13 @@ use super::node::read_relay_node;
 use super::reader::{Item, Map, Report};
 use super::servers::read_servers;
 use super::tree::{Format, Tree};
-use super::units::{bytes, duration, hours, ms, seconds, word};
-use super::{Admin, COALESCING_MAX, Cache, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
+use super::units::word;
+use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
 use super::{ServerKind, UpstreamServer};
+use crate::driver::ENCODED_BYTES;
+use crate::engine::source::{self, UNWATCHED_BYTES};
+use crate::server::limits::DRAIN;
+use crate::setting::Read;
 
 /// A configuration, and its warnings for the operator.
 #[derive(Debug, PartialEq)]
@@ -67,18 +71,23 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let servers = read_servers(map, directory);
     let classes = map.list("node_classes");
     let listeners = read_listeners(map, directory);
+    let node_classes = read_classes(&classes);
+    let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
+    let log = map.section("log", read_log).unwrap_or(d.log);
+    let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
+    let source = source::Settings::read(map);
+    let cache = map.section("cache", read_cache).unwrap_or((d.source.unwatched_bytes, d.encoded_bytes));
     let config = Config {
         node,
-        node_classes: read_classes(&classes),
-        admin: map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin),
+        node_classes,
+        admin,
         listeners,
-        log: map.section("log", read_log).unwrap_or(d.log),
-        limits: map.section("limits", Limits::read).unwrap_or(d.limits),
-        coalescing: map.or("coalescing", d.coalescing, duration(ms(0)..=COALESCING_MAX)),
-        linger: map.or("linger", d.linger, duration(ms(0)..=hours(1))),
-        cache: map.section("cache", read_cache).unwrap_or(d.cache),
+        log,
+        limits,
+        source: source::Settings { unwatched_bytes: cache.0, ..source },
+        encoded_bytes: cache.1,
         checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
-        drain: map.or("drain", d.drain, duration(ms(0)..=seconds(3600))),
+        drain: map.value(&DRAIN),
         servers: d.servers,
     };
     map.warn_unused(BOOTSTRAP_KEYS, "has no effect on the relay; the key is for gRPC clients");
@@ -115,10 +124,7 @@ fn read_level(tree: &Tree) -> Result<String, String> {
     }
 }
 
-fn read_cache(map: &mut Map<'_>) -> Cache {
-    let d = Cache::default();
-    Cache {
-        unwatched_bytes: map.or("unwatched_bytes", d.unwatched_bytes, bytes(0..=1 << 40)),
-        encoded_bytes: map.or("encoded_bytes", d.encoded_bytes, bytes(0..=1 << 40)),
-    }
+/// `cache`: `unwatched_bytes` of a source, and `encoded_bytes` of the driver.
+fn read_cache(map: &mut Map<'_>) -> (usize, u64) {
+    (map.value(&UNWATCHED_BYTES), map.value(&ENCODED_BYTES))
 }

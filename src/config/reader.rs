@@ -2,10 +2,12 @@
 //! the end.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::{KeyError, Problem, Warning};
 use super::tree::Tree;
+use super::units::{Parsed, TEXT, number, show};
+use crate::setting::{Read, Setting, Value};
 
 /// The results of a walk so far.
 #[derive(Default)]
@@ -15,6 +17,16 @@ pub(super) struct Report {
     /// Every key known to the readers, without list indices and operator-chosen names:
     /// `xds_servers[].server_uri`.
     pub keys: RefCell<BTreeSet<String>>,
+    /// The settings among the keys: the default and the range, as the file spells them.
+    pub settings: RefCell<BTreeMap<String, Declared>>,
+}
+
+/// A setting for the reader of the documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Declared {
+    pub default: String,
+    pub least: String,
+    pub most: String,
 }
 
 /// A value and its path.
@@ -30,13 +42,12 @@ pub(super) struct Map<'a> {
     pub path: String,
     entries: &'a [(String, Tree)],
     asked: Vec<&'static str>,
+    /// Settings to read as their defaults: their keys do not apply here.
+    inapplicable: Vec<&'static str>,
     /// Unknown keys are allowed.
     allows_unknown_keys: bool,
     report: &'a Report,
 }
-
-/// The result of a parser for one value. The error describes the expected value.
-pub(super) type Parsed<T> = Result<T, String>;
 
 /// The least similarity (Jaro-Winkler) at which an unknown key gets a known key as a suggestion.
 const SIMILAR: f64 = 0.8;
@@ -83,7 +94,7 @@ impl<'a> Item<'a> {
         match self.tree {
             Tree::Text(text) if !text.is_empty() => Some(text),
             _ => {
-                self.invalid(super::units::TEXT);
+                self.invalid(TEXT);
                 None
             }
         }
@@ -133,9 +144,15 @@ impl<'a> Item<'a> {
     }
 }
 
+impl Read for Map<'_> {
+    fn value<T: Value>(&mut self, setting: &Setting<T>) -> T {
+        self.value_or(setting, setting.default)
+    }
+}
+
 impl<'a> Map<'a> {
     fn new(path: String, entries: &'a [(String, Tree)], report: &'a Report) -> Self {
-        Map { path, entries, asked: Vec::new(), allows_unknown_keys: false, report }
+        Map { path, entries, asked: Vec::new(), inapplicable: Vec::new(), allows_unknown_keys: false, report }
     }
 
     /// From here on, unknown keys are allowed: the map's format belongs to someone else.
@@ -173,6 +190,23 @@ impl<'a> Map<'a> {
         self.optional(key, parser).unwrap_or(default)
     }
 
+    /// The value of a setting with another default here.
+    pub(super) fn value_or<T: Value>(&mut self, setting: &Setting<T>, default: T) -> T {
+        let Setting { key, range, .. } = *setting;
+        if self.inapplicable.contains(&key) {
+            return default;
+        }
+        let shown = |number| show(range.unit, number);
+        let declared = Declared {
+            default: default.number().map_or("off".into(), shown),
+            least: shown(range.least),
+            most: shown(range.most),
+        };
+        let path = without_indices(&join(&self.path, key));
+        self.report.settings.borrow_mut().insert(path, declared);
+        self.or(key, default, number(range))
+    }
+
     pub(super) fn required(&mut self, key: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.item(key);
         if item.is_none() {
@@ -188,6 +222,9 @@ impl<'a> Map<'a> {
         key: &'static str,
         read: impl FnOnce(&mut Map<'a>) -> T,
     ) -> Option<T> {
+        if self.inapplicable.contains(&key) {
+            return None;
+        }
         match self.item(key) {
             Some(item) => item.map(read),
             None => Some(read(&mut Map::new(join(&self.path, key), &[], self.report))),
@@ -218,8 +255,10 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Rejects keys that are valid in general, but not in combination with the others of this map.
+    /// Rejects keys that are valid in general, but not in combination with the others of this map. Settings and
+    /// sections with these keys then have their defaults.
     pub(super) fn reject_inapplicable(&mut self, keys: &[&'static str], beside: &str) {
+        self.inapplicable.extend(keys);
         for key in keys {
             if self.take_unlisted(key) {
                 self.error(key, Problem::Contradiction { reason: format!("does not apply to {beside}") });

@@ -62,7 +62,7 @@ pub(super) fn run<R: OpenStreams>(
         // Held until the end of the connection.
         let _permit = &permit;
         let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
-        let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection_max);
+        let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection);
         let cut = peer.connection.clone();
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
@@ -215,7 +215,7 @@ fn http1_builder(limits: &ServerLimits) -> http1::Builder {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.http1_idle_timeout)
-        .max_buf_size(HTTP1_BUFFER_BYTES_MIN.max(limits.header_list_bytes_max as usize));
+        .max_buf_size(HTTP1_BUFFER_BYTES_MIN.max(limits.header_list_bytes as usize));
     builder
 }
 

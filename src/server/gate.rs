@@ -37,9 +37,9 @@ impl Gate {
     ) -> Arc<Gate> {
         let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
         let (connections_max, limit) =
-            connections_max(limits.connections_max, descriptors.saturating_sub(limits.fd_reserve));
+            connections_max(limits.connections, descriptors.saturating_sub(limits.fd_reserve));
         let addresses = Mutex::default();
-        let per_address_max = limits.connections_per_ip_max;
+        let per_address_max = limits.connections_per_ip;
         let is_out_of_memory = Box::new(is_out_of_memory);
         Arc::new(Gate { connections_max, limit, per_address_max, addresses, is_out_of_memory, metrics })
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn connections_of_one_address_are_limited_and_forgotten() {
-        let limits = ServerLimits { connections_per_ip_max: Some(2), ..ServerLimits::default() };
+        let limits = ServerLimits { connections_per_ip: Some(2), ..ServerLimits::default() };
         let (gate, metrics) = gate(limits);
         let first = gate.enter(address("10.0.0.1:1")).ok();
         let second = gate.enter(address("[::ffff:10.0.0.1]:2")).ok();
@@ -164,8 +164,7 @@ mod tests {
 
     #[test]
     fn who_is_refused_for_all_does_not_count_for_its_address() {
-        let limits =
-            ServerLimits { connections_max: 1, connections_per_ip_max: Some(1), ..ServerLimits::default() };
+        let limits = ServerLimits { connections: 1, connections_per_ip: Some(1), ..ServerLimits::default() };
         let (gate, metrics) = gate(limits);
         let first = gate.enter(None).ok();
         assert!(first.is_some());

@@ -78,10 +78,10 @@ pub(super) async fn open<R: OpenStreams>(
 fn builder(limits: &ServerLimits) -> h2::server::Builder {
     let mut builder = h2::server::Builder::new();
     builder
-        .max_concurrent_streams(limits.streams_per_connection_max)
-        .max_local_error_reset_streams(Some(limits.local_error_resets_max))
-        .max_pending_accept_reset_streams(limits.pending_accept_resets_max)
-        .max_header_list_size(limits.header_list_bytes_max.saturating_mul(HEADER_LIST_MARGIN))
+        .max_concurrent_streams(limits.streams_per_connection)
+        .max_local_error_reset_streams(Some(limits.local_error_reset_streams))
+        .max_pending_accept_reset_streams(limits.pending_reset_streams)
+        .max_header_list_size(limits.header_list_bytes.saturating_mul(HEADER_LIST_MARGIN))
         .initial_connection_window_size(limits.connection_window_bytes)
         .initial_window_size(limits.stream_window_bytes)
         .max_send_buffer_size(limits.send_queue_bytes);

@@ -12,6 +12,7 @@ use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::driver::api::downstream::WhenUnavailable;
+use crate::setting::{Setting, ms, seconds, time};
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
 /// lose a second. The kernel caps the queue at `net.core.somaxconn`.
@@ -27,6 +28,10 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
+/// The time that a REST or `Fetch*` request waits for a change (RST-9). By default clients give up after a second, and
+/// their timeout is not on the wire. A poll needs 50 ms to reach its source and return.
+pub const REST_HOLD: Setting<Duration> = Setting::new("rest_hold", ms(800), time(ms(50)..=seconds(300)));
+
 /// A bound socket on which [`super::Server`] accepts.
 #[derive(Debug)]
 pub struct Listener {
@@ -40,7 +45,7 @@ pub struct Listener {
 pub struct ListenerOptions {
     /// Serves methods and types of the v2 API (TYP-5).
     pub v2: bool,
-    /// The time that a REST or `Fetch*` request waits for a change (RST-9).
+    /// See [`REST_HOLD`].
     pub rest_hold: Duration,
     pub when_unavailable: WhenUnavailable,
     pub load_reports: LoadReports,
@@ -60,7 +65,7 @@ impl Default for ListenerOptions {
     fn default() -> Self {
         ListenerOptions {
             v2: false,
-            rest_hold: Duration::from_millis(800),
+            rest_hold: REST_HOLD.default,
             when_unavailable: WhenUnavailable::Hold,
             load_reports: LoadReports::default(),
         }

@@ -162,7 +162,7 @@ impl<R: OpenStreams> Service<R> {
 
     /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained here.
     fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
-        let max = self.shared.limits.header_list_bytes_max;
+        let max = self.shared.limits.header_list_bytes;
         let found = header_list_bytes(request);
         if found <= max as usize {
             return None;

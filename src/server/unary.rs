@@ -133,7 +133,7 @@ impl<R: OpenStreams> Unary<R> {
     /// The whole body, within the size limit of a request and the timeout of a first request.
     async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Charge), Refusal> {
         let Shared { limits, metrics, .. } = &*self.shared;
-        let max = limits.requests.message_bytes;
+        let max = limits.requests.request_bytes;
         let read = self.gather(Limited::new(body, max));
         let body = timeout(limits.first_request_timeout, read).await.unwrap_or_else(|_| {
             metrics.limit_hit(Limit::FirstRequestTimeout);
@@ -152,7 +152,7 @@ impl<R: OpenStreams> Unary<R> {
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
                 true => {
                     metrics.limit_hit(Limit::RequestBytes);
-                    let max = self.shared.limits.requests.message_bytes;
+                    let max = self.shared.limits.requests.request_bytes;
                     let text =
                         format!("the request has more than {max} bytes; the limit is limits.request_bytes");
                     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)

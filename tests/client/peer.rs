@@ -7,6 +7,7 @@ use h2::server::{Builder, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use sluice::client::{ClientSettings, GrpcAddress, Pool, StreamEvent, StreamHandle};
+use sluice::setting::Backoff;
 use sluice::telemetry::metrics::ClientMetrics;
 use sluice::xds::{Status, Variant};
 use std::sync::Arc;
@@ -191,8 +192,7 @@ pub fn trailers(status: &'static str, message: &'static str) -> HeaderMap {
 /// A pool with short backoffs.
 pub fn settings() -> ClientSettings {
     ClientSettings {
-        backoff_initial: Duration::from_millis(10),
-        backoff_max: Duration::from_millis(20),
+        backoff: Backoff { initial: Duration::from_millis(10), max: Duration::from_millis(20) },
         ..ClientSettings::default()
     }
 }

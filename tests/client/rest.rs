@@ -135,7 +135,7 @@ async fn rst_1_rst_6_a_poll_from_its_head_to_its_end_and_the_next_on_the_same_co
 
 #[tokio::test]
 async fn rst_4_rst_11_whatever_is_not_a_good_answer_is_a_failure() {
-    let peer = Peer::start(ClientSettings { message_bytes_max: 1000, ..settings() }).await;
+    let peer = Peer::start(ClientSettings { max_response_bytes: 1000, ..settings() }).await;
     let unknown = clusters("v1").replace("config.cluster.v3.Cluster", "acme.T");
     let other = r#"{"type_url": "type.googleapis.com/envoy.config.listener.v3.Listener"}"#;
     let cases = [

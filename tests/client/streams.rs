@@ -152,7 +152,7 @@ async fn fu8_a_lost_connection_closes_its_streams() {
 #[tokio::test]
 async fn fu17_a_message_over_the_limit_ends_the_stream_with_both_sizes() {
     let mut peer = Peer::start(Builder::new()).await;
-    let pool = pool(peer.port, ClientSettings { message_bytes_max: 1000, ..settings() });
+    let pool = pool(peer.port, ClientSettings { max_response_bytes: 1000, ..settings() });
     let mut client = Client::open(&pool);
     client.opened().await;
     let mut stream = peer.stream().await;

@@ -53,7 +53,7 @@ async fn fd14_a_connection_without_a_stream_is_asked_to_go() {
 
 #[tokio::test]
 async fn fd21_connections_above_the_limit_are_closed_at_once() {
-    let server = start(ServerLimits { connections_max: 2, ..ServerLimits::default() });
+    let server = start(ServerLimits { connections: 2, ..ServerLimits::default() });
     let (mut first, second) = (server.connect().await, server.connect().await);
     for refused in 1..=3 {
         let mut third = TcpStream::connect(server.address).await.unwrap();
@@ -70,7 +70,7 @@ async fn fd21_connections_above_the_limit_are_closed_at_once() {
 
 #[tokio::test]
 async fn fd19_streams_of_a_connection_are_limited() {
-    let server = start(ServerLimits { streams_per_connection_max: 3, ..ServerLimits::default() });
+    let server = start(ServerLimits { streams_per_connection: 3, ..ServerLimits::default() });
     let mut client = server.connect().await;
     let mut calls = Vec::new();
     for _ in 0..3 {

@@ -18,7 +18,7 @@ const DESCRIPTORS: u64 = 40;
 async fn child() {
     rlimit::setrlimit(rlimit::Resource::NOFILE, DESCRIPTORS, DESCRIPTORS).unwrap();
     // Without a reserve, so that `accept` itself fails.
-    let server = start(ServerLimits { fd_reserve: 0, connections_max: u64::MAX, ..ServerLimits::default() });
+    let server = start(ServerLimits { fd_reserve: 0, connections: u64::MAX, ..ServerLimits::default() });
     let mut out = std::io::stdout();
     writeln!(out, "\naddress {}", server.address).unwrap();
     out.flush().unwrap();

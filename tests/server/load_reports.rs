@@ -38,7 +38,7 @@ async fn a_load_reporting_stream_is_kept_with_an_empty_wish() {
 #[tokio::test]
 async fn too_many_load_reports_end_their_stream_only() {
     let mut limits = ServerLimits::default();
-    limits.requests.message_bytes = 10_000;
+    limits.requests.request_bytes = 10_000;
     let server = start(limits);
     let mut client = server.connect().await;
     let (mut many, mut few) = (client.open(LRS).await, client.open(LRS).await);

@@ -67,7 +67,8 @@ async fn rst_1_http2_carries_rest_too() {
 
 #[tokio::test]
 async fn rst_5_every_fault_has_its_status() {
-    let server = start(small(ReaderLimits { names: 1, message_bytes: 1000, ..ReaderLimits::default() }));
+    let server =
+        start(small(ReaderLimits { names_per_request: 1, request_bytes: 1000, ..ReaderLimits::default() }));
     answer(&server, set("{}"));
     let long = format!(r#"{{"x": "{}"}}"#, "x".repeat(1000));
     for (method, path, content_type, body, status, part) in [

@@ -51,7 +51,7 @@ pub struct FileSettings {
     pub quiet: Duration,
     /// The directory is scanned every 5 s, for changes that the kernel does not report.
     pub poll_interval: Duration,
-    /// The longest file: 256 MiB.
+    /// The longest file: 256 MiB, as for the responses of servers.
     pub file_bytes_max: u64,
 }
 

@@ -1,12 +1,12 @@
 //! `mass_deletion` of a server: FU18.
 
 use super::*;
-use crate::config::MassDeletion;
+use crate::engine::upstream::Hold;
 
 /// Of a gRPC server with these keys.
-fn policy(keys: &str) -> MassDeletion {
+fn policy(keys: &str) -> Option<Hold> {
     let server = format!("{{server_uri: 'localhost:1', channel_creds: [{{type: insecure}}]{keys}}}");
-    grpc(&config(&format!("xds_servers: [{server}]"))).mass_deletion
+    grpc(&config(&format!("xds_servers: [{server}]"))).stream.mass_deletion_hold
 }
 
 fn errors(server: &str) -> Vec<String> {
@@ -16,15 +16,15 @@ fn errors(server: &str) -> Vec<String> {
 
 #[test]
 fn fu_18_a_mass_deletion_is_obeyed_at_once_unless_a_time_is_set() {
-    assert_eq!(policy(""), MassDeletion::Honour);
-    assert_eq!(policy(", mass_deletion: {policy: honour}"), MassDeletion::Honour);
-    let held = |seconds| MassDeletion::HoldThenHonour { hold: Duration::from_secs(seconds) };
+    assert_eq!(policy(""), None);
+    assert_eq!(policy(", mass_deletion: {policy: honour}"), None);
+    let held = |seconds| Some(Hold::For(Duration::from_secs(seconds)));
     assert_eq!(policy(", mass_deletion: {policy: hold_then_honour}"), held(300));
     assert_eq!(policy(", mass_deletion: {policy: hold_then_honour, hold: 1h}"), held(3600));
-    assert_eq!(policy(", mass_deletion: {policy: hold_until_confirmed}"), MassDeletion::HoldUntilConfirmed);
+    assert_eq!(policy(", mass_deletion: {policy: hold_until_confirmed}"), Some(Hold::UntilConfirmed));
     let rest = config(REST);
     let ServerKind::Rest(rest) = &rest.servers.default.servers[0].kind else { panic!("not REST") };
-    assert_eq!(rest.mass_deletion, held(300));
+    assert_eq!(rest.stream.mass_deletion_hold, held(300));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Lists of several servers, and how they stand in for each other.
 
 use super::*;
+use crate::driver::api::downstream::WhenUnavailable;
 use crate::engine::fallback::{Policy, Settings};
 
 fn server(uri: &str) -> String {
@@ -239,8 +240,8 @@ fn a_list_is_explained_with_its_rules() {
 #[test]
 fn fed_9_dat_2_fail_on_data_errors_is_a_feature_of_a_server() {
     let text = SERVER.replace("server_uri", "server_features: [fail_on_data_errors], server_uri");
-    assert!(grpc(&config(&text)).fail_on_data_errors);
-    assert!(!grpc(&config(SERVER)).fail_on_data_errors);
+    assert!(grpc(&config(&text)).stream.fails_on_data_errors);
+    assert!(!grpc(&config(SERVER)).stream.fails_on_data_errors);
     assert_eq!(warned(&text), ["xds_servers[0].server_uri"]);
 }
 
@@ -248,7 +249,7 @@ fn fed_9_dat_2_fail_on_data_errors_is_a_feature_of_a_server() {
 fn rly_4_a_listener_holds_or_fails() {
     let of = |keys: &str| {
         let text = format!("{SERVER}listeners: [{{name: a, address: 'unix:a'{keys}}}]");
-        config(&text).listeners[0].when_unavailable
+        config(&text).listeners[0].options.when_unavailable
     };
     assert_eq!(of(""), WhenUnavailable::Hold);
     assert_eq!(of(", when_unavailable: hold"), WhenUnavailable::Hold);

@@ -23,6 +23,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::ServerLists;
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::source::Image;
+use crate::setting::{Setting, hours, ms, seconds, time};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
@@ -36,13 +37,21 @@ const RETRY_LONGEST: Duration = Duration::from_secs(60);
 /// confirmed the content.
 const REFRESH_LONGEST: Duration = Duration::from_secs(600);
 
+/// How long changes are gathered before a source is written: the content that a killed process loses, against
+/// writes to the disk.
+pub const INTERVAL: Setting<Duration> = Setting::new("interval", seconds(5), time(ms(100)..=hours(1)));
+
+/// The maximum age of content that is served after a restart. The age counts from the last confirmation by the
+/// server.
+pub const MAX_AGE: Setting<Duration> = Setting::new("max_age", hours(24), time(seconds(1)..=hours(24 * 365)));
+
 /// The directory of the checkpoint, and the times of writing and expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub directory: PathBuf,
-    /// How long changes are gathered before a source is written.
+    /// See [`INTERVAL`].
     pub interval: Duration,
-    /// The maximum age of content that is served. The age counts from the last confirmation.
+    /// See [`MAX_AGE`].
     pub max_age: Duration,
 }
 

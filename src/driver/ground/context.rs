@@ -10,6 +10,7 @@ use crate::driver::ground::connection::Connections;
 use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::FallbackLog;
+use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
@@ -28,24 +29,12 @@ pub struct Settings {
     pub lists: ServerLists,
     pub source: source::Settings,
     pub classes: NodeClasses,
-    /// For each server.
-    pub classes_max: usize,
-    /// For each connection.
-    pub classes_per_connection_max: usize,
-    /// For each server, and for Secrets only.
-    pub secret_classes_max: usize,
-    /// Sources that serve a single stream (RLY-20).
-    pub private_sources_max: usize,
+    pub limits: RelayLimits,
     /// The relay's own node (RLY-15).
     pub node: Node,
     pub stream: Limits,
-    /// Changes of subscription and NACKs of one stream.
-    pub changes_per_second: u32,
-    pub changes_burst: u32,
-    /// First answers to the streams of one listener (RLY-56).
-    pub first_answers_per_second: u32,
-    pub first_answers_burst: u32,
-    pub encoded_bytes_max: u64,
+    /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES).
+    pub encoded_bytes: u64,
     /// `None`: nothing is kept on disk.
     pub checkpoint: Option<checkpoint_writer::Settings>,
 }
@@ -73,7 +62,7 @@ impl DriverContext {
             |checkpoint| CheckpointWriter::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         DriverContext {
             checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
-            encoder: Arc::new(Encoder::new(settings.encoded_bytes_max, metrics.clone())),
+            encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
             throttle: Throttle::new(metrics.log.clone()),
             clock: Clock::start(),
             seed: HashSeed(fastrand::u128(..)),
@@ -94,12 +83,17 @@ impl DriverContext {
 
     /// The rate at which a stream may change its subscriptions, or a connection may poll.
     pub fn changes_limiter(&self) -> Limiter {
-        Limiter::new(self.settings.changes_per_second, self.settings.changes_burst)
+        Limiter::new(self.settings.limits.changes_per_second, self.settings.limits.changes_burst)
     }
 
     /// How long the next first answer of a listener has to wait.
     pub fn first_answer_in(&self, listener: &Arc<str>, now: Time) -> Duration {
-        let rate = || Limiter::new(self.settings.first_answers_per_second, self.settings.first_answers_burst);
+        let rate = || {
+            Limiter::new(
+                self.settings.limits.first_answers_per_second,
+                self.settings.limits.first_answers_burst,
+            )
+        };
         let mut listeners = lock(&self.first_answers);
         match listeners.get_mut(listener) {
             Some(limiter) => limiter.reserve(now),

@@ -1,5 +1,6 @@
 //! Parts that the driver's tasks share. None of them uses a task.
 
+pub mod limits;
 pub mod clock;
 pub mod registry;
 pub mod rate;

@@ -179,7 +179,7 @@ impl Sources {
         pool: Pool,
         holder: Holder,
     ) -> Result<(), Refused> {
-        let max = self.shared.settings.classes_per_connection_max;
+        let max = self.shared.settings.limits.node_classes_per_connection;
         let used = entries.by_connection.get(&holder.connection).copied().unwrap_or_default();
         let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(holder.connection));
         if !matches!(pool, Pool::Classes(_)) || used < max || uses_it() {
@@ -202,18 +202,18 @@ impl Sources {
         let (max, limit, text) = match pool {
             Pool::Local => return Ok(()),
             Pool::Classes(_) => (
-                settings.classes_max,
+                settings.limits.node_classes,
                 Limit::NodeClasses,
                 "node classes are in use, and this client needs another; the limit is `limits.node_classes`",
             ),
             Pool::Secrets(_) => (
-                settings.secret_classes_max,
+                settings.limits.secret_classes,
                 Limit::SecretClasses,
                 "node classes are in use for Secrets, and this client needs another; the limit is \
                     `limits.secret_classes`",
             ),
             Pool::Private => (
-                settings.private_sources_max,
+                settings.limits.private_sources,
                 Limit::PrivateSources,
                 "client streams have private upstream streams, and this client needs another; the limit is \
                     `limits.private_sources`",

@@ -149,7 +149,7 @@ impl StreamState {
                 Ok(())
             }
             Admission::Refused => {
-                let rate = self.shared.settings.changes_per_second;
+                let rate = self.shared.settings.limits.changes_per_second;
                 let text = format!(
                     "more than {rate} changes of subscription or NACKs per second {place}; the limit is \
                         limits.changes_per_second, and {NAMES_PER_TOKEN} names count as one change"

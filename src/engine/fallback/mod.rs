@@ -18,7 +18,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{Policy, Settings};
+pub use settings::{HOLD_DOWN, Policy, RESOLVE_TIMEOUT, Settings};
 
 use std::time::Duration;
 

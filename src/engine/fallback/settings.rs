@@ -2,6 +2,18 @@
 
 use std::time::Duration;
 
+use crate::setting::{Setting, hours, ms, seconds, time};
+
+/// A recovered higher server takes its clients back after at most this time, even with resources missing
+/// (RLY-44). A lower server serves after the same time, even with resources missing (RLY-41). 15 s is gRPC's own
+/// resource timer.
+pub const RESOLVE_TIMEOUT: Setting<Duration> =
+    Setting::new("resolve_timeout", seconds(15), time(ms(100)..=seconds(600)));
+
+/// A client whose server changed three times within this time stays with its server for as long (FU25). Zero:
+/// never.
+pub const HOLD_DOWN: Setting<Duration> = Setting::new("hold_down", seconds(30), time(ms(0)..=hours(1)));
+
 /// The rules that a server list follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
@@ -21,10 +33,9 @@ pub struct Settings {
     /// `fallback_on_reachability_only` (FBK-17): clients leave an unreachable server even without missing
     /// resources.
     pub on_reachability_only: bool,
-    /// A recovered higher server takes its clients back after at most this time, even with resources missing
-    /// (RLY-44). A lower server serves after the same time, even with resources missing (RLY-41).
+    /// See [`RESOLVE_TIMEOUT`].
     pub resolve_timeout: Duration,
-    /// A client whose server changed three times within this time stays with its server for as long (FU25).
+    /// See [`HOLD_DOWN`].
     pub hold_down: Duration,
 }
 
@@ -33,8 +44,8 @@ impl Default for Settings {
         Settings {
             policy: Policy::Grpc,
             on_reachability_only: false,
-            resolve_timeout: Duration::from_secs(15),
-            hold_down: Duration::from_secs(30),
+            resolve_timeout: RESOLVE_TIMEOUT.default,
+            hold_down: HOLD_DOWN.default,
         }
     }
 }

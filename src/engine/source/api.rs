@@ -5,33 +5,32 @@ use std::time::Duration;
 use crate::engine::cache::SessionId;
 use crate::engine::source::attachment::StreamIndex;
 use crate::engine::upstream;
+use crate::setting::{Setting, bytes, hours, ms, seconds, settings, time};
 use crate::xds::{ResourceName, TypeUrl};
 
-/// The limits and delays of a source.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The time that names, wildcards and streams outlive their last session (RLY-60).
-    pub linger: Duration,
-    /// The maximum size of all lingering resources.
-    pub unwatched_bytes_max: usize,
-    /// Updates that follow another update within this time are sent together (RLY-54). Zero: never.
-    pub coalescing: Duration,
-    /// Sessions are woken when the server is lost or heard again, because their choice of server depends on
-    /// the event.
-    pub tells_reach: bool,
-    /// The source serves a single stream, and so may take resources that must not be shared (CCH-1).
-    pub private: bool,
-}
+/// Resources kept without a session, per source: the maximum size. A client that returns within `linger` finds
+/// them; under pressure the oldest go first.
+pub const UNWATCHED_BYTES: Setting<usize> = Setting::new("unwatched_bytes", 64 << 20, bytes(0..=1 << 40));
 
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            linger: Duration::from_secs(30),
-            unwatched_bytes_max: 256 << 20,
-            coalescing: Duration::from_millis(10),
-            tells_reach: false,
-            private: false,
-        }
+settings! {
+    /// The limits and delays of a source.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Settings {
+        /// Updates that follow another update within this time are sent together (RLY-54). Zero: never. Above
+        /// 200 ms, clients would notice the delay.
+        coalescing: Duration = ms(10), time(ms(0)..=ms(200));
+        /// The time that names, wildcards and streams outlive their last session (RLY-60): 30 s, so that a client
+        /// that restarts finds its resources.
+        linger: Duration = seconds(30), time(ms(0)..=hours(1));
+    }
+    fixed {
+        /// See [`UNWATCHED_BYTES`].
+        unwatched_bytes: usize = UNWATCHED_BYTES.default;
+        /// Sessions are woken when the server is lost or heard again, because their choice of server depends on
+        /// the event.
+        tells_reach: bool = false;
+        /// The source serves a single stream, and so may take resources that must not be shared (CCH-1).
+        private: bool = false;
     }
 }
 

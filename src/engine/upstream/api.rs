@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::backoff::BackoffSettings;
 use crate::engine::interest::Shape;
+use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
 use crate::xds::{
     Request, Resource, ResourceError, ResourceName, Response, SetMark, Status, TypeUrl, Variant, Version,
 };
@@ -33,6 +34,22 @@ pub enum Transport {
     Rest { refresh_delay: Duration },
 }
 
+/// The delay between two polls of a type: a random part of at most the same length is added (RST-10). Below
+/// 10 ms, polls would load the server without end.
+pub const REFRESH_DELAY: Range = time(ms(10)..=hours(24));
+
+/// The time after which an unanswered name counts as absent (TMR-1): above the slowest answer of a server, and
+/// below the 15 s of gRPC clients (RLY-29).
+pub const RESOURCE_TIMEOUT: Setting<Duration> =
+    Setting::new("resource_timeout", seconds(10), time(seconds(1)..=seconds(600)));
+
+/// [`RESOURCE_TIMEOUT`] for servers that report absent names themselves: 30 s, as silence is an error then (A88).
+pub const TRANSIENT_RESOURCE_TIMEOUT: Duration = seconds(30);
+
+/// [`Hold::For`]: the time in which an operator or the server can restore what was deleted by mistake.
+pub const MASS_DELETION_HOLD: Setting<Duration> =
+    Setting::new("hold", minutes(5), time(seconds(1)..=hours(24)));
+
 /// The length of the hold on a mass deletion (FU18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -42,7 +59,7 @@ pub enum Hold {
 }
 
 /// The machine's behaviour towards its server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub transport: Transport,
     /// The variant of the first attempt.
@@ -53,7 +70,7 @@ pub struct Settings {
     /// The hold on a response that removes most of a type; `None` obeys at once (FU18). The source implements
     /// the hold.
     pub mass_deletion_hold: Option<Hold>,
-    /// The time after which an unanswered name counts as absent (TMR-1, RLY-29).
+    /// See [`RESOURCE_TIMEOUT`].
     pub resource_timeout: Duration,
     /// Timeouts of types that differ from `resource_timeout` (RLY-29).
     pub resource_timeouts: BTreeMap<TypeUrl, Duration>,
@@ -80,7 +97,7 @@ pub struct Settings {
     pub failover: bool,
     /// Replaces `backoff` while the machine alternates between the two servers.
     pub failover_backoff: BackoffSettings,
-    /// The maximum length of a NACK's text, in bytes.
+    /// The maximum length of a NACK's text, in bytes: 4 KiB, where `wire` cuts every status message.
     pub nack_text_max: usize,
 }
 
@@ -92,7 +109,7 @@ impl Default for Settings {
             fall_back_to_sotw: true,
             wildcard: WildcardStyle::Explicit,
             mass_deletion_hold: None,
-            resource_timeout: Duration::from_secs(10),
+            resource_timeout: RESOURCE_TIMEOUT.default,
             resource_timeouts: BTreeMap::new(),
             timeout_is_transient: false,
             fails_on_data_errors: false,

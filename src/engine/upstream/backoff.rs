@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use crate::engine::planted::{Bug, planted};
+use crate::setting;
 
 /// Exponential backoff between unanswered streams (CLI-4).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BackoffSettings {
     pub initial: Duration,
     pub multiplier: f64,
     /// The random share of a delay: 0.2 is ±20 %.
     pub jitter: f64,
     /// The maximum delay, before jitter.
-    pub cap: Duration,
+    pub max: Duration,
     /// The maximum delay after an answered stream (CLI-5).
     pub good_stream_jitter: Duration,
     /// An answered stream with a shorter life is short. From the second short stream in a row, the backoff is
@@ -25,18 +26,24 @@ pub struct BackoffSettings {
     pub unsteady_within: Duration,
 }
 
-impl Default for BackoffSettings {
-    fn default() -> Self {
+impl From<setting::Backoff> for BackoffSettings {
+    fn from(setting::Backoff { initial, max }: setting::Backoff) -> Self {
         BackoffSettings {
-            initial: Duration::from_secs(1),
+            initial,
             multiplier: 1.6,
             jitter: 0.2,
-            cap: Duration::from_secs(30),
+            max,
             good_stream_jitter: Duration::from_millis(100),
             short_life: Duration::from_secs(10),
             unsteady_ends: 5,
             unsteady_within: Duration::from_secs(60),
         }
+    }
+}
+
+impl Default for BackoffSettings {
+    fn default() -> Self {
+        setting::Backoff::default().into()
     }
 }
 
@@ -48,16 +55,16 @@ impl BackoffSettings {
 
     /// The delay before the attempt after the `nth` failure, counted from 1.
     fn delay(&self, nth: u32, jitter: f64) -> Duration {
-        let cap = self.cap.as_secs_f64();
+        let max = self.max.as_secs_f64();
         let mut base = self.initial.as_secs_f64();
         for _ in 1..nth {
-            if base >= cap {
+            if base >= max {
                 break;
             }
             base *= self.multiplier;
         }
         let spread = 1.0 + self.jitter * (2.0 * unit(jitter) - 1.0);
-        Duration::try_from_secs_f64(base.min(cap) * spread).unwrap_or(self.cap)
+        Duration::try_from_secs_f64(base.min(max) * spread).unwrap_or(self.max)
     }
 }
 

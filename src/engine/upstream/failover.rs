@@ -35,7 +35,7 @@ pub(super) const FAILURES_MAX: u32 = 2;
 pub(super) fn default_backoff() -> BackoffSettings {
     BackoffSettings {
         initial: Duration::from_millis(500),
-        cap: Duration::from_secs(5),
+        max: Duration::from_secs(5),
         ..BackoffSettings::default()
     }
 }

@@ -45,6 +45,7 @@ mod machine;
 pub use api::{
     Cause, Changes, Event, Hold, Input, Interest, Lower, Output, Scope, Settings, Transport, WildcardStyle,
 };
+pub use api::{MASS_DELETION_HOLD, REFRESH_DELAY, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT};
 pub use backoff::BackoffSettings;
 pub use machine::blame::{Carried, SOON};
 pub use machine::inspect::{State, TypeView};

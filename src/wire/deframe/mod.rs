@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use super::frame::{self, Bound, HeaderReader, ReadError};
 use super::status;
+use crate::setting::{SOME, bytes, count, settings};
 use crate::xds::{Request, Variant};
 use walk::MessageReader;
 
@@ -25,38 +26,29 @@ pub const NAME_IN_REQUEST_BYTES: usize = 64;
 /// `initial_resource_versions`, each version comes with a name.
 const FIELD_BYTES: usize = NAME_IN_REQUEST_BYTES;
 
-/// Limits of one request. A request over a limit ends its stream with RESOURCE_EXHAUSTED.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReaderLimits {
-    /// Bytes of a request message on the wire.
-    pub message_bytes: usize,
-    /// Bytes of a request's node on the wire.
-    pub node_bytes: usize,
-    /// Bytes of a node kept in memory.
-    pub node_retained_bytes: usize,
-    /// Levels of structs and lists in a node's metadata.
-    pub metadata_depth: usize,
-    /// Entries in each of a request's lists of names.
-    pub names: usize,
-    /// Bytes of a name, a version or a nonce.
-    pub name_bytes: usize,
-    pub type_url_bytes: usize,
-    /// Bytes of a NACK's message kept in memory; the rest is cut off.
-    pub error_detail_bytes: usize,
-}
-
-impl Default for ReaderLimits {
-    fn default() -> Self {
-        ReaderLimits {
-            message_bytes: 8 << 20,
-            node_bytes: 1 << 20,
-            node_retained_bytes: 16 << 10,
-            metadata_depth: 100,
-            names: 100_000,
-            name_bytes: 4 << 10,
-            type_url_bytes: 4 << 10,
-            error_detail_bytes: status::MESSAGE_BYTES,
-        }
+settings! {
+    /// Limits of one request. A request over a limit ends its stream with RESOURCE_EXHAUSTED.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ReaderLimits {
+        /// Bytes of a request message on the wire. 100,000 names of 80 bytes fit.
+        request_bytes: usize = 8 << 20, bytes(1 << 10..=1 << 30);
+        /// Bytes of a request's node on the wire. A default Envoy's has some 61 KB.
+        node_bytes: usize = 1 << 20, bytes(1 << 10..=1 << 30);
+        /// Bytes of a node kept in memory, per session.
+        node_retained_bytes: usize = 16 << 10, bytes(256..=1 << 30);
+        /// Levels of structs and lists in a node's metadata. The reader is recursive, so 100 is also
+        /// the maximum, as in protobuf's own parsers.
+        metadata_depth: usize = 100, count(1..=100);
+        /// Entries in each of a request's lists of names.
+        names_per_request: usize = 100_000, SOME;
+        /// Bytes of a name, a version or a nonce.
+        name_bytes: usize = 4 << 10, bytes(64..=1 << 20);
+        /// Bytes of a NACK's message kept in memory; the rest is cut off.
+        error_detail_bytes: usize = status::MESSAGE_BYTES, bytes(64..=1 << 20);
+    }
+    fixed {
+        /// Bytes of a type URL.
+        type_url_bytes: usize = 4 << 10;
     }
 }
 
@@ -114,7 +106,7 @@ impl RequestReader {
             Some(message) => message,
             None => {
                 let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
-                ReadError::check(Bound::RequestBytes, length, self.limits.message_bytes)?;
+                ReadError::check(Bound::RequestBytes, length, self.limits.request_bytes)?;
                 let message = MessageReader::new(self.variant, length, !self.seen_node);
                 self.message.insert(Box::new(message))
             }

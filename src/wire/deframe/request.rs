@@ -75,7 +75,7 @@ fn short_text(limit: Bound, payload: &[u8], allowed: usize) -> Result<String, Re
 }
 
 fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
-    ReadError::check(Bound::Names, names.len() + 1, limits.names)?;
+    ReadError::check(Bound::Names, names.len() + 1, limits.names_per_request)?;
     ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
     names.push(ResourceName::new(checked(text(payload)?)?));
     Ok(())
@@ -96,7 +96,7 @@ fn push_locator(
     payload: &[u8],
     limits: &ReaderLimits,
 ) -> Result<(), ReadError> {
-    ReadError::check(Bound::Names, names.len() + 1, limits.names)?;
+    ReadError::check(Bound::Names, names.len() + 1, limits.names_per_request)?;
     ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
     let (name, parameters) = read_locator(payload)?;
     let plain = ResourceName::new(checked(name)?);
@@ -113,7 +113,7 @@ fn push_initial_version(
     entry: &[u8],
     limits: &ReaderLimits,
 ) -> Result<(), ReadError> {
-    ReadError::check(Bound::InitialVersions, versions.len() + 1, limits.names)?;
+    ReadError::check(Bound::InitialVersions, versions.len() + 1, limits.names_per_request)?;
     let (mut name, mut version) = (&[][..], &[][..]);
     for field in Fields::of(entry) {
         match field? {

@@ -224,11 +224,11 @@ fn str_3_a_node_of_an_envoy_is_never_held() {
 #[test]
 fn limits_are_named_with_what_was_found_and_what_is_allowed() {
     let limits = ReaderLimits {
-        message_bytes: 10_000,
+        request_bytes: 10_000,
         node_bytes: 2_000,
         node_retained_bytes: 100,
         metadata_depth: 3,
-        names: 3,
+        names_per_request: 3,
         name_bytes: 5,
         type_url_bytes: 6,
         error_detail_bytes: 4,

@@ -99,7 +99,7 @@ struct LocatorText {
 /// # Errors
 /// The malformed part with its place, or the limit exceeded.
 pub fn read_request(body: &[u8], limits: &ReaderLimits) -> Result<SotwRequest, ReadError> {
-    ReadError::check(Bound::RequestBytes, body.len(), limits.message_bytes)?;
+    ReadError::check(Bound::RequestBytes, body.len(), limits.request_bytes)?;
     let not_json = |error: serde_json::Error| ReadError::NotJson(error.to_string());
     let text: RequestText<'_> = serde_json::from_slice(body).map_err(not_json)?;
     must_be_object(body)?;
@@ -183,12 +183,14 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<'_, T> {
         while let Some(element) = elements.next_element::<T>()? {
             let checked = match (self.name_of)(element) {
                 None => Err(ReadError::Unsupported("dynamic parameters of resource locators")),
-                Some(name) => ReadError::check(Bound::Names, self.names.len() + 1, self.limits.names)
-                    .and_then(|()| ReadError::check(Bound::NameBytes, name.len(), self.limits.name_bytes))
-                    .and_then(|()| {
-                        checked(&name).map(drop).map_err(|fault| ReadError::NotJson(fault.to_string()))
-                    })
-                    .map(|()| self.names.push(ResourceName::new(&name))),
+                Some(name) => {
+                    ReadError::check(Bound::Names, self.names.len() + 1, self.limits.names_per_request)
+                        .and_then(|()| ReadError::check(Bound::NameBytes, name.len(), self.limits.name_bytes))
+                        .and_then(|()| {
+                            checked(&name).map(drop).map_err(|fault| ReadError::NotJson(fault.to_string()))
+                        })
+                        .map(|()| self.names.push(ResourceName::new(&name)))
+                }
             };
             if let Err(error) = checked {
                 self.fault.set(Some(error));
@@ -457,11 +459,11 @@ mod tests {
     #[test]
     fn fd_16_each_limit_holds() {
         let limits = ReaderLimits {
-            message_bytes: 400,
+            request_bytes: 400,
             node_bytes: 200,
             node_retained_bytes: 40,
             metadata_depth: 2,
-            names: 2,
+            names_per_request: 2,
             name_bytes: 3,
             ..ReaderLimits::default()
         };

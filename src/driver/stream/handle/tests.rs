@@ -6,6 +6,7 @@ use super::*;
 use crate::client::RestServer;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, WhenUnavailable};
 use crate::driver::ground::context::Settings;
+use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
 use crate::driver::relay::Relay;
@@ -36,18 +37,19 @@ fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
         ),
         source: source::Settings::default(),
         classes: NodeClasses::default(),
-        classes_max: 10,
-        classes_per_connection_max: 10,
-        secret_classes_max: 10_000,
-        private_sources_max: 10,
+        limits: RelayLimits {
+            node_classes: 10,
+            node_classes_per_connection: 10,
+            private_sources: 10,
+            changes_burst: 100,
+            first_answers_per_second: 100,
+            first_answers_burst: 100,
+            ..RelayLimits::default()
+        },
         node: Node::default(),
         stream: Limits::default(),
-        changes_per_second: 100,
-        changes_burst: 100,
-        first_answers_per_second: 100,
-        first_answers_burst: 100,
         checkpoint: None,
-        encoded_bytes_max: 1 << 20,
+        encoded_bytes: 1 << 20,
     };
     Relay::new(settings, metrics)
 }

@@ -1,16 +1,15 @@
 //! The limits of one stream's requests.
 
-/// The limits of one stream's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Names subscribed to, over all types (SUB-20).
-    pub names_per_stream: usize,
-    pub types_per_stream: usize,
-}
+use crate::setting::{SOME, count, settings};
 
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { names_per_stream: 200_000, types_per_stream: 64 }
+settings! {
+    /// The limits of one stream's requests.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Limits {
+        /// Names subscribed to, over all types (SUB-20): the sum of two full requests.
+        names_per_stream: usize = 200_000, SOME;
+        /// Types subscribed to. Envoy has a dozen; each costs a subscription.
+        types_per_stream: usize = 64, count(1..=10_000);
     }
 }
 

@@ -57,7 +57,7 @@ impl Source {
     pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
         let attachment = attachment.lingering(settings.linger);
         Source {
-            linger: Linger::new(settings.linger, settings.unwatched_bytes_max),
+            linger: Linger::new(settings.linger, settings.unwatched_bytes),
             settings,
             attachment,
             types: BTreeMap::new(),
@@ -249,7 +249,7 @@ impl Source {
         self.linger.bytes()
     }
 
-    /// The number of names and wildcards that were evicted early because of `unwatched_bytes_max`.
+    /// The number of names and wildcards that were evicted early because of `unwatched_bytes`.
     pub fn evicted(&self) -> u64 {
         self.linger.evicted()
     }

@@ -294,7 +294,7 @@ fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
 
 #[test]
 fn what_lingers_has_a_bound() {
-    let settings = Settings { unwatched_bytes_max: 4200, ..Settings::default() };
+    let settings = Settings { unwatched_bytes: 4200, ..Settings::default() };
     let streams = Attachment::Streams(Box::new(Streams::new(StreamSettings::default())));
     let mut bench = Bench::new(streams, settings);
     for (session, name) in [(1, "a"), (2, "b"), (3, "c")] {

@@ -91,7 +91,7 @@ fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
 fn fu_9_a_server_that_was_unsteady_and_then_steady_may_flap_again_as_often() {
     let mut script = Script::new(Settings {
         // The test looks at the status of the ends, not at the waits between them.
-        backoff: BackoffSettings { cap: Duration::from_millis(1), ..BackoffSettings::default() },
+        backoff: BackoffSettings { max: Duration::from_millis(1), ..BackoffSettings::default() },
         ..delta()
     });
     script.raw("+ CDS a");
@@ -153,7 +153,7 @@ fn fu_9_streams_that_end_rarely_do_not_count_together() {
 #[test]
 fn rly_48_fu_10_streams_that_lived_or_that_the_server_dismissed_do_not_count() {
     let quick = || Settings {
-        backoff: BackoffSettings { cap: Duration::from_millis(1), ..BackoffSettings::default() },
+        backoff: BackoffSettings { max: Duration::from_millis(1), ..BackoffSettings::default() },
         ..delta()
     };
     for (lives, farewell, counts) in

@@ -20,14 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, Readiness, State};
-use crate::config::{self, Address, Config, Limits, LogFormat};
+use crate::config::{Address, Config, Listener, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::driver::ground::checkpoint_writer;
 use crate::driver::{Relay, Settings};
-use crate::engine::{downstream, source};
+use crate::engine::source;
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
-use crate::wire::deframe::ReaderLimits;
 use ending::Ending;
 
 /// How long the process waits at its end for work that cannot be interrupted.
@@ -81,14 +79,14 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
 
     let listeners = config.listeners.iter();
     let listeners = listeners
-        .map(|listener| bind(&listener.name, &listener.address).map(|bound| bound.with(options(listener))))
+        .map(|listener| bind(&listener.name, &listener.address).map(|bound| bound.with(listener.options)))
         .collect::<Result<_>>()?;
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
-    let limits = server_limits(&config.limits, ending.connections());
+    let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
 
     let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
-    let memory = hold_to_memory(&relay, config.limits.memory_bytes)?;
+    let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
     let mut admin = tokio::spawn(serve_admin(
         admin_socket,
         config.admin.hosts.clone(),
@@ -128,21 +126,6 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
     }
     info!("stopped");
     Ok(())
-}
-
-fn options(listener: &config::Listener) -> server::ListenerOptions {
-    server::ListenerOptions {
-        v2: listener.v2,
-        rest_hold: listener.rest_hold,
-        when_unavailable: match listener.when_unavailable {
-            config::WhenUnavailable::Hold => WhenUnavailable::Hold,
-            config::WhenUnavailable::Fail => WhenUnavailable::Fail,
-        },
-        load_reports: match listener.load_reports {
-            config::LoadReports::Drop => server::LoadReports::Drop,
-            config::LoadReports::Refuse => server::LoadReports::Refuse,
-        },
-    }
 }
 
 /// Holds the process to `limits.memory_bytes` (FP7), or else to the limit of its control group. Without
@@ -245,79 +228,24 @@ async fn serve_admin(
 // === from configuration to settings ===
 
 fn relay_settings(config: &Config, metrics: &Metrics) -> Settings {
-    let limits = &config.limits;
+    let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
     Settings {
         lists: servers::lists(&config.servers, metrics),
-        source: source::Settings {
-            linger: config.linger,
-            unwatched_bytes_max: size(config.cache.unwatched_bytes),
-            coalescing: config.coalescing,
-            tells_reach: config
-                .listeners
-                .iter()
-                .any(|listener| listener.when_unavailable == config::WhenUnavailable::Fail),
-            private: false,
-        },
+        source: source::Settings { tells_reach: config.listeners.iter().any(fails), ..config.source.clone() },
         classes: config.node_classes.clone(),
-        classes_max: size(limits.node_classes),
-        classes_per_connection_max: size(limits.node_classes_per_connection),
-        secret_classes_max: size(limits.secret_classes),
-        private_sources_max: size(limits.private_sources),
+        limits: config.limits.relay.clone(),
         node: config.node.clone(),
-        stream: downstream::Limits {
-            names_per_stream: size(limits.names_per_stream),
-            types_per_stream: size(limits.types_per_stream),
-        },
-        changes_per_second: u32::try_from(limits.changes_per_second).unwrap_or(u32::MAX),
-        changes_burst: u32::try_from(limits.changes_burst).unwrap_or(u32::MAX),
-        first_answers_per_second: u32::try_from(limits.first_answers_per_second).unwrap_or(u32::MAX),
-        first_answers_burst: u32::try_from(limits.first_answers_burst).unwrap_or(u32::MAX),
-        encoded_bytes_max: config.cache.encoded_bytes,
-        checkpoint: config.checkpoint.as_ref().map(|checkpoint| checkpoint_writer::Settings {
-            directory: checkpoint.directory.clone(),
-            interval: checkpoint.interval,
-            max_age: checkpoint.max_age,
-        }),
+        stream: config.limits.stream,
+        encoded_bytes: config.encoded_bytes,
+        checkpoint: config.checkpoint.clone(),
     }
 }
 
-fn server_limits(limits: &Limits, drain: Duration) -> ServerLimits {
-    let defaults = ServerLimits::default();
+/// `drain`: the part of the drain for connections.
+fn server_limits(limits: &ServerLimits, drain: Duration) -> ServerLimits {
     // With few descriptors, most of them still go to clients.
     let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
-    ServerLimits {
-        fd_reserve: defaults.fd_reserve.min(descriptors / 4),
-        connections_max: limits.connections,
-        connections_per_ip_max: limits.connections_per_ip,
-        preface_timeout: limits.preface_timeout,
-        first_request_timeout: limits.first_request_timeout,
-        request_timeout: limits.request_timeout,
-        connection_bytes: limits.connection_bytes,
-        streams_per_connection_max: limits.streams_per_connection,
-        local_error_resets_max: limits.local_error_reset_streams as usize,
-        pending_accept_resets_max: limits.pending_reset_streams as usize,
-        header_list_bytes_max: limits.header_list_bytes,
-        keepalive_interval: limits.keepalive_interval,
-        keepalive_timeout: limits.keepalive_timeout,
-        connection_age: limits.connection_age,
-        connection_age_grace: limits.connection_age_grace,
-        drain_window: drain,
-        requests: ReaderLimits {
-            message_bytes: size(limits.request_bytes),
-            node_bytes: size(limits.node_bytes),
-            node_retained_bytes: size(limits.node_retained_bytes),
-            metadata_depth: size(limits.metadata_depth),
-            names: size(limits.names_per_request),
-            name_bytes: size(limits.name_bytes),
-            error_detail_bytes: size(limits.error_detail_bytes),
-            ..defaults.requests
-        },
-        ..defaults
-    }
-}
-
-fn size(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
+    ServerLimits { fd_reserve: limits.fd_reserve.min(descriptors / 4), drain_window: drain, ..limits.clone() }
 }
 
 #[cfg(test)]

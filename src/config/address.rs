@@ -1,0 +1,130 @@
+//! `server_uri` and its forms (FED-2).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use super::reader::Item;
+
+/// The address of a gRPC server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Endpoint {
+    /// A host name, or an address (IPv6 without brackets).
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+pub(super) const URI_FORMS: &str =
+    "host:port, dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY";
+
+/// The parsed form of `server_uri`.
+pub(super) enum Target {
+    Grpc(Endpoint),
+    Rest { host: String, port: u16, prefix: String },
+    Directory(PathBuf),
+}
+
+impl Endpoint {
+    pub(super) fn host(&self) -> Option<&str> {
+        match self {
+            Endpoint::Tcp { host, .. } => Some(host),
+            Endpoint::Unix(_) => None,
+        }
+    }
+}
+
+pub(super) fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
+    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if !is_local {
+        uri.warn("connection is unencrypted; anyone on the path can read or alter it");
+    }
+}
+
+pub(super) fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
+    let text = item.text()?;
+    if text.starts_with("https://") {
+        item.unsupported("use http:// if plaintext is acceptable");
+        return None;
+    }
+    let target = if let Some(rest) = text.strip_prefix("http://") {
+        web_address(rest).map(|(host, port, prefix)| Target::Rest { host, port, prefix })
+    } else if let Some(path) = text.strip_prefix("file:") {
+        local_path(path).map(|path| Target::Directory(directory.join(path)))
+    } else if let Some(path) = text.strip_prefix("unix:") {
+        local_path(path).map(|path| Target::Grpc(Endpoint::Unix(directory.join(path))))
+    } else {
+        let authority = match text.strip_prefix("dns:") {
+            Some(rest) => rest.strip_prefix("///").or_else(|| (!rest.starts_with('/')).then_some(rest)),
+            None => Some(text),
+        };
+        authority.and_then(host_and_port).map(|(host, port)| Target::Grpc(Endpoint::Tcp { host, port }))
+    };
+    if target.is_none() {
+        item.invalid(if has_no_such_port(text) { PORTS } else { URI_FORMS });
+    }
+    target
+}
+
+/// The path of `unix:PATH` or `unix:///PATH`, and likewise for `file:`. `None` if there is a host between the
+/// slashes.
+pub(super) fn local_path(text: &str) -> Option<&str> {
+    let path = match text.strip_prefix("//") {
+        Some(rest) => rest.starts_with('/').then_some(rest)?,
+        None => text,
+    };
+    (!path.is_empty()).then_some(path)
+}
+
+/// The error for an address with an impossible port number.
+pub(super) const PORTS: &str = "a port from 1 to 65535";
+
+/// Whether the address would be valid with another port.
+pub(super) fn has_no_such_port(text: &str) -> bool {
+    let text =
+        ["http://", "dns:///", "dns:"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    let authority = text.split_once('/').map_or(text, |(authority, _)| authority);
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !matches!(port.parse::<u16>(), Ok(1..))
+}
+
+pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
+        None => {
+            let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+            (!host.is_empty() && host.bytes().all(is_name)).then(|| host.to_string())?
+        }
+    };
+    Some((host, port))
+}
+
+/// Host, port and prefix of `host[:port][/prefix]`, without query and user.
+pub(super) fn web_address(text: &str) -> Option<(String, u16, String)> {
+    let (authority, prefix) = match text.find('/') {
+        Some(slash) => text.split_at(slash),
+        None => (text, ""),
+    };
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+    let (host, port) = match has_port {
+        true => host_and_port(authority)?,
+        false => host_and_port(&format!("{authority}:80"))?,
+    };
+    let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:@".contains(&b);
+    let prefix = prefix.trim_end_matches('/');
+    prefix.bytes().all(is_path).then(|| (host, port, prefix.to_owned()))
+}

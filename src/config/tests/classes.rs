@@ -1,0 +1,108 @@
+//! `node_classes`, and the effect of the rules on a node.
+
+use super::*;
+use crate::engine::class::{
+    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, TextMatch,
+    UpstreamNode, ValueMatch, VersionPart,
+};
+use crate::xds::{TypeUrl, Value};
+
+const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+#[test]
+fn rly_11_rules_are_read_in_order_and_completed() {
+    let config = with_server(&format!(
+        "
+node_classes:
+  - match:
+      user_agent_name: {{prefix: gRPC}}
+      names: old
+    legacy_wildcard: false
+    resource_errors_alone: true
+  - match:
+      locality: {{zone: z}}
+      metadata: [{{path: [labels, rev.a], exact: 2}}, {{path: owner, suffix: -x}}]
+      types: [{SECRET}, type.googleapis.com/istio.workload.Address]
+    split_by: {{locality: zone, metadata: [b, [a, c], b], user_agent_version: major}}
+    share_secrets: true
+"
+    ));
+    let rules = config.node_classes.rules;
+    let grpc = ClassRule {
+        nodes: NodeMatch { user_agent_name: Some(TextMatch::Prefix("gRPC".into())), ..NodeMatch::default() },
+        legacy_wildcard: false,
+        resource_errors_alone: true,
+        ..ClassRule::for_names(NameStyle::Old, Projection::whole_node_but_id())
+    };
+    let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let conditions = vec![
+        MetadataMatch {
+            path: path(&["labels", "rev.a"]),
+            value: ValueMatch::Equal(Value::Number(2_f64.to_bits())),
+        },
+        MetadataMatch { path: path(&["owner"]), value: ValueMatch::Text(TextMatch::Suffix("-x".into())) },
+    ];
+    let secrets = ClassRule {
+        nodes: NodeMatch {
+            zone: Some(TextMatch::Exact("z".into())),
+            metadata: conditions,
+            ..NodeMatch::default()
+        },
+        types: vec![TypeUrl::of_message(SECRET), TypeUrl::of_message("istio.workload.Address")],
+        names: None,
+        projection: Projection {
+            locality: Some(LocalityDepth::Zone),
+            metadata: MetadataParts::Paths(vec![path(&["a", "c"]), path(&["b"])]),
+            user_agent_version: VersionPart::Major,
+            ..Projection::default()
+        },
+        share_secrets: true,
+        upstream_node: UpstreamNode::Projection,
+        legacy_wildcard: true,
+        resource_errors_alone: false,
+    };
+    assert_eq!(rules, [vec![grpc, secrets], NodeClasses::default().rules].concat());
+}
+
+#[test]
+fn rly_11_a_rule_without_a_projection_keeps_the_default_of_each_style() {
+    let rules = with_server("node_classes: [{match: {id: a}}]").node_classes.rules;
+    let projections: Vec<_> = rules.iter().map(|rule| (rule.names, rule.projection.clone())).collect();
+    let defaults = [
+        (Some(NameStyle::Xdstp), Projection::features_only()),
+        (Some(NameStyle::Old), Projection::whole_node_but_id()),
+    ];
+    assert_eq!(projections, [defaults.clone(), defaults].concat());
+}
+
+#[test]
+fn a_client_node_is_read_in_either_spelling_of_its_fields() {
+    let snake = r#"{"id": "a", "user_agent_name": "envoy", "locality": {"sub_zone": "s"},
+        "user_agent_build_version": {"version": {"major_number": 1, "minor_number": 40}, "metadata": {}},
+        "client_features": ["b", "a", "b"], "extensions": [{"name": "x"}], "metadata": {"k": [true]}}"#;
+    let camel = snake
+        .replace("user_agent_name", "userAgentName")
+        .replace("sub_zone", "subZone")
+        .replace("user_agent_build_version", "userAgentBuildVersion")
+        .replace("major_number", "majorNumber")
+        .replace("minor_number", "minorNumber")
+        .replace("client_features", "clientFeatures");
+    let node = parse_client_node(snake).unwrap();
+    assert_eq!(node, parse_client_node(&camel).unwrap());
+    assert_eq!(node.user_agent_version, Some(UserAgentVersion::Build { major: 1, minor: 40, patch: 0 }));
+    assert_eq!(node.client_features, ["a", "b"]);
+    assert_eq!(node.locality.unwrap().sub_zone, "s");
+    assert!(parse_client_node(r#"{"id": 7}"#).is_err());
+}
+
+#[test]
+fn an_explanation_names_the_rule_and_what_splits() {
+    let classes =
+        with_server("node_classes: [{match: {id: a, names: old}, split_by: {cluster: true}}]").node_classes;
+    let node = parse_client_node(r#"{"id": "a", "cluster": "edge"}"#).unwrap();
+    let text = explain_classes(&classes, &node);
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_string();
+    assert!(line("Cluster ").contains("rule 1 "), "{text}");
+    assert!(line("Cluster ").ends_with("client_features cluster=\"edge\""), "{text}");
+    assert!(line("Secret ").ends_with("client_features id=\"a\" cluster=\"edge\""), "{text}");
+}

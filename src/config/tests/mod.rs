@@ -1,0 +1,74 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod classes;
+mod deletion;
+mod documents;
+mod errors;
+mod fallback;
+mod servers;
+mod upstream_node;
+mod values;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../config/example.yaml");
+
+/// A file with a server and nothing else.
+const SERVER: &str = "xds_servers: [{server_uri: 'cp.example:15010', channel_creds: [{type: insecure}]}]\n";
+
+/// The keys of a server that only REST has.
+const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_delay: 5s, \
+                    mass_deletion: {policy: hold_then_honour}}]";
+
+fn read(text: &str) -> Result<Loaded, ConfigError> {
+    parse(text, Format::Yaml, Path::new("/etc/sluice"), "host-1")
+}
+
+fn config(text: &str) -> Config {
+    read(text).unwrap().config
+}
+
+fn with_server(text: &str) -> Config {
+    config(&format!("{SERVER}{text}"))
+}
+
+fn grpc(config: &Config) -> &GrpcServer {
+    match &config.servers.default.servers[0].kind {
+        ServerKind::Grpc(server) => server,
+        other => panic!("not gRPC: {other:?}"),
+    }
+}
+
+/// A configuration as it is when only its server is stated.
+fn defaults() -> Config {
+    let endpoint = Endpoint::Tcp { host: "cp.example".into(), port: 15010 };
+    let kind = ServerKind::Grpc(GrpcServer::new(endpoint));
+    Config::new("host-1", UpstreamServer { server_uri: "cp.example:15010".into(), kind })
+}
+
+#[test]
+fn a_server_is_enough() {
+    assert_eq!(with_server(""), defaults());
+    assert_eq!(defaults().node.id, "sluice-host-1");
+}
+
+#[test]
+fn the_example_has_every_default() {
+    let example = config(EXAMPLE);
+    assert_eq!(example, Config { servers: example.servers.clone(), ..defaults() });
+    assert_eq!(*grpc(&example), GrpcServer::new(grpc(&example).endpoint.clone()));
+}
+
+#[test]
+fn the_quickstart_loads() {
+    let text = include_str!("../../../config/sluice.yaml");
+    let loaded = parse(text, Format::Yaml, Path::new("config"), "host-1").unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(
+        loaded.config.servers.default.servers[0].kind,
+        ServerKind::Directory("config/quickstart".into())
+    );
+}
