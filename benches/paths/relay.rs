@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use sluice::engine::Time;
 use sluice::engine::cache::SessionId;
+use sluice::engine::collection::HashSeed;
 use sluice::engine::downstream::{
     Answer, AnswerKey, Composition, Limits, Router, Session, SourceId, Taken, Watch,
 };
-use sluice::engine::interest::HashSeed;
 use sluice::engine::realm::{Realm, Space};
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
@@ -110,11 +110,11 @@ impl Relay {
         for watch in std::mem::take(&mut taken.watches) {
             let session = SessionId(client as u64);
             match watch {
-                Watch::Watch { type_url, interest, .. } => {
-                    self.source.watch(session, &type_url, &interest, self.now);
+                Watch::Watch { type_url, collection, .. } => {
+                    self.source.watch(session, &type_url, &collection, self.now);
                 }
-                Watch::Unwatch { type_url, collection, .. } => {
-                    self.source.unwatch(session, &type_url, collection, self.now);
+                Watch::Unwatch { type_url, key, .. } => {
+                    self.source.unwatch(session, &type_url, key, self.now);
                 }
             }
         }

@@ -21,7 +21,7 @@ use super::error::{FORMAT, FormatError};
 use super::record::{Fields, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use crate::engine::cache::expiry::Leased;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::source::{Image, Kept, RestoredType};
@@ -150,13 +150,14 @@ impl<'a> OfType<'a> {
         for (name, resource) in self.names() {
             writer.record(NAME, |payload| {
                 payload.text(name.as_str());
-                self.put(payload, Shape::Names, name, resource);
+                self.put(payload, CollectionKind::Names, name, resource);
             })?;
         }
         if self.has_wildcard() {
             writer.record(WILDCARD, |_| {})?;
             for (name, resource) in &self.snapshot.members {
-                writer.record(MEMBER, |payload| self.put(payload, Shape::Wildcard, name, resource))?;
+                writer
+                    .record(MEMBER, |payload| self.put(payload, CollectionKind::Wildcard, name, resource))?;
             }
         }
         let mut globs: BTreeMap<ResourceName, Vec<_>> = BTreeMap::new();
@@ -170,21 +171,21 @@ impl<'a> OfType<'a> {
             }
             writer.record(GLOB, |payload| payload.text(glob.as_str()))?;
             for (name, resource) in members {
-                writer.record(MEMBER, |payload| self.put(payload, Shape::Globs, name, resource))?;
+                writer.record(MEMBER, |payload| self.put(payload, CollectionKind::Globs, name, resource))?;
             }
         }
         Ok(())
     }
 
-    fn put(&self, payload: &mut Payload<'_>, shape: Shape, name: &ResourceName, resource: &Resource) {
-        let versions = self.image.versions.get(&(self.type_url.clone(), shape));
+    fn put(&self, payload: &mut Payload<'_>, kind: CollectionKind, name: &ResourceName, resource: &Resource) {
+        let versions = self.image.versions.get(&(self.type_url.clone(), kind));
         let version = versions.and_then(|versions| {
             let at = versions.binary_search_by(|(known, _)| known.cmp(name)).ok()?;
             versions.get(at).map(|(_, version)| &**version)
         });
         // A server may state another time to live, or none, along with the same bytes. The resource itself is
         // then unchanged.
-        let left = self.image.left.get(&Leased::new(self.type_url, shape, name));
+        let left = self.image.left.get(&Leased::new(self.type_url, kind, name));
         payload.text(resource.name.as_str());
         payload.raw(&resource.version.0.to_le_bytes());
         let own_type =

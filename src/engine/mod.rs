@@ -8,7 +8,7 @@
 pub mod planted;
 pub mod time;
 pub mod reach;
-pub mod interest;
+pub mod collection;
 pub mod remarks;
 pub mod view;
 pub mod snapshot;

@@ -2,7 +2,7 @@
 //! configuration.
 
 use super::class::NameStyle;
-use super::interest::style_of;
+use super::collection::style_of;
 use crate::xds::ResourceName;
 use crate::xds::xdstp::spell_authority;
 

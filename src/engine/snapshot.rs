@@ -7,11 +7,12 @@ use imbl::{OrdMap, OrdSet};
 
 use super::cache::Known;
 use super::cache::aliased::Aliased;
-use super::interest::{Interest, NameSet, SetId};
+use super::collection::{Collection, NameSet, SetId};
 use super::planted::{Bug, planted};
 use super::reach::Reach;
 use super::remarks::Remarks;
-use super::view::{Leaving, View};
+use super::view::View;
+use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 /// Resources by name, sorted, persistent.
@@ -61,11 +62,11 @@ impl Answered {
         has_more_names || self.wildcard && !before.wildcard || self.globs && !before.globs
     }
 
-    fn has(&self, interest: &Interest) -> bool {
-        let names = match interest {
-            Interest::Wildcard => return self.wildcard,
-            Interest::Globs(_) => return self.globs,
-            Interest::Names(names) => names,
+    fn has(&self, collection: &Collection) -> bool {
+        let names = match collection {
+            Collection::Wildcard => return self.wildcard,
+            Collection::Globs(_) => return self.globs,
+            Collection::Names(names) => names,
         };
         self.unanswered.as_ref().is_some_and(|unanswered| match unanswered.len() < names.len() {
             true => !unanswered.iter().any(|name| names.contains(name)),
@@ -108,33 +109,37 @@ pub struct TypeSnapshot {
 }
 
 impl TypeSnapshot {
-    /// Whether the server answered for the whole interest on its present stream, so that a session may return
+    /// Whether the server answered for the whole collection on its present stream, so that a session may return
     /// (RLY-44). Names that were requested later are UNKNOWN until their answer.
-    pub fn is_current_for(&self, interest: &Interest) -> bool {
-        self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(interest))
+    pub fn is_current_for(&self, collection: &Collection) -> bool {
+        self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(collection))
     }
 
     /// The body behind a name of a view of this snapshot.
-    pub fn body(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
-        match leaving {
-            Leaving::Wildcard => self.members.get(name),
-            Leaving::Globs => self.glob_members.get(name),
-            Leaving::Names => self.named.get(name)?.resource(),
+    pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
+        match kind {
+            CollectionKind::Wildcard => self.members.get(name),
+            CollectionKind::Globs => self.glob_members.get(name),
+            CollectionKind::Names => self.named.get(name)?.resource(),
         }
     }
 
     /// The last bytes under a name that left a view.
-    pub fn departed(&self, leaving: Leaving, name: &ResourceName) -> Option<&Arc<Resource>> {
-        match leaving {
-            Leaving::Wildcard => self.departed_members.get(name),
-            Leaving::Globs => self.departed_glob_members.get(name),
-            Leaving::Names => self.departed_names.get(name),
+    pub fn departed(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
+        match kind {
+            CollectionKind::Wildcard => self.departed_members.get(name),
+            CollectionKind::Globs => self.departed_glob_members.get(name),
+            CollectionKind::Names => self.departed_names.get(name),
         }
     }
 
     /// Another server supplied missing names of a set.
-    pub(super) fn stand_in(&mut self, interest: &Interest, stand_ins: Vec<(ResourceName, Arc<Resource>)>) {
-        let Interest::Names(names) = interest else { return };
+    pub(super) fn stand_in(
+        &mut self,
+        collection: &Collection,
+        stand_ins: Vec<(ResourceName, Arc<Resource>)>,
+    ) {
+        let Collection::Names(names) = collection else { return };
         if stand_ins.is_empty() {
             return;
         }
@@ -148,7 +153,7 @@ impl TypeSnapshot {
     /// source's own evictions.
     pub(super) fn keep_last(
         &mut self,
-        leaving: Leaving,
+        kind: CollectionKind,
         lasts: Vec<(ResourceName, Arc<Resource>)>,
         mark: u64,
     ) {
@@ -156,10 +161,10 @@ impl TypeSnapshot {
             return;
         }
         self.evicted = u64::MAX - 1 - mark;
-        let departed = match leaving {
-            Leaving::Wildcard => &mut self.departed_members,
-            Leaving::Globs => &mut self.departed_glob_members,
-            Leaving::Names => &mut self.departed_names,
+        let departed = match kind {
+            CollectionKind::Wildcard => &mut self.departed_members,
+            CollectionKind::Globs => &mut self.departed_glob_members,
+            CollectionKind::Names => &mut self.departed_names,
         };
         for (name, resource) in lasts {
             departed.entry(name).or_insert(resource);
@@ -185,22 +190,22 @@ impl TypeSnapshot {
             && same(&self.glob_members, &other.glob_members)
     }
 
-    /// The names of an interest, in the copy that all equal interests share.
-    pub fn names(&self, interest: &Interest) -> Option<&Arc<NameSet>> {
-        let sets = match interest {
-            Interest::Wildcard => return None,
-            Interest::Globs(_) => &self.glob_sets,
-            Interest::Names(_) => &self.sets,
+    /// The names of a collection, in the copy that all equal collections share.
+    pub fn names(&self, collection: &Collection) -> Option<&Arc<NameSet>> {
+        let sets = match collection {
+            Collection::Wildcard => return None,
+            Collection::Globs(_) => &self.glob_sets,
+            Collection::Names(_) => &self.sets,
         };
-        Some(&sets.get(&interest.names()?.id())?.names)
+        Some(&sets.get(&collection.names()?.id())?.names)
     }
 
-    /// The view of an interest; `None` until the source has processed the interest.
-    pub fn view(&self, interest: &Interest) -> Option<&Arc<View>> {
-        match interest {
-            Interest::Wildcard => self.wildcard.as_ref(),
-            Interest::Globs(globs) => self.glob_sets.get(&globs.id()).map(|set| &set.view),
-            Interest::Names(names) => {
+    /// The view of a collection; `None` until the source has processed the collection.
+    pub fn view(&self, collection: &Collection) -> Option<&Arc<View>> {
+        match collection {
+            Collection::Wildcard => self.wildcard.as_ref(),
+            Collection::Globs(globs) => self.glob_sets.get(&globs.id()).map(|set| &set.view),
+            Collection::Names(names) => {
                 let any = || self.sets.values().next().filter(|_| planted(Bug::SetsMixedUp));
                 self.sets.get(&names.id()).or_else(any).map(|set| &set.view)
             }

@@ -20,9 +20,9 @@ impl Source {
                 let is_kept = |has_content: bool| is_lost && has_content && ty != SDS;
                 idle.filter(|(_, has_content)| !is_kept(*has_content)).map(|(since, _)| since + linger)
             };
-            let interest = &self.interest[ty];
-            bits(interest.held).for_each(|name| note(over(interest.idle_since[name])));
-            note(over(interest.wildcard_idle_since));
+            let collection = &self.collection[ty];
+            bits(collection.held).for_each(|name| note(over(collection.idle_since[name])));
+            note(over(collection.wildcard_idle_since));
             let expires = |track: &Track| track.expires.map(|(at, _)| at);
             self.names[ty].iter().chain(&self.members[ty]).for_each(|track| note(expires(track)));
         }

@@ -4,7 +4,7 @@
 
 use sluice::engine::reach::Reach;
 
-use super::judge::shape_of;
+use super::judge::kind_of;
 use super::schedule::SECOND;
 use super::words::TYPES;
 use super::world::{Invariant, World};
@@ -209,7 +209,7 @@ impl World {
         let (now, types) = (self.now, &self.words.types);
         let this = &mut self.slots[slot];
         for index in 0..this.heard.len() {
-            let is_here = |ty: usize| shape_of(this.source.as_ref(), index, &types[ty]).is_some();
+            let is_here = |ty: usize| kind_of(this.source.as_ref(), index, &types[ty]).is_some();
             if this.reference.is_silent(index, is_here) {
                 this.heard[index].be_silent(now);
             }
@@ -221,7 +221,7 @@ impl World {
         let (now, types) = (self.now, &self.words.types);
         let this = &mut self.slots[slot];
         for index in 0..this.heard.len() {
-            let is_here = |ty: usize| shape_of(this.source.as_ref(), index, &types[ty]).is_some();
+            let is_here = |ty: usize| kind_of(this.source.as_ref(), index, &types[ty]).is_some();
             let is_open = this.links.get(index).is_some_and(Option::is_some);
             this.heard[index].settle(is_open || (0..TYPES).any(is_here));
         }

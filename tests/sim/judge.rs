@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use sluice::engine::cache::Known;
+use sluice::engine::collection::CollectionKind;
 use sluice::engine::downstream::{SourceId, Verdict};
-use sluice::engine::interest::Shape;
 use sluice::engine::source::Attachment;
 use sluice::engine::upstream::Cause;
 use sluice::xds::{Request, Resource, TypeUrl, Variant};
@@ -631,7 +631,8 @@ impl World {
             for (ty, said) in
                 stream.types.iter_mut().enumerate().filter(|(_, said)| said.asked && !said.wildcard)
             {
-                let is_here = shape_of(source.as_ref(), index, &self.words.types[ty]) == Some(Shape::Names);
+                let is_here =
+                    kind_of(source.as_ref(), index, &self.words.types[ty]) == Some(CollectionKind::Names);
                 let wanted = if is_here { wanted[ty] } else { 0 };
                 if said.listed == wanted || (legacy && wanted == 0) {
                     said.differs_since = None;
@@ -668,13 +669,13 @@ impl World {
 }
 
 /// Which collection of a type the engine has put on a stream; that is its own affair.
-pub fn shape_of(
+pub fn kind_of(
     source: Option<&sluice::engine::source::Source>,
     index: usize,
     type_url: &TypeUrl,
-) -> Option<Shape> {
+) -> Option<CollectionKind> {
     match source?.attachment() {
-        Attachment::Streams(streams) => streams.shape_of(index, type_url),
+        Attachment::Streams(streams) => streams.kind_of(index, type_url),
         Attachment::Files(_) => None,
     }
 }

@@ -11,7 +11,7 @@ use super::message::{Item, Message};
 use super::restored::Restoring;
 use super::schedule::MILLI;
 use super::words::{ALL, Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
-use sluice::engine::interest::Shape;
+use sluice::engine::collection::CollectionKind;
 use sluice::xds::{Code, Variant};
 
 /// The three states of a name (RLY-2).
@@ -98,7 +98,7 @@ impl Track {
 
 /// The subscriptions of sessions to a type.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interest {
+pub(super) struct Collection {
     /// Subscribed or lingering names.
     pub(super) held: Mask,
     /// The time since which a name has no subscriber, and whether the name had content then.
@@ -236,7 +236,7 @@ pub struct Source {
     pub names: [[Track; NAMES]; TYPES],
     pub members: [[Track; NAMES]; TYPES],
     pub complete: [bool; TYPES],
-    pub(super) interest: [Interest; TYPES],
+    pub(super) collection: [Collection; TYPES],
     /// Names and wildcards by session.
     pub(super) sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
     /// The streams by index.
@@ -260,7 +260,7 @@ impl Source {
             names: Default::default(),
             members: Default::default(),
             complete: [false; TYPES],
-            interest: Default::default(),
+            collection: Default::default(),
             sessions: BTreeMap::new(),
             streams: Vec::new(),
             moment: 1,
@@ -273,19 +273,19 @@ impl Source {
         }
     }
 
-    // === interest ===
+    // === collection ===
 
     pub fn wanted(&self, ty: usize) -> Mask {
-        self.interest[ty].held
+        self.collection[ty].held
     }
 
     pub fn wants_wildcard(&self, ty: usize) -> bool {
-        self.interest[ty].wildcard
+        self.collection[ty].wildcard
     }
 
     /// Nothing is subscribed, and nothing lingers.
     pub fn is_idle(&self) -> bool {
-        self.interest.iter().all(|interest| interest.held == 0 && !interest.wildcard)
+        self.collection.iter().all(|collection| collection.held == 0 && !collection.wildcard)
     }
 
     pub fn watch(&mut self, session: u64, ty: usize, names: Option<Mask>, wildcard: Option<bool>, now: u64) {
@@ -311,24 +311,24 @@ impl Source {
         let names = self.sessions.values().fold(0, |mask, watched| mask | watched[ty].0);
         let wildcard = self.sessions.values().any(|watched| watched[ty].1);
         let kept = std::array::from_fn::<bool, NAMES, _>(|name| self.is_kept(ty, name));
-        let is_whole_kept = self.restoring.has(ty, Shape::Wildcard);
-        let interest = &mut self.interest[ty];
+        let is_whole_kept = self.restoring.has(ty, CollectionKind::Wildcard);
+        let collection = &mut self.collection[ty];
         let is_present = |track: &Track| matches!(track.state(), State::Present(_));
         for name in 0..NAMES {
-            let idle = &mut interest.idle_since[name];
+            let idle = &mut collection.idle_since[name];
             if names & bit(name) != 0 {
                 *idle = None;
-            } else if interest.held & bit(name) != 0 && !kept[name] {
+            } else if collection.held & bit(name) != 0 && !kept[name] {
                 idle.get_or_insert((now, is_present(&self.names[ty][name])));
             }
         }
-        interest.held |= names;
+        collection.held |= names;
         if wildcard {
-            interest.wildcard_idle_since = None;
-            interest.wildcard = true;
-        } else if interest.wildcard && !is_whole_kept {
+            collection.wildcard_idle_since = None;
+            collection.wildcard = true;
+        } else if collection.wildcard && !is_whole_kept {
             let has_members = self.members[ty].iter().any(is_present);
-            interest.wildcard_idle_since.get_or_insert((now, has_members));
+            collection.wildcard_idle_since.get_or_insert((now, has_members));
         }
     }
 
@@ -343,15 +343,15 @@ impl Source {
             self.moment += 1;
             self.restoring = Restoring::default();
             for ty in 0..TYPES {
-                bits(self.interest[ty].held).for_each(|name| self.free(ty, name));
+                bits(self.collection[ty].held).for_each(|name| self.free(ty, name));
                 self.free_wildcard(ty);
             }
         }
     }
 
     pub(super) fn free_wildcard(&mut self, ty: usize) {
-        self.interest[ty].wildcard = false;
-        self.interest[ty].wildcard_idle_since = None;
+        self.collection[ty].wildcard = false;
+        self.collection[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
         self.guard.forget(ty, true, ALL);
         let moment = self.moment;
@@ -371,12 +371,12 @@ impl Source {
                     since + linger <= now && !(is_lost && has_content && ty != SDS)
                 })
             };
-            for name in bits(self.interest[ty].held) {
-                if is_over(self.interest[ty].idle_since[name]) {
+            for name in bits(self.collection[ty].held) {
+                if is_over(self.collection[ty].idle_since[name]) {
                     self.free(ty, name);
                 }
             }
-            if is_over(self.interest[ty].wildcard_idle_since) {
+            if is_over(self.collection[ty].wildcard_idle_since) {
                 self.free_wildcard(ty);
             }
             let moment = self.moment;
@@ -401,8 +401,8 @@ impl Source {
     }
 
     pub(super) fn free(&mut self, ty: usize, name: usize) {
-        self.interest[ty].held &= !bit(name);
-        self.interest[ty].idle_since[name] = None;
+        self.collection[ty].held &= !bit(name);
+        self.collection[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
         self.guard.forget(ty, false, bit(name));
         for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
@@ -478,7 +478,7 @@ impl Source {
     // === what is received ===
 
     /// A response was delivered on a stream, which serves this collection of the type.
-    pub fn receive(&mut self, index: usize, shape: Option<Shape>, message: &Message, now: u64) {
+    pub fn receive(&mut self, index: usize, kind: Option<CollectionKind>, message: &Message, now: u64) {
         self.moment += 1;
         let mut silent_until = now;
         if let Some(Some(stream)) = self.streams.get_mut(index) {
@@ -487,7 +487,7 @@ impl Source {
             stream.received_at = now;
             stream.types[message.ty].awaited -= u32::from(message.is_of_first);
         }
-        self.take(index, shape, message, silent_until, now);
+        self.take(index, kind, message, silent_until, now);
         self.settle_proven(index, now);
         self.hear_silence_of(silent_until, now);
     }
@@ -507,7 +507,14 @@ impl Source {
     }
 
     /// `silent_until`: the arrival of the first bytes. Silences due since then end with the next timer.
-    fn take(&mut self, index: usize, shape: Option<Shape>, message: &Message, silent_until: u64, now: u64) {
+    fn take(
+        &mut self,
+        index: usize,
+        kind: Option<CollectionKind>,
+        message: &Message,
+        silent_until: u64,
+        now: u64,
+    ) {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         if !stream.types[message.ty].asked || message.variant != stream.variant {
             return;
@@ -520,8 +527,8 @@ impl Source {
             !message.is_heartbeat() && !message.is_void() && !message.is_unidentified();
         let spoken = &mut stream.types[message.ty];
         spoken.spoken_at = spoken.spoken_at.or(spoken.spoken.then_some(now));
-        if let Some(shape) = shape {
-            self.confirm(message.ty, shape, now);
+        if let Some(kind) = kind {
+            self.confirm(message.ty, kind, now);
         }
         self.hear_silence_of(silent_until, now);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
@@ -530,9 +537,9 @@ impl Source {
             *whole = if *whole == Whole::Settled { Whole::Settled } else { Whole::Unanswered };
             return;
         }
-        match (shape, stream.types[message.ty].wildcard) {
-            (Some(Shape::Wildcard), true) => self.receive_members(index, message, now),
-            (Some(Shape::Names), false) => self.receive_names(index, message, now),
+        match (kind, stream.types[message.ty].wildcard) {
+            (Some(CollectionKind::Wildcard), true) => self.receive_members(index, message, now),
+            (Some(CollectionKind::Names), false) => self.receive_names(index, message, now),
             // The collection is no longer subscribed, or on another stream (RLY-61).
             _ => {}
         }
@@ -540,7 +547,7 @@ impl Source {
 
     fn receive_names(&mut self, index: usize, message: &Message, now: u64) {
         let (ty, moment) = (message.ty, self.moment);
-        let wanted = self.interest[ty].held;
+        let wanted = self.collection[ty].held;
         let there = self.there(ty, false);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
@@ -602,7 +609,7 @@ impl Source {
 
     fn receive_members(&mut self, index: usize, message: &Message, now: u64) {
         let (ty, moment) = (message.ty, self.moment);
-        if !self.interest[ty].wildcard {
+        if !self.collection[ty].wildcard {
             return;
         }
         let there = self.there(ty, true);
@@ -723,7 +730,7 @@ impl Source {
             if said.awaited > 0 {
                 self.is_early.get_or_insert(ty);
             }
-            if !said.wildcard || said.gave_up_wildcard || !self.interest[ty].wildcard {
+            if !said.wildcard || said.gave_up_wildcard || !self.collection[ty].wildcard {
                 continue;
             }
             self.complete[ty] = true;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use sluice::engine::Time;
 use sluice::engine::cache::SessionId;
+use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
 use sluice::engine::downstream::{Composition, Limits, List, Router, Session, SourceId, Watch};
 use sluice::engine::fallback;
-use sluice::engine::interest::{Collection, HashSeed, Interest};
 use sluice::engine::realm::{Authorities, Realm, Space};
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
@@ -510,37 +510,35 @@ impl World {
         let id = stream.id;
         let (time, now) = (self.time(), self.now);
         let slot = match watch {
-            Watch::Watch { source, type_url, interest } => {
+            Watch::Watch { source, type_url, collection } => {
                 let slot = source.0 as usize;
                 self.begin_source(slot, stream);
                 self.slots[slot].has_begun = true;
                 stream.told.insert(slot);
                 let ty = self.words.type_of(&type_url);
                 let reference = &mut self.slots[slot].reference;
-                match &interest {
-                    Interest::Wildcard => reference.watch(id, ty, None, Some(true), now),
-                    Interest::Globs(names) | Interest::Names(names) => {
+                match &collection {
+                    Collection::Wildcard => reference.watch(id, ty, None, Some(true), now),
+                    Collection::Globs(names) | Collection::Names(names) => {
                         let mask = self.words.mask_of(names.iter());
                         reference.watch(id, ty, Some(mask), None, now);
                     }
                 }
                 if let Some(source) = &mut self.slots[slot].source {
-                    source.watch(SessionId(id), &type_url, &interest, time);
+                    source.watch(SessionId(id), &type_url, &collection, time);
                 }
                 slot
             }
-            Watch::Unwatch { source, type_url, collection } => {
+            Watch::Unwatch { source, type_url, key } => {
                 let slot = source.0 as usize;
                 let ty = self.words.type_of(&type_url);
                 let reference = &mut self.slots[slot].reference;
-                match collection {
-                    Collection::Wildcard => reference.watch(id, ty, None, Some(false), now),
-                    Collection::Globs(_) | Collection::Names(_) => {
-                        reference.watch(id, ty, Some(0), None, now)
-                    }
+                match key {
+                    CollectionKey::WILDCARD => reference.watch(id, ty, None, Some(false), now),
+                    _ => reference.watch(id, ty, Some(0), None, now),
                 }
                 if let Some(source) = &mut self.slots[slot].source {
-                    source.unwatch(SessionId(id), &type_url, collection, time);
+                    source.unwatch(SessionId(id), &type_url, key, time);
                 }
                 slot
             }

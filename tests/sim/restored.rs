@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice::engine::interest::Shape;
+use sluice::engine::collection::CollectionKind;
 use sluice::xds::Variant;
 
 use super::reference::{Source, State, Track};
@@ -62,14 +62,14 @@ impl Checkpoint {
 pub struct Restoring {
     /// The collections without an answer of the server, and whether the request presents all their known
     /// resources.
-    unheard: BTreeMap<(usize, Shape), bool>,
+    unheard: BTreeMap<(usize, CollectionKind), bool>,
     /// The time since which the source has no session.
     pub(super) unwatched_since: Option<u64>,
 }
 
 impl Restoring {
-    pub fn has(&self, ty: usize, shape: Shape) -> bool {
-        self.unheard.contains_key(&(ty, shape))
+    pub fn has(&self, ty: usize, kind: CollectionKind) -> bool {
+        self.unheard.contains_key(&(ty, kind))
     }
 
     /// A part of a type is in the state of the checkpoint, and the server has not answered for it (I14).
@@ -97,7 +97,7 @@ impl Source {
         for ty in (0..TYPES).filter(|ty| *ty != SDS) {
             checkpoint.names[ty] = all(&self.names[ty]);
             checkpoint.members[ty] =
-                (self.interest[ty].wildcard && self.complete[ty]).then(|| all(&self.members[ty]));
+                (self.collection[ty].wildcard && self.complete[ty]).then(|| all(&self.members[ty]));
         }
         checkpoint
     }
@@ -117,8 +117,8 @@ impl Source {
             let names = &checkpoint.names[ty];
             if !names.is_empty() {
                 names.iter().for_each(|(name, saved)| put(&mut self.names[ty][*name], saved));
-                self.interest[ty].held |= checkpoint.masks()[ty].0;
-                self.restoring.unheard.insert((ty, Shape::Names), is_restated(names));
+                self.collection[ty].held |= checkpoint.masks()[ty].0;
+                self.restoring.unheard.insert((ty, CollectionKind::Names), is_restated(names));
             }
             if let Some(members) = &checkpoint.members[ty] {
                 for name in 0..NAMES {
@@ -127,9 +127,9 @@ impl Source {
                         None => self.members[ty][name].set(State::Absent, moment),
                     }
                 }
-                self.interest[ty].wildcard = true;
+                self.collection[ty].wildcard = true;
                 self.complete[ty] = true;
-                self.restoring.unheard.insert((ty, Shape::Wildcard), is_restated(members));
+                self.restoring.unheard.insert((ty, CollectionKind::Wildcard), is_restated(members));
             }
         }
         self.settle_patience(now);
@@ -138,12 +138,12 @@ impl Source {
     /// A known name is kept while the server has not answered for it since the restart.
     pub fn is_kept(&self, ty: usize, name: usize) -> bool {
         let is_present = matches!(self.names[ty][name].state(), State::Present(_));
-        is_present && self.restoring.has(ty, Shape::Names)
+        is_present && self.restoring.has(ty, CollectionKind::Names)
     }
 
     /// The server has answered for a collection.
-    pub fn confirm(&mut self, ty: usize, shape: Shape, now: u64) {
-        if self.restoring.unheard.remove(&(ty, shape)).is_some() {
+    pub fn confirm(&mut self, ty: usize, kind: CollectionKind, now: u64) {
+        if self.restoring.unheard.remove(&(ty, kind)).is_some() {
             self.settle_interest(ty, now);
             self.settle_patience(now);
         }
@@ -173,13 +173,13 @@ impl Source {
         }
         let restated = self.restoring.unheard.iter().filter(|(_, is_restated)| **is_restated);
         let due: Vec<_> = restated.map(|(key, _)| *key).filter(|(ty, _)| self.is_current(*ty)).collect();
-        due.into_iter().for_each(|(ty, shape)| self.confirm(ty, shape, now));
+        due.into_iter().for_each(|(ty, kind)| self.confirm(ty, kind, now));
     }
 
     /// The server has answered for each subscribed collection of a type, by messages or by silence.
     fn is_current(&self, ty: usize) -> bool {
-        let interest = &self.interest[ty];
-        let wanted = [(true, interest.wildcard), (false, interest.held != 0)];
+        let collection = &self.collection[ty];
+        let wanted = [(true, collection.wildcard), (false, collection.held != 0)];
         let says = |wildcard: bool| {
             self.streams.iter().flatten().any(|stream| {
                 let said = &stream.types[ty];
@@ -204,13 +204,13 @@ impl Source {
         if self.restoring.unwatched_since.is_none_or(|since| since + patience > now) {
             return;
         }
-        for (ty, shape) in std::mem::take(&mut self.restoring).unheard.into_keys() {
-            match shape {
-                Shape::Wildcard => self.free_wildcard(ty),
-                Shape::Names | Shape::Globs => {
+        for (ty, kind) in std::mem::take(&mut self.restoring).unheard.into_keys() {
+            match kind {
+                CollectionKind::Wildcard => self.free_wildcard(ty),
+                CollectionKind::Names | CollectionKind::Globs => {
                     let is_present =
                         |name: &usize| matches!(self.names[ty][*name].state(), State::Present(_));
-                    let there: Vec<_> = bits(self.interest[ty].held).filter(is_present).collect();
+                    let there: Vec<_> = bits(self.collection[ty].held).filter(is_present).collect();
                     there.into_iter().for_each(|name| self.free(ty, name));
                 }
             }

@@ -4,7 +4,7 @@ use sluice::engine::upstream::{Event, Input, Output};
 use sluice::xds::{Code, Request, Status, Variant};
 
 use super::control_plane::Reachable;
-use super::judge::shape_of;
+use super::judge::kind_of;
 use super::message::Item;
 use super::message::Message;
 use super::schedule::{MILLI, SECOND};
@@ -375,7 +375,7 @@ impl World {
         let class = self.slots[slot].class;
         self.tell(|| format!("slot {slot}.{index} < {}", show_message(message)));
         self.note(6, id, message.items.len() as u64 | u64::from(message.removed) << 8);
-        let shape = shape_of(self.slots[slot].source.as_ref(), index, &self.words.types[message.ty]);
+        let shape = kind_of(self.slots[slot].source.as_ref(), index, &self.words.types[message.ty]);
         let reference = &mut self.slots[slot].reference;
         let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
         reference.receive(index, shape, message, self.now);

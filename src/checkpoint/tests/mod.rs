@@ -14,7 +14,7 @@ use super::format::{decode, encode, is_empty};
 use super::*;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::collection::{Collection, HashSeed, NameSet};
 use crate::engine::source::{Attachment, Image, Settings, Source, Streams};
 use crate::engine::upstream::{Input, Settings as StreamSettings};
 use crate::telemetry::wall_now;
@@ -57,14 +57,14 @@ impl Bench {
 
     fn watch(&mut self, message: &str, list: &[&str]) {
         let names = list.iter().map(|name| ResourceName::new(name));
-        let interest = match list {
-            ["*"] => Interest::Wildcard,
+        let collection = match list {
+            ["*"] => Collection::Wildcard,
             [name, ..] if ResourceName::new(name).is_glob() => {
-                Interest::Globs(Arc::new(NameSet::of(names, HashSeed(7))))
+                Collection::Globs(Arc::new(NameSet::of(names, HashSeed(7))))
             }
-            _ => Interest::Names(Arc::new(NameSet::of(names, HashSeed(7)))),
+            _ => Collection::Names(Arc::new(NameSet::of(names, HashSeed(7)))),
         };
-        self.0.watch(SessionId(1), &url(message), &interest, Time::ZERO);
+        self.0.watch(SessionId(1), &url(message), &collection, Time::ZERO);
         self.0.handle_upstream(0, Input::Opened, Time::ZERO);
     }
 

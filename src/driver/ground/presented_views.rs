@@ -49,7 +49,7 @@ impl PresentedViews {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::interest::HashSeed;
+    use crate::engine::collection::HashSeed;
     use crate::xds::{ResourceName, Version};
 
     fn view(count: u128) -> View {

@@ -10,13 +10,13 @@ use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::SourceKey;
 use crate::engine::cache::SessionId;
+use crate::engine::collection::Collection;
 use crate::engine::downstream::SourceId;
-use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::Collection;
+use crate::engine::source::CollectionKey;
 use crate::xds::{Code, Node, Status, TypeUrl};
 
-/// The maximum number of changes of interest in a source's queue. Streams with more changes wait.
+/// The maximum number of change of a session's collections in a source's queue. Streams with more changes wait.
 const COMMANDS_MAX: usize = 4096;
 
 /// The table of sources.
@@ -54,12 +54,12 @@ pub enum Command {
     Watch {
         stream: Arc<dyn Subscriber>,
         type_url: TypeUrl,
-        interest: Interest,
+        collection: Collection,
     },
     Unwatch {
         session: SessionId,
         type_url: TypeUrl,
-        collection: Collection,
+        key: CollectionKey,
     },
     /// The stream has ended.
     Forget(SessionId),
@@ -150,7 +150,7 @@ impl SourceHandle {
         self.status.load_full()
     }
 
-    /// Sends a change of interest to the source. Waits while the queue is full.
+    /// Sends a change of a session's collections to the source. Waits while the queue is full.
     pub async fn send(&self, command: Command) {
         // The semaphore is never closed, and the task outlives its handles.
         let permit = self.permits.clone().acquire_owned().await.ok();

@@ -161,11 +161,11 @@ impl StreamState {
 
     fn command(self: &Arc<Self>, watch: Watch) -> (Option<Arc<SourceHandle>>, Command) {
         let (source, command) = match watch {
-            Watch::Watch { source, type_url, interest } => {
-                (source, Command::Watch { stream: subscriber_at(self, source), type_url, interest })
+            Watch::Watch { source, type_url, collection } => {
+                (source, Command::Watch { stream: subscriber_at(self, source), type_url, collection })
             }
-            Watch::Unwatch { source, type_url, collection } => {
-                (source, Command::Unwatch { session: session_at(self.id(), source), type_url, collection })
+            Watch::Unwatch { source, type_url, key } => {
+                (source, Command::Unwatch { session: session_at(self.id(), source), type_url, key })
             }
         };
         let inner = lock(&self.inner);

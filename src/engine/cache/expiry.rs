@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::Lease;
 use crate::xds::{ResourceName, TypeUrl};
@@ -18,13 +18,13 @@ use crate::xds::{ResourceName, TypeUrl};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leased {
     pub type_url: TypeUrl,
-    pub shape: Shape,
+    pub kind: CollectionKind,
     pub name: ResourceName,
 }
 
 impl Leased {
-    pub fn new(type_url: &TypeUrl, shape: Shape, name: &ResourceName) -> Leased {
-        Leased { type_url: type_url.clone(), shape, name: name.clone() }
+    pub fn new(type_url: &TypeUrl, kind: CollectionKind, name: &ResourceName) -> Leased {
+        Leased { type_url: type_url.clone(), kind, name: name.clone() }
     }
 }
 
@@ -134,10 +134,15 @@ impl Expiry {
         !self.terms.is_empty() && self.take(what).is_some()
     }
 
-    /// Cancels the leases of all other resources of this type and shape.
-    pub fn keep_only(&mut self, type_url: &TypeUrl, shape: Shape, keep: impl Fn(&ResourceName) -> bool) {
-        let first = Leased::new(type_url, shape, &ResourceName::new(""));
-        let of_kind = |what: &&Leased| what.type_url == *type_url && what.shape == shape;
+    /// Cancels the leases of all other resources of this type and kind.
+    pub fn keep_only(
+        &mut self,
+        type_url: &TypeUrl,
+        kind: CollectionKind,
+        keep: impl Fn(&ResourceName) -> bool,
+    ) {
+        let first = Leased::new(type_url, kind, &ResourceName::new(""));
+        let of_kind = |what: &&Leased| what.type_url == *type_url && what.kind == kind;
         let all = self.terms.range(first.clone()..).map(|(what, _)| what).take_while(of_kind);
         let gone: Vec<_> = all.filter(|what| !keep(&what.name)).cloned().collect();
         for what in gone {
@@ -191,7 +196,7 @@ mod tests {
     const TTL: Option<Duration> = Some(Duration::from_secs(30));
 
     fn a() -> Leased {
-        Leased { type_url: TypeUrl::of_message("acme.T"), shape: Shape::Names, name: "a".into() }
+        Leased { type_url: TypeUrl::of_message("acme.T"), kind: CollectionKind::Names, name: "a".into() }
     }
 
     fn at(seconds: u64) -> Time {
@@ -234,12 +239,12 @@ mod tests {
     #[test]
     fn what_is_freed_is_forgotten() {
         let mut expiry = Expiry::new(true);
-        let member = Leased { shape: Shape::Wildcard, ..a() };
+        let member = Leased { kind: CollectionKind::Wildcard, ..a() };
         let other = Leased { name: "b".into(), ..a() };
         for what in [&a(), &member, &other] {
             expiry.stated(what, TTL, None, at(0));
         }
-        expiry.keep_only(&a().type_url, Shape::Names, |name| name.as_str() == "b");
+        expiry.keep_only(&a().type_url, CollectionKind::Names, |name| name.as_str() == "b");
         assert_eq!((expiry.cancel(&a()), expiry.cancel(&member), expiry.cancel(&other)), (false, true, true));
         // Clients know nothing of the resource any more, however recent the last heartbeat was.
         expiry.stated(&a(), TTL, None, at(1));

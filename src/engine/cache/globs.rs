@@ -11,7 +11,7 @@ use imbl::OrdMap;
 use super::slots::{Moved, SlotId, Slots};
 use super::wildcard::ERRORS_MAX;
 use super::{Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
-use crate::engine::interest::{NameSet, SetId};
+use crate::engine::collection::{NameSet, SetId};
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Bodies, WatchedSet};
 use crate::engine::upstream::Changes;

@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots};
 use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
-use crate::engine::interest::{NameSet, SetId};
+use crate::engine::collection::{NameSet, SetId};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Names, WatchedSet};

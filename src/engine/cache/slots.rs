@@ -9,7 +9,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::{News, SessionId, Stamp};
-use crate::engine::interest::{NameSet, SetId};
+use crate::engine::collection::{NameSet, SetId};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::WatchedSet;
 use crate::engine::view::{View, ViewId};
@@ -19,7 +19,7 @@ use crate::xds::ResourceName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(u32);
 
-/// The effect of a session's new interest on the source. In the cache of globs, names are names of globs.
+/// The effect of a session's new collections on the source. In the cache of globs, names are names of globs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// The session's slot now; `None` if the session watches no name any more.

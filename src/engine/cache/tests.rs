@@ -12,7 +12,7 @@ use proptest::test_runner::RngSeed;
 
 use super::slots::{Moved, SlotId};
 use super::*;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::remarks::ErrorKind;
 use crate::engine::view::View;
 use crate::xds::{Any, Code, ResourceName, Status, Version};
@@ -135,7 +135,7 @@ fn views_of_one_place_have_one_id_and_of_two_places_two() {
     bench.watch(2, &["a", "b"]);
     assert!(ids.insert(bench.view(&["a", "b"]).unwrap().id()));
     assert!(!ids.insert(bench.view(&["a"]).unwrap().id()));
-    assert_eq!(Interest::Names(set(["a"])).leaving(), crate::engine::view::Leaving::Names);
+    assert_eq!(Collection::Names(set(["a"])).kind(), CollectionKind::Names);
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::cache::expiry::{Leased, Left};
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::Former;
@@ -58,7 +58,7 @@ pub type Versions = Vec<(ResourceName, Box<str>)>;
 pub struct Image {
     pub snapshot: Snapshot,
     /// The server's versions of the held resources.
-    pub versions: BTreeMap<(TypeUrl, Shape), Versions>,
+    pub versions: BTreeMap<(TypeUrl, CollectionKind), Versions>,
     /// The server's last stated TTL of each resource with a TTL, and the rest of the time. The resource
     /// itself may lack the TTL.
     pub left: BTreeMap<Leased, Left>,
@@ -69,7 +69,7 @@ pub struct Image {
 #[derive(Debug, Default)]
 pub(super) struct Restoring {
     /// Unconfirmed collections, and whether the server is told of all their held resources.
-    pub(super) unheard: BTreeMap<(TypeUrl, Shape), bool>,
+    pub(super) unheard: BTreeMap<(TypeUrl, CollectionKind), bool>,
     /// The time when the source frees its resources for lack of sessions.
     pub(super) given_up_at: Option<Time>,
 }
@@ -80,13 +80,13 @@ impl Restoring {
     }
 
     pub(super) fn has_type(&self, type_url: &TypeUrl) -> bool {
-        let mut shapes = [Shape::Wildcard, Shape::Globs, Shape::Names].into_iter();
-        let is_told = |shape: &Shape| *shape != Shape::Names || !planted(Bug::NamesUnmarked);
-        !self.is_over() && shapes.any(|shape| is_told(&shape) && self.has(type_url, shape))
+        let mut kinds = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names].into_iter();
+        let is_told = |kind: &CollectionKind| *kind != CollectionKind::Names || !planted(Bug::NamesUnmarked);
+        !self.is_over() && kinds.any(|kind| is_told(&kind) && self.has(type_url, kind))
     }
 
-    pub(super) fn has(&self, type_url: &TypeUrl, shape: Shape) -> bool {
-        self.unheard.contains_key(&(type_url.clone(), shape))
+    pub(super) fn has(&self, type_url: &TypeUrl, kind: CollectionKind) -> bool {
+        self.unheard.contains_key(&(type_url.clone(), kind))
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {

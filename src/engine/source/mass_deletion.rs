@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::engine::Time;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::upstream::Cause;
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -27,7 +27,7 @@ pub fn is_mass(removed: usize, before: usize) -> bool {
     removed > NAMES_MIN && removed > before / 2
 }
 
-pub(super) type Key = (TypeUrl, Shape);
+pub(super) type Key = (TypeUrl, CollectionKind);
 
 /// The held-back resources of a source. Empty where responses are obeyed at once.
 #[derive(Debug, Default)]
@@ -58,8 +58,8 @@ impl Guard {
     }
 
     /// These names are absent now for another reason than a mass deletion.
-    pub(super) fn forget(&mut self, type_url: &TypeUrl, shape: Shape, names: &[ResourceName]) {
-        if let Some(collection) = self.collections.get_mut(&(type_url.clone(), shape)) {
+    pub(super) fn forget(&mut self, type_url: &TypeUrl, kind: CollectionKind, names: &[ResourceName]) {
+        if let Some(collection) = self.collections.get_mut(&(type_url.clone(), kind)) {
             for name in names {
                 collection.held.remove(name);
             }
@@ -67,7 +67,7 @@ impl Guard {
     }
 
     pub(super) fn forget_wildcard(&mut self, type_url: &TypeUrl) {
-        self.collections.remove(&(type_url.clone(), Shape::Wildcard));
+        self.collections.remove(&(type_url.clone(), CollectionKind::Wildcard));
     }
 
     pub(super) fn forget_type(&mut self, type_url: &TypeUrl) {

@@ -1,6 +1,6 @@
 //! A source: one server, as one node class sees it.
 //!
-//! A source consists of the interest of its sessions, the cache, and the upstream streams or files that fill
+//! A source consists of the collection of its sessions, the cache, and the upstream streams or files that fill
 //! the cache. Sessions pull: a source never hands out an update, but publishes a
 //! [`Snapshot`](super::snapshot::Snapshot) and names the sessions to wake. One task owns a source.
 //!
@@ -18,7 +18,7 @@ mod type_cache;
 mod watched;
 mod machine;
 
-pub use super::interest::Collection;
+pub use super::collection::CollectionKey;
 pub use api::{Output, Settings, UNWATCHED_BYTES};
 pub use attachment::{Attachment, Files, StreamIndex, Streams, Suspect};
 pub use checkpoint::{Image, Kept, RestoredType};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::cache::expiry::{Expiry, Leased, Left};
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 /// An unknown name of an unreachable server is reported as UNAVAILABLE after this time (RLY-8, ERR-10).
@@ -29,15 +29,15 @@ impl Upkeep {
     }
 
     /// Names, or members of globs, are freed.
-    pub(super) fn freed(&mut self, type_url: &TypeUrl, shape: Shape, names: &[ResourceName]) {
+    pub(super) fn freed(&mut self, type_url: &TypeUrl, kind: CollectionKind, names: &[ResourceName]) {
         for name in names {
-            self.expiry.cancel(&Leased::new(type_url, shape, name));
+            self.expiry.cancel(&Leased::new(type_url, kind, name));
         }
     }
 
     /// The members of the wildcard are freed.
     pub(super) fn freed_wildcard(&mut self, type_url: &TypeUrl) {
-        self.expiry.keep_only(type_url, Shape::Wildcard, |_| false);
+        self.expiry.keep_only(type_url, CollectionKind::Wildcard, |_| false);
     }
 
     pub(super) fn left(&self, now: Time) -> BTreeMap<Leased, Left> {

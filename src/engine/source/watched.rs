@@ -1,10 +1,10 @@
-//! The interest of a session.
+//! The collection of a session.
 
 use crate::engine::cache::slots::SlotId;
 use crate::engine::class::NameStyle;
 use crate::xds::TypeUrl;
 
-/// The interest of a session in one type.
+/// The collection of a session in one type.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) type_url: TypeUrl,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
-use crate::engine::interest::Shape;
+use crate::engine::collection::{Collection, CollectionKind};
 use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
 use crate::xds::{
     Request, Resource, ResourceError, ResourceName, Response, SetMark, Status, TypeUrl, Variant, Version,
@@ -131,26 +131,11 @@ impl Settings {
     }
 }
 
-/// Wanted resources of a type, or resources to unsubscribe from.
+/// Wanted resources of a type, or resources to unsubscribe from. Only delta has requests for globs, by their
+/// canonical names (NAM-14).
 ///
-/// A machine has at most one of the three for each type (RLY-13, RLY-19).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Interest {
-    Wildcard,
-    /// Glob collections, by their canonical names (NAM-14). Only delta has requests for globs.
-    Globs(Vec<ResourceName>),
-    Names(Vec<ResourceName>),
-}
-
-impl Interest {
-    pub fn shape(&self) -> Shape {
-        match self {
-            Interest::Wildcard => Shape::Wildcard,
-            Interest::Globs(_) => Shape::Globs,
-            Interest::Names(_) => Shape::Names,
-        }
-    }
-}
+/// A machine has at most one of the three kinds for each type (RLY-13, RLY-19).
+pub type Wanted = Collection<Vec<ResourceName>>;
 
 /// Reports of the shell about the machine's stream.
 #[derive(Clone, Debug)]
@@ -218,32 +203,11 @@ pub enum Output {
     Event(Event),
 }
 
-/// The collection that a [`Changes`] is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The members of the wildcard.
-    Wildcard,
-    /// The members of globs.
-    Globs,
-    /// Names from subscriptions one by one.
-    Names,
-}
-
-impl Scope {
-    pub fn shape(self) -> Shape {
-        match self {
-            Scope::Wildcard => Shape::Wildcard,
-            Scope::Globs => Shape::Globs,
-            Scope::Names => Shape::Names,
-        }
-    }
-}
-
 /// The changes of one type by one response, or by one timer. Only wanted resources occur.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes {
     pub type_url: TypeUrl,
-    pub scope: Scope,
+    pub kind: CollectionKind,
     /// As received. Equal content may arrive again, especially after a reconnect (RLY-65).
     pub present: Vec<Arc<Resource>>,
     /// Names only: the wanted aliases that present resources answer (ALI-1).

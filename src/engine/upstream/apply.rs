@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::api::{Cause, Changes, Event, Scope};
+use super::api::{Cause, Changes, Event};
 use super::globs::GlobsStep;
 use super::names::{Held, Names, is_heartbeat};
 use super::order::Versions;
@@ -13,15 +13,16 @@ use super::subscription::{Subscription, Want};
 use super::variant_step::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
-    pub(in crate::engine) fn new(type_url: &TypeUrl, scope: Scope) -> Self {
+    pub(in crate::engine) fn new(type_url: &TypeUrl, kind: CollectionKind) -> Self {
         let (present, by_alias, absent, refreshed, settled) = Default::default();
         Changes {
             type_url: type_url.clone(),
-            scope,
+            kind,
             present,
             by_alias,
             absent,
@@ -34,13 +35,13 @@ impl Changes {
 
     pub(super) fn of_names(type_url: &TypeUrl, names: Vec<ResourceName>, cause: Cause) -> Self {
         let absent = names.into_iter().map(|name| (name, cause)).collect();
-        Changes { absent, ..Changes::new(type_url, Scope::Names) }
+        Changes { absent, ..Changes::new(type_url, CollectionKind::Names) }
     }
 
     /// The members of a wildcard have settled; `gone` proved to be no members.
     pub(super) fn of_settled(type_url: &TypeUrl, gone: Vec<ResourceName>) -> Self {
         let absent = gone.into_iter().map(|name| (name, Cause::Omitted)).collect();
-        Changes { absent, complete: true, ..Changes::new(type_url, Scope::Wildcard) }
+        Changes { absent, complete: true, ..Changes::new(type_url, CollectionKind::Wildcard) }
     }
 
     fn says_nothing(&self) -> bool {
@@ -71,7 +72,7 @@ impl Subscription {
         let changes = match &mut self.want {
             Want::Nothing => None,
             Want::Names(names) => {
-                let changes = Changes::new(&self.type_url, Scope::Names);
+                let changes = Changes::new(&self.type_url, CollectionKind::Names);
                 let (mentioned, variants, versions) = Default::default();
                 let fails = digest.fails;
                 let said = &self.said;
@@ -88,7 +89,7 @@ impl Subscription {
             }
             Want::Wildcard(wildcard) => {
                 let was_complete = wildcard.complete;
-                let changes = Changes::new(&self.type_url, Scope::Wildcard);
+                let changes = Changes::new(&self.type_url, CollectionKind::Wildcard);
                 let (mentioned, versions) = Default::default();
                 let grows = &mut grows;
                 let step = WildcardStep { wildcard, changes, mentioned, versions, grows };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::api::{Cause, Changes, Event, Scope};
+use super::api::{Cause, Changes, Event};
 use super::names::{Held, is_heartbeat};
 use super::order::Versions;
 use super::response::{Digest, Verdict, is_invalid, means_absence};
@@ -11,6 +11,7 @@ use super::said::Said;
 use super::settling::Settling;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
+use crate::engine::collection::CollectionKind;
 use crate::xds::{Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 /// All globs of one type. Globs have no resource timer: only the server can report an empty collection
@@ -135,7 +136,7 @@ impl Globs {
         if proven.is_empty() {
             return None;
         }
-        let mut changes = Changes::new(type_url, Scope::Globs);
+        let mut changes = Changes::new(type_url, CollectionKind::Globs);
         for name in proven {
             self.settle(name, &mut changes);
         }
@@ -177,7 +178,7 @@ pub(super) struct GlobsStep<'a> {
 
 impl<'a> GlobsStep<'a> {
     pub(super) fn new(globs: &'a mut Globs, said: &'a Said, type_url: &TypeUrl) -> Self {
-        let changes = Changes::new(type_url, Scope::Globs);
+        let changes = Changes::new(type_url, CollectionKind::Globs);
         let (answered, versions) = Default::default();
         GlobsStep { globs, said, changes, answered, versions }
     }

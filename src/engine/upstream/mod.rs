@@ -43,7 +43,7 @@ mod delta;
 mod machine;
 
 pub use api::{
-    Cause, Changes, Event, Hold, Input, Interest, Lower, Output, Scope, Settings, Transport, WildcardStyle,
+    Cause, Changes, Event, Hold, Input, Lower, Output, Settings, Transport, Wanted, WildcardStyle,
 };
 pub use api::{MASS_DELETION_HOLD, REFRESH_DELAY, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT};
 pub use backoff::BackoffSettings;

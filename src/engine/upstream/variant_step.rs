@@ -1,11 +1,12 @@
 //! One response, applied to names with variants.
 
-use super::api::{Cause, Changes, Event, Output, Scope};
+use super::api::{Cause, Changes, Event, Output};
 use super::names::{Held, Names};
 use super::response::Digest;
 use super::said::Said;
 use super::subscription::{Subscription, Want};
 use super::variants::{Family, Key, Offer};
+use crate::engine::collection::CollectionKind;
 use crate::xds::{BadElement, Received, ResourceName, Variant};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -253,7 +254,7 @@ impl Subscription {
     pub(super) fn answer_from_variants(&mut self) -> Vec<Output> {
         let Want::Names(names) = &mut self.want else { return Vec::new() };
         let Some(mut variants) = names.variants.take() else { return Vec::new() };
-        let mut changes = Changes::new(&self.type_url, Scope::Names);
+        let mut changes = Changes::new(&self.type_url, CollectionKind::Names);
         let mut outputs = Vec::new();
         for name in std::mem::take(&mut variants.entered) {
             let Some(family) = variants.families.get_mut(name.plain()) else { continue };

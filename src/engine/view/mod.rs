@@ -14,8 +14,9 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::Time;
-use super::interest::HashSeed;
+use super::collection::HashSeed;
 use super::remarks::{Lease, Remarks};
+use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
 /// Identifies the content of a view inside this process. Two views with the same id are equal.
@@ -401,21 +402,8 @@ impl Difference {
     }
 }
 
-/// Whether names that left a view are gone for the client, or only no longer known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Leaving {
-    /// The view is of a wildcard: leaving its membership is a removal, once the membership is known.
-    Wildcard,
-    /// The view is of globs: leaving the membership of the name's glob is a removal, once the membership is
-    /// known (NAM-16).
-    Globs,
-    /// The view is of names: only a name known to be absent is gone (RLY-2). Names that the client dropped
-    /// are not.
-    Names,
-}
-
 /// The changes from one view to another.
-pub fn difference(from: &View, to: &View, leaving: Leaving) -> Difference {
+pub fn difference(from: &View, to: &View, kind: CollectionKind) -> Difference {
     let mut difference = Difference::default();
     for item in from.present.diff(&to.present) {
         match item {
@@ -423,10 +411,10 @@ pub fn difference(from: &View, to: &View, leaving: Leaving) -> Difference {
                 difference.put.push(name.clone());
             }
             imbl::ordmap::DiffItem::Remove(name, _) => {
-                let is_gone = match leaving {
-                    Leaving::Wildcard => to.is_complete(),
-                    Leaving::Globs => to.knows_gone(name),
-                    Leaving::Names => false,
+                let is_gone = match kind {
+                    CollectionKind::Wildcard => to.is_complete(),
+                    CollectionKind::Globs => to.knows_gone(name),
+                    CollectionKind::Names => false,
                 };
                 if is_gone {
                     difference.gone.push(name.clone());
@@ -434,7 +422,7 @@ pub fn difference(from: &View, to: &View, leaving: Leaving) -> Difference {
             }
         }
     }
-    if leaving != Leaving::Wildcard {
+    if kind != CollectionKind::Wildcard {
         for item in from.absent.diff(&to.absent) {
             if let imbl::ordset::DiffItem::Add(name) = item {
                 difference.gone.push(name.clone());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
+use crate::engine::collection::CollectionKind;
 use crate::xds::Any;
 
 fn resource(name: &str, version: u128) -> Resource {
@@ -48,19 +49,22 @@ fn the_digest_follows_the_content() {
 fn rly_2_only_known_absence_is_a_removal_of_a_name() {
     let from = view(&[("a", 1), ("b", 2)]);
     let mut to = view(&[("b", 3)]);
-    assert_eq!(difference(&from, &to, Leaving::Names), Difference { put: names(&["b"]), gone: vec![] });
+    assert_eq!(
+        difference(&from, &to, CollectionKind::Names),
+        Difference { put: names(&["b"]), gone: vec![] }
+    );
     to.put_absent(&"a".into(), None);
-    assert_eq!(difference(&from, &to, Leaving::Names).gone, names(&["a"]));
-    assert!(difference(&to, &to.clone(), Leaving::Names).is_empty());
+    assert_eq!(difference(&from, &to, CollectionKind::Names).gone, names(&["a"]));
+    assert!(difference(&to, &to.clone(), CollectionKind::Names).is_empty());
 }
 
 #[test]
 fn rly_6_a_wildcard_removes_nothing_before_its_membership_is_known() {
     let from = view(&[("a", 1), ("b", 2)]);
     let mut to = View::unknown(1);
-    assert!(difference(&from, &to, Leaving::Wildcard).is_empty());
+    assert!(difference(&from, &to, CollectionKind::Wildcard).is_empty());
     to.complete();
-    assert_eq!(difference(&from, &to, Leaving::Wildcard).gone, names(&["a", "b"]));
+    assert_eq!(difference(&from, &to, CollectionKind::Wildcard).gone, names(&["a", "b"]));
 }
 
 #[test]
@@ -69,7 +73,7 @@ fn rly_36_content_that_came_back_is_no_difference() {
     let mut to = from.clone();
     to.put(Some(&resource("a", 1)), &resource("a", 2));
     to.put(Some(&resource("a", 2)), &resource("a", 1));
-    assert!(difference(&from, &to, Leaving::Names).is_empty());
+    assert!(difference(&from, &to, CollectionKind::Names).is_empty());
 }
 
 #[test]
@@ -80,7 +84,7 @@ fn a_forgotten_name_is_sent_again_and_alike_for_all() {
     other.forget(&"a".into());
     assert_eq!(one.id(), other.id());
     assert_ne!(one.id(), to.id());
-    assert_eq!(difference(&one, &to, Leaving::Names).put, names(&["a"]));
+    assert_eq!(difference(&one, &to, CollectionKind::Names).put, names(&["a"]));
     one.forget(&"zzz".into());
     assert_eq!(one.id(), other.id());
 }

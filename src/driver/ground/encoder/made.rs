@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
+use crate::engine::collection::Collection;
 use crate::engine::downstream::Answer;
-use crate::engine::interest::Interest;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::ViewId;
 use crate::xds::TypeUrl;
@@ -32,7 +32,7 @@ pub(super) struct Made<K, T> {
 pub(super) struct Record<K> {
     key: K,
     type_url: TypeUrl,
-    interest: Interest,
+    collection: Collection,
     view: ViewId,
 }
 
@@ -54,9 +54,10 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         }
         self.records += answer.parts.len();
         for part in &answer.parts {
-            let (type_url, interest, view) = (answer.type_url.clone(), part.interest.clone(), part.view.id());
+            let (type_url, collection, view) =
+                (answer.type_url.clone(), part.collection.clone(), part.view.id());
             let records = self.of_source.entry(view.source()).or_default();
-            records.push(Record { key, type_url, interest, view });
+            records.push(Record { key, type_url, collection, view });
         }
     }
 
@@ -84,7 +85,7 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         let Some(records) = self.of_source.get_mut(&source) else { return outdated };
         let before = records.len();
         records.retain(|record| {
-            let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.interest));
+            let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.collection));
             let is_current = view.is_some_and(|view| view.id() == record.view);
             if !is_current {
                 self.live.remove(&record.key);

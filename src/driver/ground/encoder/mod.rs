@@ -350,10 +350,10 @@ fn weight_of_news(answer: &Answer, part: &AnswerPart, most: usize) -> usize {
     if part.view.bytes().max(part.held.bytes()) < most {
         return 0;
     }
-    let (types, leaving) = (part.snapshot.of(&answer.type_url), part.interest.leaving());
+    let (types, kind) = (part.snapshot.of(&answer.type_url), part.collection.kind());
     let mut weight = 0;
     for name in part.held.differing(&part.view) {
-        let resource = types.and_then(|types| types.body(leaving, name));
+        let resource = types.and_then(|types| types.body(kind, name));
         weight += resource.map_or_else(|| name.as_str().len(), |resource| resource.size());
         if weight >= most {
             break;

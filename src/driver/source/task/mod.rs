@@ -235,17 +235,17 @@ impl SourceTask {
     fn take(&mut self, command: Command) {
         let now = self.shared.clock.now();
         match command {
-            Command::Watch { stream, type_url, interest } => {
+            Command::Watch { stream, type_url, collection } => {
                 let session = stream.id();
                 if self.is_displaced {
                     stream.clone().displaced(self.handle.id());
                 }
                 self.streams.insert(session, stream);
                 self.follow_members();
-                self.source.watch(session, &type_url, &interest, now);
+                self.source.watch(session, &type_url, &collection, now);
             }
-            Command::Unwatch { session, type_url, collection } => {
-                self.source.unwatch(session, &type_url, collection, now);
+            Command::Unwatch { session, type_url, key } => {
+                self.source.unwatch(session, &type_url, key, now);
             }
             Command::Forget(session) if !self.is_displaced => {
                 self.streams.remove(&session);

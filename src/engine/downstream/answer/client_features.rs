@@ -1,6 +1,6 @@
 //! The extensions of the protocol that a client understands.
 
-use crate::engine::interest::Interest;
+use crate::engine::collection::Collection;
 use crate::engine::view::View;
 use crate::xds::{Kind, Node, ResourceName, TypeUrl, Variant};
 
@@ -39,8 +39,8 @@ impl ClientFeatures {
     }
 
     /// Whether each unknown name has an error, and the client takes errors for answers (ERR-4, ERR-8).
-    pub(super) fn excuses(self, interest: &Interest, view: &View) -> bool {
-        let Some(asked) = interest.names().filter(|_| self.errors_alone) else { return false };
+    pub(super) fn excuses(self, collection: &Collection, view: &View) -> bool {
+        let Some(asked) = collection.names().filter(|_| self.errors_alone) else { return false };
         let is_unknown = |name: &&ResourceName| {
             asked.contains(name) && !(view.has(name) || view.knows_absent(name) || view.knows_glob(name))
         };

@@ -96,7 +96,7 @@ impl Answer {
             .collect();
         let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
         for part in &self.parts {
-            let difference = difference(&part.held, &part.view, part.interest.leaving());
+            let difference = difference(&part.held, &part.view, part.collection.kind());
             news.told_absent |= !difference.gone.is_empty();
             changed.extend(difference.put.into_iter().chain(difference.gone));
             if self.full {
@@ -155,8 +155,9 @@ impl Answer {
     /// The complete set in one message (SST-12); empty if nothing changed.
     fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
         // If every name is known to be absent, an empty response says so (SST-14).
-        let is_known =
-            |part: &AnswerPart| part.view.is_complete() || self.features.excuses(&part.interest, &part.view);
+        let is_known = |part: &AnswerPart| {
+            part.view.is_complete() || self.features.excuses(&part.collection, &part.view)
+        };
         let all_absent =
             news.told_absent && self.parts.iter().all(|part| part.view.is_empty() && is_known(part));
         let has_errors = self.features.errors_alone && asides.has_errors();

@@ -8,20 +8,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::chunk::{Chunk, version_of};
 use crate::engine::downstream::answer::composition::Composition;
 use crate::engine::downstream::answer::spelling::key_of;
 use crate::engine::downstream::answer::told_variants::{ToldVariant, ToldVariants};
-use crate::engine::interest::Interest;
 use crate::xds::{Resource, ResourceName, Variant};
 
 impl Answer {
     /// The variants behind each name with parameters, for a client with the views of this answer.
     pub(in crate::engine::downstream) fn variants(&self) -> BTreeMap<ResourceName, BTreeSet<ToldVariant>> {
-        let names = self.parts.iter().filter_map(|part| match &part.interest {
-            Interest::Names(names) => Some(names),
-            Interest::Wildcard | Interest::Globs(_) => None,
+        let names = self.parts.iter().filter_map(|part| match &part.collection {
+            Collection::Names(names) => Some(names),
+            Collection::Wildcard | Collection::Globs(_) => None,
         });
         let located = names.flat_map(|names| names.iter()).filter(|name| name.is_located());
         located.filter_map(|name| Some((name.clone(), self.variants_of(name)?))).collect()

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::answer::chunk::{Chunk, open, size_of};
 use crate::engine::downstream::answer::news::News;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
-use crate::engine::view::{Leaving, View, difference};
+use crate::engine::view::{View, difference};
 use crate::xds::{Code, Kind, Resource, ResourceName, Status, Variant, Version};
 
 /// A late client may be told a remaining time that is too long by 1/8 of the shortest TTL. All clients that are told
@@ -97,8 +98,9 @@ impl Answer {
     /// To a client that does not read errors, a response with errors alone is empty, and an empty response completes
     /// the wildcard (DEL-25). So errors wait until the wildcard is complete.
     pub(in crate::engine::downstream) fn withholds_errors(&self) -> bool {
-        let is_open =
-            |part: &AnswerPart| part.interest.leaving() == Leaving::Wildcard && !part.view.is_complete();
+        let is_open = |part: &AnswerPart| {
+            part.collection.kind() == CollectionKind::Wildcard && !part.view.is_complete()
+        };
         self.variant == Variant::Delta && self.parts.iter().any(is_open)
     }
 
@@ -106,7 +108,7 @@ impl Answer {
     /// client (SST-10).
     fn report_absent(&self, asides: &mut Asides) {
         for part in &self.parts {
-            for name in difference(&part.held, &part.view, Leaving::Names).gone {
+            for name in difference(&part.held, &part.view, CollectionKind::Names).gone {
                 let text = "the resource does not exist";
                 asides.errors.entry(name).or_insert_with(|| Arc::new(Status::new(Code::NotFound, text)));
             }

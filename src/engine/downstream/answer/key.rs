@@ -1,7 +1,8 @@
 //! The identity of an answer's content.
 
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
-use crate::engine::view::{Leaving, ViewId};
+use crate::engine::view::ViewId;
 use crate::xds::Variant;
 
 /// Identifies the content of an answer inside this process.
@@ -24,7 +25,7 @@ pub(super) enum Step {
     Plain {
         due: ViewId,
         held: ViewId,
-        leaving: Leaving,
+        kind: CollectionKind,
         last_bytes: u64,
     },
     Derived(ViewId),

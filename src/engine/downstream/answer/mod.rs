@@ -22,12 +22,12 @@ pub mod told_variants;
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::{AnswerKey, Step};
 use crate::engine::downstream::answer::rest::{Rest, ToldNames};
 use crate::engine::downstream::answer::spelling::Spellings;
 use crate::engine::downstream::answer::told_variants::ToldVariants;
-use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId};
@@ -36,7 +36,7 @@ use crate::xds::{Resource, ResourceName, Status, TypeUrl, Variant, Version};
 /// One part of a subscription: one collection of one source.
 #[derive(Clone, Debug)]
 pub struct AnswerPart {
-    pub interest: Interest,
+    pub collection: Collection,
     pub held: Arc<View>,
     pub view: Arc<View>,
     /// Views with names that left `view`, but that the client keeps for now (RLY-51).
@@ -98,12 +98,12 @@ impl Answer {
             && !is_timed
         {
             let AnswerPart { due, last_bytes, .. } = *part;
-            return Step::Plain { due, held: part.held.id(), leaving: part.interest.leaving(), last_bytes };
+            return Step::Plain { due, held: part.held.id(), kind: part.collection.kind(), last_bytes };
         }
         // Without parts, only the type separates answers of different types.
         let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
         let ids = self.parts.iter().fold(start, |id, part| {
-            id.derived((part.due, part.held.id(), part.interest.leaving(), part.last_bytes))
+            id.derived((part.due, part.held.id(), part.collection.kind(), part.last_bytes))
         });
         let ids = match &self.spellings {
             Some(spellings) => ids.derived(spellings.id()),
@@ -134,9 +134,9 @@ impl Answer {
     /// Whether the client keeps its resource under a name of a part while the part's source does not know the name.
     /// If the wildcard or a glob supplies the name, the client is sent the supplied resource (SUB-12).
     pub fn leaves(&self, part: &AnswerPart, name: &ResourceName) -> bool {
-        let is_named = |part: &AnswerPart| matches!(part.interest, Interest::Names(_));
+        let is_named = |part: &AnswerPart| matches!(part.collection, Collection::Names(_));
         let is_supplied = || self.parts.iter().any(|other| !is_named(other) && other.view.has(name));
-        part.interest.covers(name) && !(is_named(part) && is_supplied())
+        part.collection.covers(name) && !(is_named(part) && is_supplied())
     }
 
     /// Whether the answer tells the client of removals (SST-6).
@@ -147,12 +147,12 @@ impl Answer {
     /// The resource under a name. The last part with the name decides, because names come after the wildcard.
     fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
-        let (types, leaving) = (part.snapshot.of(&self.type_url)?, part.interest.leaving());
-        if planted(Bug::LastBytesPreferred) && types.departed(leaving, name).is_some() {
-            return types.departed(leaving, name);
+        let (types, kind) = (part.snapshot.of(&self.type_url)?, part.collection.kind());
+        if planted(Bug::LastBytesPreferred) && types.departed(kind, name).is_some() {
+            return types.departed(kind, name);
         }
         // A name that stays in the view although the source no longer has the name keeps its last bytes.
-        types.body(leaving, name).or_else(|| types.departed(leaving, name))
+        types.body(kind, name).or_else(|| types.departed(kind, name))
     }
 
     /// The key of the whole answer; `None` if no message was handed out yet.
@@ -173,7 +173,7 @@ impl Answer {
         };
         let rest = self.rest.clone().unwrap_or_else(rest);
         let part = |part: &AnswerPart| AnswerPart {
-            interest: part.interest.clone(),
+            collection: part.collection.clone(),
             held: part.held.clone(),
             view: part.view.clone(),
             keeps: Vec::new(),
@@ -191,17 +191,17 @@ impl Answer {
 impl AnswerPart {
     /// Whether the wildcard or a glob may contain the name. The source does not know yet.
     pub fn may_have(&self, name: &ResourceName) -> bool {
-        let is_open = match &self.interest {
-            Interest::Wildcard => !self.view.is_complete(),
-            Interest::Globs(_) => self.interest.covers(name) && !self.view.knows_gone(name),
-            Interest::Names(_) => false,
+        let is_open = match &self.collection {
+            Collection::Wildcard => !self.view.is_complete(),
+            Collection::Globs(_) => self.collection.covers(name) && !self.view.knows_gone(name),
+            Collection::Names(_) => false,
         };
         is_open && !self.view.has(name)
     }
 
     /// Whether the name was requested, and the source does not know yet if the name exists (RLY-2).
     pub fn is_in_doubt(&self, name: &ResourceName) -> bool {
-        let named = matches!(&self.interest, Interest::Names(names) if names.contains(name));
+        let named = matches!(&self.collection, Collection::Names(names) if names.contains(name));
         named && !self.view.has(name) && !self.view.knows_absent(name)
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::chunk::version_of;
 use crate::engine::downstream::answer::composition::Composition;
 use crate::engine::downstream::answer::spelling::Spellings;
-use crate::engine::interest::Interest;
 use crate::xds::{Resource, ResourceName, Variant};
 
 impl Answer {
@@ -50,7 +50,7 @@ impl Answer {
         let by_itself = || {
             self.parts
                 .iter()
-                .any(|part| matches!(&part.interest, Interest::Names(names) if names.contains(name)))
+                .any(|part| matches!(&part.collection, Collection::Names(names) if names.contains(name)))
         };
         spellings.of(name, by_itself())
     }

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::collection::HashSeed;
 use crate::engine::downstream::memory::weight;
-use crate::engine::interest::HashSeed;
 use crate::xds::xdstp::{NameError, member_as};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 

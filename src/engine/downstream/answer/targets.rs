@@ -27,19 +27,19 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
 }
 
 fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
-    let leaving = part.interest.leaving();
+    let kind = part.collection.kind();
     let last = |name: &ResourceName| {
         let types = part.snapshot.of(&answer.type_url);
-        types.and_then(|types| types.departed(leaving, name)).map(|resource| resource.version)
+        types.and_then(|types| types.departed(kind, name)).map(|resource| resource.version)
     };
     let mut kept = BTreeMap::new();
     if !answer.deletes() {
-        let forced = part.held.forced_beside(&part.view).filter(|name| part.interest.covers(name));
+        let forced = part.held.forced_beside(&part.view).filter(|name| part.collection.covers(name));
         kept.extend(forced.filter_map(|name| last(&name).map(|version| (name, version))));
         return kept;
     }
     for base in &part.keeps {
-        for name in difference(base, &part.view, leaving).gone {
+        for name in difference(base, &part.view, kind).gone {
             let is_there = answer.parts.iter().any(|part| part.view.has(&name));
             let Some(held) = part.held.version_of(&name).filter(|_| base.has(&name) && !is_there) else {
                 continue;

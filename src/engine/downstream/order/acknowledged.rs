@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::view::{Leaving, View, difference};
+use crate::engine::collection::CollectionKind;
+use crate::engine::view::{View, difference};
 use crate::xds::{ResourceName, Variant};
 
 /// The client's verdicts on the answers of a routing type. An answer is identified by the count of carried
@@ -50,10 +51,10 @@ impl RejectedContent {
     pub(in crate::engine::downstream) fn stands(
         &self,
         held: &View,
-        leaving: Leaving,
+        kind: CollectionKind,
         variant: Variant,
     ) -> bool {
-        let difference = difference(&self.before, &self.sent, leaving);
+        let difference = difference(&self.before, &self.sent, kind);
         let gone = |name: &ResourceName| self.before.has(name) && !held.has(name);
         difference.put.iter().any(|name| held.version_of(name) == self.sent.version_of(name))
             || (variant == Variant::Delta && difference.gone.iter().any(gone))

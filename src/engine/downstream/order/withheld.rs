@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::view::{Leaving, View, ViewId, difference};
+use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{ResourceName, Version};
 
 /// The wait of a removal for a change of the routing types. Control planes that send the two halves of a
@@ -80,9 +81,9 @@ impl Withheld {
 
     /// Looks for losses since the last view. Losses are names that left the view, and names that the client
     /// `held` before and the server reports as gone only now.
-    fn lose(&mut self, held: &View, view: &Arc<View>, leaving: Leaving, turn: &Turn<'_>) {
+    fn lose(&mut self, held: &View, view: &Arc<View>, kind: CollectionKind, turn: &Turn<'_>) {
         let mut seen = std::mem::replace(&mut self.seen, view.clone());
-        let late = late(held, &seen, view, leaving);
+        let late = late(held, &seen, view, kind);
         if !late.is_empty() {
             seen = Arc::new(seen.keeping(late.into_iter(), held.remarks()));
         } else if !seen.may_lose(view) {
@@ -107,12 +108,12 @@ impl Withheld {
 
 /// Names of the client's content that `view` is the first to report as gone, although `seen` did not have
 /// them.
-fn late(held: &View, seen: &View, view: &View, leaving: Leaving) -> Vec<(ResourceName, Version)> {
+fn late(held: &View, seen: &View, view: &View, kind: CollectionKind) -> Vec<(ResourceName, Version)> {
     if seen.unknown_len() == 0 || seen.id() == view.id() {
         return Vec::new();
     }
-    let was_gone: BTreeSet<_> = difference(held, seen, leaving).gone.into_iter().collect();
-    let gone = difference(held, view, leaving).gone.into_iter();
+    let was_gone: BTreeSet<_> = difference(held, seen, kind).gone.into_iter().collect();
+    let gone = difference(held, view, kind).gone.into_iter();
     let gone = gone.filter(|name| !seen.has(name) && !was_gone.contains(name));
     gone.filter_map(|name| held.version_of(&name).map(|version| (name, version))).collect()
 }
@@ -148,7 +149,7 @@ pub(in crate::engine::downstream) struct Holder<'a> {
     pub(in crate::engine::downstream) source: SourceId,
     /// The client's content.
     pub(in crate::engine::downstream) held: &'a Arc<View>,
-    pub(in crate::engine::downstream) leaving: Leaving,
+    pub(in crate::engine::downstream) kind: CollectionKind,
     /// Whether an answer may be due for the view.
     pub(in crate::engine::downstream) is_behind: bool,
 }
@@ -168,7 +169,7 @@ pub(in crate::engine::downstream) fn withhold(
         if !part.held.may_lose(view) || (!rests && (waits.may_go)(turn.carried)) {
             return None;
         }
-        let gone = difference(part.held, view, part.leaving).gone;
+        let gone = difference(part.held, view, part.kind).gone;
         if !gone.iter().any(|name| part.held.has(name)) {
             return None;
         }
@@ -176,7 +177,7 @@ pub(in crate::engine::downstream) fn withhold(
         *own = Some(Box::new(Withheld { source: part.source, seen: view.clone(), losses }));
     }
     let withheld = own.as_mut()?;
-    withheld.lose(part.held, view, part.leaving, turn);
+    withheld.lose(part.held, view, part.kind, turn);
     let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| part.held.has(&name));
     let rests = |loss: &Loss| {
         let until = loss.rests_until(waits.changed).filter(|until| *until > turn.now);

@@ -1,20 +1,20 @@
 //! The cluster side of a stream, before its routing types (RLY-50, RLY-51).
 
 use crate::engine::Time;
+use crate::engine::collection::Collection;
 use crate::engine::downstream::order::turn::{Snapshots, Turn};
 use crate::engine::downstream::order::withheld::Waits;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::interest::Interest;
 use crate::xds::{TypeUrl, Variant};
 
-/// Whether sources have noted more interests of the cluster side since these snapshots were taken.
+/// Whether sources have noted more collections of the cluster side since these snapshots were taken.
 pub fn has_more_noted(subscriptions: &[Subscription], newest: &Snapshots, taken: &Snapshots) -> bool {
     let is_noted = |snapshots: &Snapshots, type_url: &TypeUrl, part: &Part| {
         let snapshot = snapshots.iter().find(|(id, _)| *id == part.source());
         let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
-        types.is_some_and(|types| types.view(&part.interest).is_some())
+        types.is_some_and(|types| types.view(&part.collection).is_some())
     };
     subscriptions.iter().filter(|subscription| subscription.type_url.kind().is_cluster_side()).any(
         |subscription| {
@@ -63,8 +63,8 @@ pub fn withhold(
     until
 }
 
-/// The last change of a source's content of routing types, among the client's interests; `None` without
-/// such interests.
+/// The last change of a source's content of routing types, among the client's collections; `None` without
+/// such collections.
 fn changed_at(routes: &[Subscription], source: SourceId, turn: &Turn<'_>) -> Option<Time> {
     let routes = routes.iter().filter(|route| route.type_url.kind().refers_to_clusters());
     let parts = routes.flat_map(|route| route.parts.iter().map(move |part| (&route.type_url, part)));
@@ -77,7 +77,7 @@ impl Part {
     /// Whether the client asks by name, and may be moving to other names of another server.
     fn may_be_leaving(&self, routes: &[Subscription], turn: &Turn<'_>) -> bool {
         let mut hangs_below = routes.iter().flat_map(|subscription| &subscription.parts);
-        matches!(self.interest, Interest::Names(_))
+        matches!(self.collection, Collection::Names(_))
             && turn.moved.contains(&self.asked.list)
             && hangs_below.any(|route| route.source() == self.source())
     }

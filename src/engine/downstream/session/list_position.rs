@@ -34,7 +34,7 @@ pub(super) struct Former {
 }
 
 impl ListPositions {
-    /// The fallback of a list with interests, created at the first use; `None` if the list has one server.
+    /// The fallback of a list with collections, created at the first use; `None` if the list has one server.
     pub fn enter(&mut self, number: u16, type_url: &TypeUrl, router: &dyn Router) -> Option<&Fallback> {
         let index = match self.0.iter().position(|position| position.covers(type_url, number)) {
             Some(index) => index,
@@ -55,7 +55,7 @@ impl ListPositions {
         self.0.get(index).map(|position| &position.fallback)
     }
 
-    /// Forgets lists, and types of lists, without interests.
+    /// Forgets lists, and types of lists, without collections.
     pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListPosition) -> bool) {
         self.0.retain(is_wanted);
     }
@@ -82,7 +82,7 @@ impl ListPositions {
 }
 
 impl ListPosition {
-    /// Whether the position serves the interests in a type of a list.
+    /// Whether the position serves the collections in a type of a list.
     pub(super) fn covers(&self, type_url: &TypeUrl, list: u16) -> bool {
         self.list.number == list && self.type_url.as_ref().is_none_or(|own| own == type_url)
     }

@@ -30,6 +30,7 @@ mod unsent_news;
 use std::fmt::Write;
 
 use crate::engine::Time;
+use crate::engine::collection::HashSeed;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
@@ -38,7 +39,6 @@ use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::NameWait;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::interest::HashSeed;
 use crate::xds::{StreamKind, TypeUrl, Variant};
 
 /// Eight hexadecimal digits, a hyphen and a number of up to twenty digits.

@@ -164,9 +164,9 @@ impl Session {
             }
             let Some(snapshot) = latest(source) else { continue };
             let types = snapshot.of(&subscription.type_url);
-            sight.is_noted &= types.is_some_and(|types| types.view(&part.interest).is_some());
+            sight.is_noted &= types.is_some_and(|types| types.view(&part.collection).is_some());
             sight.is_current =
-                sight.is_current && types.is_some_and(|types| types.is_current_for(&part.interest));
+                sight.is_current && types.is_some_and(|types| types.is_current_for(&part.collection));
             let reach = snapshot.reach_of(&subscription.type_url);
             is_heard &= reach.is_heard();
             let is_later = reach.since() > sight.reach.since();
@@ -193,7 +193,7 @@ fn unknown(
 ) -> usize {
     let all = part.names().map_or(1, |names| names.len());
     let Some(snapshot) = latest(source) else { return all };
-    let view = snapshot.of(&subscription.type_url).and_then(|types| types.view(&part.interest));
+    let view = snapshot.of(&subscription.type_url).and_then(|types| types.view(&part.collection));
     let Some(view) = view else { return all };
     if view.unknown_len() == 0 {
         return 0;

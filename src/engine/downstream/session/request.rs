@@ -19,7 +19,7 @@ pub struct Taken {
     pub watches: Vec<Watch>,
     /// The request changed the subscription, or a resend is due.
     pub changed: bool,
-    /// The request only reports something, and changes no interest.
+    /// The request only reports something, and changes no collection.
     pub is_report: bool,
     /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,

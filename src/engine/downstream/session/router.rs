@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use crate::engine::collection::{Collection, CollectionKey};
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::fallback::Settings;
-use crate::engine::interest::{Collection, Interest};
 use crate::engine::realm::Realm;
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Status, TypeUrl};
 
-/// A change of interest that the driver brings to a source.
+/// A change of a session's collections that the driver brings to a source.
 #[derive(Clone, Debug)]
 pub enum Watch {
-    Watch { source: SourceId, type_url: TypeUrl, interest: Interest },
-    Unwatch { source: SourceId, type_url: TypeUrl, collection: Collection },
+    Watch { source: SourceId, type_url: TypeUrl, collection: Collection },
+    Unwatch { source: SourceId, type_url: TypeUrl, key: CollectionKey },
 }
 
 /// The routing of a client's subscriptions: the realm of a name, the source for a realm of a type, and the

@@ -1,5 +1,6 @@
 //! Routes subscriptions: divides a subscription into parts, and finds the sources of each part.
 
+use crate::engine::collection::{Collection, CollectionKey, CollectionKind};
 use crate::engine::downstream::answer::spelling::SPELLINGS_MAX;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::limits::Excess;
@@ -8,7 +9,6 @@ use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::sources::{Asked, Others, SourceId};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::interest::{Collection, Interest, Shape};
 use crate::engine::realm::Realm;
 use crate::xds::{Code, Status, TypeUrl};
 
@@ -44,16 +44,23 @@ impl Session {
         let type_url = subscription.type_url.clone();
         // Names go first, because they keep the content of a glob or wildcard that goes with the same
         // request.
-        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == Shape::Names;
+        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == CollectionKind::Names;
         let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
-        for ((shape, realm), names) in names.into_iter().chain(globs) {
-            let interest = (!names.0.is_empty()).then(|| shape.interest(names.0));
-            set_part(subscription, (shape, realm), interest, positions, router, &mut watches)?;
+        for ((kind, realm), names) in names.into_iter().chain(globs) {
+            let collection = (!names.0.is_empty()).then(|| kind.collection(names.0));
+            set_part(subscription, (kind, realm), collection, positions, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
-            let interest = wildcard.then_some(Interest::Wildcard);
+            let collection = wildcard.then_some(Collection::Wildcard);
             let realm = router.realm_of(&type_url, None);
-            set_part(subscription, (Shape::Wildcard, realm), interest, positions, router, &mut watches)?;
+            set_part(
+                subscription,
+                (CollectionKind::Wildcard, realm),
+                collection,
+                positions,
+                router,
+                &mut watches,
+            )?;
         }
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
@@ -112,11 +119,11 @@ impl Session {
                 subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
             {
                 let old = std::mem::replace(&mut part.asked, asked);
-                unwatch(&old, &part.asked, &type_url, part.interest.collection(), &mut watches);
+                unwatch(&old, &part.asked, &type_url, part.collection.key(), &mut watches);
                 let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);
                 for source in part.asked.sources().filter(is_new) {
-                    let interest = part.interest.clone();
-                    watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+                    let collection = part.collection.clone();
+                    watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
                 }
             }
         }
@@ -157,34 +164,34 @@ impl Session {
     }
 }
 
-/// Brings one part of a subscription to the new interest, and notes the changes for its sources.
+/// Brings one part of a subscription to the new collection, and notes the changes for its sources.
 fn set_part(
     subscription: &mut Subscription,
-    (shape, realm): Key,
-    interest: Option<Interest>,
+    (kind, realm): Key,
+    collection: Option<Collection>,
     positions: &mut ListPositions,
     router: &mut dyn Router,
     watches: &mut Vec<Watch>,
 ) -> Result<(), Status> {
     let type_url = subscription.type_url.clone();
-    match interest {
-        Some(interest) => {
+    match collection {
+        Some(collection) => {
             let asked = Asked::find(&type_url, realm, positions, router)?;
-            let old = subscription.set_part(realm, Some((asked.clone(), interest.clone())), shape);
+            let old = subscription.set_part(realm, Some((asked.clone(), collection.clone())), kind);
             // This very request may have changed the client's node class (RLY-16).
             if let Some(old) = old {
-                unwatch(&old, &asked, &type_url, interest.collection(), watches);
+                unwatch(&old, &asked, &type_url, collection.key(), watches);
             }
             for source in asked.sources() {
-                let interest = interest.clone();
-                watches.push(Watch::Watch { source, type_url: type_url.clone(), interest });
+                let collection = collection.clone();
+                watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
             }
         }
         None => {
-            if let Some(old) = subscription.set_part(realm, None, shape) {
-                let collection = shape.collection(realm.space.style());
+            if let Some(old) = subscription.set_part(realm, None, kind) {
+                let key = kind.key(realm.space.style());
                 for source in old.sources() {
-                    watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });
+                    watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
                 }
             }
         }
@@ -193,8 +200,8 @@ fn set_part(
 }
 
 /// Notes the sources that are no longer asked.
-fn unwatch(old: &Asked, new: &Asked, type_url: &TypeUrl, collection: Collection, watches: &mut Vec<Watch>) {
+fn unwatch(old: &Asked, new: &Asked, type_url: &TypeUrl, key: CollectionKey, watches: &mut Vec<Watch>) {
     for source in old.sources().filter(|old| !new.sources().any(|source| source == *old)) {
-        watches.push(Watch::Unwatch { source, type_url: type_url.clone(), collection });
+        watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
     }
 }

@@ -9,13 +9,13 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::collection::Collection;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::list_position::ListPosition;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Resource, ResourceName};
@@ -63,8 +63,8 @@ impl Session {
                 let own = snapshots.iter_mut().find(|(id, _)| *id == part.source());
                 let Some((_, Some(own))) = own else { continue };
                 if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
-                    types.stand_in(&part.interest, stand_ins);
-                    types.keep_last(part.leaving(), lasts, u64::from(position.fallback.serving()));
+                    types.stand_in(&part.collection, stand_ins);
+                    types.keep_last(part.kind(), lasts, u64::from(position.fallback.serving()));
                 }
             }
         }
@@ -99,18 +99,18 @@ impl ListPosition {
         let serving = self.fallback.serving();
         let is_deleting =
             self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
-        let Interest::Names(names) = &part.interest else { return Vec::new() };
+        let Collection::Names(names) = &part.collection else { return Vec::new() };
         if serving == 0 || is_deleting || planted(Bug::StandInsForgotten) {
             return Vec::new();
         }
         let own = latest(part.source());
         let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
-        let Some(own) = types.view(&part.interest) else { return Vec::new() };
+        let Some(own) = types.view(&part.collection) else { return Vec::new() };
         // A name in the server's wildcard or glob is not lacking, although the server has not answered for
         // the name alone.
         let beside =
             subscription.parts.iter().filter(|other| other.source() == part.source() && other.is_broad());
-        let beside: Vec<_> = beside.filter_map(|other| types.view(&other.interest)).collect();
+        let beside: Vec<_> = beside.filter_map(|other| types.view(&other.collection)).collect();
         let higher: Vec<_> = part.asked.others().rev().filter(|(server, _)| *server < serving).collect();
         let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
         let supplied = |name: &ResourceName| {
@@ -132,7 +132,7 @@ impl ListPosition {
     ) -> usize {
         let type_url = &subscription.type_url;
         let own = latest(part.source());
-        let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest));
+        let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection));
         let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
         let stand_ins = self.stand_ins(subscription, part, latest);
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
@@ -152,13 +152,13 @@ impl ListPosition {
         };
         let type_url = &subscription.type_url;
         let own = snapshot_of(snapshots, part.source());
-        let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.interest)) else {
+        let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection)) else {
             return Vec::new();
         };
         let bytes = |name: &ResourceName| {
             let mut types =
                 former.snapshots.iter().filter_map(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
-            types.find_map(|types| types.body(part.leaving(), name)).cloned()
+            types.find_map(|types| types.body(part.kind(), name)).cloned()
         };
         part.held.beside(view).filter_map(|(name, _)| bytes(&name).map(|body| (name, body))).collect()
     }

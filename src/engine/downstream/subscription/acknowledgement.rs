@@ -34,7 +34,7 @@ impl Subscription {
                     part.rejected = part
                         .rejected
                         .take()
-                        .filter(|rejected| !full && rejected.stands(&part.held, part.leaving(), variant));
+                        .filter(|rejected| !full && rejected.stands(&part.held, part.kind(), variant));
                 }
             }
             Verdict::Nack { .. } => self.reject(waiting),

@@ -21,11 +21,19 @@ impl Subscription {
         let part = |part: &Part| {
             let snapshot = latest(part.source())?;
             let types = snapshot.of(&self.type_url)?;
-            let view = types.view(&part.interest).cloned()?;
-            let (interest, held) = (part.interest.clone(), Arc::<View>::default());
+            let view = types.view(&part.collection).cloned()?;
+            let (collection, held) = (part.collection.clone(), Arc::<View>::default());
             // The client's content is unknown, so no removed names are kept for the client.
             let (due, keeps, last_bytes) = (view.id(), Vec::new(), types.last_bytes());
-            view.is_complete().then(|| AnswerPart { interest, held, view, keeps, due, last_bytes, snapshot })
+            view.is_complete().then(|| AnswerPart {
+                collection,
+                held,
+                view,
+                keeps,
+                due,
+                last_bytes,
+                snapshot,
+            })
         };
         let parts: Vec<_> = self.parts.iter().map(part).collect::<Option<_>>()?;
         let (type_url, variant) = (self.type_url.clone(), Variant::Sotw);

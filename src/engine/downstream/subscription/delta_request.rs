@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::key_of;
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::part::Key;
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::interest::{HashSeed, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
 use crate::engine::view::View;
@@ -78,7 +78,7 @@ impl Subscription {
             let Some(key) = self.take_name(name) else { continue };
             // The new subscription answers for the name.
             self.departed.remove(&key);
-            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), realm_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             let wanted = !set.insert(key.clone(), seed);
             self.spell(&key, name, wanted, seed);
@@ -91,7 +91,7 @@ impl Subscription {
                 continue;
             }
             let Some(key) = self.give_up(name, seed) else { continue };
-            let place = self.holding(&key).unwrap_or_else(|| (Shape::of(&key), realm_of(&key)));
+            let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), realm_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if planted(Bug::UnsubscribedStillServed) {
                 continue;
@@ -123,7 +123,7 @@ impl Subscription {
 
     /// Whether a glob is requested. `changed` holds the sets that the request changes.
     fn asks_for_glob(&self, glob: &ResourceName, realm: Realm, changed: &BTreeMap<Key, NameSet>) -> bool {
-        let place = self.holding(glob).unwrap_or((Shape::Globs, realm));
+        let place = self.holding(glob).unwrap_or((CollectionKind::Globs, realm));
         changed.get(&place).map_or_else(|| self.names_of(place).contains(glob), |globs| globs.contains(glob))
     }
 
@@ -159,7 +159,7 @@ impl Subscription {
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
         self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
         for part in self.parts.iter_mut().filter(|_| !planted(Bug::PresentedIgnored)) {
-            let held = versions.iter().filter(|(name, _)| part.interest.covers(name));
+            let held = versions.iter().filter(|(name, _)| part.collection.covers(name));
             // A version from another server matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));

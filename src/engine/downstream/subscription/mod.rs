@@ -1,4 +1,4 @@
-//! The interests of one stream in one type, and the client's content.
+//! The collections of one stream in one type, and the client's content.
 
 mod acknowledgement;
 mod complete_set;
@@ -18,6 +18,7 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::collection::NameSet;
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::AnswerKey;
@@ -29,7 +30,6 @@ use crate::engine::downstream::subscription::name_wait::{First, NameWait};
 use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::set_marks::SetMarks;
-use crate::engine::interest::NameSet;
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// One stream × one type (STR-1).
@@ -46,7 +46,7 @@ pub struct Subscription {
     pub acknowledged: AcknowledgedAnswers,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
     pub greeting: bool,
-    /// New interests may be answered beside an unACKed response (NON-4).
+    /// New collections may be answered beside an unACKed response (NON-4).
     pub fresh: bool,
     /// The SotW state before the first answer of the type (RLY-5).
     first: Option<Box<First>>,
@@ -77,7 +77,7 @@ pub struct Subscription {
     fingerprint: u64,
 }
 
-/// The change of interests in a request.
+/// The change of a session's collections in a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub wildcard: Option<bool>,
@@ -154,7 +154,7 @@ impl Subscription {
         Some(peculiar.spellings.clone())
     }
 
-    /// Whether the client was sent nothing of its interests yet, and presented nothing.
+    /// Whether the client was sent nothing of its collections yet, and presented nothing.
     pub fn holds_nothing(&self) -> bool {
         self.nonces.version_sent.is_none() && self.parts.iter().all(|part| part.held.is_empty())
     }

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::AnswerPart;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::part::Key;
-use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::view::View;
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -72,7 +72,7 @@ impl First {
         let end = self.asked_at + UNANSWERED;
         let answers = part.snapshot.of(type_url).is_some_and(|types| types.is_current);
         // Some members of the glob are known, so the rest is on the way.
-        let is_told = matches!(part.interest, Interest::Globs(_)) && !part.view.is_empty();
+        let is_told = matches!(part.collection, Collection::Globs(_)) && !part.view.is_empty();
         if !answers || is_told {
             self.answered.retain(|(known, _)| *known != source);
             return (end, end.min(now + LOOK));
@@ -127,7 +127,7 @@ pub(super) struct Doubt<'a> {
 impl<'a> Doubt<'a> {
     /// The UNKNOWN names of one part, as the client asked for them.
     pub(super) fn names(&self, part: &'a AnswerPart) -> impl Iterator<Item = &'a ResourceName> {
-        let asked = part.interest.names();
+        let asked = part.collection.names();
         let last = self.last.filter(|last| asked.is_some_and(|asked| asked.contains(last)));
         last.into_iter().chain(asked.into_iter().flat_map(|asked| asked.iter())).filter(|name| {
             let is_known = part.view.has(name) || part.view.knows_absent(name) || part.view.knows_glob(name);
@@ -138,7 +138,7 @@ impl<'a> Doubt<'a> {
     /// A missing name that the client was sent.
     pub(super) fn sent(&self, index: usize, part: &AnswerPart) -> Option<ResourceName> {
         let is_open = |name: &ResourceName| {
-            part.interest.covers(name) && !part.view.knows_gone(name) && !self.is_covered(&part.view, name)
+            part.collection.covers(name) && !part.view.knows_gone(name) && !self.is_covered(&part.view, name)
         };
         if !part.held.is_empty() {
             let mut own = part.held.beside(&part.view);
@@ -149,7 +149,7 @@ impl<'a> Doubt<'a> {
         // A name that was requested in addition to the wildcard: the client has the wildcard's content.
         let others =
             || self.parts.iter().enumerate().filter(|(other, part)| *other != index && !part.held.is_empty());
-        others().next().filter(|_| part.interest.shape() == Shape::Names)?;
+        others().next().filter(|_| part.collection.kind() == CollectionKind::Names)?;
         self.names(part).find(|name| others().any(|(_, other)| other.held.has(name))).cloned()
     }
 

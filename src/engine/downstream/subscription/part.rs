@@ -3,28 +3,28 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::collection::{Collection, CollectionKind, NameSet};
 use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::order::withheld::{Holder, Waits, Withheld, withhold};
 use crate::engine::downstream::sources::{Asked, SourceId};
-use crate::engine::interest::{Interest, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::engine::view::{Leaving, View, ViewId};
+use crate::engine::view::{View, ViewId};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// Identifies a part within a subscription. Parts are sorted by this key.
-pub type Key = (Shape, Realm);
+pub type Key = (CollectionKind, Realm);
 
 /// One collection of one source in a subscription.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub asked: Asked,
     pub realm: Realm,
-    pub interest: Interest,
+    pub collection: Collection,
     /// The client's content: the last view that was sent, with older content of names that this view did
     /// not know.
     pub held: Arc<View>,
@@ -39,11 +39,11 @@ pub struct Part {
 }
 
 impl Part {
-    pub(super) fn new(asked: Asked, realm: Realm, interest: Interest) -> Part {
+    pub(super) fn new(asked: Asked, realm: Realm, collection: Collection) -> Part {
         Part {
             asked,
             realm,
-            interest,
+            collection,
             held: Arc::default(),
             at: None,
             withheld: None,
@@ -91,19 +91,19 @@ impl Part {
     /// Before the first answer, takes the set of names that all subscribers of the same names share.
     pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
         if self.at.is_none()
-            && let Some(shared) = types.names(&self.interest)
-            && let Interest::Globs(names) | Interest::Names(names) = &mut self.interest
+            && let Some(shared) = types.names(&self.collection)
+            && let Collection::Globs(names) | Collection::Names(names) = &mut self.collection
         {
             names.clone_from(shared);
         }
     }
 
-    /// Takes over content of names in the interest that another part brought.
+    /// Takes over content of names in the collection that another part brought.
     pub(super) fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
-        let candidates: Vec<_> = match &self.interest {
-            Interest::Wildcard => return,
-            Interest::Globs(_) => other.names().filter(|name| self.interest.covers(name)).collect(),
-            Interest::Names(names) => names.iter().collect(),
+        let candidates: Vec<_> = match &self.collection {
+            Collection::Wildcard => return,
+            Collection::Globs(_) => other.names().filter(|name| self.collection.covers(name)).collect(),
+            Collection::Names(names) => names.iter().collect(),
         };
         let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
         let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
@@ -117,11 +117,11 @@ impl Part {
     pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
         let sent = told.sent.iter().map(|(name, version)| (name, *version));
         let held = Arc::make_mut(&mut self.held);
-        // The message also replaces the client's content of names that left the interest.
-        let is_left = |name: &ResourceName| !self.interest.covers(name) && held.has(name);
+        // The message also replaces the client's content of names that left the collection.
+        let is_left = |name: &ResourceName| !self.collection.covers(name) && held.has(name);
         let sent: Vec<_> =
             sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
-        held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.interest.covers(name)));
+        held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.collection.covers(name)));
         if !(held.remarks().is_empty() && view.remarks().is_empty()) {
             // An error in a later message is not told yet, even if the resource of its name is.
             held.hold_leases(told.names(), view, true);
@@ -132,7 +132,7 @@ impl Part {
 
     /// Makes the name due again, whatever the client holds; for a glob, all its members.
     pub(super) fn forget(&mut self, name: &ResourceName) {
-        if matches!(self.interest, Interest::Globs(_)) && name.is_glob() {
+        if matches!(self.collection, Collection::Globs(_)) && name.is_glob() {
             let members: Vec<_> =
                 self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
             for member in &members {
@@ -154,26 +154,26 @@ impl Part {
         }
     }
 
-    pub fn leaving(&self) -> Leaving {
-        self.interest.leaving()
+    pub fn kind(&self) -> CollectionKind {
+        self.collection.kind()
     }
 
     pub(super) fn key(&self) -> Key {
-        (self.interest.shape(), self.realm)
+        (self.collection.kind(), self.realm)
     }
 
     pub fn is_wildcard(&self) -> bool {
-        matches!(self.interest, Interest::Wildcard)
+        matches!(self.collection, Collection::Wildcard)
     }
 
     /// Whether the server, not the client, determines the members: the wildcard, or globs.
     pub fn is_broad(&self) -> bool {
-        self.interest.shape() != Shape::Names
+        self.collection.kind() != CollectionKind::Names
     }
 
     /// The requested names or globs; `None` for the wildcard.
     pub fn names(&self) -> Option<&Arc<NameSet>> {
-        self.interest.names()
+        self.collection.names()
     }
 
     pub(in crate::engine::downstream) fn withheld(&self) -> Option<&Withheld> {
@@ -201,7 +201,7 @@ impl Part {
         turn: &Turn<'a>,
         type_url: &TypeUrl,
     ) -> Option<&'a Arc<View>> {
-        turn.snapshot(self.source())?.of(type_url)?.view(&self.interest)
+        turn.snapshot(self.source())?.of(type_url)?.view(&self.collection)
     }
 
     /// Whether `view` has news for the client. Unknown names are no news.
@@ -220,8 +220,8 @@ impl Part {
         waits: &Waits<'_>,
         turn: &Turn<'_>,
     ) -> Option<Time> {
-        let (source, leaving, is_behind) = (self.source(), self.leaving(), self.is_behind(view.id()));
-        let holder = Holder { source, held: &self.held, leaving, is_behind };
+        let (source, kind, is_behind) = (self.source(), self.kind(), self.is_behind(view.id()));
+        let holder = Holder { source, held: &self.held, kind, is_behind };
         withhold(&mut self.withheld, &holder, view, waits, turn)
     }
 
@@ -233,7 +233,7 @@ impl Part {
         view: &Arc<View>,
     ) -> AnswerPart {
         AnswerPart {
-            interest: self.interest.clone(),
+            collection: self.collection.clone(),
             held: self.held.clone(),
             view: view.clone(),
             keeps: self.keeps(),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::sources::Asked;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
 use crate::engine::view::View;
@@ -37,13 +37,13 @@ impl Subscription {
         for name in names.filter(|name| !name.is_wildcard()) {
             // A name that is private to this stream stays private.
             let private = self.holding(name).filter(|(_, realm)| realm.private);
-            let place = private.unwrap_or_else(|| (Shape::of(name), realm_of(name)));
+            let place = private.unwrap_or_else(|| (CollectionKind::of(name), realm_of(name)));
             sets.entry(place).or_default().insert(name.clone(), seed);
         }
         sets
     }
 
-    /// The change of interests for names whose realm has changed.
+    /// The change of a session's collections for names whose realm has changed.
     pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
         let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
         let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
@@ -52,34 +52,35 @@ impl Subscription {
         Change { wildcard: None, names, peculiar: false }
     }
 
-    /// Sets the interest in one collection; `None` removes the part. The client's content stays. Returns
+    /// Sets the collection in one collection; `None` removes the part. The client's content stays. Returns
     /// the former sources of the part.
     pub fn set_part(
         &mut self,
         realm: Realm,
-        interest: Option<(Asked, Interest)>,
-        shape: Shape,
+        collection: Option<(Asked, Collection)>,
+        kind: CollectionKind,
     ) -> Option<Asked> {
         self.interrupt();
         if planted(Bug::RejectedWithTheNext) && self.nonces.nack.is_some() {
             self.force_all();
         }
-        let wildcard = shape == Shape::Wildcard;
+        let wildcard = kind == CollectionKind::Wildcard;
         // There is only one wildcard, in any realm.
-        let is_it = |part: &Part| part.interest.shape() == shape && (wildcard || part.realm == realm);
+        let is_it = |part: &Part| part.collection.kind() == kind && (wildcard || part.realm == realm);
         let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].asked.clone());
         if let Some(at) = at {
-            self.fall_back_to_wildcard(at, interest.as_ref().map(|(_, interest)| interest));
+            self.fall_back_to_wildcard(at, collection.as_ref().map(|(_, collection)| collection));
         }
-        match (at, interest) {
-            (Some(at), Some((asked, interest))) => {
+        match (at, collection) {
+            (Some(at), Some((asked, collection))) => {
                 let part = &mut self.parts[at];
-                self.fresh |= part.source() != asked.source || interest.asks_for_more_than(&part.interest);
+                self.fresh |=
+                    part.source() != asked.source || collection.asks_for_more_than(&part.collection);
                 part.asked = asked;
                 part.realm = realm;
-                let old = std::mem::replace(&mut part.interest, interest);
-                if shape == Shape::Globs && old.asks_for_more_than(&part.interest) {
+                let old = std::mem::replace(&mut part.collection, collection);
+                if kind == CollectionKind::Globs && old.asks_for_more_than(&part.collection) {
                     let left = part.held.clone();
                     self.keep_of_broad(&left);
                 }
@@ -91,9 +92,9 @@ impl Subscription {
                 }
                 self.greeting &= !wildcard;
             }
-            (None, Some((asked, interest))) => {
+            (None, Some((asked, collection))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part::new(asked, realm, interest));
+                self.parts.push(Part::new(asked, realm, collection));
                 self.parts.sort_by_key(Part::key);
                 self.greeting |= wildcard;
                 self.fresh = true;
@@ -105,12 +106,12 @@ impl Subscription {
 
     /// Names leave a part. If the wildcard or a glob has other content of a name, the client must be sent
     /// that content now.
-    fn fall_back_to_wildcard(&mut self, at: usize, interest: Option<&Interest>) {
+    fn fall_back_to_wildcard(&mut self, at: usize, collection: Option<&Collection>) {
         let part = &self.parts[at];
-        let Interest::Names(old) = &part.interest else { return };
+        let Collection::Names(old) = &part.collection else { return };
         let (old, held, none) = (old.clone(), part.held.clone(), NameSet::default());
-        let new = match interest {
-            Some(Interest::Names(names)) => names,
+        let new = match collection {
+            Some(Collection::Names(names)) => names,
             _ => &none,
         };
         for broad in self.parts.iter_mut().filter(|part| part.is_broad()) {

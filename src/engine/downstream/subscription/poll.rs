@@ -1,12 +1,12 @@
 //! The next answer of a type.
 
 use crate::engine::Time;
+use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::errors_and_ttls::told_at;
 use crate::engine::downstream::answer::spelling::Refusals;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, Variant, Version};
 
@@ -18,7 +18,7 @@ impl Subscription {
         turn: &Turn<'_>,
     ) -> Option<Answer> {
         self.look();
-        // At most one update is unACKed. Only new interests may be answered beside that update (NON-4).
+        // At most one update is unACKed. Only new collections may be answered beside that update (NON-4).
         if let Some(pending) = &self.pending {
             return Some((**pending).clone());
         }
@@ -35,7 +35,7 @@ impl Subscription {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
             part.share_names(types);
-            let view = types.view(&part.interest)?;
+            let view = types.view(&part.collection)?;
             membership_known &= view.is_complete() || !part.is_wildcard();
             let answered = part.answered(snapshot, types, view);
             news |= part.is_behind(answered.due);
@@ -46,7 +46,7 @@ impl Subscription {
         // and the client presented nothing (DEL-29). In SotW a greeting is always due: the set proves the
         // removal of names that were given up with the request for the wildcard.
         let holds_nothing = parts.iter().all(|part| {
-            !matches!(part.interest, Interest::Wildcard) || (part.held.is_empty() && part.view.is_empty())
+            !matches!(part.collection, Collection::Wildcard) || (part.held.is_empty() && part.view.is_empty())
         });
         let greeting = self.greets(membership_known) && (full || holds_nothing)
             || self.set_marks.as_mut().is_some_and(|marks| !news && marks.is_due_alone(&parts));
@@ -125,9 +125,9 @@ impl Subscription {
             }
         }
         let is_known = |part: &AnswerPart| part.view.is_complete();
-        let is_member = |part: &&AnswerPart| matches!(part.interest, Interest::Wildcard);
+        let is_member = |part: &&AnswerPart| matches!(part.collection, Collection::Wildcard);
         self.greeting &= !answer.parts.iter().filter(is_member).all(is_known);
-        // A new interest that is still UNKNOWN may be answered once beside an unACKed response (NON-4).
+        // A new collection that is still UNKNOWN may be answered once beside an unACKed response (NON-4).
         self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
         self.presented_bytes = 0;

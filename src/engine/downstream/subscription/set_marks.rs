@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::AnswerPart;
 use crate::engine::downstream::answer::spelling::key_of;
-use crate::engine::interest::Interest;
 use crate::engine::view::ViewId;
 use crate::xds::mark::GLOBS_MAX;
 use crate::xds::{DeltaRequest, ResourceName, SetMark, TypeUrl};
@@ -30,9 +30,9 @@ impl SetMarks {
     /// The mark for an answer that brings the client to the views of these parts; `None` if no mark is due.
     fn due(&self, parts: &[AnswerPart]) -> Option<SetMark> {
         let whole = !self.whole && !parts.is_empty() && parts.iter().all(|part| part.view.is_complete());
-        let globs = parts.iter().filter_map(|part| match &part.interest {
-            Interest::Globs(globs) => Some((globs, &part.view)),
-            Interest::Wildcard | Interest::Names(_) => None,
+        let globs = parts.iter().filter_map(|part| match &part.collection {
+            Collection::Globs(globs) => Some((globs, &part.view)),
+            Collection::Wildcard | Collection::Names(_) => None,
         });
         let asked: usize = globs.clone().map(|(globs, _)| globs.len()).sum();
         let globs = globs.filter(|_| asked > self.globs.len());

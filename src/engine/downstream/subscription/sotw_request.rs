@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::Peculiar;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::interest::{HashSeed, NameSet, Shape};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::realm::Realm;
 use crate::xds::{ResourceName, SotwRequest, Version};
@@ -74,8 +74,8 @@ impl Subscription {
     /// The client keeps a given-up name under a requested glob, and a requested name under a given-up glob
     /// (NAM-17).
     fn forget_given_up(&mut self, wanted: &BTreeMap<Key, NameSet>) {
-        let asks = |shape: Shape, name: &ResourceName| {
-            wanted.iter().any(|((at, _), names)| *at == shape && names.contains(name))
+        let asks = |kind: CollectionKind, name: &ResourceName| {
+            wanted.iter().any(|((at, _), names)| *at == kind && names.contains(name))
         };
         let (mut gone, none) = (Vec::new(), NameSet::default());
         for part in &self.parts {
@@ -83,15 +83,15 @@ impl Subscription {
             if old.id() == new.id() {
                 continue;
             }
-            if part.key().0 == Shape::Globs {
+            if part.key().0 == CollectionKind::Globs {
                 let left = |member: &&ResourceName| {
                     let is_left = |glob| old.contains(&glob) && !new.contains(&glob);
-                    member.glob().is_some_and(is_left) && !asks(Shape::Names, member)
+                    member.glob().is_some_and(is_left) && !asks(CollectionKind::Names, member)
                 };
                 gone.extend(part.held.names().filter(left).cloned());
             } else {
                 let is_covered =
-                    |name: &ResourceName| name.glob().is_some_and(|glob| asks(Shape::Globs, &glob));
+                    |name: &ResourceName| name.glob().is_some_and(|glob| asks(CollectionKind::Globs, &glob));
                 gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
             }
         }

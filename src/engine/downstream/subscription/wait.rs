@@ -1,12 +1,12 @@
 //! Decides whether a complete set waits for a name (RLY-5).
 
 use crate::engine::Time;
+use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::{Awaited, Doubt, First, NameWait};
-use crate::engine::interest::Interest;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, SotwRequest};
 
@@ -61,7 +61,7 @@ impl Subscription {
         let open = || parts.iter().enumerate().filter(|(_, part)| !part.view.is_complete());
         open().next().filter(|_| !planted(Bug::PartialCompleteSet))?;
         // Sets always wait for the whole wildcard.
-        if let Some((index, _)) = open().find(|(_, part)| matches!(part.interest, Interest::Wildcard)) {
+        if let Some((index, _)) = open().find(|(_, part)| matches!(part.collection, Collection::Wildcard)) {
             return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });
         }
         let doubt =

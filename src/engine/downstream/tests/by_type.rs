@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, streams_by_type, url};
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::SourceId;
 use crate::engine::source::StreamIndex;
-use crate::engine::upstream::{Input, Scope, Transport};
+use crate::engine::upstream::{Input, Transport};
 use crate::xds::{Code, DeltaResponse, Response, Status};
 
 const CLUSTERS: StreamIndex = 0;
@@ -21,8 +22,8 @@ fn bench() -> (Bench, ClientId) {
     bench.change(client, EDS, "+a");
     bench.answers(0, CLUSTERS, CDS);
     bench.answers(0, ENDPOINTS, EDS);
-    bench.changes(0, CDS, Scope::Wildcard, "x=1", true);
-    bench.changes(0, EDS, Scope::Names, "a=1", false);
+    bench.changes(0, CDS, CollectionKind::Wildcard, "x=1", true);
+    bench.changes(0, EDS, CollectionKind::Names, "a=1", false);
     assert_eq!(bench.moves(client), "Cluster x=1; ClusterLoadAssignment a=1");
     (bench, client)
 }
@@ -97,15 +98,15 @@ fn rly_40_a_type_that_is_lost_falls_back_alone() {
     assert!(bench.snapshots[1].of(&url(EDS)).is_some(), "FBK-4: all that is wanted of the type");
     assert!(bench.snapshots[1].of(&url(CDS)).is_none(), "and nothing of the others");
     bench.answers(1, 0, EDS);
-    bench.changes(1, EDS, Scope::Names, "a=2 b=2", false);
+    bench.changes(1, EDS, CollectionKind::Names, "a=2 b=2", false);
     assert_eq!(bench.moves(client), "ClusterLoadAssignment a=2 b=2");
     assert_eq!(bench.served(client), [0, 1]);
-    bench.changes(0, CDS, Scope::Wildcard, "x=3", true);
+    bench.changes(0, CDS, CollectionKind::Wildcard, "x=3", true);
     assert_eq!(bench.moves(client), "Cluster x=3");
 
     bench.advance(Duration::from_secs(2));
     bench.answers(0, ENDPOINTS, EDS);
-    bench.changes(0, EDS, Scope::Names, "b=1", false);
+    bench.changes(0, EDS, CollectionKind::Names, "b=1", false);
     assert_eq!(bench.moves(client), "ClusterLoadAssignment a=1 b=1", "FBK-8");
     assert_eq!((bench.served(client), bench.clients[client].session.uses(SourceId(1))), ([0, 0], false));
 }
@@ -132,7 +133,7 @@ fn cli_1_rly_40_without_a_connection_all_types_are_lost() {
 fn rly_46_what_lingers_of_a_lost_type_is_kept_and_of_others_goes() {
     let (mut bench, client) = bench();
     bench.change(client, CDS, "+y");
-    bench.changes(0, CDS, Scope::Names, "y=1", false);
+    bench.changes(0, CDS, CollectionKind::Names, "y=1", false);
     bench.moves(client);
     bench.breaks(0, ENDPOINTS);
     bench.change(client, CDS, "-y");

@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::bench::{Bench, CDS, EDS, RDS, url};
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::Chunk;
 use crate::engine::downstream::SourceId;
-use crate::engine::upstream::{Cause, Changes, Scope};
+use crate::engine::upstream::{Cause, Changes};
 use crate::xds::{
     Any, Code, Constraint, Constraints, DeltaRequest, Parameters, Request, Resource, ResourceName,
     SotwRequest, Variant, Version,
@@ -41,7 +42,7 @@ fn says_of(bench: &mut Bench, message: &str, name: ResourceName, behind: Behind)
 fn changes(message: &str) -> Changes {
     Changes {
         type_url: url(message),
-        scope: Scope::Names,
+        kind: CollectionKind::Names,
         present: Vec::new(),
         by_alias: Vec::new(),
         absent: Vec::new(),
@@ -98,7 +99,7 @@ fn next(bench: &mut Bench, client: usize, message: &str) -> String {
         }
         Variant::Sotw => {
             let resource_names =
-                answer.parts.iter().flat_map(|part| part.interest.names()).flat_map(|n| n.iter());
+                answer.parts.iter().flat_map(|part| part.collection.names()).flat_map(|n| n.iter());
             let resource_names = resource_names.cloned().collect();
             let request = SotwRequest { type_url, response_nonce, resource_names, ..SotwRequest::default() };
             Request::Sotw(request)

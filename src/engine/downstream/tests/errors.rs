@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, names, resource, streams, url, version_of};
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::ClientFeatures;
 use crate::engine::downstream::upstream_features;
 use crate::engine::source::{Attachment, Files};
-use crate::engine::upstream::{Cause, Changes, Event, Scope};
+use crate::engine::upstream::{Cause, Changes, Event};
 use crate::xds::{Code, Node, TypeUrl, Variant};
 
 fn capable(bench: &mut Bench) -> ClientId {
@@ -75,7 +76,7 @@ fn not_found(bench: &mut Bench, message: &str, name: &str) {
 fn absent(bench: &mut Bench, message: &str, name: &str, cause: Cause) {
     let changes = Changes {
         type_url: url(message),
-        scope: Scope::Names,
+        kind: CollectionKind::Names,
         present: Vec::new(),
         by_alias: Vec::new(),
         settled: Vec::new(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, streams, url, version_of};
+use crate::engine::collection::CollectionKind;
 use crate::engine::source::{Attachment, Files};
-use crate::engine::upstream::Scope;
 
 /// RLY-6, DEL-29: the relay remembers the versions that a client presents before the first answer from upstream.
 #[test]
@@ -47,11 +47,11 @@ fn rly_16_a_move_to_a_cold_source_sends_only_differences() {
         bench.drain(client);
         bench.reroute(client, 1);
         assert_eq!(bench.drain(client), "");
-        bench.changes(1, EDS, Scope::Names, "a=1 b=2", false);
+        bench.changes(1, EDS, CollectionKind::Names, "a=1 b=2", false);
         assert_eq!(bench.drain(client), "ClusterLoadAssignment b=2");
-        bench.changes(1, LDS, Scope::Wildcard, "l=1", false);
+        bench.changes(1, LDS, CollectionKind::Wildcard, "l=1", false);
         assert_eq!(bench.drain(client), "");
-        bench.changes(1, LDS, Scope::Wildcard, "", true);
+        bench.changes(1, LDS, CollectionKind::Wildcard, "", true);
         assert_eq!(bench.drain(client), if delta { "Listener -m" } else { "Listener l=1" });
     }
 }

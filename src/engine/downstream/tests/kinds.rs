@@ -2,8 +2,8 @@
 
 use super::bench::Routes;
 use crate::engine::Time;
+use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{Limits, Session};
-use crate::engine::interest::HashSeed;
 use crate::xds::{ApiVersion, Code, Method, Request, SotwRequest, Status, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

@@ -10,8 +10,8 @@ use proptest::test_runner::RngSeed;
 
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams};
 use crate::engine::Time;
+use crate::engine::collection::CollectionKind;
 use crate::engine::source::{Attachment, Files};
-use crate::engine::upstream::Scope;
 use crate::xds::{Code, Status, Variant};
 
 const CLUSTERS: [&str; 5] = ["c0", "c1", "c2", "c3", "c4"];
@@ -104,8 +104,8 @@ impl History {
     /// Tells a change by name and in the wildcard. A directory is read once for several changes.
     fn say(&mut self, message: &'static str, word: &str) {
         if !self.files {
-            self.bench.changes(0, message, Scope::Names, word, false);
-            self.bench.changes(0, message, Scope::Wildcard, word, true);
+            self.bench.changes(0, message, CollectionKind::Names, word, false);
+            self.bench.changes(0, message, CollectionKind::Wildcard, word, true);
         }
     }
 

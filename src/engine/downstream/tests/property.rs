@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::bench::{Bench, CDS, ClientId, EDS, RDS, resource, streams, url};
+use crate::engine::collection::CollectionKind;
 use crate::engine::source::{Attachment, Files};
-use crate::engine::upstream::Scope;
 use crate::xds::{Code, ResourceName, Status, Variant, Version};
 
 const TYPES: [&str; 3] = [CDS, EDS, RDS];
@@ -96,10 +96,10 @@ impl History {
             return self.write(source);
         }
         let word = if gone { format!("-{name}") } else { format!("{name}={content}") };
-        let scope = if x & 0x40 == 0 { Scope::Names } else { Scope::Wildcard };
+        let kind = if x & 0x40 == 0 { CollectionKind::Names } else { CollectionKind::Wildcard };
         // A complete membership stays complete.
-        let complete = scope == Scope::Wildcard && y & 0x08 != 0;
-        self.bench.changes(source, message, scope, &word, complete);
+        let complete = kind == CollectionKind::Wildcard && y & 0x08 != 0;
+        self.bench.changes(source, message, kind, &word, complete);
     }
 
     fn write(&mut self, source: usize) {
@@ -199,8 +199,8 @@ impl History {
                     "a=e1 -b c=e1 xdstp:e=e0"
                 };
                 let list = format!("{list} {}", if source == 0 { "" } else { "-d -xdstp:f" });
-                self.bench.changes(source, message, Scope::Names, &list, false);
-                self.bench.changes(source, message, Scope::Wildcard, &list, true);
+                self.bench.changes(source, message, CollectionKind::Names, &list, false);
+                self.bench.changes(source, message, CollectionKind::Wildcard, &list, true);
             }
         }
         for client in self.live.clone() {

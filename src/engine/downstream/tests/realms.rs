@@ -3,9 +3,9 @@
 
 use super::bench::{CDS, EDS};
 use crate::engine::Time;
+use crate::engine::collection::{Collection, CollectionKey, HashSeed};
 use crate::engine::downstream::Router;
 use crate::engine::downstream::{Limits, Session, SourceId, Watch};
-use crate::engine::interest::{Collection, HashSeed, Interest};
 use crate::engine::realm::{Authorities, Realm, Space};
 use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
 
@@ -86,13 +86,13 @@ impl Bench {
 /// `0: a b` for each source with new subscriptions, `0: -` for a source without subscriptions.
 fn told(watches: Vec<Watch>) -> String {
     let line = |watch| match watch {
-        Watch::Watch { source, interest: Interest::Wildcard, .. } => format!("{}: *", source.0),
-        Watch::Watch { source, interest: Interest::Globs(names) | Interest::Names(names), .. } => {
+        Watch::Watch { source, collection: Collection::Wildcard, .. } => format!("{}: *", source.0),
+        Watch::Watch { source, collection: Collection::Globs(names) | Collection::Names(names), .. } => {
             let names: Vec<_> = names.iter().map(ResourceName::as_str).collect();
             let names = [CDS, EDS].iter().fold(names.join(" "), |text, message| text.replace(message, "t"));
             format!("{}: {names}", source.0)
         }
-        Watch::Unwatch { source, collection: Collection::Wildcard, .. } => format!("{}: -*", source.0),
+        Watch::Unwatch { source, key: CollectionKey::WILDCARD, .. } => format!("{}: -*", source.0),
         Watch::Unwatch { source, .. } => format!("{}: -", source.0),
     };
     watches.into_iter().map(line).collect::<Vec<_>>().join(", ")

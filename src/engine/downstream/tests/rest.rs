@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, RDS};
-use crate::engine::upstream::Scope;
+use crate::engine::collection::CollectionKind;
 use crate::xds::Variant;
 
 fn ms(count: u64) -> Duration {
@@ -154,7 +154,7 @@ fn rly_51_who_gives_a_name_up_hears_no_more_of_it() {
         let client = if delta { bench.delta() } else { bench.sotw() };
         want(&mut bench, client, CDS, "x y");
         want(&mut bench, client, RDS, "r");
-        bench.changes(0, CDS, Scope::Names, "x=1 y=1", false);
+        bench.changes(0, CDS, CollectionKind::Names, "x=1 y=1", false);
         bench.drain(client);
         bench.says(CDS, "-x");
         assert_eq!(bench.poll(client), "");

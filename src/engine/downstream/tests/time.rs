@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, RDS, VHDS, resource, url, version_of};
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::ClientFeatures;
-use crate::engine::upstream::{Changes, Scope};
+use crate::engine::upstream::Changes;
 use crate::xds::Code;
 
 const TTL: ClientFeatures = ClientFeatures { ttl: true, wrapper: true, errors_alone: false };
@@ -40,7 +41,7 @@ fn ttl_1_only_clients_with_the_feature_are_told_of_a_ttl() {
         assert_eq!(bench.drain(with), "ClusterLoadAssignment a=1@30");
         assert_eq!(bench.drain(without), "ClusterLoadAssignment a=1");
         bench.advance(seconds(12));
-        bench.beats(EDS, Scope::Names, "a");
+        bench.beats(EDS, CollectionKind::Names, "a");
         // In SotW, the heartbeat is the resource itself: Envoy restarts its timer only by a resource.
         let beat = if delta { "~a@30" } else { "a=1@30" };
         assert_eq!(bench.drain(with), format!("ClusterLoadAssignment {beat}"));
@@ -59,7 +60,7 @@ fn rly_39_heartbeats_go_on_only_while_those_of_the_upstream_do() {
     let mut heard = Vec::new();
     for second in 1..=30 {
         bench.advance(seconds(1));
-        bench.beats(EDS, Scope::Names, "a");
+        bench.beats(EDS, CollectionKind::Names, "a");
         if bench.drain(client).starts_with("ClusterLoadAssignment ~a@") {
             heard.push(second);
         }
@@ -116,12 +117,12 @@ fn ttl_4_ttl_5_in_sotw_the_resource_is_its_own_heartbeat() {
     bench.says(EDS, "a=1@30 b=1@30");
     bench.drain(client);
     bench.advance(seconds(12));
-    bench.beats(EDS, Scope::Names, "b");
+    bench.beats(EDS, CollectionKind::Names, "b");
     assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1@30");
     assert_eq!(bench.held(client, EDS).version, version_of(EDS, "b=1").to_string(), "RLY-31");
     bench.ack(client, EDS);
     bench.advance(seconds(12));
-    bench.beats(EDS, Scope::Names, "b");
+    bench.beats(EDS, CollectionKind::Names, "b");
     bench.says(EDS, "a=2@30");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=2@30 b=1@30");
 }
@@ -137,8 +138,8 @@ fn ttl_6_a_complete_set_is_refreshed_as_a_whole() {
     assert_eq!(bench.drain(all), "Cluster a=1@30 b=1");
     assert_eq!(bench.drain(named), "Cluster a=1@30 b=1");
     bench.advance(seconds(12));
-    bench.beats(CDS, Scope::Wildcard, "a");
-    bench.beats(CDS, Scope::Names, "a");
+    bench.beats(CDS, CollectionKind::Wildcard, "a");
+    bench.beats(CDS, CollectionKind::Names, "a");
     assert_eq!(bench.drain(all), "Cluster a=1@30 b=1");
     assert_eq!(bench.drain(named), "Cluster a=1@30 b=1");
     bench.advance(seconds(30));
@@ -156,7 +157,7 @@ fn ttl_6_a_refresh_is_no_change_of_a_cluster() {
     bench.says(EDS, "a=1");
     bench.drain(client);
     bench.advance(seconds(12));
-    bench.beats(CDS, Scope::Wildcard, "a");
+    bench.beats(CDS, CollectionKind::Wildcard, "a");
     assert_eq!(bench.drain(client), "Cluster a=e1@30");
 }
 
@@ -201,7 +202,7 @@ fn a_heartbeat_is_composed_once_for_all_who_are_alike() {
     clients.iter().for_each(|client| drop(bench.drain(*client)));
     let before = bench.composed.len();
     bench.advance(seconds(12));
-    bench.beats(EDS, Scope::Names, "a");
+    bench.beats(EDS, CollectionKind::Names, "a");
     for client in &clients {
         assert_eq!(bench.drain(*client), "ClusterLoadAssignment ~a@30");
     }
@@ -246,7 +247,7 @@ fn rly_39_members_of_a_glob_live_as_long_as_they_are_refreshed() {
     bench.says_of_globs(CDS, "xdstp:f/a=1@30 xdstp:f/b=1", "xdstp:f/*");
     assert_eq!(bench.drain(client), "Cluster xdstp:f/a=1@30 xdstp:f/b=1");
     bench.advance(seconds(12));
-    bench.beats(CDS, Scope::Globs, "xdstp:f/a");
+    bench.beats(CDS, CollectionKind::Globs, "xdstp:f/a");
     assert_eq!(bench.drain(client), "Cluster ~xdstp:f/a@30");
     let late = able(&mut bench, true);
     bench.change(late, CDS, "+xdstp:f/* +xdstp:g/*");
@@ -271,7 +272,7 @@ fn ali_1_ttl_8_what_is_asked_for_by_an_alias_runs_out_too() {
     let host = resource(VHDS, "rc/v|rc/a", "1@30");
     let changes = Changes {
         type_url: url(VHDS),
-        scope: Scope::Names,
+        kind: CollectionKind::Names,
         present: vec![host.clone()],
         by_alias: vec![("rc/a".into(), host)],
         absent: Vec::new(),
@@ -284,7 +285,7 @@ fn ali_1_ttl_8_what_is_asked_for_by_an_alias_runs_out_too() {
     bench.settle();
     assert_eq!(bench.drain(client), "VirtualHost rc/v=1@30");
     bench.advance(seconds(12));
-    bench.beats(VHDS, Scope::Names, "rc/a");
+    bench.beats(VHDS, CollectionKind::Names, "rc/a");
     assert_eq!(bench.drain(client), "VirtualHost ~rc/v@30");
     bench.advance(seconds(31));
     assert_eq!(bench.drain(client), "VirtualHost -rc/a -rc/v");
@@ -302,7 +303,7 @@ fn nam_8_ttl_2_what_has_a_ttl_is_wrapped_in_the_clients_spelling() {
         bench.says(EDS, &format!("{key}=1@30"));
         assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {spelled}=1@30"));
         bench.advance(seconds(12));
-        bench.beats(EDS, Scope::Names, key);
+        bench.beats(EDS, CollectionKind::Names, key);
         let beat = if delta { format!("~{spelled}@30") } else { format!("{spelled}=1@30") };
         assert_eq!(bench.drain(client), format!("ClusterLoadAssignment {beat}"));
         bench.fails(EDS, key, Code::Internal);

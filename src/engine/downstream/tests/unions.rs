@@ -1,6 +1,7 @@
 //! The wildcard beside names.
 
 use super::bench::{Bench, CDS, EDS, LDS, url, version_of};
+use crate::engine::collection::CollectionKind;
 
 #[test]
 fn sub_12_and_13_both_subscriptions_exist() {
@@ -315,8 +316,8 @@ fn del_22_a_name_that_goes_while_the_membership_is_in_doubt() {
         bench.reroute(client, 1);
         bench.says(CDS, "-xdstp:a");
         assert_eq!(bench.drain(client), "");
-        let scope = crate::engine::upstream::Scope::Wildcard;
-        bench.changes(1, CDS, scope, &members.replace("a=", "xdstp:a="), true);
+        let kind = CollectionKind::Wildcard;
+        bench.changes(1, CDS, kind, &members.replace("a=", "xdstp:a="), true);
         assert_eq!(bench.drain(client), expected.replace("a", "xdstp:a"), "{members:?}");
     }
 }

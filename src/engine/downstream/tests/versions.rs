@@ -2,9 +2,9 @@
 
 use super::bench::{Bench, CDS, EDS, RDS, streams, version_of};
 use crate::engine::cache::SessionId;
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::SourceId;
 use crate::engine::source::{Attachment, Files};
-use crate::engine::upstream::Scope;
 
 #[test]
 fn rly_30_and_31_versions_are_of_the_content_alone() {
@@ -184,7 +184,7 @@ fn two_sources_one_of_which_is_silent() {
     bench.change(client, EDS, "+a +xdstp:b");
     bench.change(client, CDS, "+* +xdstp:b");
     assert_eq!(bench.drain(client), "Cluster a=1; ClusterLoadAssignment a=1");
-    bench.changes(1, EDS, Scope::Names, "xdstp:b=1", false);
+    bench.changes(1, EDS, CollectionKind::Names, "xdstp:b=1", false);
     assert_eq!(bench.drain(client), "ClusterLoadAssignment xdstp:b=1");
     let parts = &bench.clients[client].session.subscriptions()[0].parts;
     assert_eq!(parts.iter().map(|part| part.source()).collect::<Vec<_>>(), [SourceId(0), SourceId(1)]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, LDS, SRDS, streams, url};
-use crate::engine::upstream::Scope;
+use crate::engine::collection::CollectionKind;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -199,11 +199,11 @@ fn rly_5_what_the_client_was_sent_is_waited_for_at_another_source() {
     bench.says(CDS, "a=1 b=1");
     assert_eq!(bench.drain(client), "Cluster a=1 b=1");
     bench.reroute(client, 1);
-    bench.changes(1, CDS, Scope::Names, "a=2", false);
+    bench.changes(1, CDS, CollectionKind::Names, "a=2", false);
     bench.advance(SECOND * 3600);
     assert_eq!(bench.poll(client), "");
     assert_eq!(bench.name_wait(client, CDS).map(|(name, _)| name).as_deref(), Some("b"));
-    bench.changes(1, CDS, Scope::Names, "-b", false);
+    bench.changes(1, CDS, CollectionKind::Names, "-b", false);
     assert_eq!(bench.drain(client), "Cluster a=2");
 }
 

@@ -17,7 +17,7 @@ use super::Source;
 use crate::engine::Time;
 use crate::engine::cache::expiry::Leased;
 use crate::engine::cache::{GlobCache, NamedCache, WildcardCache};
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::{Attachment, StreamIndex};
@@ -35,10 +35,10 @@ impl Source {
         image.left = self.upkeep.left(now);
         let Attachment::Streams(streams) = &self.attachment else { return image };
         for (type_url, cache) in self.types.iter().filter(|(type_url, _)| !type_url.is_secret()) {
-            for shape in [Shape::Wildcard, Shape::Globs, Shape::Names] {
-                let versions = streams.versions(type_url, shape);
+            for kind in [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names] {
+                let versions = streams.versions(type_url, kind);
                 if !versions.is_empty() {
-                    image.versions.insert((type_url.clone(), shape), versions);
+                    image.versions.insert((type_url.clone(), kind), versions);
                 }
             }
             let globs: Vec<_> = cache.globs.complete().cloned().collect();
@@ -70,7 +70,7 @@ impl Source {
         if !restored.names.is_empty() && self.resume(type_url, Resumed::Names(former(&restored.names)), now) {
             let named: &mut NamedCache = &mut self.types.entry(type_url.clone()).or_default().named;
             restored.names.iter().for_each(|kept| named.restore(&kept.name, &kept.resource));
-            self.lease_again(type_url, Shape::Names, &restored.names, now);
+            self.lease_again(type_url, CollectionKind::Names, &restored.names, now);
         }
         if let Some(members) = &restored.wildcard
             && self.resume(type_url, Resumed::Wildcard(former(members)), now)
@@ -79,14 +79,14 @@ impl Source {
             let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
             let by_name = members.iter().map(|kept| (kept.name.clone(), kept.resource.clone())).collect();
             wildcard.replace(&by_name);
-            self.lease_again(type_url, Shape::Wildcard, members, now);
+            self.lease_again(type_url, CollectionKind::Wildcard, members, now);
         }
         let globs = restored.globs.iter().map(|(glob, members)| (glob.clone(), former(members))).collect();
         if !restored.globs.is_empty() && self.resume(type_url, Resumed::Globs(globs), now) {
             for (glob, members) in &restored.globs {
                 let globs: &mut GlobCache = &mut self.types.entry(type_url.clone()).or_default().globs;
                 globs.restore(glob, members.iter().map(|kept| &kept.resource));
-                self.lease_again(type_url, Shape::Globs, members, now);
+                self.lease_again(type_url, CollectionKind::Globs, members, now);
             }
         }
         self.settle(type_url, now);
@@ -95,18 +95,18 @@ impl Source {
     /// Resumes the subscription. Returns false if the server cannot be asked for the type.
     fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
         let Attachment::Streams(streams) = &mut self.attachment else { return false };
-        let (shape, restated) = (resumed.interest().shape(), resumed.is_restated());
+        let (kind, restated) = (resumed.wanted().kind(), resumed.is_restated());
         let can_be_asked = streams.resume(type_url, resumed, now);
         if can_be_asked && !planted(Bug::ConfirmedAtOnce) {
-            self.restoring.unheard.insert((type_url.clone(), shape), restated);
+            self.restoring.unheard.insert((type_url.clone(), kind), restated);
         }
         can_be_asked
     }
 
-    fn lease_again(&mut self, type_url: &TypeUrl, shape: Shape, kept: &[Kept], now: Time) {
+    fn lease_again(&mut self, type_url: &TypeUrl, kind: CollectionKind, kept: &[Kept], now: Time) {
         for kept in kept {
             if let (Some(ttl), Some(left)) = (kept.resource.ttl, kept.left) {
-                let what = Leased::new(type_url, shape, &kept.name);
+                let what = Leased::new(type_url, kind, &kept.name);
                 self.lease_resumed(&what, ttl, left, now);
             }
         }
@@ -127,15 +127,15 @@ impl Source {
         match name {
             None => {
                 let is_whole = cache.wildcard.as_ref().is_some_and(|wildcard| wildcard.view().is_complete());
-                is_whole && self.restoring.has(type_url, Shape::Wildcard)
+                is_whole && self.restoring.has(type_url, CollectionKind::Wildcard)
             }
             Some(glob) if glob.is_glob() => {
-                !cache.globs.is_unknown(glob) && self.restoring.has(type_url, Shape::Globs)
+                !cache.globs.is_unknown(glob) && self.restoring.has(type_url, CollectionKind::Globs)
             }
             Some(name) => {
                 let known = cache.named.known().get(name);
                 let is_present = known.is_some_and(|known| known.resource().is_some());
-                is_present && self.restoring.has(type_url, Shape::Names)
+                is_present && self.restoring.has(type_url, CollectionKind::Names)
             }
         }
     }
@@ -154,10 +154,10 @@ impl Source {
     // === what the server does ===
 
     /// The unconfirmed collections of a stream.
-    fn unheard_of(&self, stream: StreamIndex) -> Vec<(TypeUrl, Shape)> {
+    fn unheard_of(&self, stream: StreamIndex) -> Vec<(TypeUrl, CollectionKind)> {
         let Attachment::Streams(streams) = &self.attachment else { return Vec::new() };
         let unheard = self.restoring.unheard.keys();
-        unheard.filter(|(url, shape)| streams.placed(url, *shape) == Some(stream)).cloned().collect()
+        unheard.filter(|(url, kind)| streams.placed(url, *kind) == Some(stream)).cloned().collect()
     }
 
     /// Silence is an answer where the server was told of all held resources. Otherwise the server owes a
@@ -186,25 +186,25 @@ impl Source {
     }
 
     /// The server has confirmed these collections: names without sessions linger from now on.
-    fn confirm(&mut self, collections: Vec<(TypeUrl, Shape)>, now: Time) {
+    fn confirm(&mut self, collections: Vec<(TypeUrl, CollectionKind)>, now: Time) {
         if collections.is_empty() {
             return;
         }
-        for (type_url, shape) in collections {
-            self.restoring.unheard.remove(&(type_url.clone(), shape));
+        for (type_url, kind) in collections {
+            self.restoring.unheard.remove(&(type_url.clone(), kind));
             let Some(cache) = self.types.get(&type_url) else { continue };
-            match shape {
-                Shape::Wildcard => {
+            match kind {
+                CollectionKind::Wildcard => {
                     let unwatched = cache.wildcard.as_ref().filter(|wildcard| !wildcard.is_watched());
                     if let Some(bytes) = unwatched.map(|wildcard| wildcard.view().bytes()) {
                         self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
                     }
                 }
-                Shape::Globs => {
+                CollectionKind::Globs => {
                     let globs: Vec<_> = cache.globs.complete().cloned().collect();
                     self.start_linger(&type_url, globs, now);
                 }
-                Shape::Names => {
+                CollectionKind::Names => {
                     let names: Vec<_> = cache.named.unwatched().cloned().collect();
                     self.start_linger(&type_url, names, now);
                 }
@@ -230,17 +230,17 @@ impl Source {
     /// Frees unconfirmed resources that no session wants. A later session has them restored once more.
     pub(super) fn give_up_restored(&mut self, now: Time) {
         let collections: Vec<_> = std::mem::take(&mut self.restoring).unheard.into_keys().collect();
-        for (type_url, shape) in collections {
+        for (type_url, kind) in collections {
             // The published collection no longer counts as restored.
             self.settle(&type_url, now);
             let Some(cache) = self.types.get(&type_url) else { continue };
-            match shape {
-                Shape::Wildcard => self.linger_briefly(&type_url, None, now),
-                Shape::Globs => {
+            match kind {
+                CollectionKind::Wildcard => self.linger_briefly(&type_url, None, now),
+                CollectionKind::Globs => {
                     let globs: Vec<_> = cache.globs.complete().cloned().collect();
                     globs.into_iter().for_each(|glob| self.linger_briefly(&type_url, Some(glob), now));
                 }
-                Shape::Names => {
+                CollectionKind::Names => {
                     let names: Vec<_> = cache.named.unwatched().cloned().collect();
                     names.into_iter().for_each(|name| self.linger_briefly(&type_url, Some(name), now));
                 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Source;
 use crate::engine::cache::SessionId;
-use crate::engine::interest::Interest;
+use crate::engine::collection::{Collection, CollectionKind};
 use crate::engine::source::api::Output;
 use crate::engine::source::type_cache::TypeCache;
-use crate::engine::upstream::{Changes, Scope};
+use crate::engine::upstream::Changes;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 impl TypeCache {
@@ -18,8 +18,8 @@ impl TypeCache {
         let (private, rest): (Vec<Arc<Resource>>, _) =
             std::mem::take(&mut changes.present).into_iter().partition(|resource| resource.do_not_cache);
         changes.present = rest;
-        match changes.scope {
-            Scope::Wildcard => {
+        match changes.kind {
+            CollectionKind::Wildcard => {
                 self.private.wildcard |= !private.is_empty();
                 // Without the private members the membership is never complete.
                 changes.complete &= !self.private.wildcard;
@@ -34,13 +34,13 @@ impl TypeCache {
                 }
                 (vec![None], wildcard.sessions().collect())
             }
-            Scope::Globs => {
+            CollectionKind::Globs => {
                 let globs: BTreeSet<_> = private.iter().filter_map(|resource| resource.name.glob()).collect();
                 self.private.names.extend(globs.iter().cloned());
                 let sessions = self.globs.sessions_of(&globs);
                 (globs.into_iter().map(Some).collect(), sessions)
             }
-            Scope::Names => {
+            CollectionKind::Names => {
                 for resource in &changes.present {
                     self.private.names.remove(&resource.name);
                 }
@@ -67,12 +67,12 @@ impl Source {
     }
 
     /// A session asks for names that have turned out to be private earlier.
-    pub(super) fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest) {
+    pub(super) fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection) {
         let Some(cache) = self.types.get(type_url) else { return };
         let private = &cache.private;
-        let names: Vec<_> = match interest {
-            Interest::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
-            Interest::Globs(names) | Interest::Names(names) => {
+        let names: Vec<_> = match collection {
+            Collection::Wildcard => private.wildcard.then_some(None).into_iter().collect(),
+            Collection::Globs(names) | Collection::Names(names) => {
                 let (known, wanted) = (&private.names, names);
                 // Iterates over the smaller of the two.
                 if known.len() < wanted.len() {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::engine::Time;
-    use crate::engine::interest::{HashSeed, NameSet};
+    use crate::engine::collection::{HashSeed, NameSet};
     use crate::engine::source::{Attachment, Settings, Streams};
     use crate::engine::upstream;
     use crate::xds::{Any, Version};
@@ -113,9 +113,9 @@ mod tests {
         Source::new(1, Settings { private, ..Settings::default() }, streams)
     }
 
-    fn names(list: &str) -> Interest {
+    fn names(list: &str) -> Collection {
         let names = list.split_whitespace().map(ResourceName::new);
-        Interest::Names(Arc::new(NameSet::of(names, HashSeed(7))))
+        Collection::Names(Arc::new(NameSet::of(names, HashSeed(7))))
     }
 
     fn resource(name: &str) -> Resource {
@@ -132,10 +132,10 @@ mod tests {
         }
     }
 
-    fn changes(scope: Scope, present: Vec<Resource>) -> Changes {
+    fn changes(kind: CollectionKind, present: Vec<Resource>) -> Changes {
         Changes {
             type_url: clusters(),
-            scope,
+            kind,
             present: present.into_iter().map(Arc::new).collect(),
             absent: Vec::new(),
             refreshed: Vec::new(),
@@ -147,8 +147,8 @@ mod tests {
     }
 
     /// `a` and `b` arrive; the server forbids caching of `b`.
-    fn arrive(source: &mut Source, scope: Scope) {
-        source.handle_changes(changes(scope, ["a", "b"].map(resource).to_vec()), NOW);
+    fn arrive(source: &mut Source, kind: CollectionKind) {
+        source.handle_changes(changes(kind, ["a", "b"].map(resource).to_vec()), NOW);
     }
 
     /// The names that were given up (`*` for the wildcard), and the sessions that were told.
@@ -178,7 +178,7 @@ mod tests {
         source.watch(SessionId(1), &clusters(), &names("a b"), NOW);
         source.watch(SessionId(2), &clusters(), &names("b"), NOW);
         source.watch(SessionId(3), &clusters(), &names("a"), NOW);
-        arrive(&mut source, Scope::Names);
+        arrive(&mut source, CollectionKind::Names);
         assert_eq!(given_up(&mut source), [("b".to_owned(), vec![1, 2])]);
         assert!(!holds(&mut source, "b"));
         // The server has answered: a late session would wait forever.
@@ -191,11 +191,11 @@ mod tests {
     fn cch_1_who_comes_late_to_a_glob_with_such_a_member_is_told_too() {
         let mut source = source(false);
         let glob = ResourceName::new("xdstp://x/envoy.config.cluster.v3.Cluster/*");
-        let globs = Interest::Globs(Arc::new(NameSet::of([glob.clone()], HashSeed(7))));
+        let globs = Collection::Globs(Arc::new(NameSet::of([glob.clone()], HashSeed(7))));
         source.watch(SessionId(1), &clusters(), &globs, NOW);
         let mut member = resource("xdstp://x/envoy.config.cluster.v3.Cluster/b");
         member.do_not_cache = true;
-        source.handle_changes(changes(Scope::Globs, vec![member]), NOW);
+        source.handle_changes(changes(CollectionKind::Globs, vec![member]), NOW);
         assert_eq!(given_up(&mut source), [(glob.to_string(), vec![1])]);
         source.watch(SessionId(2), &clusters(), &globs, NOW);
         assert_eq!(given_up(&mut source), [(glob.to_string(), vec![2])]);
@@ -204,13 +204,13 @@ mod tests {
     #[test]
     fn cch_1_a_wildcard_with_such_a_member_is_never_whole() {
         let mut source = source(false);
-        source.watch(SessionId(1), &clusters(), &Interest::Wildcard, NOW);
-        arrive(&mut source, Scope::Wildcard);
+        source.watch(SessionId(1), &clusters(), &Collection::Wildcard, NOW);
+        arrive(&mut source, CollectionKind::Wildcard);
         assert_eq!(given_up(&mut source), [("*".to_owned(), vec![1])]);
         let snapshot = source.take_snapshot().unwrap();
         let types = snapshot.of(&clusters()).unwrap();
         assert!(!types.members.contains_key("b") && !types.wildcard.as_ref().unwrap().is_complete());
-        source.watch(SessionId(2), &clusters(), &Interest::Wildcard, NOW);
+        source.watch(SessionId(2), &clusters(), &Collection::Wildcard, NOW);
         assert_eq!(given_up(&mut source), [("*".to_owned(), vec![2])]);
     }
 
@@ -220,7 +220,7 @@ mod tests {
         source.watch(SessionId(1), &clusters(), &names("b c d"), NOW);
         source.watch(SessionId(2), &clusters(), &names("c d e"), NOW);
         let private = ["b", "c", "d"].map(|name| Resource { do_not_cache: true, ..resource(name) });
-        source.handle_changes(changes(Scope::Names, private.to_vec()), NOW);
+        source.handle_changes(changes(CollectionKind::Names, private.to_vec()), NOW);
         assert_eq!(given_up(&mut source), [("b c d".to_owned(), vec![1, 2])]);
         source.watch(SessionId(3), &clusters(), &names("b d x y z"), NOW);
         assert_eq!(given_up(&mut source), [("b d".to_owned(), vec![3])]);
@@ -230,8 +230,9 @@ mod tests {
     #[test]
     fn cch_1_a_member_that_becomes_private_has_not_left_the_wildcard() {
         let mut source = source(false);
-        source.watch(SessionId(1), &clusters(), &Interest::Wildcard, NOW);
-        let full = |present: Vec<Resource>| Changes { replaces: true, ..changes(Scope::Wildcard, present) };
+        source.watch(SessionId(1), &clusters(), &Collection::Wildcard, NOW);
+        let full =
+            |present: Vec<Resource>| Changes { replaces: true, ..changes(CollectionKind::Wildcard, present) };
         let shared = |name| Resource { do_not_cache: false, ..resource(name) };
         source.handle_changes(full(vec![shared("a"), shared("b"), shared("c")]), NOW);
         source.handle_changes(full(vec![shared("a"), resource("b")]), NOW);
@@ -244,7 +245,7 @@ mod tests {
     fn rly_20_a_private_source_takes_it() {
         let mut source = source(true);
         source.watch(SessionId(1), &clusters(), &names("a b"), NOW);
-        arrive(&mut source, Scope::Names);
+        arrive(&mut source, CollectionKind::Names);
         assert_eq!(given_up(&mut source), []);
         assert!(holds(&mut source, "b"));
     }

@@ -6,7 +6,7 @@ use super::Source;
 use crate::engine::Time;
 use crate::engine::cache::Known;
 use crate::engine::cache::expiry::Expiry;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::remarks::ErrorKind;
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::upkeep::UNREACHABLE;
@@ -79,12 +79,14 @@ impl Source {
             return None;
         }
         let Event::SameVersion { type_url, mut contents } = event else { return Some(event) };
-        let (shape, cache) = (streams.shape_of(index, &type_url)?, self.types.get(&type_url)?);
+        let (kind, cache) = (streams.kind_of(index, &type_url)?, self.types.get(&type_url)?);
         contents.retain(|(name, content)| {
-            let held = match (shape, &cache.wildcard) {
-                (Shape::Names, _) => cache.named.known().get(name).and_then(Known::resource),
-                (Shape::Globs, _) => cache.globs.members().get(name),
-                (Shape::Wildcard, wildcard) => wildcard.as_ref().and_then(|held| held.members().get(name)),
+            let held = match (kind, &cache.wildcard) {
+                (CollectionKind::Names, _) => cache.named.known().get(name).and_then(Known::resource),
+                (CollectionKind::Globs, _) => cache.globs.members().get(name),
+                (CollectionKind::Wildcard, wildcard) => {
+                    wildcard.as_ref().and_then(|held| held.members().get(name))
+                }
             };
             held.is_some_and(|held| held.version != *content)
         });
@@ -96,20 +98,24 @@ impl Source {
         index: StreamIndex,
         type_url: &TypeUrl,
         errors: Vec<(ResourceName, Arc<Status>)>,
-        kind: ErrorKind,
+        error_kind: ErrorKind,
         now: Time,
     ) {
         let Attachment::Streams(streams) = &self.attachment else { return };
-        let Some(shape) = streams.shape_of(index, type_url) else { return };
+        let Some(kind) = streams.kind_of(index, type_url) else { return };
         let Some(cache) = self.types.get_mut(type_url) else { return };
         for (name, status) in &errors {
             let is_absence = status.code == Code::NotFound;
-            match (shape, &mut cache.wildcard) {
-                (Shape::Names, _) => cache.named.fail(name, status, kind),
-                (Shape::Globs, _) if name.is_glob() || !is_absence => cache.globs.fail(name, status, kind),
-                (Shape::Wildcard, Some(members)) if !is_absence => members.set_error(name, Some(status)),
+            match (kind, &mut cache.wildcard) {
+                (CollectionKind::Names, _) => cache.named.fail(name, status, error_kind),
+                (CollectionKind::Globs, _) if name.is_glob() || !is_absence => {
+                    cache.globs.fail(name, status, error_kind)
+                }
+                (CollectionKind::Wildcard, Some(members)) if !is_absence => {
+                    members.set_error(name, Some(status))
+                }
                 // The member's removal reports its absence.
-                (Shape::Wildcard | Shape::Globs, _) => {}
+                (CollectionKind::Wildcard | CollectionKind::Globs, _) => {}
             }
         }
         self.settle(type_url, now);
@@ -124,14 +130,14 @@ impl Source {
             if only.is_some_and(|only| only != type_url) {
                 continue;
             }
-            let unknown = match (streams.shape_of(index, type_url), &mut cache.wildcard) {
-                (Some(Shape::Names), _) => cache.named.end_transient_errors(),
-                (Some(Shape::Globs), _) => cache.globs.end_transient_errors(),
-                (Some(Shape::Wildcard), Some(members)) => {
+            let unknown = match (streams.kind_of(index, type_url), &mut cache.wildcard) {
+                (Some(CollectionKind::Names), _) => cache.named.end_transient_errors(),
+                (Some(CollectionKind::Globs), _) => cache.globs.end_transient_errors(),
+                (Some(CollectionKind::Wildcard), Some(members)) => {
                     members.end_transient_errors();
                     Vec::new()
                 }
-                (Some(Shape::Wildcard) | None, _) => continue,
+                (Some(CollectionKind::Wildcard) | None, _) => continue,
             };
             if !unknown.is_empty() {
                 self.upkeep.asked(type_url, &unknown, now);
@@ -161,16 +167,16 @@ impl Source {
             let Some((_, type_url, mut names)) = self.upkeep.asked.pop_front() else { return };
             let Some(cache) = self.types.get(&type_url) else { continue };
             let (named, globs) = (&cache.named, &cache.globs);
-            names.retain(|name| match Shape::of(name) {
-                Shape::Globs => globs.is_unknown(name) && globs.remarks().error(name).is_none(),
+            names.retain(|name| match CollectionKind::of(name) {
+                CollectionKind::Globs => globs.is_unknown(name) && globs.remarks().error(name).is_none(),
                 _ => {
                     let is_unknown = matches!(named.known().get(name), Some(Known::Unknown));
                     is_unknown && named.remarks().error(name).is_none()
                 }
             });
-            let Some(shape) = names.first().map(Shape::of) else { continue };
+            let Some(kind) = names.first().map(CollectionKind::of) else { continue };
             let Attachment::Streams(streams) = &mut self.attachment else { return };
-            let Some(index) = streams.placed(&type_url, shape) else { continue };
+            let Some(index) = streams.placed(&type_url, kind) else { continue };
             let Some(machine) = streams.machine(index) else { continue };
             if machine.is_reached() {
                 self.upkeep.asked.push_back((now + UNREACHABLE, type_url, names));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Source;
 use crate::engine::Time;
 use crate::engine::cache::WildcardCache;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::Attachment;
 use crate::engine::source::linger::Lingering;
 use crate::engine::upstream;
@@ -47,13 +47,13 @@ impl Source {
             cache.private.forget(&names);
             cache.private.forget(&globs);
             let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
-            for (shape, freed) in [(Shape::Names, &names), (Shape::Globs, &members)] {
-                self.upkeep.freed(&type_url, shape, freed);
-                self.guard.forget(&type_url, shape, freed);
+            for (kind, freed) in [(CollectionKind::Names, &names), (CollectionKind::Globs, &members)] {
+                self.upkeep.freed(&type_url, kind, freed);
+                self.guard.forget(&type_url, kind, freed);
             }
             if let Attachment::Streams(streams) = &mut self.attachment {
-                streams.unsubscribe(&type_url, upstream::Interest::Names(names), no_names, now);
-                streams.unsubscribe(&type_url, upstream::Interest::Globs(globs), no_globs, now);
+                streams.unsubscribe(&type_url, upstream::Wanted::Names(names), no_names, now);
+                streams.unsubscribe(&type_url, upstream::Wanted::Globs(globs), no_globs, now);
             }
             self.settle(&type_url, now);
         }
@@ -69,7 +69,7 @@ impl Source {
         self.upkeep.freed_wildcard(type_url);
         self.guard.forget_wildcard(type_url);
         if let Attachment::Streams(streams) = &mut self.attachment {
-            streams.unsubscribe(type_url, upstream::Interest::Wildcard, true, now);
+            streams.unsubscribe(type_url, upstream::Wanted::Wildcard, true, now);
         }
         self.settle(type_url, now);
     }

@@ -5,40 +5,42 @@ use std::time::Duration;
 
 use super::Source;
 use crate::engine::Time;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::Attachment;
 use crate::engine::source::mass_deletion::{Collection, Key, is_mass};
 use crate::engine::source::type_cache::TypeCache;
-use crate::engine::upstream::{self, Cause, Changes, Event, Hold, Scope};
+use crate::engine::upstream::{self, Cause, Changes, Event, Hold};
 use crate::xds::{ResourceName, TypeUrl};
 
 impl TypeCache {
-    fn holds(&self, shape: Shape, name: &ResourceName) -> bool {
-        match shape {
-            Shape::Wildcard => {
+    fn holds(&self, kind: CollectionKind, name: &ResourceName) -> bool {
+        match kind {
+            CollectionKind::Wildcard => {
                 self.wildcard.as_ref().is_some_and(|wildcard| wildcard.members().contains_key(name))
             }
-            Shape::Globs => self.globs.members().contains_key(name),
-            Shape::Names => self.named.known().get(name).is_some_and(|known| known.resource().is_some()),
+            CollectionKind::Globs => self.globs.members().contains_key(name),
+            CollectionKind::Names => {
+                self.named.known().get(name).is_some_and(|known| known.resource().is_some())
+            }
         }
     }
 
-    fn held(&self, shape: Shape) -> usize {
-        match shape {
-            Shape::Wildcard => self.wildcard.as_ref().map_or(0, |wildcard| wildcard.members().len()),
-            Shape::Globs => self.globs.members().len(),
-            Shape::Names => self.named.counts().present,
+    fn held(&self, kind: CollectionKind) -> usize {
+        match kind {
+            CollectionKind::Wildcard => self.wildcard.as_ref().map_or(0, |wildcard| wildcard.members().len()),
+            CollectionKind::Globs => self.globs.members().len(),
+            CollectionKind::Names => self.named.counts().present,
         }
     }
 
     /// The held resources that a response removes because the server no longer has them.
     fn taken(&self, changes: &Changes) -> Vec<(ResourceName, Cause)> {
-        let shape = changes.scope.shape();
+        let kind = changes.kind;
         let by_server = |cause: Cause| matches!(cause, Cause::Removed | Cause::Omitted);
         let absent =
-            changes.absent.iter().filter(|(name, cause)| by_server(*cause) && self.holds(shape, name));
+            changes.absent.iter().filter(|(name, cause)| by_server(*cause) && self.holds(kind, name));
         let mut taken: Vec<_> = absent.cloned().collect();
         if changes.replaces
             && let Some(wildcard) = &self.wildcard
@@ -72,9 +74,9 @@ impl Source {
         if !changes.absent.is_empty() && changes.absent.iter().all(is_timer) {
             return;
         }
-        let (type_url, shape) = (changes.type_url.clone(), changes.scope.shape());
-        let key = (type_url.clone(), shape);
-        let server = streams.placed(&type_url, shape).and_then(|index| streams.machine(index));
+        let (type_url, kind) = (changes.type_url.clone(), changes.kind);
+        let key = (type_url.clone(), kind);
+        let server = streams.placed(&type_url, kind).and_then(|index| streams.machine(index));
         let server = server.map_or(0, |machine| machine.server());
         let Some(cache) = self.types.get(&type_url) else { return };
         let collection = self.guard.collections.entry(key.clone());
@@ -82,7 +84,7 @@ impl Source {
             collection.or_insert_with(|| Collection { server, since: now, held: BTreeMap::new() });
         let is_other_server = std::mem::replace(&mut collection.server, server) != server;
         let taken = cache.taken(changes);
-        let standing = cache.held(shape).saturating_sub(collection.held.len());
+        let standing = cache.held(kind).saturating_sub(collection.held.len());
         let fresh = taken.iter().filter(|(name, _)| !collection.held.contains_key(name));
         let fresh: Vec<_> = fresh.cloned().collect();
         let own = changes.present.iter().map(|resource| &resource.name);
@@ -176,18 +178,18 @@ impl Source {
     /// Carries out the removal of these names in one step. Returns the number of names.
     fn carry_out_deletion(
         &mut self,
-        (type_url, shape): Key,
+        (type_url, kind): Key,
         names: Vec<(ResourceName, Cause)>,
         now: Time,
     ) -> usize {
         let count = names.len();
         if count > 0 {
-            let scope = match shape {
-                Shape::Wildcard => Scope::Wildcard,
-                Shape::Globs => Scope::Globs,
-                Shape::Names => Scope::Names,
+            let kind = match kind {
+                CollectionKind::Wildcard => CollectionKind::Wildcard,
+                CollectionKind::Globs => CollectionKind::Globs,
+                CollectionKind::Names => CollectionKind::Names,
             };
-            let mut changes = Changes::new(&type_url, scope);
+            let mut changes = Changes::new(&type_url, kind);
             changes.absent = names;
             self.carry_out(&changes, now);
         }

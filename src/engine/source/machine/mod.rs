@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::engine::Time;
 use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
+use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::source::api::{Output, Settings};
@@ -27,7 +28,7 @@ use crate::engine::source::mass_deletion::Guard;
 use crate::engine::source::type_cache::TypeCache;
 use crate::engine::source::upkeep::Upkeep;
 use crate::engine::source::watched::Watched;
-use crate::engine::upstream::{self, Cause, Changes, Scope};
+use crate::engine::upstream::{self, Cause, Changes};
 use crate::engine::view::View;
 use crate::xds::{Resource, TypeUrl};
 
@@ -120,14 +121,14 @@ impl Source {
 
     fn carry_out(&mut self, changes: &Changes, now: Time) {
         let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
-        match changes.scope {
-            Scope::Wildcard => {
+        match changes.kind {
+            CollectionKind::Wildcard => {
                 if let Some(wildcard) = &mut cache.wildcard {
                     wildcard.apply(changes);
                 }
             }
-            Scope::Globs => cache.globs.apply(changes),
-            Scope::Names => {
+            CollectionKind::Globs => cache.globs.apply(changes),
+            CollectionKind::Names => {
                 for resource in &changes.present {
                     cache.named.put(resource);
                 }

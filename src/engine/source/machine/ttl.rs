@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::Source;
 use crate::engine::Time;
 use crate::engine::cache::expiry::{Due, Leased};
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::remarks::{Lease, Remarks};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::Attachment;
-use crate::engine::upstream::{self, Cause, Changes, Event, Scope};
+use crate::engine::upstream::{self, Cause, Changes, Event};
 use crate::xds::{ResourceName, TypeUrl};
 
 impl Source {
@@ -23,21 +23,22 @@ impl Source {
         }
         let Some(cache) = self.types.get(&changes.type_url) else { return };
         let none = Remarks::default();
-        let told = match (changes.scope, &cache.wildcard) {
-            (Scope::Wildcard, Some(wildcard)) => wildcard.view().remarks(),
-            (Scope::Wildcard, None) => &none,
-            (Scope::Globs, _) => cache.globs.remarks(),
-            (Scope::Names, _) => cache.named.remarks(),
+        let told = match (changes.kind, &cache.wildcard) {
+            (CollectionKind::Wildcard, Some(wildcard)) => wildcard.view().remarks(),
+            (CollectionKind::Wildcard, None) => &none,
+            (CollectionKind::Globs, _) => cache.globs.remarks(),
+            (CollectionKind::Names, _) => cache.named.remarks(),
         };
-        let shape = changes.scope.shape();
-        let of = |name: &ResourceName| Leased::new(&changes.type_url, shape, name);
+        let kind = changes.kind;
+        let of = |name: &ResourceName| Leased::new(&changes.type_url, kind, name);
         // A resource that was requested by its aliases only is stored under the aliases (ALI-1).
-        let is_held = |name: &ResourceName| shape != Shape::Names || cache.named.known().contains_key(name);
+        let is_held =
+            |name: &ResourceName| kind != CollectionKind::Names || cache.named.known().contains_key(name);
         let expiry = &mut self.upkeep.expiry;
         let mut leases = Vec::new();
         if changes.replaces {
             let present: BTreeSet<_> = changes.present.iter().map(|resource| &resource.name).collect();
-            expiry.keep_only(&changes.type_url, shape, |name| present.contains(name));
+            expiry.keep_only(&changes.type_url, kind, |name| present.contains(name));
         }
         for (name, _) in &changes.absent {
             expiry.cancel(&of(name));
@@ -68,11 +69,11 @@ impl Source {
 
     fn set_lease(&mut self, what: &Leased, lease: Option<Lease>) {
         let Some(cache) = self.types.get_mut(&what.type_url) else { return };
-        match (what.shape, &mut cache.wildcard) {
-            (Shape::Wildcard, Some(wildcard)) => wildcard.set_lease(&what.name, lease),
-            (Shape::Wildcard, None) => {}
-            (Shape::Globs, _) => cache.globs.set_lease(&what.name, lease),
-            (Shape::Names, _) => cache.named.set_lease(&what.name, lease),
+        match (what.kind, &mut cache.wildcard) {
+            (CollectionKind::Wildcard, Some(wildcard)) => wildcard.set_lease(&what.name, lease),
+            (CollectionKind::Wildcard, None) => {}
+            (CollectionKind::Globs, _) => cache.globs.set_lease(&what.name, lease),
+            (CollectionKind::Names, _) => cache.named.set_lease(&what.name, lease),
         }
     }
 
@@ -104,14 +105,14 @@ impl Source {
 
     /// Removes an expired resource. Returns false if the resource was freed meanwhile.
     fn drop_expired(&mut self, what: &Leased, now: Time) -> bool {
-        let Leased { type_url, shape, name } = what;
-        let was_kept = *shape == Shape::Names && self.is_kept(type_url, Some(name));
+        let Leased { type_url, kind, name } = what;
+        let was_kept = *kind == CollectionKind::Names && self.is_kept(type_url, Some(name));
         let Some(cache) = self.types.get_mut(type_url) else { return false };
-        let was_present = match (shape, &mut cache.wildcard) {
-            (Shape::Wildcard, Some(members)) => members.take(name),
-            (Shape::Wildcard, None) => false,
-            (Shape::Globs, _) => cache.globs.take(name),
-            (Shape::Names, _) => {
+        let was_present = match (kind, &mut cache.wildcard) {
+            (CollectionKind::Wildcard, Some(members)) => members.take(name),
+            (CollectionKind::Wildcard, None) => false,
+            (CollectionKind::Globs, _) => cache.globs.take(name),
+            (CollectionKind::Names, _) => {
                 let known = cache.named.known().get(name);
                 let was_present = known.is_some_and(|known| known.resource().is_some());
                 if was_present {
@@ -123,9 +124,9 @@ impl Source {
         if !was_present {
             return false;
         }
-        self.guard.forget(type_url, *shape, std::slice::from_ref(name));
+        self.guard.forget(type_url, *kind, std::slice::from_ref(name));
         if let Attachment::Streams(streams) = &mut self.attachment
-            && let Some(machine) = streams.placed(type_url, *shape).and_then(|index| streams.machine(index))
+            && let Some(machine) = streams.placed(type_url, *kind).and_then(|index| streams.machine(index))
         {
             machine.expire(type_url, name);
         }

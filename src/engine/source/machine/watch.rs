@@ -1,4 +1,4 @@
-//! The interest of sessions: names, globs and wildcards begin and end.
+//! The collection of sessions: names, globs and wildcards begin and end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::engine::Time;
 use crate::engine::cache::slots::SlotId;
 use crate::engine::cache::{SessionId, WildcardCache};
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{Collection, Interest, NameSet};
+use crate::engine::collection::{Collection, CollectionKey, CollectionKind, NameSet};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::Attachment;
@@ -17,14 +17,14 @@ use crate::engine::upstream::{self, Cause};
 use crate::xds::{ResourceName, TypeUrl};
 
 impl Source {
-    /// Sets a session's interest in one collection of one type: the wildcard, or these names of one style.
-    /// [`Source::unwatch`] ends an interest; an empty list of names does not.
-    pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, interest: &Interest, now: Time) {
-        match (interest, interest.collection()) {
-            (Interest::Names(names), Collection::Names(style)) => {
+    /// Sets one of a session's collections of one type: the wildcard, globs, or names of one style.
+    /// [`Source::unwatch`] ends a collection; an empty list of names does not.
+    pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection, now: Time) {
+        match (collection, collection.key()) {
+            (Collection::Names(names), CollectionKey { style, .. }) => {
                 self.watch_names(session, type_url, style, names, now);
             }
-            (Interest::Globs(globs), _) => self.watch_globs(session, type_url, globs, now),
+            (Collection::Globs(globs), _) => self.watch_globs(session, type_url, globs, now),
             _ => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never delayed to join others (RLY-54).
@@ -58,12 +58,12 @@ impl Source {
         let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
         wildcard.watch(session);
         if !is_new {
-            self.divert_late(session, type_url, &Interest::Wildcard);
+            self.divert_late(session, type_url, &Collection::Wildcard);
             return;
         }
         match &mut self.attachment {
             Attachment::Streams(streams) => {
-                if !streams.subscribe(type_url, upstream::Interest::Wildcard, now) {
+                if !streams.subscribe(type_url, upstream::Wanted::Wildcard, now) {
                     self.outputs.push_back(Output::Unserved(type_url.clone()));
                 }
             }
@@ -88,7 +88,7 @@ impl Source {
         let cache = self.types.entry(type_url.clone()).or_default();
         let moved = cache.named.watch(session, from, names, self.stamp.at(now));
         *self.watched(session, type_url).slot(style) = moved.slot;
-        self.divert_late(session, type_url, &Interest::Names(names.clone()));
+        self.divert_late(session, type_url, &Collection::Names(names.clone()));
         for name in &moved.revived {
             self.linger.remove(&(type_url.clone(), Some(name.clone())));
         }
@@ -107,7 +107,7 @@ impl Source {
             match &mut self.attachment {
                 Attachment::Streams(streams) => {
                     self.upkeep.asked(type_url, &moved.new, now);
-                    if !streams.subscribe(type_url, upstream::Interest::Globs(moved.new), now) {
+                    if !streams.subscribe(type_url, upstream::Wanted::Globs(moved.new), now) {
                         self.outputs.push_back(Output::Unserved(type_url.clone()));
                     }
                 }
@@ -124,7 +124,7 @@ impl Source {
             }
         }
         self.watched(session, type_url).globs = moved.slot;
-        self.divert_late(session, type_url, &Interest::Globs(globs.clone()));
+        self.divert_late(session, type_url, &Collection::Globs(globs.clone()));
         for glob in moved.revived {
             self.linger.remove(&(type_url.clone(), Some(glob)));
         }
@@ -144,7 +144,7 @@ impl Source {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
                 self.upkeep.asked(type_url, &names, now);
-                if !streams.subscribe(type_url, upstream::Interest::Names(names), now) {
+                if !streams.subscribe(type_url, upstream::Wanted::Names(names), now) {
                     self.outputs.push_back(Output::Unserved(type_url.clone()));
                 }
             }
@@ -166,24 +166,24 @@ impl Source {
     }
 
     /// A session no longer wants a collection of a type.
-    pub fn unwatch(&mut self, session: SessionId, type_url: &TypeUrl, collection: Collection, now: Time) {
+    pub fn unwatch(&mut self, session: SessionId, type_url: &TypeUrl, key: CollectionKey, now: Time) {
         let Some(list) = self.sessions.get_mut(&session) else { return };
         let Some(watched) = list.iter_mut().find(|watched| watched.type_url == *type_url) else { return };
-        match collection {
-            Collection::Wildcard if std::mem::take(&mut watched.wildcard) => {
+        match key {
+            CollectionKey::WILDCARD if std::mem::take(&mut watched.wildcard) => {
                 self.drop_wildcard(session, type_url, now);
             }
-            Collection::Names(style) => {
+            CollectionKey { kind: CollectionKind::Names, style } => {
                 if let Some(slot) = watched.slot(style).take() {
                     self.drop_names(session, type_url, slot, now);
                 }
             }
-            Collection::Globs(_) => {
+            CollectionKey { kind: CollectionKind::Globs, .. } => {
                 if let Some(slot) = watched.globs.take() {
                     self.drop_globs(session, type_url, slot, now);
                 }
             }
-            Collection::Wildcard => {}
+            CollectionKey { kind: CollectionKind::Wildcard, .. } => {}
         }
         self.let_go(session);
         self.after(now);

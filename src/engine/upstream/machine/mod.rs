@@ -21,7 +21,7 @@ mod tests;
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::reach::Reach;
-use crate::engine::upstream::api::{Input, Interest, Output, Settings, Transport};
+use crate::engine::upstream::api::{Input, Output, Settings, Transport, Wanted};
 use crate::engine::upstream::backoff::Backoff;
 use crate::engine::upstream::failover::Failover;
 use crate::engine::upstream::gathering::Gathering;
@@ -185,25 +185,25 @@ impl Upstream {
         }
     }
 
-    /// Adds wanted resources. Names that are wanted already change nothing. An interest of the other kind
-    /// (names for the wildcard, or the reverse) replaces the interest before. To exchange names, subscribe
+    /// Adds wanted resources. Names that are wanted already change nothing. An wanted of the other kind
+    /// (names for the wildcard, or the reverse) replaces the wanted before. To exchange names, subscribe
     /// first and unsubscribe afterwards, else the stream may close in between.
-    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
-        if matches!(&interest, Interest::Names(names) | Interest::Globs(names) if names.is_empty()) {
+    pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) {
+        if matches!(&wanted, Wanted::Names(names) | Wanted::Globs(names) if names.is_empty()) {
             return;
         }
         if self.polls() {
-            return self.subscribe_poll(type_url, interest, now);
+            return self.subscribe_poll(type_url, wanted, now);
         }
         let new = || Subscription::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
-        let mut renew = subscription.needs_fresh_stream(&interest);
-        if !renew && subscription.must_leave_first(&interest) {
+        let mut renew = subscription.needs_fresh_stream(&wanted);
+        if !renew && subscription.must_leave_first(&wanted) {
             renew = !self.write(type_url, Occasion::Change, now);
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             self.idle_until = None;
-            subscription.add(interest);
+            subscription.add(wanted);
             self.outputs.extend(subscription.answer_from_variants());
         }
         match &self.phase {
@@ -217,9 +217,9 @@ impl Upstream {
     }
 
     /// Removes wanted resources, and forgets their state. Late updates are ignored (RLY-61).
-    pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
+    pub fn unsubscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) {
         let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
-        subscription.drop(interest);
+        subscription.drop(wanted);
         if subscription.wants_nothing() && !subscription.said.asked {
             self.subscriptions.remove(type_url);
         }

@@ -7,8 +7,8 @@
 
 use crate::engine::Time;
 use crate::engine::upstream::api::Event;
-use crate::engine::upstream::api::Interest;
 use crate::engine::upstream::api::Transport;
+use crate::engine::upstream::api::Wanted;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::subscription::Subscription;
@@ -22,13 +22,13 @@ impl Upstream {
     /// Polls for new names at once, but no oftener than every `gather`. A poll that only asks for changes,
     /// which the server may hold (RST-9), is given up for the new poll; a poll that asks for names may
     /// finish.
-    pub(super) fn subscribe_poll(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) {
+    pub(super) fn subscribe_poll(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) {
         let new = || Subscription::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
         let is_held = !subscription.accepted.is_empty();
-        if !subscription.wants(&interest) {
+        if !subscription.wants(&wanted) {
             subscription.accepted.clear();
-            subscription.add(interest);
+            subscription.add(wanted);
             self.outputs.extend(subscription.answer_from_variants());
             subscription.said.leave.clear();
             match &mut self.phase {

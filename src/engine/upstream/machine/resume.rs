@@ -3,7 +3,7 @@
 
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::upstream::api::Interest;
+use crate::engine::upstream::api::Wanted;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::names::Held;
 use crate::engine::upstream::subscription::Want;
@@ -31,13 +31,11 @@ pub enum Resumed {
 }
 
 impl Resumed {
-    pub(in crate::engine) fn interest(&self) -> Interest {
+    pub(in crate::engine) fn wanted(&self) -> Wanted {
         match self {
-            Resumed::Names(names) => {
-                Interest::Names(names.iter().map(|former| former.name.clone()).collect())
-            }
-            Resumed::Wildcard(_) => Interest::Wildcard,
-            Resumed::Globs(globs) => Interest::Globs(globs.iter().map(|(glob, _)| glob.clone()).collect()),
+            Resumed::Names(names) => Wanted::Names(names.iter().map(|former| former.name.clone()).collect()),
+            Resumed::Wildcard(_) => Wanted::Wildcard,
+            Resumed::Globs(globs) => Wanted::Globs(globs.iter().map(|(glob, _)| glob.clone()).collect()),
         }
     }
 
@@ -57,7 +55,7 @@ impl Upstream {
     /// restates the resources (DEL-35, RLY-64), no resource timer runs for them (TMR-3), and removals are
     /// detected as after any reconnect (RLY-27).
     pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) {
-        self.subscribe(type_url, resumed.interest(), now);
+        self.subscribe(type_url, resumed.wanted(), now);
         // Versions belong to the variant that made them (RLY-64).
         let restate = self.variant == Variant::Delta;
         let held = |former: &Former| Held::of_former(&former.version, restate);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::Lower;
-use crate::engine::upstream::api::{Changes, Interest};
+use crate::engine::upstream::api::{Changes, Wanted};
 use crate::engine::upstream::failover::Stash;
 use crate::engine::upstream::globs::Globs;
 use crate::engine::upstream::names::Names;
@@ -78,36 +78,36 @@ impl Subscription {
         !self.said.enter.is_empty() || !self.said.leave.is_empty()
     }
 
-    /// Returns true if the interest cannot follow the type's requests on this stream. A wildcard stands in
+    /// Returns true if the wanted cannot follow the type's requests on this stream. A wildcard stands in
     /// the first request of its type on a stream, or not at all. Otherwise a response to an earlier request
     /// would look like the whole membership. A legacy wildcard cannot be left again either (RLY-19). Globs
     /// after names have the same problem.
-    pub(in crate::engine::upstream) fn needs_fresh_stream(&self, interest: &Interest) -> bool {
-        let is_mixed = match interest {
-            Interest::Wildcard => true,
-            Interest::Globs(_) => !self.said.for_globs,
-            Interest::Names(_) => false,
+    pub(in crate::engine::upstream) fn needs_fresh_stream(&self, wanted: &Wanted) -> bool {
+        let is_mixed = match wanted {
+            Wanted::Wildcard => true,
+            Wanted::Globs(_) => !self.said.for_globs,
+            Wanted::Names(_) => false,
         };
         self.said.asked && (is_mixed || self.said.for_wildcard)
     }
 
-    /// Returns true if the interest takes up a name again before the unsubscription was written. The server
+    /// Returns true if the wanted takes up a name again before the unsubscription was written. The server
     /// would see no change and send nothing, so the two need separate requests (RLY-59).
-    pub(in crate::engine::upstream) fn must_leave_first(&self, interest: &Interest) -> bool {
-        match interest {
-            Interest::Wildcard => false,
+    pub(in crate::engine::upstream) fn must_leave_first(&self, wanted: &Wanted) -> bool {
+        match wanted {
+            Wanted::Wildcard => false,
             _ if planted(Bug::LeftAndEnteredTogether) => false,
-            Interest::Names(names) | Interest::Globs(names) => {
+            Wanted::Names(names) | Wanted::Globs(names) => {
                 names.iter().any(|name| self.said.leave.contains(name))
             }
         }
     }
 
-    /// Returns true if the whole interest is wanted already.
-    pub(in crate::engine::upstream) fn wants(&self, interest: &Interest) -> bool {
-        match (&self.want, interest) {
-            (Want::Wildcard(_), Interest::Wildcard) => true,
-            (Want::Names(wanted), Interest::Names(names)) => names.iter().all(|name| wanted.contains(name)),
+    /// Returns true if the whole wanted is wanted already.
+    pub(in crate::engine::upstream) fn wants(&self, wanted: &Wanted) -> bool {
+        match (&self.want, wanted) {
+            (Want::Wildcard(_), Wanted::Wildcard) => true,
+            (Want::Names(wanted), Wanted::Names(names)) => names.iter().all(|name| wanted.contains(name)),
             _ => false,
         }
     }
@@ -126,52 +126,52 @@ impl Subscription {
         Lower::of(None, &digest.version_info, &self.accepted)
     }
 
-    /// Adds an interest. An interest of another kind replaces the interest before.
-    pub(in crate::engine::upstream) fn add(&mut self, interest: Interest) {
+    /// Adds an wanted. An wanted of another kind replaces the wanted before.
+    pub(in crate::engine::upstream) fn add(&mut self, wanted: Wanted) {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.
             self.accepted.clear();
             self.stash = None;
         }
-        match (&mut self.want, interest) {
-            (Want::Wildcard(_), Interest::Wildcard) => {}
-            (Want::Names(wanted), Interest::Names(names)) => {
+        match (&mut self.want, wanted) {
+            (Want::Wildcard(_), Wanted::Wildcard) => {}
+            (Want::Names(wanted), Wanted::Names(names)) => {
                 for name in names {
                     if wanted.insert(name.clone()) {
                         self.said.enter.insert(name);
                     }
                 }
             }
-            (Want::Globs(wanted), Interest::Globs(globs)) => {
+            (Want::Globs(wanted), Wanted::Globs(globs)) => {
                 for glob in globs {
                     if wanted.insert(glob.clone()) {
                         self.said.enter.insert(glob);
                     }
                 }
             }
-            (_, Interest::Globs(globs)) if !globs.is_empty() => {
+            (_, Wanted::Globs(globs)) if !globs.is_empty() => {
                 self.drop_all();
                 self.want = Want::Globs(Globs::default());
-                self.add(Interest::Globs(globs));
+                self.add(Wanted::Globs(globs));
             }
-            (_, Interest::Wildcard) => {
+            (_, Wanted::Wildcard) => {
                 self.drop_all();
                 self.want = Want::Wildcard(Wildcard::default());
                 self.said.enter.insert(star());
             }
-            (_, Interest::Names(names)) if !names.is_empty() => {
+            (_, Wanted::Names(names)) if !names.is_empty() => {
                 self.drop_all();
                 self.want = Want::Names(Names::default());
-                self.add(Interest::Names(names));
+                self.add(Wanted::Names(names));
             }
-            (_, Interest::Names(_) | Interest::Globs(_)) => {}
+            (_, Wanted::Names(_) | Wanted::Globs(_)) => {}
         }
     }
 
-    pub(in crate::engine::upstream) fn drop(&mut self, interest: Interest) {
-        match (&mut self.want, interest) {
-            (Want::Wildcard(_), Interest::Wildcard) => self.drop_all(),
-            (Want::Names(wanted), Interest::Names(names)) => {
+    pub(in crate::engine::upstream) fn drop(&mut self, wanted: Wanted) {
+        match (&mut self.want, wanted) {
+            (Want::Wildcard(_), Wanted::Wildcard) => self.drop_all(),
+            (Want::Names(wanted), Wanted::Names(names)) => {
                 for name in names {
                     let is_said = wanted.remove(&name) && !self.said.enter.remove(&name);
                     if is_said && !planted(Bug::NeverUnsubscribed) {
@@ -182,7 +182,7 @@ impl Subscription {
                     self.want = Want::Nothing;
                 }
             }
-            (Want::Globs(wanted), Interest::Globs(globs)) => {
+            (Want::Globs(wanted), Wanted::Globs(globs)) => {
                 for glob in globs {
                     if wanted.remove(&glob) && !self.said.enter.remove(&glob) {
                         self.said.leave.insert(glob);
@@ -346,7 +346,7 @@ impl Subscription {
             Want::Globs(globs) => (globs.len(), &|glob| globs.contains(glob)),
             Want::Wildcard(_) => (1, &ResourceName::is_wildcard),
         };
-        debug_assert!(self.wants_nothing() || count > 0, "an empty list of names is no interest");
+        debug_assert!(self.wants_nothing() || count > 0, "an empty list of names is no wanted");
         debug_assert!(self.said.enter.iter().all(wants), "what enters is wanted");
         debug_assert!(!self.said.leave.iter().any(wants), "what leaves is not wanted");
         if !self.said.asked {

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
+use crate::engine::collection::{CollectionKind, HashSeed};
 use crate::engine::downstream::tests::client::Held;
 use crate::engine::downstream::{
     AnswerKey, ClientFeatures, Composition, Limits, Session, Shift, SourceId, Taken, Watch,
 };
-use crate::engine::interest::HashSeed;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source;
 use crate::engine::source::{Attachment, Files, Output, Source, Streams};
 use crate::engine::upstream;
-use crate::engine::upstream::{Cause, Changes, Scope};
+use crate::engine::upstream::{Cause, Changes};
 use crate::xds::{Code, Request, ResourceError, Status, StreamKind, TypeUrl, Variant};
 
 pub use notation::{
@@ -34,7 +34,7 @@ pub struct Client {
     pub variant: Variant,
     pub routes: Routes,
     pub held: BTreeMap<TypeUrl, Held>,
-    /// Changes of interest that the sources have not been told.
+    /// Change of a session's collections that the sources have not been told.
     pub on_the_way: VecDeque<Watch>,
     /// The compositions of answers with unsent messages.
     pub unsent: Vec<(AnswerKey, Composition)>,
@@ -46,7 +46,7 @@ pub struct Bench {
     pub snapshots: Vec<Arc<Snapshot>>,
     pub clients: Vec<Client>,
     pub woken: BTreeSet<SessionId>,
-    /// Changes of interest wait for [`Bench::deliver`].
+    /// Change of a session's collections wait for [`Bench::deliver`].
     pub slow_watches: bool,
     pub composed: BTreeMap<AnswerKey, String>,
     /// Resources that a client was sent again without a reason.
@@ -104,12 +104,12 @@ impl Bench {
 
     /// The control plane answers for names: `a=1 -b`.
     pub fn says(&mut self, message: &str, list: &str) {
-        self.changes(0, message, Scope::Names, list, false);
+        self.changes(0, message, CollectionKind::Names, list, false);
     }
 
     /// The control plane names members of the wildcard. `complete`: there are no more members.
     pub fn says_of_all(&mut self, message: &str, list: &str, complete: bool) {
-        self.changes(0, message, Scope::Wildcard, list, complete);
+        self.changes(0, message, CollectionKind::Wildcard, list, complete);
     }
 
     /// The control plane names members of globs. `settled`: the globs without further members.
@@ -117,7 +117,7 @@ impl Bench {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
         let changes = Changes {
             type_url: url(message),
-            scope: Scope::Globs,
+            kind: CollectionKind::Globs,
             present: resources(message, list),
             by_alias: Vec::new(),
             absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
@@ -130,11 +130,18 @@ impl Bench {
         self.settle();
     }
 
-    pub fn changes(&mut self, source: usize, message: &str, scope: Scope, list: &str, complete: bool) {
+    pub fn changes(
+        &mut self,
+        source: usize,
+        message: &str,
+        kind: CollectionKind,
+        list: &str,
+        complete: bool,
+    ) {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
         let changes = Changes {
             type_url: url(message),
-            scope,
+            kind,
             present: resources(message, list),
             by_alias: Vec::new(),
             absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
@@ -148,10 +155,10 @@ impl Bench {
     }
 
     /// The control plane refreshes names.
-    pub fn beats(&mut self, message: &str, scope: Scope, list: &str) {
+    pub fn beats(&mut self, message: &str, kind: CollectionKind, list: &str) {
         let changes = Changes {
             type_url: url(message),
-            scope,
+            kind,
             present: Vec::new(),
             by_alias: Vec::new(),
             absent: Vec::new(),
@@ -273,17 +280,17 @@ impl Bench {
         Ok(taken)
     }
 
-    /// Tells the sources of the next changes of interest.
+    /// Tells the sources of the next change of a session's collections.
     pub fn deliver(&mut self, client: ClientId, count: usize) {
         let session = SessionId(client as u64);
         for _ in 0..count {
             let Some(watch) = self.clients[client].on_the_way.pop_front() else { break };
             match watch {
-                Watch::Watch { source, type_url, interest } => {
-                    self.sources[source.0 as usize].watch(session, &type_url, &interest, self.now);
+                Watch::Watch { source, type_url, collection } => {
+                    self.sources[source.0 as usize].watch(session, &type_url, &collection, self.now);
                 }
-                Watch::Unwatch { source, type_url, collection } => {
-                    self.sources[source.0 as usize].unwatch(session, &type_url, collection, self.now);
+                Watch::Unwatch { source, type_url, key } => {
+                    self.sources[source.0 as usize].unwatch(session, &type_url, key, self.now);
                 }
             }
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::engine::collection::Collection;
 use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, short, url};
 use crate::engine::downstream::tests::client::{Held, content_of};
 use crate::engine::downstream::{Answer, Composition, SourceId};
-use crate::engine::interest::Interest;
 use crate::xds::{ResourceName, SetMark, Variant, Version};
 
 impl Bench {
@@ -173,10 +173,10 @@ impl Bench {
         for name in &chunk.removed {
             for part in &answer.parts {
                 assert!(!part.view.has(name), "DEL-22: {name} still exists");
-                let settled = match &part.interest {
-                    Interest::Wildcard => part.view.is_complete() || !part.held.has(name),
-                    Interest::Globs(_) => part.view.knows_gone(name) || !part.interest.covers(name),
-                    Interest::Names(names) => part.view.knows_absent(name) || !names.contains(name),
+                let settled = match &part.collection {
+                    Collection::Wildcard => part.view.is_complete() || !part.held.has(name),
+                    Collection::Globs(_) => part.view.knows_gone(name) || !part.collection.covers(name),
+                    Collection::Names(names) => part.view.knows_absent(name) || !names.contains(name),
                 };
                 assert!(settled, "RLY-2: {name} is not known to be absent");
             }
@@ -194,11 +194,11 @@ fn judge_missing(held: &Held, answer: &Answer, chunk: &crate::engine::downstream
     let missing = held.resources.keys().chain(&held.returning).filter(|name| !is_told(name));
     let missing: Vec<_> = missing.collect();
     for part in &answer.parts {
-        if matches!(part.interest, Interest::Wildcard) {
+        if matches!(part.collection, Collection::Wildcard) {
             assert!(part.view.is_complete(), "RLY-5: a wildcard is not known as a whole");
             continue;
         }
-        for name in missing.iter().filter(|name| part.interest.covers(name)) {
+        for name in missing.iter().filter(|name| part.collection.covers(name)) {
             let is_known = part.view.has(name) || part.view.knows_gone(name) || part.view.knows_glob(name);
             assert!(is_known, "RLY-5: {name} is missing, and may exist");
         }

@@ -5,10 +5,11 @@ mod stand_ins;
 
 use std::time::Duration;
 
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams, url};
 use crate::engine::reach::Reach;
-use crate::engine::upstream::{Event, Input, Scope};
+use crate::engine::upstream::{Event, Input};
 use crate::xds::{Code, DeltaResponse, ResourceError, Response, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -78,11 +79,11 @@ impl Bench {
     }
 
     fn names(&mut self, server: usize, message: &str, list: &str) {
-        self.changes(server, message, Scope::Names, list, false);
+        self.changes(server, message, CollectionKind::Names, list, false);
     }
 
     fn all(&mut self, server: usize, message: &str, list: &str) {
-        self.changes(server, message, Scope::Wildcard, list, true);
+        self.changes(server, message, CollectionKind::Wildcard, list, true);
     }
 
     fn serving(&self, client: ClientId) -> u16 {

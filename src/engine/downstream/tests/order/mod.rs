@@ -4,9 +4,9 @@ mod waits;
 
 use std::time::Duration;
 
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams};
 use crate::engine::source::{Attachment, Files};
-use crate::engine::upstream::Scope;
 
 /// A client that has ACKed all clusters and the route `r`.
 fn join(bench: &mut Bench, delta: bool) -> ClientId {
@@ -251,7 +251,7 @@ fn rly_53_types_of_another_source_are_not_waited_for() {
         want(&mut bench, client, CDS, "");
         bench.drain(client);
         want(&mut bench, client, RDS, "xdstp:r");
-        bench.changes(1, RDS, Scope::Names, "xdstp:r=x", false);
+        bench.changes(1, RDS, CollectionKind::Names, "xdstp:r=x", false);
         assert_eq!(bench.poll(client), "RouteConfiguration xdstp:r=x");
         bench.state(0, &[(CDS, "y=1")]);
         assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });

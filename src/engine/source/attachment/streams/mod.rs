@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use imbl::OrdSet;
 
 use crate::engine::Time;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::reach::Reach;
 use crate::engine::snapshot::Answered;
 use crate::engine::source::attachment::suspect::Suspect;
-use crate::engine::upstream::{Event, Hold, Interest, Output, Resumed, Settings, Transport, Upstream};
+use crate::engine::upstream::{Event, Hold, Output, Resumed, Settings, Transport, Upstream, Wanted};
 use crate::xds::{ResourceName, Service, Status, TypeUrl, Variant};
 
 /// The index of a stream within its source.
@@ -28,7 +28,7 @@ pub struct Streams {
     pub(super) settings: Settings,
     machines: Vec<Machine>,
     /// The streams that carry the wildcard, the globs or the names of a type.
-    placed: BTreeMap<(TypeUrl, Shape), StreamIndex>,
+    placed: BTreeMap<(TypeUrl, CollectionKind), StreamIndex>,
     /// Aggregated: types for which the server ended a stream.
     suspects: BTreeMap<TypeUrl, Suspect>,
     /// The state of the connection. Maintained where the streams of types may be lost one by one.
@@ -59,8 +59,8 @@ impl Streams {
 
     /// Returns false if the server can't be asked for this type: there is no service, or none of this kind
     /// (RPC-2, RPC-9). The names stay unknown, because no server declares them absent (RLY-2).
-    pub fn subscribe(&mut self, type_url: &TypeUrl, interest: Interest, now: Time) -> bool {
-        let key = (type_url.clone(), interest.shape());
+    pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) -> bool {
+        let key = (type_url.clone(), wanted.kind());
         let index = match self.placed.get(&key) {
             Some(index) => *index,
             None => {
@@ -73,17 +73,17 @@ impl Streams {
         };
         self.agree_on_server(now);
         if let Some(machine) = self.machine(index) {
-            machine.subscribe(type_url, interest, now);
+            machine.subscribe(type_url, wanted, now);
         }
         true
     }
 
     /// Subscribes again as before the restart of the relay. Returns false as for [`Streams::subscribe`].
     pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
-        if !self.subscribe(type_url, resumed.interest(), now) {
+        if !self.subscribe(type_url, resumed.wanted(), now) {
             return false;
         }
-        let index = self.placed(type_url, resumed.interest().shape());
+        let index = self.placed(type_url, resumed.wanted().kind());
         if let Some(machine) = index.and_then(|index| self.machine(index)) {
             machine.resume(type_url, resumed, now);
         }
@@ -91,8 +91,8 @@ impl Streams {
     }
 
     /// The server's versions of the held resources of a collection; see [`Upstream::versions`].
-    pub fn versions(&self, type_url: &TypeUrl, shape: Shape) -> Vec<(ResourceName, Box<str>)> {
-        let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
+    pub fn versions(&self, type_url: &TypeUrl, kind: CollectionKind) -> Vec<(ResourceName, Box<str>)> {
+        let machine = self.placed(type_url, kind).and_then(|index| self.machines.get(index));
         machine.map(|machine| machine.upstream.versions(type_url)).unwrap_or_default()
     }
 
@@ -105,7 +105,7 @@ impl Streams {
             _ => Some(type_url.clone()),
         };
         let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
-        let taken = |index: StreamIndex| self.shape_of(index, type_url).is_some();
+        let taken = |index: StreamIndex| self.kind_of(index, type_url).is_some();
         let is_free = |(index, machine): &(usize, &Machine)| {
             machine.type_url == of_type && machine.alone.is_none() && !taken(*index)
         };
@@ -139,15 +139,15 @@ impl Streams {
     }
 
     /// `last`: no session wants any part of this collection now.
-    pub fn unsubscribe(&mut self, type_url: &TypeUrl, interest: Interest, last: bool, now: Time) {
-        let key = (type_url.clone(), interest.shape());
+    pub fn unsubscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, last: bool, now: Time) {
+        let key = (type_url.clone(), wanted.kind());
         let Some(index) = self.placed.get(&key).copied() else { return };
         if last {
             self.placed.remove(&key);
         }
         let is_alone = self.is_alone(index);
         if let Some(machine) = self.machine(index) {
-            machine.unsubscribe(type_url, interest, now);
+            machine.unsubscribe(type_url, wanted, now);
             // A type that comes back may have another stream by then.
             if is_alone {
                 machine.close_idle(now);
@@ -160,40 +160,40 @@ impl Streams {
         self.machines.get(index)?.type_url.as_ref()
     }
 
-    /// The shape of a type's collection on a stream.
-    pub fn shape_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<Shape> {
-        let all = [Shape::Wildcard, Shape::Globs, Shape::Names];
-        all.into_iter().find(|shape| self.placed(type_url, *shape) == Some(index))
+    /// The kind of a type's collection on a stream.
+    pub fn kind_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<CollectionKind> {
+        let all = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names];
+        all.into_iter().find(|kind| self.placed(type_url, *kind) == Some(index))
     }
 
     /// The stream that carries the wildcard, the globs or the names of a type.
-    pub fn placed(&self, type_url: &TypeUrl, shape: Shape) -> Option<StreamIndex> {
-        self.placed.get(&(type_url.clone(), shape)).copied()
+    pub fn placed(&self, type_url: &TypeUrl, kind: CollectionKind) -> Option<StreamIndex> {
+        self.placed.get(&(type_url.clone(), kind)).copied()
     }
 
     /// Whether all streams that carry parts of a type are current.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {
-        let shapes = [Shape::Wildcard, Shape::Globs, Shape::Names];
-        let placed = shapes.into_iter().filter_map(|shape| self.placed(type_url, shape));
+        let kinds = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names];
+        let placed = kinds.into_iter().filter_map(|kind| self.placed(type_url, kind));
         let mut machines = placed.filter_map(|index| self.machines.get(index)).peekable();
         machines.peek().is_some() && machines.all(|machine| machine.upstream.is_current(type_url))
     }
 
     /// The current part of a type that is not current as a whole; `None` if no part is.
     pub(in crate::engine::source) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
-        let upstream = |shape| {
-            let machine = self.placed(type_url, shape).and_then(|index| self.machines.get(index));
+        let upstream = |kind| {
+            let machine = self.placed(type_url, kind).and_then(|index| self.machines.get(index));
             machine.map(|machine| &machine.upstream)
         };
-        let is_current = |shape| upstream(shape).is_some_and(|upstream| upstream.is_current(type_url));
+        let is_current = |kind| upstream(kind).is_some_and(|upstream| upstream.is_current(type_url));
         let answered = Answered {
-            wildcard: is_current(Shape::Wildcard),
-            globs: is_current(Shape::Globs),
-            unanswered: match is_current(Shape::Names) {
+            wildcard: is_current(CollectionKind::Wildcard),
+            globs: is_current(CollectionKind::Globs),
+            unanswered: match is_current(CollectionKind::Names) {
                 true => Some(OrdSet::new()),
-                false => {
-                    upstream(Shape::Names).and_then(|upstream| upstream.unanswered_names(type_url)).cloned()
-                }
+                false => upstream(CollectionKind::Names)
+                    .and_then(|upstream| upstream.unanswered_names(type_url))
+                    .cloned(),
             },
         };
         answered.says_anything().then_some(answered)

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::{Machine, StreamIndex, Streams};
 use crate::engine::Time;
-use crate::engine::interest::Shape;
+use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::suspect::Suspect;
 use crate::engine::upstream::{Event, Input, SOON, State, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
@@ -71,7 +71,7 @@ impl Streams {
 
     /// Moves a type from a shared stream, which ended, to a stream of its own.
     fn suspect(&mut self, index: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
-        let Some(shape) = self.shape_of(index, type_url) else { return };
+        let Some(kind) = self.kind_of(index, type_url) else { return };
         let Some(carried) = self.machine(index).and_then(|machine| machine.release(type_url, now)) else {
             return;
         };
@@ -87,7 +87,7 @@ impl Streams {
             machine.hold_off(not_before);
             machine.carry(carried, not_before, now);
         }
-        self.placed.insert((type_url.clone(), shape), alone);
+        self.placed.insert((type_url.clone(), kind), alone);
         self.tell_suspect(alone, type_url, status, ends);
     }
 
@@ -160,7 +160,8 @@ impl Streams {
 
     /// The time of the next attempt for a type whose stream waits.
     pub fn next_try(&self, type_url: &TypeUrl) -> Option<Time> {
-        let placed = [Shape::Wildcard, Shape::Globs, Shape::Names].map(|shape| self.placed(type_url, shape));
+        let placed = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names]
+            .map(|kind| self.placed(type_url, kind));
         let waits = |index: &StreamIndex| {
             let machine = self.machines.get(*index);
             machine.is_some_and(|machine| matches!(machine.upstream.state(), State::Waiting { .. }))
@@ -236,10 +237,10 @@ impl Streams {
         let Some(type_url) = self.machines.get(index).and_then(|machine| machine.alone.clone()) else {
             return;
         };
-        let shape = self.shape_of(index, &type_url);
+        let kind = self.kind_of(index, &type_url);
         let Some(machine) = self.machine(index) else { return };
-        let carried = shape.and_then(|shape| Some((shape, machine.release(&type_url, now)?)));
-        let Some((shape, carried)) = carried else {
+        let carried = kind.and_then(|kind| Some((kind, machine.release(&type_url, now)?)));
+        let Some((kind, carried)) = carried else {
             // No session wants the type any more: a trial would be pointless.
             return machine.close_idle(now);
         };
@@ -247,7 +248,7 @@ impl Streams {
             suspect.is_alone = false;
         }
         let home = self.place_shared(&type_url, index);
-        self.placed.insert((type_url.clone(), shape), home);
+        self.placed.insert((type_url.clone(), kind), home);
         if let Some(machine) = self.machine(home) {
             machine.carry(carried, now, now);
             if matches!(machine.state(), State::Waiting { until } if until <= now) {

@@ -35,7 +35,7 @@ fn rpc_2_rly_13_each_type_has_a_stream_for_its_names_and_one_for_its_wildcard() 
     bench.watch(1, CDS, "x");
     let opened = ["0 Some(ClusterLoadAssignment) Delta", "1 Some(Cluster) Delta", "2 Some(Cluster) Delta"];
     assert_eq!(bench.done(), opened);
-    bench.unwatch(1, CDS, Collection::Wildcard);
+    bench.unwatch(1, CDS, CollectionKey::WILDCARD);
     bench.advance(Duration::from_secs(30));
     assert_eq!(bench.done(), ["1 closed"]);
     bench.watch(3, CDS, "*");
@@ -74,7 +74,7 @@ fn rly_2_a_type_without_a_service_stays_unknown() {
 fn rly_2_globs_of_a_type_without_a_service_are_told_too() {
     let mut bench = per_type(Variant::Delta, Transport::PerType);
     let glob = ResourceName::new("xdstp://x/acme.Anything/*");
-    let globs = Interest::Globs(Arc::new(NameSet::of([glob], HashSeed(7))));
+    let globs = Collection::Globs(Arc::new(NameSet::of([glob], HashSeed(7))));
     bench.source.watch(SessionId(1), &url("acme.Anything"), &globs, bench.now);
     assert_eq!(bench.done(), ["unserved Anything"]);
 }
@@ -123,8 +123,8 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     }
     answer(&mut bench, 0);
     assert!(!is_current(&bench), "the names are on another stream");
-    let covers = |interest| bench.source.snapshot.of(&url(CDS)).unwrap().is_current_for(&interest);
-    assert!(covers(Interest::Wildcard) && !covers(set("a")), "each speaks for itself");
+    let covers = |collection| bench.source.snapshot.of(&url(CDS)).unwrap().is_current_for(&collection);
+    assert!(covers(Collection::Wildcard) && !covers(set("a")), "each speaks for itself");
     bench.woken();
     answer(&mut bench, 1);
     assert!(is_current(&bench));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use crate::engine::cache::expiry::Leased;
-use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::{Kept, RestoredType, Streams};
 use crate::engine::upstream::Input;
 use crate::engine::upstream::{Settings as StreamSettings, Transport};
@@ -26,11 +26,11 @@ fn url(message: &str) -> TypeUrl {
     TypeUrl::of_message(message)
 }
 
-fn set(list: &str) -> Interest {
+fn set(list: &str) -> Collection {
     if list == "*" {
-        return Interest::Wildcard;
+        return Collection::Wildcard;
     }
-    Interest::Names(Arc::new(NameSet::of(list.split_whitespace().map(ResourceName::new), HashSeed(7))))
+    Collection::Names(Arc::new(NameSet::of(list.split_whitespace().map(ResourceName::new), HashSeed(7))))
 }
 
 /// `a=1`; the content is a number, the server's version is `v` and that number.
@@ -168,22 +168,25 @@ impl Bench {
     /// The source as a checkpoint would save and load it. Includes only the values that the checkpoint keeps.
     fn saved(&self) -> Vec<RestoredType> {
         let image = self.source.image(self.now);
-        let kept = |type_url: &TypeUrl, shape: Shape, name: &ResourceName, resource: &Arc<Resource>| {
-            let versions = image.versions.get(&(type_url.clone(), shape));
-            let version = versions.and_then(|list| list.iter().find(|(known, _)| known == name));
-            let left = image.left.get(&Leased::new(type_url, shape, name)).map(|of| of.left);
-            let server_version = version.map(|(_, version)| version.clone()).unwrap_or_default();
-            Kept { name: name.clone(), resource: resource.clone(), server_version, left }
-        };
+        let kept =
+            |type_url: &TypeUrl, kind: CollectionKind, name: &ResourceName, resource: &Arc<Resource>| {
+                let versions = image.versions.get(&(type_url.clone(), kind));
+                let version = versions.and_then(|list| list.iter().find(|(known, _)| known == name));
+                let left = image.left.get(&Leased::new(type_url, kind, name)).map(|of| of.left);
+                let server_version = version.map(|(_, version)| version.clone()).unwrap_or_default();
+                Kept { name: name.clone(), resource: resource.clone(), server_version, left }
+            };
         let types = image.snapshot.types().map(|(type_url, of)| {
             let names = of.named.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
             let is_whole = of.wildcard.as_ref().is_some_and(|view| view.is_complete());
             RestoredType {
                 type_url: type_url.clone(),
-                names: names.map(|(name, resource)| kept(type_url, Shape::Names, name, resource)).collect(),
+                names: names
+                    .map(|(name, resource)| kept(type_url, CollectionKind::Names, name, resource))
+                    .collect(),
                 wildcard: is_whole.then(|| {
                     let members = of.members.iter();
-                    members.map(|(name, of)| kept(type_url, Shape::Wildcard, name, of)).collect()
+                    members.map(|(name, of)| kept(type_url, CollectionKind::Wildcard, name, of)).collect()
                 }),
                 globs: Vec::new(),
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::super::*;
-use crate::engine::interest::{HashSeed, Interest, NameSet, Shape};
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::Streams;
 use crate::engine::upstream::{Event, Hold, Input, Settings as StreamSettings};
 use crate::xds::{
@@ -44,32 +44,33 @@ struct Bench {
     source: Source,
     now: Time,
     variant: Variant,
-    interest: Interest,
+    collection: Collection,
     /// The events, and the last restated names.
     events: Vec<String>,
     restated: usize,
 }
 
 impl Bench {
-    fn with(settings: StreamSettings, interest: Interest) -> Bench {
+    fn with(settings: StreamSettings, collection: Collection) -> Bench {
         let variant = settings.variant;
         let attachment = Attachment::Streams(Box::new(Streams::new(settings)));
         let source = Source::new(1, Settings::default(), attachment);
-        let mut bench = Bench { source, now: Time::ZERO, variant, interest, events: Vec::new(), restated: 0 };
-        bench.source.watch(SessionId(1), &clusters(), &bench.interest.clone(), bench.now);
+        let mut bench =
+            Bench { source, now: Time::ZERO, variant, collection, events: Vec::new(), restated: 0 };
+        bench.source.watch(SessionId(1), &clusters(), &bench.collection.clone(), bench.now);
         bench.drain();
         bench
     }
 
     /// A source with 20 resources on an open stream.
-    fn new(variant: Variant, interest: Interest) -> Bench {
-        Bench::holding(Hold::For(HOLD), variant, interest)
+    fn new(variant: Variant, collection: Collection) -> Bench {
+        Bench::holding(Hold::For(HOLD), variant, collection)
     }
 
-    fn holding(hold: Hold, variant: Variant, interest: Interest) -> Bench {
+    fn holding(hold: Hold, variant: Variant, collection: Collection) -> Bench {
         let settings =
             StreamSettings { variant, mass_deletion_hold: Some(hold), ..StreamSettings::default() };
-        let mut bench = Bench::with(settings, interest);
+        let mut bench = Bench::with(settings, collection);
         bench.input(Input::Opened);
         bench.says(0..20, 0..0);
         assert_eq!((bench.served(), bench.held_back()), (20, 0));
@@ -170,25 +171,25 @@ impl Bench {
     }
 }
 
-fn names() -> Interest {
-    Interest::Names(Arc::new(NameSet::of((0..20).map(name), HashSeed(7))))
+fn names() -> Collection {
+    Collection::Names(Arc::new(NameSet::of((0..20).map(name), HashSeed(7))))
 }
 
-fn glob() -> Interest {
+fn glob() -> Collection {
     let glob = ResourceName::new("xdstp://x/envoy.config.cluster.v3.Cluster/*");
-    Interest::Globs(Arc::new(NameSet::of([glob], HashSeed(7))))
+    Collection::Globs(Arc::new(NameSet::of([glob], HashSeed(7))))
 }
 
-/// The possible interests, in the variants that support them.
-fn all() -> Vec<(Variant, Interest)> {
-    let both = BOTH.into_iter().flat_map(|variant| [(variant, Interest::Wildcard), (variant, names())]);
+/// The possible collections, in the variants that support them.
+fn all() -> Vec<(Variant, Collection)> {
+    let both = BOTH.into_iter().flat_map(|variant| [(variant, Collection::Wildcard), (variant, names())]);
     both.chain([(Variant::Delta, glob())]).collect()
 }
 
 #[test]
 fn fu_18_what_is_held_back_is_served_until_its_time_is_over() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::new(variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::new(variant, collection);
         bench.says(0..5, 5..20);
         assert_eq!((bench.served(), bench.held_back()), (20, 15));
         assert_eq!(bench.events(), ["held 15/5"]);
@@ -209,8 +210,8 @@ fn fu_18_what_is_held_back_is_served_until_its_time_is_over() {
 
 #[test]
 fn fu_18_half_of_them_or_ten_are_obeyed_at_once() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::new(variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::new(variant, collection);
         bench.says(0..10, 10..20);
         assert_eq!((bench.served(), bench.held_back()), (10, 0), "half");
         bench.says(0..0, 0..10);
@@ -221,8 +222,8 @@ fn fu_18_half_of_them_or_ten_are_obeyed_at_once() {
 
 #[test]
 fn fu_18_what_the_server_has_again_stays() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::new(variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::new(variant, collection);
         bench.says(0..5, 5..20);
         bench.after(30);
         bench.says(0..15, 15..20);
@@ -237,8 +238,8 @@ fn fu_18_what_the_server_has_again_stays() {
 /// obeyed, and no response of the next stream deletes the resources early.
 #[test]
 fn fu_18_a_new_stream_restates_what_the_server_left() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::new(variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::new(variant, collection);
         bench.says(0..5, 5..20);
         bench.close();
         bench.after(10);
@@ -257,7 +258,7 @@ fn fu_18_a_new_stream_restates_what_the_server_left() {
 /// An unreachable server cannot send resources again: an outage loses nothing.
 #[test]
 fn fu_18_while_the_server_is_lost_nothing_goes() {
-    let mut bench = Bench::new(Variant::Delta, Interest::Wildcard);
+    let mut bench = Bench::new(Variant::Delta, Collection::Wildcard);
     bench.says(0..0, 0..20);
     bench.close();
     bench.after(10);
@@ -277,7 +278,7 @@ fn fu_18_while_the_server_is_lost_nothing_goes() {
 #[test]
 fn fu_18_a_time_to_live_runs_out_as_usual() {
     for variant in BOTH {
-        let mut bench = Bench::new(variant, Interest::Wildcard);
+        let mut bench = Bench::new(variant, Collection::Wildcard);
         let ttl = Some(Duration::from_secs(20));
         bench.says_with((0..20).map(|number| received(number, ttl)).collect(), 0..0);
         bench.says(0..5, 5..20);
@@ -293,18 +294,18 @@ fn fu_18_a_time_to_live_runs_out_as_usual() {
 /// RLY-7: a checkpoint contains all served resources, without the server's versions of removed resources.
 #[test]
 fn fu_18_what_is_held_back_is_kept_over_a_restart() {
-    let mut bench = Bench::new(Variant::Delta, Interest::Wildcard);
+    let mut bench = Bench::new(Variant::Delta, Collection::Wildcard);
     bench.says(0..5, 5..20);
     let image = bench.source.image(bench.now);
     assert_eq!(image.snapshot.of(&clusters()).unwrap().members.len(), 20);
-    assert_eq!(image.versions[&(clusters(), Shape::Wildcard)].len(), 5);
+    assert_eq!(image.versions[&(clusters(), CollectionKind::Wildcard)].len(), 5);
 }
 
 /// Unwanted names are not held back: a later session waits for the server.
 #[test]
 fn fu_18_what_nobody_wants_is_freed() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::new(variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::new(variant, collection);
         bench.says(0..5, 5..20);
         bench.source.forget(SessionId(1), bench.now);
         bench.after(31);
@@ -316,7 +317,7 @@ fn fu_18_what_nobody_wants_is_freed() {
 /// The same, while other names of the type are wanted.
 #[test]
 fn fu_18_a_wildcard_that_nobody_wants_is_freed() {
-    let mut bench = Bench::new(Variant::Delta, Interest::Wildcard);
+    let mut bench = Bench::new(Variant::Delta, Collection::Wildcard);
     bench.says(0..5, 5..20);
     bench.source.watch(SessionId(2), &clusters(), &names(), bench.now);
     bench.source.forget(SessionId(1), bench.now);
@@ -333,7 +334,7 @@ fn fu_18_the_first_answer_of_another_server_is_obeyed() {
         failover: true,
         ..StreamSettings::default()
     };
-    let mut bench = Bench::with(settings, Interest::Wildcard);
+    let mut bench = Bench::with(settings, Collection::Wildcard);
     for _ in 0..2 {
         bench.close();
         bench.after(1);
@@ -352,9 +353,9 @@ fn fu_18_the_first_answer_of_another_server_is_obeyed() {
 
 #[test]
 fn fu_18_where_responses_are_obeyed_nothing_is_kept() {
-    for (variant, interest) in all() {
+    for (variant, collection) in all() {
         let settings = StreamSettings { variant, ..StreamSettings::default() };
-        let mut bench = Bench::with(settings, interest);
+        let mut bench = Bench::with(settings, collection);
         bench.input(Input::Opened);
         bench.says(0..20, 0..0);
         bench.says(0..5, 5..20);
@@ -365,8 +366,8 @@ fn fu_18_where_responses_are_obeyed_nothing_is_kept() {
 
 #[test]
 fn fu_18_without_a_time_they_go_when_the_operator_says_so() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::holding(Hold::UntilConfirmed, variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::holding(Hold::UntilConfirmed, variant, collection);
         bench.says(0..5, 5..20);
         bench.after(1_000_000);
         assert_eq!((bench.served(), bench.held_back()), (20, 15));
@@ -391,8 +392,8 @@ fn fu_18_without_a_time_they_go_when_the_operator_says_so() {
 
 #[test]
 fn fu_18_the_operator_need_not_wait_for_a_time() {
-    for (variant, interest) in all() {
-        let mut bench = Bench::new(variant, interest);
+    for (variant, collection) in all() {
+        let mut bench = Bench::new(variant, collection);
         bench.says(0..5, 5..20);
         // Also while the server cannot be heard.
         bench.close();

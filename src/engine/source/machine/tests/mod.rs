@@ -15,8 +15,8 @@ use bytes::Bytes;
 use super::*;
 use crate::engine::cache::Known;
 use crate::engine::class::NameStyle;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
-use crate::engine::source::{Collection, Files, Streams};
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
+use crate::engine::source::{CollectionKey, Files, Streams};
 use crate::engine::upstream::{Settings as StreamSettings, Transport};
 use crate::xds::{Any, Code, ResourceName, Status, Variant, Version};
 
@@ -50,12 +50,12 @@ fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
     words.map(make).map(Arc::new).collect()
 }
 
-fn set(list: &str) -> Interest {
+fn set(list: &str) -> Collection {
     let names = list.split_whitespace().map(ResourceName::new);
-    Interest::Names(Arc::new(NameSet::of(names, HashSeed(7))))
+    Collection::Names(Arc::new(NameSet::of(names, HashSeed(7))))
 }
 
-const NAMES: Collection = Collection::Names(NameStyle::Old);
+const NAMES: CollectionKey = CollectionKind::Names.key(NameStyle::Old);
 
 impl Bench {
     fn new(attachment: Attachment, settings: Settings) -> Bench {
@@ -78,11 +78,11 @@ impl Bench {
         self.source.handle_files(state, self.now);
     }
 
-    fn says(&mut self, message: &str, scope: Scope, list: &str, complete: bool) {
+    fn says(&mut self, message: &str, kind: CollectionKind, list: &str, complete: bool) {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
         let changes = Changes {
             type_url: url(message),
-            scope,
+            kind,
             present: resources(message, list),
             by_alias: Vec::new(),
             absent: absent.map(|name| (name.into(), Cause::Removed)).collect(),
@@ -95,12 +95,12 @@ impl Bench {
     }
 
     fn watch(&mut self, session: u64, message: &str, list: &str) {
-        let interest = if list == "*" { Interest::Wildcard } else { set(list) };
-        self.source.watch(SessionId(session), &url(message), &interest, self.now);
+        let collection = if list == "*" { Collection::Wildcard } else { set(list) };
+        self.source.watch(SessionId(session), &url(message), &collection, self.now);
     }
 
-    fn unwatch(&mut self, session: u64, message: &str, collection: Collection) {
-        self.source.unwatch(SessionId(session), &url(message), collection, self.now);
+    fn unwatch(&mut self, session: u64, message: &str, key: CollectionKey) {
+        self.source.unwatch(SessionId(session), &url(message), key, self.now);
     }
 
     fn advance(&mut self, by: Duration) {
@@ -125,8 +125,8 @@ impl Bench {
     /// The view of a set in the current snapshot: `a=1 -b ?1`.
     fn view(&self, message: &str, list: &str) -> String {
         let Some(types) = self.source.snapshot.of(&url(message)) else { return "none".to_owned() };
-        let interest = if list == "*" { Interest::Wildcard } else { set(list) };
-        let Some(view) = types.view(&interest) else { return "none".to_owned() };
+        let collection = if list == "*" { Collection::Wildcard } else { set(list) };
+        let Some(view) = types.view(&collection) else { return "none".to_owned() };
         let mut words: Vec<_> =
             view.names().map(|name| format!("{name}={}", view.version_of(name).unwrap().0)).collect();
         let absent = list.split_whitespace().filter(|name| view.knows_absent(&ResourceName::new(name)));
@@ -136,7 +136,7 @@ impl Bench {
         }
         // Every name of a view has its body in the same snapshot, with the same version.
         for name in view.names() {
-            assert_eq!(types.body(interest.leaving(), name).map(|body| body.version), view.version_of(name));
+            assert_eq!(types.body(collection.kind(), name).map(|body| body.version), view.version_of(name));
         }
         words.join(" ")
     }
@@ -185,12 +185,12 @@ fn rly_54_only_those_who_want_it_are_woken_and_gathered() {
 fn rly_58_a_set_is_shared_and_another_one_is_made_of_what_is_known() {
     let mut bench = Bench::streams();
     bench.watch(1, EDS, "a b");
-    bench.says(EDS, Scope::Names, "a=1 -b", false);
+    bench.says(EDS, CollectionKind::Names, "a=1 -b", false);
     bench.watch(2, EDS, "b a");
     assert_eq!(bench.view(EDS, "a b"), "a=1 -b");
     bench.watch(3, EDS, "a c");
     assert_eq!(bench.view(EDS, "a c"), "a=1 ?1");
-    bench.says(EDS, Scope::Names, "b=1 c=1 zzz=1", false);
+    bench.says(EDS, CollectionKind::Names, "b=1 c=1 zzz=1", false);
     assert_eq!((bench.view(EDS, "a b"), bench.view(EDS, "a c")), ("a=1 b=1".into(), "a=1 c=1".into()));
     let (_, counts, wildcard) = bench.source.types().next().unwrap();
     assert_eq!((counts.present, counts.absent, counts.unknown), (3, 0, 0), "RLY-61: zzz is not wanted");
@@ -222,11 +222,11 @@ fn a_set_that_one_of_several_leaves_stays_as_it_was() {
 fn rly_60_names_linger_are_kept_up_and_are_revived() {
     let mut bench = Bench::streams();
     bench.watch(1, EDS, "a b");
-    bench.says(EDS, Scope::Names, "a=1 b=1", false);
+    bench.says(EDS, CollectionKind::Names, "a=1 b=1", false);
     bench.source.forget(SessionId(1), bench.now);
     assert!(bench.source.lingering_bytes() > 2000);
     // RLY-59: a lingering name stays subscribed, so its content follows.
-    bench.says(EDS, Scope::Names, "a=2 -b", false);
+    bench.says(EDS, CollectionKind::Names, "a=2 -b", false);
     bench.advance(Duration::from_secs(29));
     bench.watch(2, EDS, "a");
     assert_eq!(bench.view(EDS, "a"), "a=2");
@@ -238,7 +238,7 @@ fn rly_60_names_linger_are_kept_up_and_are_revived() {
     assert!(bench.source.snapshot.of(&url(EDS)).unwrap().named.get("b").is_none());
     assert_eq!(bench.source.lingering_bytes(), 0);
     // RLY-61: a freed name is unknown.
-    bench.says(EDS, Scope::Names, "b=9", false);
+    bench.says(EDS, CollectionKind::Names, "b=9", false);
     bench.watch(3, EDS, "b");
     assert_eq!(bench.view(EDS, "b"), "?1");
 }
@@ -248,7 +248,7 @@ fn rly_60_secrets_go_at_once() {
     let mut bench = Bench::streams();
     bench.watch(1, SDS, "s");
     bench.watch(1, SDS, "*");
-    bench.says(SDS, Scope::Names, "s=1", false);
+    bench.says(SDS, CollectionKind::Names, "s=1", false);
     bench.source.forget(SessionId(1), bench.now);
     assert_eq!(bench.source.poll_timeout(), Some(bench.now));
     bench.advance(Duration::ZERO);
@@ -263,7 +263,7 @@ fn rly_60_a_secret_that_comes_and_goes_leaves_its_stream_open() {
     bench.source.handle_upstream(0, upstream::Input::Opened, bench.now);
     assert_eq!(bench.done(), ["0 None Delta"]);
     for _ in 0..20 {
-        bench.says(SDS, Scope::Names, "s=1", false);
+        bench.says(SDS, CollectionKind::Names, "s=1", false);
         bench.unwatch(1, SDS, NAMES);
         bench.advance(Duration::from_secs(5));
         assert_eq!((bench.view(SDS, "s"), bench.done()), ("none".to_owned(), Vec::new()));
@@ -282,7 +282,7 @@ fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
     let mut bench = Bench::streams();
     bench.source.watch(SessionId(1), &url(EDS), &set("a b"), bench.now);
     let status = Status::new(Code::Unavailable, "refused");
-    bench.says(EDS, Scope::Names, "a=1", false);
+    bench.says(EDS, CollectionKind::Names, "a=1", false);
     bench.source.handle_upstream(0, upstream::Input::ConnectFailed { status }, bench.now);
     bench.source.forget(SessionId(1), bench.now);
     bench.now = bench.now + Duration::from_secs(31);
@@ -299,7 +299,7 @@ fn what_lingers_has_a_bound() {
     let mut bench = Bench::new(streams, settings);
     for (session, name) in [(1, "a"), (2, "b"), (3, "c")] {
         bench.watch(session, EDS, name);
-        bench.says(EDS, Scope::Names, &format!("{name}=1"), false);
+        bench.says(EDS, CollectionKind::Names, &format!("{name}=1"), false);
         bench.source.forget(SessionId(session), bench.now);
         bench.advance(Duration::from_millis(1));
     }
@@ -312,17 +312,17 @@ fn what_lingers_has_a_bound() {
 fn a_wildcard_that_is_watched_again_is_what_it_was() {
     let mut bench = Bench::streams();
     bench.watch(1, CDS, "*");
-    bench.says(CDS, Scope::Wildcard, "a=1 b=1", true);
-    bench.unwatch(1, CDS, Collection::Wildcard);
-    bench.says(CDS, Scope::Wildcard, "a=2", true);
+    bench.says(CDS, CollectionKind::Wildcard, "a=1 b=1", true);
+    bench.unwatch(1, CDS, CollectionKey::WILDCARD);
+    bench.says(CDS, CollectionKind::Wildcard, "a=2", true);
     bench.advance(Duration::from_secs(29));
     bench.watch(2, CDS, "*");
     assert_eq!((bench.view(CDS, "*"), bench.source.lingering_bytes()), ("a=2".into(), 0));
     bench.advance(Duration::from_secs(60));
     assert_eq!(bench.view(CDS, "*"), "a=2");
-    bench.says(CDS, Scope::Wildcard, "a=3", true);
+    bench.says(CDS, CollectionKind::Wildcard, "a=3", true);
     assert!(bench.woken().contains(&2));
-    bench.unwatch(2, CDS, Collection::Wildcard);
+    bench.unwatch(2, CDS, CollectionKey::WILDCARD);
     bench.advance(Duration::from_secs(30));
     assert!(bench.source.is_idle());
     bench.watch(3, CDS, "*");
@@ -333,10 +333,10 @@ fn a_wildcard_that_is_watched_again_is_what_it_was() {
 fn i7b_a_response_is_applied_as_one_step() {
     let mut bench = Bench::streams();
     bench.watch(1, CDS, "*");
-    bench.says(CDS, Scope::Wildcard, "a=1 b=1 c=1", true);
+    bench.says(CDS, CollectionKind::Wildcard, "a=1 b=1 c=1", true);
     bench.source.take_snapshot();
     let before = bench.source.snapshot.of(&url(CDS)).unwrap().wildcard.clone().unwrap();
-    bench.says(CDS, Scope::Wildcard, "a=2 d=1", true);
+    bench.says(CDS, CollectionKind::Wildcard, "a=2 d=1", true);
     let snapshot = bench.source.take_snapshot().unwrap();
     assert_eq!(bench.view(CDS, "*"), "a=2 d=1");
     assert!(bench.source.take_snapshot().is_none());
@@ -348,9 +348,9 @@ fn rly_13_wildcard_and_names_are_two_caches() {
     let mut bench = Bench::streams();
     bench.watch(1, CDS, "*");
     bench.watch(1, CDS, "a b");
-    bench.says(CDS, Scope::Wildcard, "a=1", true);
+    bench.says(CDS, CollectionKind::Wildcard, "a=1", true);
     assert_eq!((bench.view(CDS, "*"), bench.view(CDS, "a b")), ("a=1".into(), "?2".into()));
-    bench.says(CDS, Scope::Names, "b=1 -a", false);
+    bench.says(CDS, CollectionKind::Names, "b=1 -a", false);
     assert_eq!((bench.view(CDS, "*"), bench.view(CDS, "a b")), ("a=1".into(), "b=1 -a".into()));
 }
 
@@ -362,13 +362,13 @@ fn i16_when_all_have_gone_nothing_is_left() {
         bench.watch(session, CDS, "*");
         bench.watch(session, EDS, &format!("n{} shared", session % 5));
     }
-    bench.says(EDS, Scope::Names, "shared=1 n1=1 -n2", false);
-    bench.says(CDS, Scope::Wildcard, "a=1", true);
+    bench.says(EDS, CollectionKind::Names, "shared=1 n1=1 -n2", false);
+    bench.says(CDS, CollectionKind::Wildcard, "a=1", true);
     for session in 0..50 {
         if session % 2 == 0 {
             bench.unwatch(session, EDS, NAMES);
             bench.unwatch(session, EDS, NAMES);
-            bench.unwatch(session, CDS, Collection::Wildcard);
+            bench.unwatch(session, CDS, CollectionKey::WILDCARD);
         }
         bench.source.forget(SessionId(session), bench.now);
         bench.source.forget(SessionId(session), bench.now);

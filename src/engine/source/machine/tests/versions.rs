@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::*;
-use crate::engine::interest::{HashSeed, Interest, NameSet};
+use crate::engine::collection::{Collection, HashSeed, NameSet};
 use crate::engine::source::Streams;
 use crate::engine::upstream::{Event, Input, Settings as StreamSettings};
 use crate::xds::{Any, DeltaResponse, Received, ResourceName, Response, SotwResponse, Variant, Version};
@@ -14,12 +14,12 @@ fn clusters() -> TypeUrl {
     TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
 }
 
-/// A source with one session of this interest, on an open stream.
-fn source(variant: Variant, interest: &Interest) -> Source {
+/// A source with one session of this collection, on an open stream.
+fn source(variant: Variant, collection: &Collection) -> Source {
     let settings = StreamSettings { variant, ..StreamSettings::default() };
     let attachment = Attachment::Streams(Box::new(Streams::new(settings)));
     let mut source = Source::new(1, Settings::default(), attachment);
-    source.watch(SessionId(1), &clusters(), interest, NOW);
+    source.watch(SessionId(1), &clusters(), collection, NOW);
     source.handle_upstream(0, Input::Opened, NOW);
     source
 }
@@ -72,15 +72,15 @@ fn received(word: &str) -> Received {
     Received { name: name.into(), upstream_version: version.into(), resource, ttl: None }
 }
 
-fn names(list: &str) -> Interest {
-    Interest::Names(Arc::new(NameSet::of(list.split_whitespace().map(ResourceName::new), HashSeed(7))))
+fn names(list: &str) -> Collection {
+    Collection::Names(Arc::new(NameSet::of(list.split_whitespace().map(ResourceName::new), HashSeed(7))))
 }
 
 #[test]
 fn fu_20_other_bytes_under_the_same_version_are_told_and_used() {
     for variant in [Variant::Sotw, Variant::Delta] {
-        for interest in [Interest::Wildcard, names("a b")] {
-            let mut source = source(variant, &interest);
+        for collection in [Collection::Wildcard, names("a b")] {
+            let mut source = source(variant, &collection);
             let mut says = |list: &str| says(&mut source, variant, list);
             assert_eq!(says("a=7/1 b=7/1"), [""; 0], "nothing was held");
             assert_eq!(says("a=7/1 b=7/1"), [""; 0], "the same bytes");
@@ -100,7 +100,7 @@ fn fu_20_other_bytes_under_the_same_version_are_told_and_used() {
 #[test]
 fn fu_20_members_of_globs_are_compared() {
     let glob = "xdstp://x/envoy.config.cluster.v3.Cluster/*";
-    let globs = Interest::Globs(Arc::new(NameSet::of([glob.into()], HashSeed(7))));
+    let globs = Collection::Globs(Arc::new(NameSet::of([glob.into()], HashSeed(7))));
     let mut source = source(Variant::Delta, &globs);
     let member = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
     assert_eq!(says(&mut source, Variant::Delta, &format!("{member}=7/1")), [""; 0]);

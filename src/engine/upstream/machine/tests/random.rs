@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::script::{Script, delta, legacy, sotw};
 use super::*;
+use crate::engine::collection::CollectionKind;
 
 fn input() -> impl Strategy<Value = String> {
     let short = prop::sample::select(vec!["CDS", "EDS", "LDS"]);
@@ -113,7 +114,7 @@ proptest! {
                     }
                     Output::Event(Event::Ignored { .. }) => ignored += 1,
                     Output::Changes(changes) => {
-                        prop_assert!(changes.scope == Scope::Wildcard || !changes.replaces && !changes.complete);
+                        prop_assert!(changes.kind == CollectionKind::Wildcard || !changes.replaces && !changes.complete);
                     }
                     _ => {}
                 }

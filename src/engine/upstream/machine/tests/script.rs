@@ -122,15 +122,15 @@ impl Script {
                 let names: Vec<ResourceName> = names.split_whitespace().map(ResourceName::from).collect();
                 let is_wildcard = names.iter().any(ResourceName::is_wildcard);
                 let is_glob = names.iter().any(ResourceName::is_glob);
-                let interest = match (is_wildcard, is_glob) {
-                    (true, _) => Interest::Wildcard,
-                    (_, true) => Interest::Globs(names),
-                    _ => Interest::Names(names),
+                let wanted = match (is_wildcard, is_glob) {
+                    (true, _) => Wanted::Wildcard,
+                    (_, true) => Wanted::Globs(names),
+                    _ => Wanted::Names(names),
                 };
                 if verb == "+" {
-                    self.upstream.subscribe(&type_url(short), interest, self.now);
+                    self.upstream.subscribe(&type_url(short), wanted, self.now);
                 } else {
-                    self.upstream.unsubscribe(&type_url(short), interest, self.now);
+                    self.upstream.unsubscribe(&type_url(short), wanted, self.now);
                 }
             }
             "after" => return self.after(duration(rest)),
@@ -364,7 +364,7 @@ fn show_request(request: &Request) -> String {
 }
 
 fn show_changes(changes: &Changes) -> String {
-    let mut text = format!("{:?} {}", changes.scope, short(&changes.type_url));
+    let mut text = format!("{:?} {}", changes.kind, short(&changes.type_url));
     for resource in &changes.present {
         let version = String::from_utf8_lossy(&resource.body.value);
         write!(text, " {}={}", resource.name, version.trim()).unwrap();

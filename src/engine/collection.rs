@@ -1,6 +1,6 @@
-//! Sets of names that clients subscribe to.
+//! Collections: the wildcard of a type, the members of globs, or a set of names.
 //!
-//! A set is identified by its content, so a session and a source can refer to the same set without
+//! A set of names is identified by its content, so a session and a source can refer to the same set without
 //! communication. Ten thousand clients with the same 500 names share one [`NameSet`]: each session builds a
 //! set from its request, and replaces the set by the source's set before the first answer.
 
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use imbl::OrdSet;
 
 use super::class::NameStyle;
-use super::view::Leaving;
 use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
@@ -112,47 +111,60 @@ impl NameSet {
     }
 }
 
-/// A part of a session's subscription to one type at one source. The two styles of names are always separate,
-/// because the styles may come from different sources (RLY-11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Collection {
+/// The kinds of collection, in the order of precedence: the narrower kind comes later and decides (SUB-12,
+/// NAM-17). Control plane, sources and sessions keep the three kinds separate, because the wildcard is the
+/// server's selection, not the set of all existing resources (RLY-13).
+///
+/// The kind also decides about a name that is no longer in a collection. A former member of the wildcard or of
+/// a glob is gone, once the membership is known (NAM-16). A former name of a set is gone only if the name is known
+/// to be absent (RLY-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CollectionKind {
     Wildcard,
     /// `xdstp:` globs (NAM-14).
-    Globs(NameStyle),
-    Names(NameStyle),
-}
-
-/// The kinds of subscription, in the order of precedence: the narrower kind comes later and decides (SUB-12,
-/// NAM-17).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shape {
-    Wildcard,
     Globs,
     Names,
 }
 
-impl Shape {
-    /// The shape of a single name that is not `*`.
-    pub fn of(name: &ResourceName) -> Shape {
-        if name.is_glob() { Shape::Globs } else { Shape::Names }
+impl CollectionKind {
+    pub const ALL: [CollectionKind; 3] =
+        [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names];
+
+    /// The kind of a single name that is not `*`.
+    pub fn of(name: &ResourceName) -> CollectionKind {
+        if name.is_glob() { CollectionKind::Globs } else { CollectionKind::Names }
     }
 
-    /// The collection of this shape, for names of this style.
-    pub fn collection(self, style: NameStyle) -> Collection {
+    /// The key of a collection of this kind, for names of this style.
+    pub const fn key(self, style: NameStyle) -> CollectionKey {
         match self {
-            Shape::Wildcard => Collection::Wildcard,
-            Shape::Globs => Collection::Globs(style),
-            Shape::Names => Collection::Names(style),
+            CollectionKind::Wildcard => CollectionKey::WILDCARD,
+            kind => CollectionKey { kind, style },
         }
     }
 
-    pub fn interest(self, names: Arc<NameSet>) -> Interest {
+    /// The collection of this kind with these names.
+    pub fn collection<N>(self, names: N) -> Collection<N> {
         match self {
-            Shape::Wildcard => Interest::Wildcard,
-            Shape::Globs => Interest::Globs(names),
-            Shape::Names => Interest::Names(names),
+            CollectionKind::Wildcard => Collection::Wildcard,
+            CollectionKind::Globs => Collection::Globs(names),
+            CollectionKind::Names => Collection::Names(names),
         }
     }
+}
+
+/// Identifies a collection of a session among the session's collections of one type at one source. The two
+/// styles of names are always separate, because the styles may come from different sources (RLY-11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CollectionKey {
+    pub kind: CollectionKind,
+    /// The wildcard belongs to the old style (NAM-3).
+    pub style: NameStyle,
+}
+
+impl CollectionKey {
+    pub const WILDCARD: CollectionKey =
+        CollectionKey { kind: CollectionKind::Wildcard, style: NameStyle::Old };
 }
 
 /// The style of a name (NAM-3).
@@ -160,67 +172,58 @@ pub fn style_of(name: &ResourceName) -> NameStyle {
     if name.is_xdstp() { NameStyle::Xdstp } else { NameStyle::Old }
 }
 
-/// The interest of a session in one type of one source: the wildcard, a set of glob collections, or a set of
-/// names. The three stay separate up to the control plane, because a wildcard set is the server's selection,
-/// not the set of all existing resources (RLY-13). All names of a set are of one style.
-#[derive(Clone, Debug)]
-pub enum Interest {
+/// Resources of one type that belong together: the wildcard, the members of globs, or a set of names. A
+/// collection has one of the three kinds, and all its names are of one style. `N` holds the names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collection<N = Arc<NameSet>> {
     Wildcard,
     /// The members of all these globs. Each name is a member of at most one glob (NAM-15).
-    Globs(Arc<NameSet>),
-    Names(Arc<NameSet>),
+    Globs(N),
+    Names(N),
 }
 
-impl Interest {
-    pub fn shape(&self) -> Shape {
+impl<N> Collection<N> {
+    pub fn kind(&self) -> CollectionKind {
         match self {
-            Interest::Wildcard => Shape::Wildcard,
-            Interest::Globs(_) => Shape::Globs,
-            Interest::Names(_) => Shape::Names,
+            Collection::Wildcard => CollectionKind::Wildcard,
+            Collection::Globs(_) => CollectionKind::Globs,
+            Collection::Names(_) => CollectionKind::Names,
         }
     }
 
     /// The names, or the names of the globs.
-    pub fn names(&self) -> Option<&Arc<NameSet>> {
+    pub fn names(&self) -> Option<&N> {
         match self {
-            Interest::Wildcard => None,
-            Interest::Globs(names) | Interest::Names(names) => Some(names),
+            Collection::Wildcard => None,
+            Collection::Globs(names) | Collection::Names(names) => Some(names),
         }
     }
+}
 
-    pub fn collection(&self) -> Collection {
+impl Collection {
+    pub fn key(&self) -> CollectionKey {
         let first = self.names().and_then(|names| names.iter().next());
-        self.shape().collection(first.map_or(NameStyle::Old, style_of))
+        self.kind().key(first.map_or(NameStyle::Old, style_of))
     }
 
-    /// The meaning of a name's departure from a view of this interest.
-    pub fn leaving(&self) -> Leaving {
-        match self {
-            Interest::Wildcard => Leaving::Wildcard,
-            Interest::Globs(_) => Leaving::Globs,
-            Interest::Names(_) => Leaving::Names,
-        }
-    }
-
-    pub fn asks_for_more_than(&self, old: &Interest) -> bool {
+    pub fn asks_for_more_than(&self, old: &Collection) -> bool {
         match (self, old) {
-            (Interest::Names(new), Interest::Names(old)) | (Interest::Globs(new), Interest::Globs(old)) => {
-                new.minus(old).next().is_some()
-            }
-            (Interest::Wildcard, Interest::Wildcard) => false,
+            (Collection::Names(new), Collection::Names(old))
+            | (Collection::Globs(new), Collection::Globs(old)) => new.minus(old).next().is_some(),
+            (Collection::Wildcard, Collection::Wildcard) => false,
             _ => true,
         }
     }
 
-    /// Whether a name may be in a view of this interest. The members of a wildcard are known to the server
+    /// Whether a name may be in a view of this collection. The members of a wildcard are known to the server
     /// alone, so a wildcard covers every name.
     pub fn covers(&self, name: &ResourceName) -> bool {
         match self {
-            Interest::Wildcard => true,
-            Interest::Globs(globs) => {
+            Collection::Wildcard => true,
+            Collection::Globs(globs) => {
                 globs.contains(name) || name.glob().is_some_and(|glob| globs.contains(&glob))
             }
-            Interest::Names(names) => names.contains(name),
+            Collection::Names(names) => names.contains(name),
         }
     }
 }
