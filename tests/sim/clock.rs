@@ -1,9 +1,10 @@
 //! The reference's own clock: the ends of lingers, times to live and holds, and the latest time for the
 //! absence of an unanswered name. The machines' timers are not consulted.
 
-use super::reference::{Source, State, Stream, StreamType, Track};
+use super::reference::{Source, Stream, StreamType};
 use super::restored::PATIENCE_MIN;
 use super::schedule::SECOND;
+use super::track::{State, Track};
 use super::words::{SDS, TYPES, bits};
 
 /// The maximum time for a sign of life after a timer has run out: a probe waits 10 s for its answer (RLY-29).
@@ -20,9 +21,9 @@ impl Source {
                 let is_kept = |has_content: bool| is_lost && has_content && ty != SDS;
                 idle.filter(|(_, has_content)| !is_kept(*has_content)).map(|(since, _)| since + linger)
             };
-            let collection = &self.collection[ty];
-            bits(collection.held).for_each(|name| note(over(collection.idle_since[name])));
-            note(over(collection.wildcard_idle_since));
+            let demand = &self.demand[ty];
+            bits(demand.held).for_each(|name| note(over(demand.idle_since[name])));
+            note(over(demand.wildcard_idle_since));
             let expires = |track: &Track| track.expires.map(|(at, _)| at);
             self.names[ty].iter().chain(&self.members[ty]).for_each(|track| note(expires(track)));
         }

@@ -129,7 +129,7 @@ impl Source {
     /// names removed by an error (ERR-5).
     pub(super) fn take_errors(&mut self, index: usize, message: &Message, brought: Mask) -> (Mask, Mask) {
         let ty = message.ty;
-        let wanted = self.collection[ty].held;
+        let wanted = self.demand[ty].held;
         let (mut mentioned, mut removed) = (0, 0);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return (0, 0) };
         for (name, code) in &message.errors {

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::reference::{Source, State};
+use super::reference::Source;
+use super::track::State;
 use super::words::{ALL, Mask, TYPES, bit, bits};
 
 /// The duration of a hold.

@@ -11,9 +11,10 @@ use sluice::engine::upstream::Cause;
 use sluice::xds::{Request, Resource, TypeUrl, Variant};
 
 use super::held::{Held, Sent};
-use super::reference::{Source, State};
+use super::reference::Source;
 use super::relay::{Slot, StreamSlot, show_sent};
 use super::schedule::{MILLI, SECOND};
+use super::track::State;
 use super::words::{
     ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_old,
     is_routing, names_of_list, read, show, show_content,

@@ -37,6 +37,7 @@ mod rng;
 mod routes;
 mod run;
 mod schedule;
+mod track;
 mod upstream;
 mod words;
 mod world;

@@ -10,95 +10,14 @@ use super::guarded::Guard;
 use super::message::{Item, Message};
 use super::restored::Restoring;
 use super::schedule::MILLI;
-use super::words::{ALL, Content, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
+use super::track::{State, Track};
+use super::words::{ALL, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
 use sluice::engine::collection::CollectionKind;
-use sluice::xds::{Code, Variant};
-
-/// The three states of a name (RLY-2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum State {
-    #[default]
-    Unknown,
-    Present(Content),
-    Absent,
-}
-
-/// Valid from the response with this number on.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    from: u32,
-    state: State,
-}
-
-/// A resource requested by name, or a member of the wildcard.
-#[derive(Clone, Debug, Default)]
-pub struct Track {
-    history: Vec<Entry>,
-    /// The end of the time to live, and its length.
-    pub expires: Option<(u64, u64)>,
-    /// The resource expired, and was not sent since.
-    pub has_expired: bool,
-    pub(super) upstream_version: Box<str>,
-    /// The server's error for the name, and whether the error must stand.
-    pub failed: Option<(Code, bool)>,
-}
-
-impl Track {
-    pub fn state(&self) -> State {
-        self.history.last().map(|entry| entry.state).unwrap_or_default()
-    }
-
-    fn entry(&self, moment: u32) -> Option<&Entry> {
-        self.history.iter().rev().find(|entry| entry.from <= moment)
-    }
-
-    /// The state after the response with this number.
-    pub fn state_at(&self, moment: u32) -> State {
-        self.entry(moment).map(|entry| entry.state).unwrap_or_default()
-    }
-
-    /// The last content before the absence, if the name is absent at this moment.
-    pub fn last_content(&self, moment: u32) -> Option<Content> {
-        self.history.iter().rev().filter(|entry| entry.from <= moment).find_map(|entry| match entry.state {
-            State::Present(content) => Some(content),
-            _ => None,
-        })
-    }
-
-    /// The last change up to `moment`.
-    pub fn changed_at(&self, moment: u32) -> u32 {
-        self.entry(moment).map_or(0, |entry| entry.from)
-    }
-
-    /// The moment of the last removal; `None` if the name was never there.
-    pub fn left_at(&self, moment: u32) -> Option<u32> {
-        let history: Vec<_> = self.history.iter().filter(|entry| entry.from <= moment).collect();
-        let last = history.iter().rposition(|entry| matches!(entry.state, State::Present(_)))?;
-        history.get(last + 1).map(|entry| entry.from)
-    }
-
-    pub(super) fn set(&mut self, state: State, from: u32) {
-        self.has_expired &= !matches!(state, State::Present(_));
-        if self.state() == state {
-            return;
-        }
-        match self.history.last_mut() {
-            Some(last) if last.from == from => last.state = state,
-            _ => self.history.push(Entry { from, state }),
-        }
-    }
-
-    pub(super) fn lose(&mut self, state: State, from: u32) {
-        self.expires = None;
-        self.upstream_version = Box::default();
-        self.failed = self.failed.filter(|(code, _)| *code == Code::NotFound && state == State::Absent);
-        self.set(state, from);
-    }
-}
+use sluice::xds::Variant;
 
 /// The subscriptions of sessions to a type.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Collection {
+pub(super) struct Demand {
     /// Subscribed or lingering names.
     pub(super) held: Mask,
     /// The time since which a name has no subscriber, and whether the name had content then.
@@ -236,7 +155,7 @@ pub struct Source {
     pub names: [[Track; NAMES]; TYPES],
     pub members: [[Track; NAMES]; TYPES],
     pub complete: [bool; TYPES],
-    pub(super) collection: [Collection; TYPES],
+    pub(super) demand: [Demand; TYPES],
     /// Names and wildcards by session.
     pub(super) sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
     /// The streams by index.
@@ -260,7 +179,7 @@ impl Source {
             names: Default::default(),
             members: Default::default(),
             complete: [false; TYPES],
-            collection: Default::default(),
+            demand: Default::default(),
             sessions: BTreeMap::new(),
             streams: Vec::new(),
             moment: 1,
@@ -273,19 +192,19 @@ impl Source {
         }
     }
 
-    // === collection ===
+    // === demand ===
 
     pub fn wanted(&self, ty: usize) -> Mask {
-        self.collection[ty].held
+        self.demand[ty].held
     }
 
     pub fn wants_wildcard(&self, ty: usize) -> bool {
-        self.collection[ty].wildcard
+        self.demand[ty].wildcard
     }
 
     /// Nothing is subscribed, and nothing lingers.
     pub fn is_idle(&self) -> bool {
-        self.collection.iter().all(|collection| collection.held == 0 && !collection.wildcard)
+        self.demand.iter().all(|demand| demand.held == 0 && !demand.wildcard)
     }
 
     pub fn watch(&mut self, session: u64, ty: usize, names: Option<Mask>, wildcard: Option<bool>, now: u64) {
@@ -312,23 +231,23 @@ impl Source {
         let wildcard = self.sessions.values().any(|watched| watched[ty].1);
         let kept = std::array::from_fn::<bool, NAMES, _>(|name| self.is_kept(ty, name));
         let is_whole_kept = self.restoring.has(ty, CollectionKind::Wildcard);
-        let collection = &mut self.collection[ty];
+        let demand = &mut self.demand[ty];
         let is_present = |track: &Track| matches!(track.state(), State::Present(_));
         for name in 0..NAMES {
-            let idle = &mut collection.idle_since[name];
+            let idle = &mut demand.idle_since[name];
             if names & bit(name) != 0 {
                 *idle = None;
-            } else if collection.held & bit(name) != 0 && !kept[name] {
+            } else if demand.held & bit(name) != 0 && !kept[name] {
                 idle.get_or_insert((now, is_present(&self.names[ty][name])));
             }
         }
-        collection.held |= names;
+        demand.held |= names;
         if wildcard {
-            collection.wildcard_idle_since = None;
-            collection.wildcard = true;
-        } else if collection.wildcard && !is_whole_kept {
+            demand.wildcard_idle_since = None;
+            demand.wildcard = true;
+        } else if demand.wildcard && !is_whole_kept {
             let has_members = self.members[ty].iter().any(is_present);
-            collection.wildcard_idle_since.get_or_insert((now, has_members));
+            demand.wildcard_idle_since.get_or_insert((now, has_members));
         }
     }
 
@@ -343,15 +262,15 @@ impl Source {
             self.moment += 1;
             self.restoring = Restoring::default();
             for ty in 0..TYPES {
-                bits(self.collection[ty].held).for_each(|name| self.free(ty, name));
+                bits(self.demand[ty].held).for_each(|name| self.free(ty, name));
                 self.free_wildcard(ty);
             }
         }
     }
 
     pub(super) fn free_wildcard(&mut self, ty: usize) {
-        self.collection[ty].wildcard = false;
-        self.collection[ty].wildcard_idle_since = None;
+        self.demand[ty].wildcard = false;
+        self.demand[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
         self.guard.forget(ty, true, ALL);
         let moment = self.moment;
@@ -371,12 +290,12 @@ impl Source {
                     since + linger <= now && !(is_lost && has_content && ty != SDS)
                 })
             };
-            for name in bits(self.collection[ty].held) {
-                if is_over(self.collection[ty].idle_since[name]) {
+            for name in bits(self.demand[ty].held) {
+                if is_over(self.demand[ty].idle_since[name]) {
                     self.free(ty, name);
                 }
             }
-            if is_over(self.collection[ty].wildcard_idle_since) {
+            if is_over(self.demand[ty].wildcard_idle_since) {
                 self.free_wildcard(ty);
             }
             let moment = self.moment;
@@ -401,8 +320,8 @@ impl Source {
     }
 
     pub(super) fn free(&mut self, ty: usize, name: usize) {
-        self.collection[ty].held &= !bit(name);
-        self.collection[ty].idle_since[name] = None;
+        self.demand[ty].held &= !bit(name);
+        self.demand[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
         self.guard.forget(ty, false, bit(name));
         for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
@@ -477,7 +396,7 @@ impl Source {
 
     // === what is received ===
 
-    /// A response was delivered on a stream, which serves this collection of the type.
+    /// A response was delivered on a stream, which serves this demand of the type.
     pub fn receive(&mut self, index: usize, kind: Option<CollectionKind>, message: &Message, now: u64) {
         self.moment += 1;
         let mut silent_until = now;
@@ -540,14 +459,14 @@ impl Source {
         match (kind, stream.types[message.ty].wildcard) {
             (Some(CollectionKind::Wildcard), true) => self.receive_members(index, message, now),
             (Some(CollectionKind::Names), false) => self.receive_names(index, message, now),
-            // The collection is no longer subscribed, or on another stream (RLY-61).
+            // The demand is no longer subscribed, or on another stream (RLY-61).
             _ => {}
         }
     }
 
     fn receive_names(&mut self, index: usize, message: &Message, now: u64) {
         let (ty, moment) = (message.ty, self.moment);
-        let wanted = self.collection[ty].held;
+        let wanted = self.demand[ty].held;
         let there = self.there(ty, false);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
@@ -609,7 +528,7 @@ impl Source {
 
     fn receive_members(&mut self, index: usize, message: &Message, now: u64) {
         let (ty, moment) = (message.ty, self.moment);
-        if !self.collection[ty].wildcard {
+        if !self.demand[ty].wildcard {
             return;
         }
         let there = self.there(ty, true);
@@ -730,7 +649,7 @@ impl Source {
             if said.awaited > 0 {
                 self.is_early.get_or_insert(ty);
             }
-            if !said.wildcard || said.gave_up_wildcard || !self.collection[ty].wildcard {
+            if !said.wildcard || said.gave_up_wildcard || !self.demand[ty].wildcard {
                 continue;
             }
             self.complete[ty] = true;

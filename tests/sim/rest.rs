@@ -3,7 +3,7 @@
 use sluice::xds::Variant;
 
 use super::judge::due_of;
-use super::reference::State;
+use super::track::State;
 use super::words::{EDS, SHORT, TYPES, bit, bits, is_full_state, list_of, show, show_content};
 use super::world::{Invariant, World};
 

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use sluice::engine::collection::CollectionKind;
 use sluice::xds::Variant;
 
-use super::reference::{Source, State, Track};
+use super::reference::Source;
 use super::schedule::SECOND;
+use super::track::{State, Track};
 use super::words::{Content, Mask, NAMES, SDS, TYPES, bit, bits};
 
 /// The minimum life of a restored source without sessions.
@@ -97,7 +98,7 @@ impl Source {
         for ty in (0..TYPES).filter(|ty| *ty != SDS) {
             checkpoint.names[ty] = all(&self.names[ty]);
             checkpoint.members[ty] =
-                (self.collection[ty].wildcard && self.complete[ty]).then(|| all(&self.members[ty]));
+                (self.demand[ty].wildcard && self.complete[ty]).then(|| all(&self.members[ty]));
         }
         checkpoint
     }
@@ -117,7 +118,7 @@ impl Source {
             let names = &checkpoint.names[ty];
             if !names.is_empty() {
                 names.iter().for_each(|(name, saved)| put(&mut self.names[ty][*name], saved));
-                self.collection[ty].held |= checkpoint.masks()[ty].0;
+                self.demand[ty].held |= checkpoint.masks()[ty].0;
                 self.restoring.unheard.insert((ty, CollectionKind::Names), is_restated(names));
             }
             if let Some(members) = &checkpoint.members[ty] {
@@ -127,7 +128,7 @@ impl Source {
                         None => self.members[ty][name].set(State::Absent, moment),
                     }
                 }
-                self.collection[ty].wildcard = true;
+                self.demand[ty].wildcard = true;
                 self.complete[ty] = true;
                 self.restoring.unheard.insert((ty, CollectionKind::Wildcard), is_restated(members));
             }
@@ -178,8 +179,8 @@ impl Source {
 
     /// The server has answered for each subscribed collection of a type, by messages or by silence.
     fn is_current(&self, ty: usize) -> bool {
-        let collection = &self.collection[ty];
-        let wanted = [(true, collection.wildcard), (false, collection.held != 0)];
+        let demand = &self.demand[ty];
+        let wanted = [(true, demand.wildcard), (false, demand.held != 0)];
         let says = |wildcard: bool| {
             self.streams.iter().flatten().any(|stream| {
                 let said = &stream.types[ty];
@@ -210,7 +211,7 @@ impl Source {
                 CollectionKind::Names | CollectionKind::Globs => {
                     let is_present =
                         |name: &usize| matches!(self.names[ty][*name].state(), State::Present(_));
-                    let there: Vec<_> = bits(self.collection[ty].held).filter(is_present).collect();
+                    let there: Vec<_> = bits(self.demand[ty].held).filter(is_present).collect();
                     there.into_iter().for_each(|name| self.free(ty, name));
                 }
             }

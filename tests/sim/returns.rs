@@ -5,9 +5,9 @@
 
 use super::current::Wants;
 use super::hearing::Heard;
-use super::reference::State;
 use super::relay::StreamSlot;
 use super::schedule::SECOND;
+use super::track::State;
 use super::words::{TYPES, bits, names_of_list};
 use super::world::{Invariant, World};
 

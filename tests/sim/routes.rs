@@ -6,10 +6,11 @@ use sluice::xds::Variant;
 use super::control_plane::Entry;
 use super::held::{Held, Sent};
 use super::judge::due_of;
-use super::reference::{Source, State, Track};
+use super::reference::Source;
 use super::relay::{Slot, StreamSlot};
 use super::rng::{Rng, mix};
 use super::schedule::{MILLI, SECOND};
+use super::track::{State, Track};
 use super::words::{
     CDS, Content, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, content, count, is_cluster_side,
     is_routing, list_of, names_of_list, nth, show,
