@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::slots::{Moved, SlotId, Slots};
-use super::wildcard::ERRORS_MAX;
+use super::members::{Members, put, takes_error};
+use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::engine::collection::{NameSet, SetId};
 use crate::engine::remarks::{ErrorKind, Lease, Remarks};
@@ -27,78 +27,22 @@ struct Glob {
     watchers: BTreeSet<SlotId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
-    members: Bodies,
+    members: Members,
     /// Errors and leases of globs and of their members.
     remarks: Remarks,
-    bytes: usize,
     slots: Slots,
-    /// The last bytes of former members, and the mark of the last departure.
-    pub departed: Departed,
 }
 
-impl Default for GlobCache {
-    fn default() -> Self {
-        GlobCache {
-            globs: BTreeMap::new(),
-            members: Bodies::new(),
-            remarks: Remarks::default(),
-            bytes: 0,
-            slots: Slots::default(),
-            departed: Departed::of_members(),
-        }
-    }
-}
-
-impl GlobCache {
-    /// Moves a session from its set to another set. Names in the result are names of globs.
-    pub fn watch(
-        &mut self,
-        session: SessionId,
-        from: Option<SlotId>,
-        globs: &Arc<NameSet>,
-        stamp: &mut Stamp,
-    ) -> Moved {
-        let mut moved = Moved::default();
-        if globs.is_empty() {
-            self.leave(session, from, &mut moved);
-            return moved;
-        }
-        let entered = self.slots.enter(session, from, globs);
-        if let Some(old) = entered.reshaped {
-            self.reshape(entered.slot, &old, globs, &mut moved);
-        }
-        if entered.leaves {
-            self.leave(session, from, &mut moved);
-        }
-        moved.slot = Some(entered.slot);
-        self.settle(stamp, &mut News::default());
-        moved
+impl WatchedInSets for GlobCache {
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
-    /// Removes a session from its set. Returns the globs that lost their last session.
-    pub fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
-        let mut moved = Moved::default();
-        self.leave(session, Some(from), &mut moved);
-        moved.unwatched
-    }
-
-    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
-        let Some(id) = from else { return };
-        for glob in self.slots.leave(session, id).iter().flat_map(|globs| globs.iter()) {
-            self.detach(glob, id, moved);
-        }
-    }
-
-    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
-        if let Some(glob) = self.globs.get_mut(name) {
-            glob.watchers.remove(&slot);
-            if glob.watchers.is_empty() {
-                moved.unwatched.push(name.clone());
-            }
-        }
+    fn watchers(&mut self, glob: &ResourceName) -> Option<&mut BTreeSet<SlotId>> {
+        self.globs.get_mut(glob).map(|glob| &mut glob.watchers)
     }
 
     /// Updates the view of a slot to its new globs, at the cost of the difference.
@@ -138,6 +82,14 @@ impl GlobCache {
         self.slots.set_view(id, view);
     }
 
+    /// Stamps the changed views, and adds their sessions to `news`.
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        let lost = self.members.departed.settle(stamp);
+        self.slots.settle(stamp, lost, news);
+    }
+}
+
+impl GlobCache {
     /// Applies one upstream response as one step (I7b).
     pub fn apply(&mut self, changes: &Changes) {
         for resource in &changes.present {
@@ -160,9 +112,7 @@ impl GlobCache {
         for resource in resources.values() {
             self.put(resource);
         }
-        let gone: Vec<_> =
-            self.members.keys().filter(|name| !resources.contains_key(*name)).cloned().collect();
-        for name in &gone {
+        for name in &self.members.missing_in(resources) {
             self.take(name);
         }
         for glob in &globs {
@@ -177,17 +127,10 @@ impl GlobCache {
         self.set_error(&resource.name, None);
         self.set_error(&name, None);
         let Some(glob) = self.globs.get_mut(&name) else { return };
-        let old = self.members.get(&resource.name).cloned();
-        if old.as_ref().is_some_and(|old| old.version == resource.version) {
-            return;
-        }
-        self.departed.back(&resource.name);
-        self.bytes += resource.size();
-        self.bytes -= old.as_ref().map_or(0, |old| old.size());
-        self.members.insert(resource.name.clone(), resource.clone());
+        let Some(change) = self.members.put(resource) else { return };
         glob.members.insert(resource.name.clone());
         self.touch(&name, |view| {
-            put(view, old.as_deref(), resource);
+            change.apply(view);
             view.set_glob_empty(&name, false);
         });
     }
@@ -196,9 +139,7 @@ impl GlobCache {
     pub fn take(&mut self, member: &ResourceName) -> bool {
         self.set_error(member, None);
         self.set_lease(member, None);
-        let Some(old) = self.members.remove(member) else { return false };
-        self.bytes -= old.size();
-        self.departed.lose(member, Some(&old));
+        let Some(old) = self.members.take(member) else { return false };
         let Some(name) = member.glob() else { return true };
         let Some(glob) = self.globs.get_mut(&name) else { return true };
         glob.members.remove(member);
@@ -222,9 +163,8 @@ impl GlobCache {
     }
 
     fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
-        let is_known = || self.globs.contains_key(name) || self.members.contains_key(name);
-        let is_one_too_many = || !is_known() && self.remarks.errors().count() >= ERRORS_MAX;
-        if self.remarks.error(name) == error || (error.is_some() && is_one_too_many()) {
+        let is_known = || self.globs.contains_key(name) || self.members.contains(name);
+        if !takes_error(&self.remarks, name, error, is_known) {
             return;
         }
         let glob = if name.is_glob() { Some(name.clone()) } else { name.glob() };
@@ -247,8 +187,7 @@ impl GlobCache {
 
     /// Sets or ends the lease of a member.
     pub fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
-        if self.remarks.lease(member) == lease.as_ref()
-            || (lease.is_some() && !self.members.contains_key(member))
+        if self.remarks.lease(member) == lease.as_ref() || (lease.is_some() && !self.members.contains(member))
         {
             return;
         }
@@ -284,7 +223,7 @@ impl GlobCache {
         }
         let is_empty = glob.members.is_empty();
         // Resources that a client holds beside the membership are gone.
-        self.departed.lose_some();
+        self.members.departed.lose_some();
         self.slots.resolve(&glob.watchers);
         self.touch(name, |view| {
             view.resolve_glob(name);
@@ -324,7 +263,7 @@ impl GlobCache {
             self.remarks.forget(name);
         }
         for member in &glob.members {
-            self.bytes -= self.members.remove(member).map_or(0, |member| member.size());
+            self.members.free(member);
         }
         freed.extend(glob.members);
         true
@@ -352,18 +291,21 @@ impl GlobCache {
         self.globs.get(name).is_some_and(|glob| !glob.members.is_empty())
     }
 
-    /// Stamps the changed views, and adds their sessions to `news`.
-    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let lost = self.departed.settle(stamp);
-        self.slots.settle(stamp, lost, news);
-    }
-
     pub fn is_empty(&self) -> bool {
         self.globs.is_empty()
     }
 
     pub fn members(&self) -> &Bodies {
-        &self.members
+        self.members.bodies()
+    }
+
+    /// The last bytes of former members.
+    pub fn departed(&self) -> &Departed {
+        &self.members.departed
+    }
+
+    pub fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.members.departed
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
@@ -372,7 +314,7 @@ impl GlobCache {
 
     /// The size of all members, in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.members.bytes()
     }
 
     /// Panics in debug builds if the cache is inconsistent.
@@ -380,7 +322,7 @@ impl GlobCache {
         if cfg!(debug_assertions) {
             self.slots.check_invariants(|view| view.globs_len() + view.unknown_len());
             let members: usize = self.globs.values().map(|glob| glob.members.len()).sum();
-            debug_assert_eq!(members, self.members.len(), "every member is in one glob");
+            debug_assert_eq!(members, self.members.bodies().len(), "every member is in one glob");
         }
     }
 }
@@ -396,12 +338,4 @@ fn remarked<'a>(
     let others = remarks.errors().map(|(name, _)| name).filter(is_of_glob);
     let none = remarks.is_empty();
     std::iter::once(glob).chain(members).chain(others).filter(move |_| !none)
-}
-
-/// Members are never counted as unknown: only the membership of a glob can be unknown.
-fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
-    if old.is_none() {
-        view.add_unknown();
-    }
-    view.put(old, new);
 }

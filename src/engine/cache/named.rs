@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::aliased::Aliased;
-use super::slots::{Moved, SlotId, Slots};
+use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
 use crate::engine::collection::{NameSet, SetId};
 use crate::engine::planted::{Bug, planted};
@@ -35,53 +35,13 @@ pub struct NamedCache {
     pub departed: Departed,
 }
 
-impl NamedCache {
-    /// Moves a session from its set to another set.
-    pub fn watch(
-        &mut self,
-        session: SessionId,
-        from: Option<SlotId>,
-        names: &Arc<NameSet>,
-        stamp: &mut Stamp,
-    ) -> Moved {
-        let mut moved = Moved::default();
-        if names.is_empty() {
-            self.leave(session, from, &mut moved);
-            return moved;
-        }
-        let entered = self.slots.enter(session, from, names);
-        if let Some(old) = entered.reshaped {
-            self.reshape(entered.slot, &old, names, &mut moved);
-        }
-        if entered.leaves {
-            self.leave(session, from, &mut moved);
-        }
-        moved.slot = Some(entered.slot);
-        self.settle(stamp, &mut News::default());
-        moved
+impl WatchedInSets for NamedCache {
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
     }
 
-    /// Removes a session from its set. Returns the names that lost their last session.
-    pub fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
-        let mut moved = Moved::default();
-        self.leave(session, Some(from), &mut moved);
-        moved.unwatched
-    }
-
-    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
-        let Some(id) = from else { return };
-        for name in self.slots.leave(session, id).iter().flat_map(|names| names.iter()) {
-            self.detach(name, id, moved);
-        }
-    }
-
-    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
-        if let Some(watchers) = self.watchers.get_mut(name) {
-            watchers.remove(&slot);
-            if watchers.is_empty() {
-                moved.unwatched.push(name.clone());
-            }
-        }
+    fn watchers(&mut self, name: &ResourceName) -> Option<&mut BTreeSet<SlotId>> {
+        self.watchers.get_mut(name)
     }
 
     /// Updates the view of a slot to its new names, at the cost of the difference.
@@ -125,6 +85,14 @@ impl NamedCache {
         self.slots.set_view(id, view);
     }
 
+    /// Stamps the changed views, and adds their sessions to `news`.
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        let lost = self.departed.settle(stamp);
+        self.slots.settle(stamp, lost, news);
+    }
+}
+
+impl NamedCache {
     /// A resource arrived. Names without a subscription are ignored (RLY-61); equal content is no change
     /// (RLY-36).
     pub fn put(&mut self, resource: &Arc<Resource>) {
@@ -289,12 +257,6 @@ impl NamedCache {
     pub fn sessions_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let watchers = names.into_iter().filter_map(|name| self.watchers.get(name));
         self.slots.sessions_of(watchers.flatten())
-    }
-
-    /// Stamps the changed views, and adds their sessions to `news`.
-    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let lost = self.departed.settle(stamp);
-        self.slots.settle(stamp, lost, news);
     }
 
     /// The weight of a name without sessions, in bytes.

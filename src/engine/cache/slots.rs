@@ -32,6 +32,68 @@ pub struct Moved {
     pub unwatched: Vec<ResourceName>,
 }
 
+/// A cache with sets of names that sessions watch. In the cache of globs, names are names of globs.
+pub trait WatchedInSets {
+    fn slots(&mut self) -> &mut Slots;
+
+    /// The slots that contain a name; `None` for a name without an upstream subscription.
+    fn watchers(&mut self, name: &ResourceName) -> Option<&mut BTreeSet<SlotId>>;
+
+    /// Updates the view of a slot to its new names, at the cost of the difference.
+    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved);
+
+    /// Stamps the changed views, and adds their sessions to `news`.
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News);
+
+    /// Moves a session from its set to another set.
+    fn watch(
+        &mut self,
+        session: SessionId,
+        from: Option<SlotId>,
+        names: &Arc<NameSet>,
+        stamp: &mut Stamp,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        if names.is_empty() {
+            self.leave(session, from, &mut moved);
+            return moved;
+        }
+        let entered = self.slots().enter(session, from, names);
+        if let Some(old) = entered.reshaped {
+            self.reshape(entered.slot, &old, names, &mut moved);
+        }
+        if entered.leaves {
+            self.leave(session, from, &mut moved);
+        }
+        moved.slot = Some(entered.slot);
+        self.settle(stamp, &mut News::default());
+        moved
+    }
+
+    /// Removes a session from its set. Returns the names that lost their last session.
+    fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
+        let mut moved = Moved::default();
+        self.leave(session, Some(from), &mut moved);
+        moved.unwatched
+    }
+
+    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
+        let Some(id) = from else { return };
+        for name in self.slots().leave(session, id).iter().flat_map(|names| names.iter()) {
+            self.detach(name, id, moved);
+        }
+    }
+
+    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
+        if let Some(watchers) = self.watchers(name) {
+            watchers.remove(&slot);
+            if watchers.is_empty() {
+                moved.unwatched.push(name.clone());
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     names: Arc<NameSet>,
@@ -40,7 +102,7 @@ struct Slot {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub struct Slots {
     slots: BTreeMap<SlotId, Slot>,
     by_set: BTreeMap<SetId, SlotId>,
     published: OrdMap<SetId, WatchedSet>,
@@ -63,7 +125,12 @@ pub(super) struct Entered {
 impl Slots {
     /// Moves a session from its set to `names`. A session that is alone in its slot changes the slot's names
     /// instead: the cost is proportional to the number of changed names.
-    pub fn enter(&mut self, session: SessionId, from: Option<SlotId>, names: &Arc<NameSet>) -> Entered {
+    pub(super) fn enter(
+        &mut self,
+        session: SessionId,
+        from: Option<SlotId>,
+        names: &Arc<NameSet>,
+    ) -> Entered {
         let is_alone = |slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1);
         let (id, leaves) = match (self.by_set.get(&names.id()).copied(), from.filter(is_alone)) {
             (Some(id), _) => (id, from != Some(id)),

@@ -10,6 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use super::slots::WatchedInSets;
 use super::slots::{Moved, SlotId};
 use super::*;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::members::{Members, takes_error};
 use super::{Departed, News, SessionId, Stamp};
 use crate::engine::planted::{Bug, planted};
 use crate::engine::remarks::Lease;
@@ -11,35 +12,29 @@ use crate::engine::upstream::Changes;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Status};
 
-/// The maximum number of kept errors of non-members. Only the server would bound their number otherwise.
-pub(super) const ERRORS_MAX: usize = 1000;
-
 #[derive(Debug)]
 pub struct WildcardCache {
-    members: Bodies,
+    members: Members,
     view: Arc<View>,
     sessions: BTreeSet<SessionId>,
     touched: bool,
     /// The membership has become known.
     resolved: bool,
-    /// The last bytes of former members, and the mark of the last departure.
-    pub departed: Departed,
 }
 
 impl WildcardCache {
     pub fn new(stamp: &mut Stamp) -> WildcardCache {
         let mut view = View::unknown(1);
-        let mut departed = Departed::of_members();
-        let lost = departed.settle(stamp);
+        let mut members = Members::default();
+        let lost = members.departed.settle(stamp);
         let (id, now) = stamp.next();
         view.stamp(id, now, lost);
         WildcardCache {
-            members: Bodies::new(),
+            members,
             view: Arc::new(view),
             sessions: BTreeSet::new(),
             touched: false,
             resolved: false,
-            departed,
         }
     }
 
@@ -67,7 +62,8 @@ impl WildcardCache {
         if changes.replaces {
             let kept: BTreeSet<&ResourceName> =
                 changes.present.iter().map(|resource| &resource.name).collect();
-            let gone: Vec<_> = self.members.keys().filter(|name| !kept.contains(name)).cloned().collect();
+            let members = self.members.bodies().keys();
+            let gone: Vec<_> = members.filter(|name| !kept.contains(name)).cloned().collect();
             for name in &gone {
                 self.take(name);
             }
@@ -92,8 +88,7 @@ impl WildcardCache {
         for resource in members.values() {
             self.put(resource);
         }
-        let gone: Vec<_> = self.members.keys().filter(|name| !members.contains_key(*name)).cloned().collect();
-        for name in &gone {
+        for name in &self.members.missing_in(members) {
             self.take(name);
         }
         self.complete();
@@ -103,7 +98,7 @@ impl WildcardCache {
     fn complete(&mut self) {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
-            self.departed.lose_some();
+            self.members.departed.lose_some();
             self.touched = true;
             self.resolved = true;
         }
@@ -111,18 +106,8 @@ impl WildcardCache {
 
     fn put(&mut self, resource: &Arc<Resource>) {
         self.set_error(&resource.name, None);
-        let old = self.members.get(&resource.name).cloned();
-        if old.as_ref().is_some_and(|old| old.version == resource.version) {
-            return;
-        }
-        let view = Arc::make_mut(&mut self.view);
-        // Members are never counted as unknown: only the membership of a wildcard can be unknown.
-        if old.is_none() {
-            view.add_unknown();
-        }
-        view.put(old.as_deref(), resource);
-        self.departed.back(&resource.name);
-        self.members.insert(resource.name.clone(), resource.clone());
+        let Some(change) = self.members.put(resource) else { return };
+        change.apply(Arc::make_mut(&mut self.view));
         self.touched = true;
     }
 
@@ -130,23 +115,17 @@ impl WildcardCache {
     pub fn take(&mut self, name: &ResourceName) -> bool {
         self.set_error(name, None);
         self.set_lease(name, None);
-        if let Some(old) = self.members.remove(name) {
-            Arc::make_mut(&mut self.view).take(&old);
-            self.departed.lose(name, Some(&old));
-            self.touched = true;
-            return true;
-        }
-        false
+        let Some(old) = self.members.take(name) else { return false };
+        Arc::make_mut(&mut self.view).take(&old);
+        self.touched = true;
+        true
     }
 
     /// The server cannot supply a name (ERR-1), or can again. A member stays a member (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        let remarks = self.view.remarks();
-        let is_one_too_many = || !self.members.contains_key(name) && remarks.errors().count() >= ERRORS_MAX;
-        if remarks.error(name) == error || (error.is_some() && is_one_too_many()) {
-            return;
+        if takes_error(self.view.remarks(), name, error, || self.members.contains(name)) {
+            self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
         }
-        self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
     }
 
     /// Ends the transient errors (DAT-7).
@@ -158,7 +137,7 @@ impl WildcardCache {
     /// Sets or ends the lease of a member.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
         if self.view.remarks().lease(name) != lease.as_ref()
-            && (lease.is_none() || self.members.contains_key(name))
+            && (lease.is_none() || self.members.contains(name))
         {
             self.touched |= Arc::make_mut(&mut self.view).set_lease(name, lease);
         }
@@ -169,7 +148,7 @@ impl WildcardCache {
         if !std::mem::take(&mut self.touched) {
             return;
         }
-        let lost = self.departed.settle(stamp);
+        let lost = self.members.departed.settle(stamp);
         let (id, now) = stamp.next();
         Arc::make_mut(&mut self.view).stamp(id, now, lost);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
@@ -183,6 +162,15 @@ impl WildcardCache {
     }
 
     pub fn members(&self) -> &Bodies {
-        &self.members
+        self.members.bodies()
+    }
+
+    /// The last bytes of former members.
+    pub fn departed(&self) -> &Departed {
+        &self.members.departed
+    }
+
+    pub fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.members.departed
     }
 }

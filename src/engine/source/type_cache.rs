@@ -37,19 +37,19 @@ impl TypeCache {
     pub(super) fn keep_departed(&mut self, keep: bool) {
         self.named.departed.kept = keep;
         if let Some(wildcard) = &mut self.wildcard {
-            wildcard.departed.kept = keep;
+            wildcard.departed_mut().kept = keep;
         }
-        self.globs.departed.kept = keep;
+        self.globs.departed_mut().kept = keep;
     }
 
     pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {
-        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.departed);
-        [&self.named.departed, &self.globs.departed].into_iter().chain(wildcard)
+        let wildcard = self.wildcard.as_ref().map(|wildcard| wildcard.departed());
+        [&self.named.departed, self.globs.departed()].into_iter().chain(wildcard)
     }
 
     /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
     pub(super) fn expire_departed(&mut self, now: Time) -> bool {
-        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed.expire(now));
-        self.globs.departed.expire(now) || members
+        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed_mut().expire(now));
+        self.globs.departed_mut().expire(now) || members
     }
 }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::cache::slots::WatchedInSets;
 use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
 use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
@@ -343,9 +344,9 @@ impl Source {
             departed_members: cache
                 .wildcard
                 .as_ref()
-                .map(|wildcard| wildcard.departed.bodies().clone())
+                .map(|wildcard| wildcard.departed().bodies().clone())
                 .unwrap_or_default(),
-            departed_glob_members: cache.globs.departed.bodies().clone(),
+            departed_glob_members: cache.globs.departed().bodies().clone(),
             evicted: cache.departed().map(Departed::evicted).sum(),
             remarks: cache.named.remarks().clone(),
             glob_remarks: cache.globs.remarks().clone(),

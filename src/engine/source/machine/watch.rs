@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Source;
 use crate::engine::Time;
 use crate::engine::cache::slots::SlotId;
+use crate::engine::cache::slots::WatchedInSets;
 use crate::engine::cache::{SessionId, WildcardCache};
 use crate::engine::class::NameStyle;
 use crate::engine::collection::{Collection, CollectionKey, CollectionKind, NameSet};

@@ -1,0 +1,111 @@
+//! Members of the wildcard, or of globs: resources that the server selects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Departed;
+use crate::engine::remarks::Remarks;
+use crate::engine::snapshot::Bodies;
+use crate::engine::view::View;
+use crate::xds::{Resource, ResourceName, Status};
+
+/// The maximum number of kept errors of non-members. Only the server would bound their number otherwise.
+const ERRORS_MAX: usize = 1000;
+
+#[derive(Debug)]
+pub(super) struct Members {
+    bodies: Bodies,
+    bytes: usize,
+    /// The last bytes of former members, and the mark of the last departure.
+    pub departed: Departed,
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Members { bodies: Bodies::new(), bytes: 0, departed: Departed::of_members() }
+    }
+}
+
+impl Members {
+    /// Adds or replaces a member, and returns the change for views. Equal content is no change (RLY-36).
+    pub fn put(&mut self, resource: &Arc<Resource>) -> Option<MemberChange> {
+        let old = self.bodies.get(&resource.name).cloned();
+        if old.as_ref().is_some_and(|old| old.version == resource.version) {
+            return None;
+        }
+        self.departed.back(&resource.name);
+        self.bytes += resource.size();
+        self.bytes -= old.as_ref().map_or(0, |old| old.size());
+        self.bodies.insert(resource.name.clone(), resource.clone());
+        Some(MemberChange { old, new: resource.clone() })
+    }
+
+    /// Removes a member that left the membership, and returns the member's last instance.
+    pub fn take(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
+        let old = self.free(name)?;
+        self.departed.lose(name, Some(&old));
+        Some(old)
+    }
+
+    /// Removes a member of a collection without sessions, so that no client loses the member.
+    pub fn free(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
+        let old = self.bodies.remove(name)?;
+        self.bytes -= old.size();
+        Some(old)
+    }
+
+    /// The members that are not among these resources.
+    pub fn missing_in(&self, resources: &BTreeMap<ResourceName, Arc<Resource>>) -> Vec<ResourceName> {
+        self.bodies.keys().filter(|name| !resources.contains_key(*name)).cloned().collect()
+    }
+
+    pub fn get(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.bodies.get(name)
+    }
+
+    pub fn contains(&self, name: &ResourceName) -> bool {
+        self.bodies.contains_key(name)
+    }
+
+    pub fn bodies(&self) -> &Bodies {
+        &self.bodies
+    }
+
+    /// The size of all members, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A new or changed member.
+pub(super) struct MemberChange {
+    old: Option<Arc<Resource>>,
+    new: Arc<Resource>,
+}
+
+impl MemberChange {
+    pub fn apply(&self, view: &mut View) {
+        put(view, self.old.as_deref(), &self.new);
+    }
+}
+
+/// Adds or replaces a member in a view. Members are never counted as unknown: only the membership can be
+/// unknown.
+pub(super) fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
+    if old.is_none() {
+        view.add_unknown();
+    }
+    view.put(old, new);
+}
+
+/// Whether an error, or the end of an error (`None`), changes the remarks. Errors of names that are neither
+/// members nor globs are bounded in number.
+pub(super) fn takes_error(
+    remarks: &Remarks,
+    name: &ResourceName,
+    error: Option<&Arc<Status>>,
+    is_known: impl Fn() -> bool,
+) -> bool {
+    let has_room = || is_known() || remarks.errors().count() < ERRORS_MAX;
+    remarks.error(name) != error && (error.is_none() || has_room())
+}
