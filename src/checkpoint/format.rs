@@ -132,7 +132,7 @@ impl<'a> OfType<'a> {
     /// Resources subscribed to by name that exist. Names with dynamic parameters are left out: their content
     /// depends on the server's variants, so the relay subscribes to them anew after a restart (DYN-7).
     fn names(&self) -> impl Iterator<Item = (&'a ResourceName, &'a Arc<Resource>)> {
-        let known = self.snapshot.named.iter().filter(|(name, _)| !name.is_located());
+        let known = self.snapshot.names.known.iter().filter(|(name, _)| !name.is_located());
         known
             .filter_map(|(name, known)| Some((name, known.resource()?)))
             .filter(|(_, resource)| may_be_kept(resource))
@@ -141,8 +141,8 @@ impl<'a> OfType<'a> {
     /// False if any member must not be written: the rest would not be a complete membership.
     fn has_wildcard(&self) -> bool {
         let is_whole = |view: &Arc<View>| view.is_complete() || planted(Bug::PartWrittenAsWhole);
-        let is_whole = self.snapshot.wildcard.as_ref().is_some_and(is_whole);
-        is_whole && self.snapshot.members.values().all(|resource| may_be_kept(resource))
+        let is_whole = self.snapshot.wildcard.view.as_ref().is_some_and(is_whole);
+        is_whole && self.snapshot.wildcard.members.values().all(|resource| may_be_kept(resource))
     }
 
     fn encode(&self, writer: &mut Writer<'_>) -> io::Result<()> {
@@ -155,13 +155,13 @@ impl<'a> OfType<'a> {
         }
         if self.has_wildcard() {
             writer.record(WILDCARD, |_| {})?;
-            for (name, resource) in &self.snapshot.members {
+            for (name, resource) in &self.snapshot.wildcard.members {
                 writer
                     .record(MEMBER, |payload| self.put(payload, CollectionKind::Wildcard, name, resource))?;
             }
         }
         let mut globs: BTreeMap<ResourceName, Vec<_>> = BTreeMap::new();
-        for (name, resource) in &self.snapshot.glob_members {
+        for (name, resource) in &self.snapshot.globs.members {
             name.glob().into_iter().for_each(|glob| globs.entry(glob).or_default().push((name, resource)));
         }
         for glob in self.image.complete_globs.get(self.type_url).into_iter().flatten() {

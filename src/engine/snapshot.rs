@@ -1,4 +1,4 @@
-//! Snapshots: the content of a source at one moment, immutable and cheap to share.
+//! Snapshots: the content and the standing of a source at one moment, immutable and cheap to share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,61 +75,141 @@ impl Answered {
     }
 }
 
-/// One type of a snapshot.
+/// How a source stands towards its server: whether the server can be heard, and whether the content is current. The
+/// content itself does not depend on it.
 #[derive(Clone, Debug, Default)]
-pub struct TypeSnapshot {
+pub struct Standing {
+    reach: Reach,
+    types: BTreeMap<TypeUrl, TypeStanding>,
+}
+
+impl Standing {
+    /// Whether the server can be heard.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Whether the server can be heard for a type.
+    pub fn reach_of(&self, type_url: &TypeUrl) -> &Reach {
+        self.of(type_url).and_then(|standing| standing.reach.as_ref()).unwrap_or(&self.reach)
+    }
+
+    /// The standing of a type with content.
+    pub fn of(&self, type_url: &TypeUrl) -> Option<&TypeStanding> {
+        self.types.get(type_url)
+    }
+
+    pub(super) fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
+    }
+
+    pub(super) fn of_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeStanding> {
+        self.types.get_mut(type_url)
+    }
+}
+
+/// How a source stands for one type.
+#[derive(Clone, Debug, Default)]
+pub struct TypeStanding {
     /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
     /// The current part of a type that is not current as a whole. Only sources in lists of several servers have it.
     pub answered: Option<Arc<Answered>>,
     /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
     pub reach: Option<Reach>,
-    pub named: Names,
-    /// The names that are or were an alias of a resource (ALI-2).
-    pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
-    pub sets: OrdMap<SetId, WatchedSet>,
-    pub members: Bodies,
-    /// `None` while no session watches the wildcard.
-    pub wildcard: Option<Arc<View>>,
-    /// The members of all watched globs; each name is in one glob.
-    pub glob_members: Bodies,
-    pub glob_sets: OrdMap<SetId, WatchedSet>,
-    /// The last bytes of absent names, and of former members of the wildcard and of globs.
-    pub departed_names: Bodies,
-    pub departed_members: Bodies,
-    pub departed_glob_members: Bodies,
-    /// Changes whenever last bytes are freed.
-    pub evicted: u64,
-    /// Errors and leases of names, globs and members of globs. The wildcard's view has the remarks of its
-    /// members.
-    pub remarks: Remarks,
-    pub glob_remarks: Remarks,
     /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).
     pub restored: bool,
 }
 
-impl TypeSnapshot {
+impl TypeStanding {
     /// Whether the server answered for the whole collection on its present stream, so that a session may return
     /// (RLY-44). Names that were requested later are UNKNOWN until their answer.
     pub fn is_current_for(&self, collection: &Collection) -> bool {
         self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(collection))
     }
+}
 
+/// The content of one type: a part for each kind of collection.
+#[derive(Clone, Debug, Default)]
+pub struct TypeSnapshot {
+    pub names: NamesSnapshot,
+    pub globs: GlobsSnapshot,
+    pub wildcard: WildcardSnapshot,
+    /// Changes whenever last bytes are freed.
+    pub evicted: u64,
+}
+
+/// The names from subscriptions one by one.
+#[derive(Clone, Debug, Default)]
+pub struct NamesSnapshot {
+    pub known: Names,
+    /// The names that are or were an alias of a resource (ALI-2).
+    pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
+    pub sets: OrdMap<SetId, WatchedSet>,
+    /// The last bytes of absent names.
+    pub departed: Bodies,
+    /// Errors and leases of names.
+    pub remarks: Remarks,
+}
+
+/// The members of all watched globs.
+#[derive(Clone, Debug, Default)]
+pub struct GlobsSnapshot {
+    /// Each name is in one glob.
+    pub members: Bodies,
+    pub sets: OrdMap<SetId, WatchedSet>,
+    /// The last bytes of former members.
+    pub departed: Bodies,
+    /// Errors and leases of globs and members.
+    pub remarks: Remarks,
+}
+
+/// The members of the wildcard.
+#[derive(Clone, Debug, Default)]
+pub struct WildcardSnapshot {
+    pub members: Bodies,
+    /// The view has the errors and leases of members, too. `None` while no session watches the wildcard.
+    pub view: Option<Arc<View>>,
+    /// The last bytes of former members.
+    pub departed: Bodies,
+}
+
+impl TypeSnapshot {
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
         match kind {
-            CollectionKind::Wildcard => self.members.get(name),
-            CollectionKind::Globs => self.glob_members.get(name),
-            CollectionKind::Names => self.named.get(name)?.resource(),
+            CollectionKind::Wildcard => self.wildcard.members.get(name),
+            CollectionKind::Globs => self.globs.members.get(name),
+            CollectionKind::Names => self.names.known.get(name)?.resource(),
         }
     }
 
     /// The last bytes under a name that left a view.
     pub fn departed(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.departed_bodies(kind).get(name)
+    }
+
+    fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {
         match kind {
-            CollectionKind::Wildcard => self.departed_members.get(name),
-            CollectionKind::Globs => self.departed_glob_members.get(name),
-            CollectionKind::Names => self.departed_names.get(name),
+            CollectionKind::Wildcard => &self.wildcard.departed,
+            CollectionKind::Globs => &self.globs.departed,
+            CollectionKind::Names => &self.names.departed,
+        }
+    }
+
+    fn departed_bodies_mut(&mut self, kind: CollectionKind) -> &mut Bodies {
+        match kind {
+            CollectionKind::Wildcard => &mut self.wildcard.departed,
+            CollectionKind::Globs => &mut self.globs.departed,
+            CollectionKind::Names => &mut self.names.departed,
+        }
+    }
+
+    fn sets(&self, kind: CollectionKind) -> Option<&OrdMap<SetId, WatchedSet>> {
+        match kind {
+            CollectionKind::Wildcard => None,
+            CollectionKind::Globs => Some(&self.globs.sets),
+            CollectionKind::Names => Some(&self.names.sets),
         }
     }
 
@@ -143,10 +223,10 @@ impl TypeSnapshot {
         if stand_ins.is_empty() {
             return;
         }
-        let Some(set) = self.sets.get_mut(&names.id()) else { return };
+        let Some(set) = self.names.sets.get_mut(&names.id()) else { return };
         set.view = Arc::new(set.view.with_stand_ins(&stand_ins));
         // For the source the names are absent. So the bytes are stored as last bytes of departed names.
-        self.departed_names.extend(stand_ins);
+        self.names.departed.extend(stand_ins);
     }
 
     /// Adds last bytes from the snapshot of another server. `mark` distinguishes these bytes from the
@@ -161,11 +241,7 @@ impl TypeSnapshot {
             return;
         }
         self.evicted = u64::MAX - 1 - mark;
-        let departed = match kind {
-            CollectionKind::Wildcard => &mut self.departed_members,
-            CollectionKind::Globs => &mut self.departed_glob_members,
-            CollectionKind::Names => &mut self.departed_names,
-        };
+        let departed = self.departed_bodies_mut(kind);
         for (name, resource) in lasts {
             departed.entry(name).or_insert(resource);
         }
@@ -174,65 +250,52 @@ impl TypeSnapshot {
     /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 if there are
     /// no last bytes.
     pub fn last_bytes(&self) -> u64 {
-        let all = [&self.departed_names, &self.departed_members, &self.departed_glob_members];
-        if all.iter().all(|bodies| bodies.is_empty()) { 0 } else { self.evicted + 1 }
+        let is_empty = |kind| self.departed_bodies(kind).is_empty();
+        if CollectionKind::ALL.into_iter().all(is_empty) { 0 } else { self.evicted + 1 }
     }
 
     /// Whether two snapshots share their resources and agree on the completeness of the wildcard. The check
     /// compares pointers: false may be returned for equal content.
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
-        let is_whole = |snapshot: &TypeSnapshot| snapshot.wildcard.as_ref().map(|view| view.is_complete());
+        let is_whole =
+            |snapshot: &TypeSnapshot| snapshot.wildcard.view.as_ref().map(|view| view.is_complete());
         let same = |one: &Bodies, other: &Bodies| one.ptr_eq(other) || one.is_empty() && other.is_empty();
-        let same_names = self.named.ptr_eq(&other.named) || self.named.is_empty() && other.named.is_empty();
-        same_names
+        let (known, others) = (&self.names.known, &other.names.known);
+        (known.ptr_eq(others) || known.is_empty() && others.is_empty())
             && is_whole(self) == is_whole(other)
-            && same(&self.members, &other.members)
-            && same(&self.glob_members, &other.glob_members)
+            && same(&self.wildcard.members, &other.wildcard.members)
+            && same(&self.globs.members, &other.globs.members)
     }
 
     /// The names of a collection, in the copy that all equal collections share.
-    pub fn names(&self, collection: &Collection) -> Option<&Arc<NameSet>> {
-        let sets = match collection {
-            Collection::Wildcard => return None,
-            Collection::Globs(_) => &self.glob_sets,
-            Collection::Names(_) => &self.sets,
-        };
-        Some(&sets.get(&collection.names()?.id())?.names)
+    pub fn names_of(&self, collection: &Collection) -> Option<&Arc<NameSet>> {
+        Some(&self.sets(collection.kind())?.get(&collection.names()?.id())?.names)
     }
 
     /// The view of a collection; `None` until the source has processed the collection.
     pub fn view(&self, collection: &Collection) -> Option<&Arc<View>> {
-        match collection {
-            Collection::Wildcard => self.wildcard.as_ref(),
-            Collection::Globs(globs) => self.glob_sets.get(&globs.id()).map(|set| &set.view),
-            Collection::Names(names) => {
-                let any = || self.sets.values().next().filter(|_| planted(Bug::SetsMixedUp));
-                self.sets.get(&names.id()).or_else(any).map(|set| &set.view)
-            }
-        }
+        let Some(names) = collection.names() else { return self.wildcard.view.as_ref() };
+        let sets = self.sets(collection.kind())?;
+        let any = || sets.values().next().filter(|_| planted(Bug::SetsMixedUp));
+        sets.get(&names.id()).or_else(any).map(|set| &set.view)
     }
 }
 
-/// All types of one source. Cloning copies a few pointers per type.
+/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few pointers
+/// per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    reach: Reach,
+    standing: Standing,
     types: BTreeMap<TypeUrl, TypeSnapshot>,
 }
 
 impl Snapshot {
-    /// Whether the server can be heard.
-    pub fn reach(&self) -> &Reach {
-        &self.reach
+    pub fn standing(&self) -> &Standing {
+        &self.standing
     }
 
-    /// Whether the server can be heard for a type.
-    pub fn reach_of(&self, type_url: &TypeUrl) -> &Reach {
-        self.of(type_url).and_then(|types| types.reach.as_ref()).unwrap_or(&self.reach)
-    }
-
-    pub(super) fn set_reach(&mut self, reach: Reach) {
-        self.reach = reach;
+    pub(super) fn standing_mut(&mut self) -> &mut Standing {
+        &mut self.standing
     }
 
     pub(super) fn of_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeSnapshot> {
@@ -255,11 +318,14 @@ impl Snapshot {
                 .all(|((one_url, one), (other_url, other))| one_url == other_url && one.holds_the_same(other))
     }
 
-    pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot) {
+    /// Replaces the content of a type. The standing stays, apart from `restored`.
+    pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot, restored: bool) {
         self.types.insert(type_url.clone(), snapshot);
+        self.standing.types.entry(type_url.clone()).or_default().restored = restored;
     }
 
     pub(super) fn remove(&mut self, type_url: &TypeUrl) {
         self.types.remove(type_url);
+        self.standing.types.remove(type_url);
     }
 }

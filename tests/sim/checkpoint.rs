@@ -245,7 +245,7 @@ impl World {
     /// an older snapshot has the older snapshot's mark, which was judged at publication.
     pub fn judge_marked(&mut self, stream: &StreamSlot, ty: usize, answer: &Answer) {
         let says = |snapshot: &Arc<Snapshot>| {
-            snapshot.of(&self.words.types[ty]).is_some_and(|of_type| of_type.restored)
+            snapshot.standing().of(&self.words.types[ty]).is_some_and(|of_type| of_type.restored)
         };
         let is_restored = |snapshot: &Arc<Snapshot>| {
             let current = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.snapshot, snapshot));

@@ -228,7 +228,7 @@ impl World {
         let due = this.reach(now);
         this.was_lost = due.is_lost();
         this.reference_due = this.reference.due(this.was_lost);
-        let found = match this.snapshot.reach() {
+        let found = match this.snapshot.standing().reach() {
             Reach::Pending => Heard::Pending,
             Reach::Heard { .. } => Heard::Yes(now),
             Reach::Lost { .. } => Heard::Lost(now),

@@ -396,7 +396,7 @@ impl World {
         for ty in 0..TYPES {
             let types = snapshot.of(&self.words.types[ty]);
             let wanted = self.slots[slot].reference.wanted(ty);
-            let known = types.map_or(0, |types| self.words.mask_of(types.named.keys()));
+            let known = types.map_or(0, |types| self.words.mask_of(types.names.known.keys()));
             if known != wanted {
                 let invariant =
                     if known & !wanted != 0 { Invariant::Hygiene } else { Invariant::UpstreamEconomy };
@@ -410,14 +410,16 @@ impl World {
                 });
             }
             for name in bits(known) {
-                let known = types.and_then(|types| types.named.get(&self.words.names[ty][name])).cloned();
+                let known =
+                    types.and_then(|types| types.names.known.get(&self.words.names[ty][name])).cloned();
                 self.compare_name(slot, ty, name, &known.unwrap_or_default());
             }
             if let Some(types) = types {
-                self.judge_restored(slot, ty, types.restored);
+                let standing = snapshot.standing().of(&self.words.types[ty]);
+                self.judge_restored(slot, ty, standing.is_some_and(|standing| standing.restored));
                 self.judge_errors(slot, ty, types);
             }
-            let wildcard = types.and_then(|types| types.wildcard.as_ref());
+            let wildcard = types.and_then(|types| types.wildcard.view.as_ref());
             let reference = &self.slots[slot].reference;
             if wildcard.is_some() != reference.wants_wildcard(ty) {
                 return self.fail(Invariant::Hygiene, || {
@@ -434,8 +436,11 @@ impl World {
                     });
                 }
                 for name in bits(self.plan.names) {
-                    let member =
-                        types.members.get(&self.words.names[ty][name]).map(|resource| read(resource).3);
+                    let member = types
+                        .wildcard
+                        .members
+                        .get(&self.words.names[ty][name])
+                        .map(|resource| read(resource).3);
                     let due = match self.slots[slot].reference.members[ty][name].state() {
                         State::Present(content) => Some(content),
                         State::Unknown | State::Absent => None,

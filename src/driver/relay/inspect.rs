@@ -103,7 +103,9 @@ fn version_held(subscription: &Subscription, session: &Session) -> Option<Versio
 
 fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHandle>)]) -> bool {
     let mut snapshots = sources_of(subscription, sources).map(SourceHandle::snapshot);
-    snapshots.any(|snapshot| snapshot.of(&subscription.type_url).is_some_and(|of| of.restored))
+    snapshots.any(|snapshot| {
+        snapshot.standing().of(&subscription.type_url).is_some_and(|standing| standing.restored)
+    })
 }
 
 fn type_statuses(
@@ -259,33 +261,33 @@ impl Walk {
         let types: &TypeSnapshot = self.snapshot.of(type_url)?;
         match place {
             Place::Names(last) => {
-                let Some((name, known)) = types.named.range(behind(last)).next() else {
+                let Some((name, known)) = types.names.known.range(behind(last)).next() else {
                     return self.step(type_url, &Place::Members(None));
                 };
-                let state = EntryState::of(known, name, &types.remarks);
+                let state = EntryState::of(known, name, &types.names.remarks);
                 let status = self.status(
                     type_url,
                     name,
                     known.resource().map(Arc::as_ref),
                     state,
-                    &types.remarks,
+                    &types.names.remarks,
                     "names",
                 );
                 Some((status, Place::Names(Some(name.clone()))))
             }
             Place::Members(last) => {
-                let Some((name, resource)) = types.members.range(behind(last)).next() else {
+                let Some((name, resource)) = types.wildcard.members.range(behind(last)).next() else {
                     return self.step(type_url, &Place::GlobMembers(None));
                 };
                 let none = Remarks::default();
-                let remarks = types.wildcard.as_ref().map_or(&none, |view| view.remarks());
+                let remarks = types.wildcard.view.as_ref().map_or(&none, |view| view.remarks());
                 let state = EntryState::of_member(name, remarks);
                 let status = self.status(type_url, name, Some(resource), state, remarks, "wildcard");
                 Some((status, Place::Members(Some(name.clone()))))
             }
             Place::GlobMembers(last) => {
-                let (name, resource) = types.glob_members.range(behind(last)).next()?;
-                let remarks = &types.glob_remarks;
+                let (name, resource) = types.globs.members.range(behind(last)).next()?;
+                let remarks = &types.globs.remarks;
                 let state = EntryState::of_member(name, remarks);
                 let status = self.status(type_url, name, Some(resource), state, remarks, "globs");
                 Some((status, Place::GlobMembers(Some(name.clone()))))

@@ -2,6 +2,7 @@
 
 use crate::engine::Time;
 use crate::engine::cache::{Departed, GlobCache, NamedCache, WildcardCache};
+use crate::engine::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::engine::source::do_not_cache::Private;
 use crate::xds::ResourceName;
 
@@ -40,6 +41,32 @@ impl TypeCache {
             wildcard.departed_mut().kept = keep;
         }
         self.globs.departed_mut().kept = keep;
+    }
+
+    /// The content for a snapshot.
+    pub(super) fn snapshot(&self) -> TypeSnapshot {
+        let wildcard = self.wildcard.as_ref().map(|wildcard| WildcardSnapshot {
+            members: wildcard.members().clone(),
+            view: Some(wildcard.view().clone()),
+            departed: wildcard.departed().bodies().clone(),
+        });
+        TypeSnapshot {
+            names: NamesSnapshot {
+                known: self.named.known().clone(),
+                aliases: self.named.aliases().clone(),
+                sets: self.named.sets().clone(),
+                departed: self.named.departed.bodies().clone(),
+                remarks: self.named.remarks().clone(),
+            },
+            globs: GlobsSnapshot {
+                members: self.globs.members().clone(),
+                sets: self.globs.sets().clone(),
+                departed: self.globs.departed().bodies().clone(),
+                remarks: self.globs.remarks().clone(),
+            },
+            wildcard: wildcard.unwrap_or_default(),
+            evicted: self.departed().map(Departed::evicted).sum(),
+        }
     }
 
     pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {

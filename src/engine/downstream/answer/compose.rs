@@ -136,7 +136,7 @@ impl Answer {
 
     /// The resource behind a name that is or was an alias. Clients hold the resource under its own name (ALI-1).
     fn aliased(&self, alias: &ResourceName) -> Option<&Arc<Aliased>> {
-        self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.aliases.get(alias))
+        self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.names.aliases.get(alias))
     }
 
     /// The former resources of an alias that moved to another resource (ALI-2), unless a view still covers the

@@ -118,8 +118,8 @@ impl Answer {
 
     /// Whether some content is from before the restart of the relay, and not confirmed since (RLY-7, I14).
     pub fn is_restored(&self) -> bool {
-        let mut snapshots = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
-        snapshots.any(|snapshot| snapshot.restored)
+        let mut snapshots = self.parts.iter().filter_map(|part| part.snapshot.standing().of(&self.type_url));
+        snapshots.any(|standing| standing.restored)
     }
 
     /// This answer with other views in place of the views of the sources.

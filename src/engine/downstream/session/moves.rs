@@ -111,7 +111,7 @@ impl Session {
                 let is_last =
                     position.is_none_or(|position| position.fallback.active() + 1 >= position.list.servers);
                 let cut_off = |source| {
-                    let reach = latest(source).map(|snapshot| snapshot.reach_of(type_url).clone());
+                    let reach = latest(source).map(|snapshot| snapshot.standing().reach_of(type_url).clone());
                     let reach = reach.unwrap_or_default();
                     reach.is_lost() || (impatient && !reach.is_heard())
                 };
@@ -163,11 +163,14 @@ impl Session {
                     sight.unknown.saturating_sub(position.unknown_stand_ins(subscription, part, latest));
             }
             let Some(snapshot) = latest(source) else { continue };
+            let standing = snapshot.standing();
             let types = snapshot.of(&subscription.type_url);
             sight.is_noted &= types.is_some_and(|types| types.view(&part.collection).is_some());
-            sight.is_current =
-                sight.is_current && types.is_some_and(|types| types.is_current_for(&part.collection));
-            let reach = snapshot.reach_of(&subscription.type_url);
+            sight.is_current = sight.is_current
+                && standing
+                    .of(&subscription.type_url)
+                    .is_some_and(|of_type| of_type.is_current_for(&part.collection));
+            let reach = standing.reach_of(&subscription.type_url);
             is_heard &= reach.is_heard();
             let is_later = reach.since() > sight.reach.since();
             let stands = sight.reach.is_lost() && !reach.is_lost();

@@ -114,7 +114,8 @@ impl ListPosition {
         let higher: Vec<_> = part.asked.others().rev().filter(|(server, _)| *server < serving).collect();
         let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
         let supplied = |name: &ResourceName| {
-            let found = higher.iter().find_map(|snapshot| snapshot.of(type_url)?.named.get(name)?.resource());
+            let found =
+                higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource());
             found.map(|resource| (name.clone(), resource.clone()))
         };
         let unknown = names.iter().filter(|_| own.unknown_len() > 0);

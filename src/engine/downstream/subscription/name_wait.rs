@@ -70,7 +70,7 @@ impl First {
         now: Time,
     ) -> (Time, Time) {
         let end = self.asked_at + UNANSWERED;
-        let answers = part.snapshot.of(type_url).is_some_and(|types| types.is_current);
+        let answers = part.snapshot.standing().of(type_url).is_some_and(|standing| standing.is_current);
         // Some members of the glob are known, so the rest is on the way.
         let is_told = matches!(part.collection, Collection::Globs(_)) && !part.view.is_empty();
         if !answers || is_told {

@@ -91,7 +91,7 @@ impl Part {
     /// Before the first answer, takes the set of names that all subscribers of the same names share.
     pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
         if self.at.is_none()
-            && let Some(shared) = types.names(&self.collection)
+            && let Some(shared) = types.names_of(&self.collection)
             && let Collection::Globs(names) | Collection::Names(names) = &mut self.collection
         {
             names.clone_from(shared);

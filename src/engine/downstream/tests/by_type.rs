@@ -64,7 +64,7 @@ impl Bench {
     }
 
     fn is_lost(&self, server: usize, message: &str) -> bool {
-        self.snapshots[server].reach_of(&url(message)).is_lost()
+        self.snapshots[server].standing().reach_of(&url(message)).is_lost()
     }
 
     /// The servers of CDS and of EDS.
@@ -84,7 +84,7 @@ fn rly_40_a_type_that_is_lost_falls_back_alone() {
     let (mut bench, client) = bench();
     bench.breaks(0, ENDPOINTS);
     assert_eq!((bench.is_lost(0, EDS), bench.is_lost(0, CDS)), (true, false));
-    assert!(bench.snapshots[0].reach().is_heard(), "one type says nothing of the server");
+    assert!(bench.snapshots[0].standing().reach().is_heard(), "one type says nothing of the server");
     assert_eq!((bench.moves(client).as_str(), bench.served(client)), ("", [0, 0]), "FBK-1: all is cached");
     bench.change(client, CDS, "+y");
     bench.moves(client);
@@ -120,7 +120,7 @@ fn cli_1_rly_40_without_a_connection_all_types_are_lost() {
     bench.advance(Duration::from_secs(1));
     bench.on(0, ENDPOINTS, Input::ConnectFailed { status: down() });
     assert_eq!((bench.is_lost(0, EDS), bench.is_lost(0, CDS)), (true, true));
-    assert!(bench.snapshots[0].reach().is_lost());
+    assert!(bench.snapshots[0].standing().reach().is_lost());
     bench.change(client, EDS, "+b");
     bench.moves(client);
     assert!(bench.snapshots[1].of(&url(CDS)).is_none(), "FBK-1: all clusters are cached");
@@ -141,7 +141,7 @@ fn rly_46_what_lingers_of_a_lost_type_is_kept_and_of_others_goes() {
     bench.advance(Duration::from_secs(60));
     let knows = |bench: &Bench, message: &str, name: &str| {
         let types = bench.snapshots[0].of(&url(message));
-        types.is_some_and(|types| types.named.contains_key(&crate::xds::ResourceName::from(name)))
+        types.is_some_and(|types| types.names.known.contains_key(&crate::xds::ResourceName::from(name)))
     };
     assert_eq!((knows(&bench, EDS, "a"), knows(&bench, CDS, "y")), (true, false));
     bench.answers(0, ENDPOINTS, EDS);
@@ -188,7 +188,9 @@ fn rly_40_polls_are_lost_type_by_type() {
     bench.on(0, CLUSTERS, Input::Opened);
     bench.on(0, CLUSTERS, Input::ConnectFailed { status: status(Code::Unavailable) });
     bench.on(0, CLUSTERS, Input::Closed { status: status(Code::Unavailable), jitter: 0.0 });
-    assert!(bench.is_lost(0, CDS) && bench.is_lost(0, EDS) && bench.snapshots[0].reach().is_lost());
+    assert!(
+        bench.is_lost(0, CDS) && bench.is_lost(0, EDS) && bench.snapshots[0].standing().reach().is_lost()
+    );
     bench.moves(client);
     assert!(bench.snapshots[1].of(&url(CDS)).is_some());
 }

@@ -237,12 +237,13 @@ impl History {
         let xdstp = self.bench.snapshots[this.routes.xdstp as usize].of(&url(message));
         let text = |resource: &crate::xds::Resource| super::client::content_of(&resource.body.value);
         if held.wildcard {
-            let members = &types.expect("a wildcard is watched").members;
+            let members = &types.expect("a wildcard is watched").wildcard.members;
             due.extend(members.iter().map(|(name, resource)| (name.clone(), text(resource))));
         }
         for name in &held.wanted {
             let types = if name.is_xdstp() { xdstp } else { types };
-            let known = types.and_then(|types| types.named.get(name)).expect("a wanted name is watched");
+            let known =
+                types.and_then(|types| types.names.known.get(name)).expect("a wanted name is watched");
             if let Some(resource) = known.resource() {
                 due.insert(name.clone(), text(resource));
             }

@@ -168,8 +168,8 @@ mod tests {
     fn holds(source: &mut Source, name: &str) -> bool {
         let snapshot = source.snapshot();
         let types = snapshot.of(&clusters()).unwrap();
-        let named = types.named.get(name).is_some_and(|known| known.resource().is_some());
-        named || types.members.contains_key(name)
+        let named = types.names.known.get(name).is_some_and(|known| known.resource().is_some());
+        named || types.wildcard.members.contains_key(name)
     }
 
     #[test]
@@ -209,7 +209,9 @@ mod tests {
         assert_eq!(given_up(&mut source), [("*".to_owned(), vec![1])]);
         let snapshot = source.take_snapshot().unwrap();
         let types = snapshot.of(&clusters()).unwrap();
-        assert!(!types.members.contains_key("b") && !types.wildcard.as_ref().unwrap().is_complete());
+        assert!(
+            !types.wildcard.members.contains_key("b") && !types.wildcard.view.as_ref().unwrap().is_complete()
+        );
         source.watch(SessionId(2), &clusters(), &Collection::Wildcard, NOW);
         assert_eq!(given_up(&mut source), [("*".to_owned(), vec![2])]);
     }

@@ -20,7 +20,7 @@ use crate::engine::cache::slots::WatchedInSets;
 use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
 use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::snapshot::Snapshot;
 use crate::engine::source::api::{Output, Settings};
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::checkpoint::Restoring;
@@ -327,32 +327,9 @@ impl Source {
             self.snapshot.remove(type_url);
             return;
         }
-        let published = self.snapshot.of(type_url);
-        let snapshot = TypeSnapshot {
-            // As published before: `note_reach` detects the change.
-            is_current: published.is_some_and(|types| types.is_current),
-            answered: published.and_then(|types| types.answered.clone()),
-            reach: published.and_then(|types| types.reach.clone()),
-            named: cache.named.known().clone(),
-            aliases: cache.named.aliases().clone(),
-            sets: cache.named.sets().clone(),
-            members: cache.wildcard.as_ref().map(|wildcard| wildcard.members().clone()).unwrap_or_default(),
-            wildcard: cache.wildcard.as_ref().map(|wildcard| wildcard.view().clone()),
-            glob_members: cache.globs.members().clone(),
-            glob_sets: cache.globs.sets().clone(),
-            departed_names: cache.named.departed.bodies().clone(),
-            departed_members: cache
-                .wildcard
-                .as_ref()
-                .map(|wildcard| wildcard.departed().bodies().clone())
-                .unwrap_or_default(),
-            departed_glob_members: cache.globs.departed().bodies().clone(),
-            evicted: cache.departed().map(Departed::evicted).sum(),
-            remarks: cache.named.remarks().clone(),
-            glob_remarks: cache.globs.remarks().clone(),
-            restored: self.restoring.has_type(type_url),
-        };
-        self.snapshot.replace(type_url, snapshot);
+        let snapshot = cache.snapshot();
+        // The rest of the standing is as published before: `note_reach` detects its changes.
+        self.snapshot.replace(type_url, snapshot, self.restoring.has_type(type_url));
     }
 
     fn check_invariants(&self) {

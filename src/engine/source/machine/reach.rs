@@ -18,16 +18,16 @@ impl Source {
     pub(super) fn note_reach(&mut self) {
         let reach = self.attachment.reach();
         // A new reason or text of the loss wakes no session.
-        let mut is_news = discriminant(&reach) != discriminant(self.snapshot.reach());
+        let mut is_news = discriminant(&reach) != discriminant(self.snapshot.standing().reach());
         for type_url in self.types.keys() {
             let is_current = self.attachment.is_current(type_url);
             let of_type = self.attachment.reach_of(type_url);
             let is_lost = of_type.as_ref().is_some_and(Reach::is_lost);
             self.linger.hold_type(type_url, is_lost && !self.settings.private);
-            let Some(types) = self.snapshot.of_mut(type_url) else { continue };
-            let was_current = types.is_current;
+            let Some(standing) = self.snapshot.standing_mut().of_mut(type_url) else { continue };
+            let was_current = standing.is_current;
             if was_current != is_current {
-                types.is_current = is_current;
+                standing.is_current = is_current;
                 self.snapshot_changed = true;
                 // Staleness wakes no session; its end does.
                 is_news |= is_current;
@@ -36,7 +36,7 @@ impl Source {
                 true => None,
                 false => self.attachment.answered(type_url),
             };
-            let is_same = match (&types.answered, &answered) {
+            let is_same = match (&standing.answered, &answered) {
                 (Some(before), Some(answered)) => before.is_same(answered),
                 (before, answered) => before.is_none() && answered.is_none(),
             };
@@ -45,19 +45,19 @@ impl Source {
                 self.has_answered |= !was_current
                     && answered
                         .as_ref()
-                        .is_some_and(|answered| answered.says_more(types.answered.as_deref()));
-                types.answered = answered.map(Arc::new);
+                        .is_some_and(|answered| answered.says_more(standing.answered.as_deref()));
+                standing.answered = answered.map(Arc::new);
                 self.snapshot_changed = true;
             }
-            if types.reach != of_type {
-                is_news |= types.reach.as_ref().map(discriminant) != of_type.as_ref().map(discriminant);
-                types.reach = of_type;
+            if standing.reach != of_type {
+                is_news |= standing.reach.as_ref().map(discriminant) != of_type.as_ref().map(discriminant);
+                standing.reach = of_type;
                 self.snapshot_changed = true;
             }
         }
-        if reach != *self.snapshot.reach() {
+        if reach != *self.snapshot.standing().reach() {
             self.linger.hold(reach.is_lost() && !self.settings.private);
-            self.snapshot.set_reach(reach);
+            self.snapshot.standing_mut().set_reach(reach);
             self.snapshot_changed = true;
         }
         if is_news && self.settings.tells_reach && !planted(Bug::ReachNotTold) {

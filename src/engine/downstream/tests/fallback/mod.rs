@@ -43,7 +43,7 @@ impl Bench {
             self.sources[server].handle_upstream(stream, failed, self.now);
         }
         self.settle();
-        assert!(matches!(self.snapshots[server].reach(), Reach::Lost { .. }), "server {server}");
+        assert!(matches!(self.snapshots[server].standing().reach(), Reach::Lost { .. }), "server {server}");
     }
 
     /// A server answers on a stream for every type; the resources come with [`Bench::changes`].
@@ -75,7 +75,7 @@ impl Bench {
             }
         }
         self.settle();
-        assert!(matches!(self.snapshots[server].reach(), Reach::Heard { .. }), "server {server}");
+        assert!(matches!(self.snapshots[server].standing().reach(), Reach::Heard { .. }), "server {server}");
     }
 
     fn names(&mut self, server: usize, message: &str, list: &str) {
@@ -159,7 +159,7 @@ fn fbk_11_a_name_added_in_fallback_is_asked_of_every_open_server() {
     bench.follow(client);
     bench.change(client, EDS, "+b");
     for server in [0, 1] {
-        let names = bench.snapshots[server].of(&url(EDS)).map(|types| types.named.len());
+        let names = bench.snapshots[server].of(&url(EDS)).map(|types| types.names.known.len());
         assert_eq!(names, Some(2), "server {server}");
     }
 }

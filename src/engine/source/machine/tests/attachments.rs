@@ -101,7 +101,7 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     let streams = Streams::new(StreamSettings::default());
     let settings = Settings { tells_reach: true, ..Settings::default() };
     let mut bench = Bench::new(Attachment::Streams(Box::new(streams)), settings);
-    let is_current = |bench: &Bench| bench.source.snapshot.of(&url(CDS)).unwrap().is_current;
+    let is_current = |bench: &Bench| bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current;
     let answer = |bench: &mut Bench, stream: StreamIndex| {
         let response = crate::xds::DeltaResponse {
             system_version_info: String::new(),
@@ -123,7 +123,8 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     }
     answer(&mut bench, 0);
     assert!(!is_current(&bench), "the names are on another stream");
-    let covers = |collection| bench.source.snapshot.of(&url(CDS)).unwrap().is_current_for(&collection);
+    let covers =
+        |collection| bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current_for(&collection);
     assert!(covers(Collection::Wildcard) && !covers(set("a")), "each speaks for itself");
     bench.woken();
     answer(&mut bench, 1);
@@ -148,7 +149,7 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
 fn files_are_current_once_they_are_read() {
     let mut bench = Bench::new(Attachment::Files(Files::default()), Settings::default());
     bench.watch(1, CDS, "*");
-    assert!(!bench.source.snapshot.of(&url(CDS)).unwrap().is_current);
+    assert!(!bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
     bench.state(&[(EDS, "a=1")]);
-    assert!(bench.source.snapshot.of(&url(CDS)).unwrap().is_current);
+    assert!(bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
 }

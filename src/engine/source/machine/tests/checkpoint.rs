@@ -177,15 +177,15 @@ impl Bench {
                 Kept { name: name.clone(), resource: resource.clone(), server_version, left }
             };
         let types = image.snapshot.types().map(|(type_url, of)| {
-            let names = of.named.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
-            let is_whole = of.wildcard.as_ref().is_some_and(|view| view.is_complete());
+            let names = of.names.known.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
+            let is_whole = of.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
             RestoredType {
                 type_url: type_url.clone(),
                 names: names
                     .map(|(name, resource)| kept(type_url, CollectionKind::Names, name, resource))
                     .collect(),
                 wildcard: is_whole.then(|| {
-                    let members = of.members.iter();
+                    let members = of.wildcard.members.iter();
                     members.map(|(name, of)| kept(type_url, CollectionKind::Wildcard, name, of)).collect()
                 }),
                 globs: Vec::new(),
@@ -243,7 +243,7 @@ fn rly_46_what_was_present_is_served_and_nothing_is_absent() {
             "x=1 y=2 ?1",
             "RLY-2: only its server says that z does not exist"
         );
-        assert!(again.source.snapshot().of(&url(CDS)).unwrap().restored);
+        assert!(again.source.snapshot().standing().of(&url(CDS)).unwrap().restored);
         // The server is down for an hour.
         for _ in 0..60 {
             again.input(0, Input::ConnectFailed { status: Status::new(Code::Unavailable, "refused") });
@@ -359,7 +359,7 @@ fn i14_what_was_restored_is_marked_until_the_server_has_spoken_of_each_type() {
     again.watch(1, CDS, "*");
     again.open();
     let is_restored =
-        |bench: &Bench, message: &str| bench.source.snapshot().of(&url(message)).unwrap().restored;
+        |bench: &Bench, message: &str| bench.source.snapshot().standing().of(&url(message)).unwrap().restored;
     again.says(CDS, "a=3");
     assert!(!is_restored(&again, CDS) && is_restored(&again, EDS) && !again.confirmed);
     again.says(EDS, "x=3");
@@ -440,7 +440,7 @@ fn i14_what_was_given_up_is_not_marked_as_restored() {
     // The resource expired before the source was given up, and lingers beyond that time.
     again.advance(SECOND * 32);
     assert!(!again.source.is_restored());
-    assert!(!again.source.snapshot().of(&url(EDS)).unwrap().restored);
+    assert!(!again.source.snapshot().standing().of(&url(EDS)).unwrap().restored);
 }
 
 #[test]

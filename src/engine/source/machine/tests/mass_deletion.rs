@@ -148,8 +148,8 @@ impl Bench {
 
     fn served(&self) -> usize {
         let Some(types) = self.source.snapshot().of(&clusters()) else { return 0 };
-        let named = types.named.values().filter(|known| known.resource().is_some()).count();
-        named + types.members.len() + types.glob_members.len()
+        let named = types.names.known.values().filter(|known| known.resource().is_some()).count();
+        named + types.wildcard.members.len() + types.globs.members.len()
     }
 
     fn held_back(&self) -> usize {
@@ -297,7 +297,7 @@ fn fu_18_what_is_held_back_is_kept_over_a_restart() {
     let mut bench = Bench::new(Variant::Delta, Collection::Wildcard);
     bench.says(0..5, 5..20);
     let image = bench.source.image(bench.now);
-    assert_eq!(image.snapshot.of(&clusters()).unwrap().members.len(), 20);
+    assert_eq!(image.snapshot.of(&clusters()).unwrap().wildcard.members.len(), 20);
     assert_eq!(image.versions[&(clusters(), CollectionKind::Wildcard)].len(), 5);
 }
 

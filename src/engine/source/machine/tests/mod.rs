@@ -234,8 +234,11 @@ fn rly_60_names_linger_are_kept_up_and_are_revived() {
     // N3: a revived name is not freed with the others.
     bench.advance(Duration::from_secs(2));
     assert_eq!(bench.view(EDS, "a"), "a=2");
-    assert!(matches!(bench.source.snapshot.of(&url(EDS)).unwrap().named.get("a"), Some(Known::Present(_))));
-    assert!(bench.source.snapshot.of(&url(EDS)).unwrap().named.get("b").is_none());
+    assert!(matches!(
+        bench.source.snapshot.of(&url(EDS)).unwrap().names.known.get("a"),
+        Some(Known::Present(_))
+    ));
+    assert!(bench.source.snapshot.of(&url(EDS)).unwrap().names.known.get("b").is_none());
     assert_eq!(bench.source.lingering_bytes(), 0);
     // RLY-61: a freed name is unknown.
     bench.says(EDS, CollectionKind::Names, "b=9", false);
@@ -288,7 +291,7 @@ fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
     bench.now = bench.now + Duration::from_secs(31);
     bench.source.handle_timeout(bench.now);
     let snapshot = bench.source.take_snapshot().unwrap();
-    let names = &snapshot.of(&url(EDS)).unwrap().named;
+    let names = &snapshot.of(&url(EDS)).unwrap().names.known;
     assert_eq!(names.keys().map(ResourceName::as_str).collect::<Vec<_>>(), ["a"]);
 }
 
@@ -335,12 +338,16 @@ fn i7b_a_response_is_applied_as_one_step() {
     bench.watch(1, CDS, "*");
     bench.says(CDS, CollectionKind::Wildcard, "a=1 b=1 c=1", true);
     bench.source.take_snapshot();
-    let before = bench.source.snapshot.of(&url(CDS)).unwrap().wildcard.clone().unwrap();
+    let before = bench.source.snapshot.of(&url(CDS)).unwrap().wildcard.clone().view.unwrap();
     bench.says(CDS, CollectionKind::Wildcard, "a=2 d=1", true);
     let snapshot = bench.source.take_snapshot().unwrap();
     assert_eq!(bench.view(CDS, "*"), "a=2 d=1");
     assert!(bench.source.take_snapshot().is_none());
-    assert_eq!((before.len(), snapshot.of(&url(CDS)).unwrap().members.len()), (3, 2), "the old view stands");
+    assert_eq!(
+        (before.len(), snapshot.of(&url(CDS)).unwrap().wildcard.members.len()),
+        (3, 2),
+        "the old view stands"
+    );
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl Bench {
     }
 
     fn reach_is_lost(&self) -> bool {
-        self.source.snapshot().reach().is_lost()
+        self.source.snapshot().standing().reach().is_lost()
     }
 }
 
@@ -119,7 +119,7 @@ fn err_10_who_asked_is_told_once_the_type_ended_a_stream_alone() {
     bench.input(0, ended("resource watch failed"));
     let error = |bench: &Bench| {
         let types = bench.source.snapshot().of(&url(RUNTIME)).unwrap();
-        types.remarks.error(&"r".into()).map(ToString::to_string)
+        types.names.remarks.error(&"r".into()).map(ToString::to_string)
     };
     assert_eq!(error(&bench), None, "the first end may have had another reason");
     bench.input(1, Input::Opened);
@@ -287,7 +287,7 @@ fn cli_1_where_only_a_suspect_is_asked_for_the_server_is_judged_by_its_stream() 
     bench.advance(Duration::from_secs(40));
     bench.input(1, Input::Opened);
     bench.answers(1, RUNTIME, "r=1");
-    assert!(bench.source.snapshot().reach().is_heard());
+    assert!(bench.source.snapshot().standing().reach().is_heard());
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn dat_7_what_was_said_against_a_type_ends_when_the_server_bears_it() {
     bench.input(1, Input::Opened);
     let is_error = |bench: &Bench| {
         let types = bench.source.snapshot().of(&url(RUNTIME)).unwrap();
-        types.remarks.error(&"r".into()).is_some()
+        types.names.remarks.error(&"r".into()).is_some()
     };
     assert!(is_error(&bench));
     bench.advance(Duration::from_secs(6));
