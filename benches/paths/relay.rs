@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice::engine::Time;
+use sluice::engine::authority::{Authority, NameGroup};
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::HashSeed;
 use sluice::engine::downstream::{
-    Answer, AnswerKey, Composition, Limits, Router, Session, SourceId, Taken, Watch,
+    Answer, AnswerKey, Composition, Limits, RequestOutcome, Router, Session, SourceId, Watch,
 };
-use sluice::engine::realm::{Realm, Space};
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, Input};
@@ -29,11 +29,11 @@ const IDENTIFIER: &str = "control-plane-0";
 struct OneSource;
 
 impl Router for OneSource {
-    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
-        name.map_or(Space::Old, Space::of_style).shared()
+    fn group_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
+        name.map_or(Authority::None, Authority::of_style).shared()
     }
 
-    fn source(&mut self, _: &TypeUrl, _: Realm, _: u16) -> Result<SourceId, Status> {
+    fn source(&mut self, _: &TypeUrl, _: NameGroup, _: u16) -> Result<SourceId, Status> {
         Ok(SourceId(0))
     }
 
@@ -65,10 +65,10 @@ pub struct Encoded {
 
 impl Relay {
     pub fn new() -> Relay {
-        let streams = Streams::new(upstream::Settings::default());
+        let streams = Streams::new(upstream::UpstreamSettings::default());
         let attachment = Attachment::Streams(Box::new(streams));
         Relay {
-            source: Source::new(0, source::Settings::default(), attachment),
+            source: Source::new(0, source::SourceSettings::default(), attachment),
             snapshot: Arc::default(),
             clients: Vec::new(),
             now: Time::from_micros(1_000_000),
@@ -104,7 +104,7 @@ impl Relay {
     }
 
     /// Handles a client's request, and the resulting demand of the source.
-    pub fn take(&mut self, client: usize, request: &Request) -> Taken {
+    pub fn take(&mut self, client: usize, request: &Request) -> RequestOutcome {
         let session = &mut self.clients[client].session;
         let mut taken = session.request(request, &mut OneSource, self.now).expect("a request that is served");
         for watch in std::mem::take(&mut taken.watches) {

@@ -22,7 +22,7 @@ use tracing::{debug, info, warn};
 use crate::admin::{Admin, Readiness, State};
 use crate::config::{Address, Config, Listener, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::driver::{Relay, Settings};
+use crate::driver::{DriverSettings, Relay};
 use crate::engine::source;
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
@@ -227,11 +227,14 @@ async fn serve_admin(
 
 // === from configuration to settings ===
 
-fn relay_settings(config: &Config, metrics: &Metrics) -> Settings {
+fn relay_settings(config: &Config, metrics: &Metrics) -> DriverSettings {
     let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
-    Settings {
+    DriverSettings {
         lists: servers::lists(&config.servers, metrics),
-        source: source::Settings { tells_reach: config.listeners.iter().any(fails), ..config.source.clone() },
+        source: source::SourceSettings {
+            tells_reach: config.listeners.iter().any(fails),
+            ..config.source.clone()
+        },
         classes: config.node_classes.clone(),
         limits: config.limits.relay.clone(),
         node: config.node.clone(),

@@ -70,9 +70,9 @@ impl Channels<'_> {
 }
 
 /// The settings of a server's streams, with the behaviour that the rules of its list demand.
-fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::Settings {
+fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings {
     let has_others = list.servers.len() > 1;
-    upstream::Settings {
+    upstream::UpstreamSettings {
         failover: has_others && list.fallback.policy == Policy::Envoy,
         needs_answer: has_others && list.fallback.policy == Policy::Grpc,
         ..server.stream.clone()

@@ -7,7 +7,7 @@ use super::servers::{ServerList, Servers};
 use crate::engine::class::{
     LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, UpstreamNode, VersionPart,
 };
-use crate::engine::fallback::{Policy, Settings};
+use crate::engine::fallback::{FallbackSettings, Policy};
 use crate::xds::{Node, TypeUrl};
 
 /// Types shown even if no rule names them.
@@ -65,9 +65,9 @@ pub fn explain_servers(servers: &Servers) -> String {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
         let rules = match (&servers.fallback, uris.len()) {
             (_, 0 | 1) => "",
-            (Settings { policy: Policy::Envoy, .. }, _) => " (Envoy's failover)",
-            (Settings { on_reachability_only: true, .. }, _) => " (fallback on reachability only)",
-            (Settings { policy: Policy::Grpc, .. }, _) => " (fallback)",
+            (FallbackSettings { policy: Policy::Envoy, .. }, _) => " (Envoy's failover)",
+            (FallbackSettings { on_reachability_only: true, .. }, _) => " (fallback on reachability only)",
+            (FallbackSettings { policy: Policy::Grpc, .. }, _) => " (fallback)",
         };
         // Writing to a String can't fail.
         let _ = writeln!(text, "{list}: {of}: {}{rules}", uris.join(", "));

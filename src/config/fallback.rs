@@ -3,7 +3,7 @@
 use super::reader::Map;
 use super::units::{boolean, word};
 use super::upstream::{ServerKind, UpstreamServer};
-use crate::engine::fallback::{HOLD_DOWN, Policy, RESOLVE_TIMEOUT, Settings};
+use crate::engine::fallback::{FallbackSettings, HOLD_DOWN, Policy, RESOLVE_TIMEOUT};
 
 const FALLBACK: &str = "fallback";
 const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";
@@ -17,13 +17,13 @@ const SINGLE_SERVER: &str = "has no effect: the list has only one server";
 
 /// Reads the fallback keys beside `xds_servers`. Missing keys are inherited, except the flag: each list has
 /// its own (FBK-17).
-pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings {
+pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &FallbackSettings) -> FallbackSettings {
     let read = |map: &mut Map<'_>| {
         let policy = map.or("policy", inherited.policy, word(POLICIES));
         if policy == Policy::Envoy {
             map.reject_inapplicable(GRPC_KEYS, "`policy: envoy`");
         }
-        Settings {
+        FallbackSettings {
             policy,
             on_reachability_only: false,
             resolve_timeout: map.value_or(&RESOLVE_TIMEOUT, inherited.resolve_timeout),
@@ -31,11 +31,11 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &Settings) -> Settings
         }
     };
     let settings = map.section(FALLBACK, read).unwrap_or_default();
-    Settings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean), ..settings }
+    FallbackSettings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean), ..settings }
 }
 
 /// Warns of settings without effect on a single server. `also_elsewhere`: longer lists inherit the settings.
-pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &Settings, also_elsewhere: bool) {
+pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &FallbackSettings, also_elsewhere: bool) {
     if let Some(item) = map.item(FALLBACK).filter(|_| !also_elsewhere) {
         item.warn(SINGLE_SERVER);
     }
@@ -46,7 +46,7 @@ pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &Settings, also_elsewh
 
 /// Envoy's rules cover two servers. One stream moves between them, so both must have the same settings
 /// (FBK-20).
-pub(super) fn check_envoy(map: &Map<'_>, settings: &Settings, servers: &[UpstreamServer]) {
+pub(super) fn check_envoy(map: &Map<'_>, settings: &FallbackSettings, servers: &[UpstreamServer]) {
     if settings.policy != Policy::Envoy {
         return;
     }

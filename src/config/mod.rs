@@ -63,7 +63,7 @@ pub struct Config {
     pub log: Log,
     pub limits: Limits,
     /// `coalescing`, `linger` and `cache.unwatched_bytes`.
-    pub source: source::Settings,
+    pub source: source::SourceSettings,
     /// See [`ENCODED_BYTES`].
     pub encoded_bytes: u64,
     /// `None`: off (RLY-7).
@@ -83,7 +83,7 @@ impl Config {
             admin: Admin::default(),
             log: Log::default(),
             limits: Limits::default(),
-            source: source::Settings::default(),
+            source: source::SourceSettings::default(),
             encoded_bytes: ENCODED_BYTES.default,
             checkpoint: None,
             drain: DRAIN.default,

@@ -75,7 +75,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
     let log = map.section("log", read_log).unwrap_or(d.log);
     let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
-    let source = source::Settings::read(map);
+    let source = source::SourceSettings::read(map);
     let cache = map.section("cache", read_cache).unwrap_or((d.source.unwatched_bytes, d.encoded_bytes));
     let config = Config {
         node,
@@ -84,7 +84,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         listeners,
         log,
         limits,
-        source: source::Settings { unwatched_bytes: cache.0, ..source },
+        source: source::SourceSettings { unwatched_bytes: cache.0, ..source },
         encoded_bytes: cache.1,
         checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
         drain: map.value(&DRAIN),

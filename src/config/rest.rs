@@ -8,7 +8,7 @@ use super::deletion::read_mass_deletion;
 use super::reader::Map;
 use super::units::number;
 use crate::client::ClientSettings;
-use crate::engine::upstream::{REFRESH_DELAY, Settings, Transport, WildcardStyle};
+use crate::engine::upstream::{REFRESH_DELAY, Transport, UpstreamSettings, WildcardStyle};
 use crate::xds::Variant;
 
 /// A control plane polled by REST-JSON, in plaintext (RST-10).
@@ -20,18 +20,18 @@ pub struct RestServer {
     /// The path before the protocol's own paths: empty, or `/some/path`.
     pub prefix: String,
     pub connection: ClientSettings,
-    pub stream: Settings,
+    pub stream: UpstreamSettings,
 }
 
 impl RestServer {
     /// A server with all defaults.
     pub fn new(host: String, port: u16, prefix: String, refresh_delay: Duration) -> Self {
-        let stream = Settings {
+        let stream = UpstreamSettings {
             transport: Transport::Rest { refresh_delay },
             variant: Variant::Sotw,
             // A poll has no state: the empty list can only mean the wildcard, and every server supports it.
             wildcard: WildcardStyle::Legacy,
-            ..Settings::default()
+            ..UpstreamSettings::default()
         };
         RestServer { host, port, prefix, connection: ClientSettings::default(), stream }
     }
@@ -53,7 +53,7 @@ impl RestServer {
         }
         let connection = read_connection(map);
         let mass_deletion_hold = read_mass_deletion(map);
-        let stream = Settings { backoff: connection.backoff.into(), mass_deletion_hold, ..d.stream };
+        let stream = UpstreamSettings { backoff: connection.backoff.into(), mass_deletion_hold, ..d.stream };
         delay.map(|_| RestServer { connection, stream, ..d })
     }
 }

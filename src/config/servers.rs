@@ -7,7 +7,7 @@ use super::error::Problem;
 use super::fallback::{check_envoy, read_fallback, warn_if_single};
 use super::reader::{Item, Map};
 use super::upstream::UpstreamServer;
-use crate::engine::fallback::Settings;
+use crate::engine::fallback::FallbackSettings;
 use crate::xds::{Kind, TypeUrl};
 
 /// Servers that are replacements for each other.
@@ -15,13 +15,13 @@ use crate::xds::{Kind, TypeUrl};
 pub struct ServerList {
     /// In order of preference; never empty.
     pub servers: Vec<UpstreamServer>,
-    pub fallback: Settings,
+    pub fallback: FallbackSettings,
 }
 
 impl ServerList {
     /// A list with gRPC's fallback rules and their defaults.
     pub fn new(servers: Vec<UpstreamServer>) -> ServerList {
-        ServerList { servers, fallback: Settings::default() }
+        ServerList { servers, fallback: FallbackSettings::default() }
     }
 }
 
@@ -66,10 +66,10 @@ const CLIENT_KEYS: &[&str] = &["client_listener_resource_name_template"];
 /// `None` if there is no valid default list; an error was then reported.
 pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Servers> {
     let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));
-    let fallback = read_fallback(map, &Settings::default());
+    let fallback = read_fallback(map, &FallbackSettings::default());
     let default = servers.map(|servers| ServerList { servers, fallback: fallback.clone() });
     // The flag applies to each list alone (FBK-17).
-    let inherited = Settings { on_reachability_only: false, ..fallback };
+    let inherited = FallbackSettings { on_reachability_only: false, ..fallback };
     let authorities = read_authorities(map, default.as_ref(), &inherited, directory);
     let types = read_types(map, &inherited, directory);
     let servers = Servers { default: default?, authorities, types };
@@ -104,7 +104,7 @@ fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> 
 fn read_authorities(
     map: &mut Map<'_>,
     default: Option<&ServerList>,
-    inherited: &Settings,
+    inherited: &FallbackSettings,
     directory: &Path,
 ) -> BTreeMap<String, ServerList> {
     let mut authorities = BTreeMap::new();
@@ -132,7 +132,7 @@ fn read_authorities(
 fn read_authority(
     map: &mut Map<'_>,
     default: Option<&ServerList>,
-    inherited: &Settings,
+    inherited: &FallbackSettings,
     directory: &Path,
 ) -> Option<ServerList> {
     map.warn_unused(CLIENT_KEYS, "has no effect on the relay; the key is for gRPC clients");
@@ -147,7 +147,7 @@ fn read_authority(
 fn read_list(
     map: &mut Map<'_>,
     servers: Option<Vec<UpstreamServer>>,
-    inherited: &Settings,
+    inherited: &FallbackSettings,
 ) -> Option<ServerList> {
     let fallback = read_fallback(map, inherited);
     let servers = servers?;
@@ -161,7 +161,11 @@ fn read_list(
     Some(ServerList { servers, fallback })
 }
 
-fn read_types(map: &mut Map<'_>, inherited: &Settings, directory: &Path) -> BTreeMap<TypeUrl, ServerList> {
+fn read_types(
+    map: &mut Map<'_>,
+    inherited: &FallbackSettings,
+    directory: &Path,
+) -> BTreeMap<TypeUrl, ServerList> {
     let mut types = BTreeMap::new();
     for (name, item) in map.item("types").and_then(|item| item.entries()).unwrap_or_default() {
         let type_url = TypeUrl::of_message(name);

@@ -14,7 +14,7 @@ use super::rest::RestServer;
 use super::units::{number, word};
 use crate::client::ClientSettings;
 use crate::engine::upstream::{
-    RESOURCE_TIMEOUT, Settings, TRANSIENT_RESOURCE_TIMEOUT, Transport, WildcardStyle,
+    RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
 };
 use crate::xds::{TypeUrl, Variant};
 
@@ -40,13 +40,13 @@ pub enum ServerKind {
 pub struct GrpcServer {
     pub endpoint: Endpoint,
     pub connection: ClientSettings,
-    pub stream: Settings,
+    pub stream: UpstreamSettings,
 }
 
 impl GrpcServer {
     /// A server with all defaults.
     pub fn new(endpoint: Endpoint) -> Self {
-        GrpcServer { endpoint, connection: ClientSettings::default(), stream: Settings::default() }
+        GrpcServer { endpoint, connection: ClientSettings::default(), stream: UpstreamSettings::default() }
     }
 
     /// Entries with the same server, credentials and features share their connections (FED-6). `resource_timeout`
@@ -62,7 +62,7 @@ impl GrpcServer {
     /// The keys that affect streams, in which another server differs.
     pub(super) fn differing_stream_keys(&self, other: &GrpcServer) -> Vec<&'static str> {
         let (a, b) = (&self.stream, &other.stream);
-        let features = |stream: &Settings| (stream.timeout_is_transient, stream.fails_on_data_errors);
+        let features = |stream: &UpstreamSettings| (stream.timeout_is_transient, stream.fails_on_data_errors);
         let differences = [
             ("server_features", features(a) != features(b)),
             ("api_type", (a.transport, a.variant) != (b.transport, b.variant)),
@@ -85,9 +85,9 @@ impl GrpcServer {
         }
         // A88: the feature implies the longer timer, as silence then is an error and not an answer.
         let silence = if features.transient { TRANSIENT_RESOURCE_TIMEOUT } else { RESOURCE_TIMEOUT.default };
-        let d = Settings::default();
+        let d = UpstreamSettings::default();
         let (transport, variant) = read_api_type(map).unwrap_or((d.transport, d.variant));
-        let stream = Settings {
+        let stream = UpstreamSettings {
             transport,
             variant,
             wildcard: map.or("wildcard", d.wildcard, word(WILDCARDS)),
@@ -99,7 +99,7 @@ impl GrpcServer {
             ..d
         };
         let connection = read_connection(map);
-        let stream = Settings { backoff: connection.backoff.into(), ..stream };
+        let stream = UpstreamSettings { backoff: connection.backoff.into(), ..stream };
         GrpcServer { endpoint, connection, stream }
     }
 }

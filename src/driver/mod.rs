@@ -18,7 +18,7 @@ mod source;
 mod stream;
 mod relay;
 
-pub use ground::checkpoint_writer::Settings as CheckpointSettings;
-pub use ground::context::Settings;
+pub use ground::checkpoint_writer::CheckpointSettings;
+pub use ground::context::DriverSettings;
 pub use ground::limits::{ENCODED_BYTES, RelayLimits};
 pub use relay::Relay;

@@ -7,13 +7,13 @@
 
 pub mod planted;
 pub mod time;
-pub mod reach;
+pub mod reachability;
 pub mod collection;
-pub mod remarks;
+pub mod annotations;
 pub mod view;
 pub mod snapshot;
 pub mod class;
-pub mod realm;
+pub mod authority;
 pub mod upstream;
 pub mod cache;
 pub mod source;

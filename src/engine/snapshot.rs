@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use super::annotations::Annotations;
 use super::cache::Known;
 use super::cache::aliased::Aliased;
 use super::collection::{Collection, NameSet, SetId};
 use super::planted::{Bug, planted};
-use super::reach::Reach;
-use super::remarks::Remarks;
+use super::reachability::Reachability;
 use super::view::View;
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -79,18 +79,18 @@ impl Answered {
 /// content itself does not depend on it.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    reach: Reach,
+    reach: Reachability,
     types: BTreeMap<TypeUrl, TypeStanding>,
 }
 
 impl Standing {
     /// Whether the server can be heard.
-    pub fn reach(&self) -> &Reach {
+    pub fn reach(&self) -> &Reachability {
         &self.reach
     }
 
     /// Whether the server can be heard for a type.
-    pub fn reach_of(&self, type_url: &TypeUrl) -> &Reach {
+    pub fn reach_of(&self, type_url: &TypeUrl) -> &Reachability {
         self.of(type_url).and_then(|standing| standing.reach.as_ref()).unwrap_or(&self.reach)
     }
 
@@ -99,7 +99,7 @@ impl Standing {
         self.types.get(type_url)
     }
 
-    pub(super) fn set_reach(&mut self, reach: Reach) {
+    pub(super) fn set_reach(&mut self, reach: Reachability) {
         self.reach = reach;
     }
 
@@ -116,7 +116,7 @@ pub struct TypeStanding {
     /// The current part of a type that is not current as a whole. Only sources in lists of several servers have it.
     pub answered: Option<Arc<Answered>>,
     /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
-    pub reach: Option<Reach>,
+    pub reach: Option<Reachability>,
     /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).
     pub restored: bool,
 }
@@ -149,7 +149,7 @@ pub struct NamesSnapshot {
     /// The last bytes of absent names.
     pub departed: Bodies,
     /// Errors and leases of names.
-    pub remarks: Remarks,
+    pub annotations: Annotations,
 }
 
 /// The members of all watched globs.
@@ -161,7 +161,7 @@ pub struct GlobsSnapshot {
     /// The last bytes of former members.
     pub departed: Bodies,
     /// Errors and leases of globs and members.
-    pub remarks: Remarks,
+    pub annotations: Annotations,
 }
 
 /// The members of the wildcard.

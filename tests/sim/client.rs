@@ -379,7 +379,7 @@ impl World {
         if let Some(Some(stream)) = self.streams.get_mut(id as usize)
             && let Some(sent) = stream.unread.take()
         {
-            self.after(1, Job::Taken(id, sent));
+            self.after(1, Job::RequestOutcome(id, sent));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Servers that are reachable and cannot supply the requested resources: errors instead of resources (ERR-1
 //! to ERR-5), and unusable responses.
 
-use sluice::engine::remarks::ErrorKind;
+use sluice::engine::annotations::ErrorKind;
 use sluice::engine::snapshot::TypeSnapshot;
 use sluice::xds::Code;
 
@@ -91,8 +91,8 @@ impl World {
         let reference = &self.slots[slot].reference;
         let wrong = bits(reference.wanted(ty)).find_map(|name| {
             let url = &self.words.names[ty][name];
-            let is_reported = types.names.remarks.error_kind(url) == Some(ErrorKind::Reported);
-            let found = types.names.remarks.error(url).filter(|_| is_reported).map(|error| error.code);
+            let is_reported = types.names.annotations.error_kind(url) == Some(ErrorKind::Reported);
+            let found = types.names.annotations.error(url).filter(|_| is_reported).map(|error| error.code);
             let due = reference.names[ty][name].failed;
             let is_right = match (found, due) {
                 (Some(found), Some((due, _))) => found == due,

@@ -2,7 +2,7 @@
 //!
 //! The reference does not consult the machines; their verdict is compared with the reference's.
 
-use sluice::engine::reach::Reach;
+use sluice::engine::reachability::Reachability;
 
 use super::judge::kind_of;
 use super::schedule::SECOND;
@@ -229,9 +229,9 @@ impl World {
         this.was_lost = due.is_lost();
         this.reference_due = this.reference.due(this.was_lost);
         let found = match this.snapshot.standing().reach() {
-            Reach::Pending => Heard::Pending,
-            Reach::Heard { .. } => Heard::Yes(now),
-            Reach::Lost { .. } => Heard::Lost(now),
+            Reachability::Pending => Heard::Pending,
+            Reachability::Heard { .. } => Heard::Yes(now),
+            Reachability::Lost { .. } => Heard::Lost(now),
         };
         // An event of this very moment may precede its timer.
         let is_same = found.is_as(due) || found.is_as(this.reach(now.saturating_sub(1)));

@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sluice::engine::Time;
+use sluice::engine::authority::{Authorities, Authority, NameGroup};
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
 use sluice::engine::downstream::{Composition, Limits, List, Router, Session, SourceId, Watch};
 use sluice::engine::fallback;
-use sluice::engine::realm::{Authorities, Realm, Space};
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
@@ -151,12 +151,12 @@ pub struct Routes<'a> {
 }
 
 impl Router for Routes<'_> {
-    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
-        name.map_or(Space::Old, |name| self.authorities.space_of(name)).shared()
+    fn group_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
+        name.map_or(Authority::None, |name| self.authorities.authority_of(name)).shared()
     }
 
-    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
-        let first = self.class * self.servers + 2 * usize::from(self.list(type_url, realm));
+    fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
+        let first = self.class * self.servers + 2 * usize::from(self.list(type_url, group));
         Ok(SourceId((first + usize::from(server)) as u64))
     }
 
@@ -164,13 +164,18 @@ impl Router for Routes<'_> {
         Ok(true)
     }
 
-    fn list(&self, _: &TypeUrl, realm: Realm) -> u16 {
-        u16::from(realm.space != Space::Old)
+    fn list(&self, _: &TypeUrl, group: NameGroup) -> u16 {
+        u16::from(group.authority != Authority::None)
     }
 
     fn fallback(&self, number: u16) -> Option<List> {
-        let list =
-            List { number, servers: 2, by_type: false, settings: fallback::Settings::default(), deleting: 0 };
+        let list = List {
+            number,
+            servers: 2,
+            by_type: false,
+            settings: fallback::FallbackSettings::default(),
+            deleting: 0,
+        };
         self.fallback.then_some(list)
     }
 }
@@ -208,7 +213,7 @@ impl World {
     pub fn source(&self, id: u64) -> Source {
         let wildcard =
             if self.plan.legacy_wildcard { WildcardStyle::Legacy } else { WildcardStyle::Explicit };
-        let upstream = upstream::Settings {
+        let upstream = upstream::UpstreamSettings {
             wildcard,
             gather: Duration::from_micros(self.plan.gather),
             resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
@@ -217,13 +222,13 @@ impl World {
                 Hold::For(time) => upstream::Hold::For(Duration::from_micros(time)),
                 Hold::UntilConfirmed => upstream::Hold::UntilConfirmed,
             }),
-            ..upstream::Settings::default()
+            ..upstream::UpstreamSettings::default()
         };
-        let settings = source::Settings {
+        let settings = source::SourceSettings {
             tells_reach: self.plan.fallback,
             linger: Duration::from_micros(LINGER),
             coalescing: Duration::from_micros(self.plan.coalescing),
-            ..source::Settings::default()
+            ..source::SourceSettings::default()
         };
         let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
         Source::new(id, settings, attachment).of_server("cp".into(), false)
@@ -561,7 +566,7 @@ impl World {
                     stream.wakes_at = None;
                     let within = self.clients[stream.client].reads_within();
                     let delay = self.rng.below(within.max(1));
-                    self.after(delay, Job::Taken(id, Box::new(sent)));
+                    self.after(delay, Job::RequestOutcome(id, Box::new(sent)));
                 }
                 None => {
                     if std::mem::take(&mut stream.is_round) {

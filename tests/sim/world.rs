@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use sluice::engine::Time;
-use sluice::engine::realm::Authorities;
+use sluice::engine::authority::Authorities;
 use sluice::xds::{Request, Status};
 
 use super::checkpoint::Disk;
@@ -78,7 +78,7 @@ pub enum Job {
     // Downstream.
     Watch(u64),
     Poll(u64),
-    Taken(u64, Box<Sent>),
+    RequestOutcome(u64, Box<Sent>),
     ToClient(u64, Box<Sent>),
     Request(u64, Box<Request>),
     Answer(usize, u64, usize),
@@ -284,7 +284,7 @@ impl World {
             Job::Retire(server, class, name) => self.retire(server, class, name),
             Job::Watch(stream) => self.tell_source(stream),
             Job::Poll(stream) => self.poll(stream),
-            Job::Taken(stream, sent) => self.taken(stream, sent),
+            Job::RequestOutcome(stream, sent) => self.taken(stream, sent),
             Job::ToClient(stream, sent) => self.reach_client(stream, &sent),
             Job::Request(stream, request) => self.take_request(stream, &request),
             Job::Answer(client, stream, ty) => self.answer(client, stream, ty),

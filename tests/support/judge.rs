@@ -1,4 +1,4 @@
-//! Settings for judging a foreign server; `tests/conformance/run` writes these settings.
+//! JudgeSettings for judging a foreign server; `tests/conformance/run` writes these settings.
 
 use std::fmt::Display;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use super::adapter::Adapter;
 use super::words::Variant;
 use super::{DEADLINE, Downstream};
 
-pub struct Settings {
+pub struct JudgeSettings {
     /// `host:port` of the server.
     pub target: String,
     pub adapter: Adapter,
@@ -22,12 +22,12 @@ pub struct Settings {
 }
 
 /// `None` if the cases judge the relay, or the kit's own control plane.
-pub fn settings() -> Option<&'static Settings> {
-    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+pub fn settings() -> Option<&'static JudgeSettings> {
+    static SETTINGS: OnceLock<Option<JudgeSettings>> = OnceLock::new();
     SETTINGS.get_or_init(read).as_ref()
 }
 
-fn read() -> Option<Settings> {
+fn read() -> Option<JudgeSettings> {
     let target = variable("TARGET").filter(|target| target != "origin")?;
     let node = variable("NODE");
     let spec = variable("ADAPTER").expect("SLUICE_CONFORMANCE_ADAPTER goes with a target");
@@ -36,7 +36,7 @@ fn read() -> Option<Settings> {
         Duration::from_millis(number)
     };
     let variants = variable("VARIANTS").unwrap_or_else(|| "sotw,delta,per-type,rest".to_owned());
-    Some(Settings {
+    Some(JudgeSettings {
         adapter: Adapter::start(&spec, node.as_deref().unwrap_or("kit")),
         target,
         node,
@@ -80,7 +80,7 @@ pub fn variants() -> impl Iterator<Item = Variant> {
     Variant::BOTH.into_iter().filter(wanted)
 }
 
-impl Settings {
+impl JudgeSettings {
     pub fn selects(&self, kind: Downstream) -> bool {
         let word = match kind {
             Downstream::Ads(Variant::Sotw) => "sotw",

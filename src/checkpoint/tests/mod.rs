@@ -15,8 +15,8 @@ use super::*;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::{Collection, HashSeed, NameSet};
-use crate::engine::source::{Attachment, Image, Settings, Source, Streams};
-use crate::engine::upstream::{Input, Settings as StreamSettings};
+use crate::engine::source::{Attachment, Image, Source, SourceSettings, Streams};
+use crate::engine::upstream::{Input, UpstreamSettings};
 use crate::telemetry::wall_now;
 use crate::xds::{
     Any, Code, DeltaResponse, Parameters, Received, Resource, ResourceError, ResourceName, Response, Status,
@@ -51,8 +51,8 @@ struct Bench(Source);
 
 impl Bench {
     fn new() -> Bench {
-        let attachment = Attachment::Streams(Box::new(Streams::new(StreamSettings::default())));
-        Bench(Source::new(7, Settings::default(), attachment).of_server("cp".into(), true))
+        let attachment = Attachment::Streams(Box::new(Streams::new(UpstreamSettings::default())));
+        Bench(Source::new(7, SourceSettings::default(), attachment).of_server("cp".into(), true))
     }
 
     fn watch(&mut self, message: &str, list: &[&str]) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::engine::fallback::{Policy, Settings};
+use crate::engine::fallback::{FallbackSettings, Policy};
 
 fn server(uri: &str) -> String {
     format!("{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}")
@@ -98,7 +98,7 @@ types:
 
 #[test]
 fn a_list_overrides_the_fallback_of_the_top_level_key_by_key() {
-    assert_eq!(config(&list(2)).servers.default.fallback, Settings::default());
+    assert_eq!(config(&list(2)).servers.default.fallback, FallbackSettings::default());
     let text = format!(
         "{}
 fallback: {{resolve_timeout: 1s, hold_down: 0s}}
@@ -112,16 +112,16 @@ types:
         list(2),
         list(2)
     );
-    let top = Settings {
+    let top = FallbackSettings {
         resolve_timeout: Duration::from_secs(1),
         hold_down: Duration::ZERO,
-        ..Settings::default()
+        ..FallbackSettings::default()
     };
     let found: Vec<_> = config(&text).servers.lists().map(|(_, list)| list.fallback.clone()).collect();
     let expected = [
         top.clone(),
-        Settings { hold_down: Duration::from_secs(3600), ..top.clone() },
-        Settings { policy: Policy::Envoy, ..top.clone() },
+        FallbackSettings { hold_down: Duration::from_secs(3600), ..top.clone() },
+        FallbackSettings { policy: Policy::Envoy, ..top.clone() },
         top,
     ];
     assert_eq!(found, expected);

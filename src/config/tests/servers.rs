@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::{ClientSettings, TcpKeepalive};
-use crate::engine::upstream::{Settings, Transport};
+use crate::engine::upstream::{Transport, UpstreamSettings};
 use crate::setting::Backoff;
 use crate::xds::{Locality, Value, Variant};
 
@@ -181,7 +181,7 @@ fn rst_10_a_rest_server_has_its_own_keys() {
         max_response_bytes: 1 << 20,
         ..ClientSettings::default()
     };
-    let stream = Settings { backoff: backoff.into(), ..plain.stream.clone() };
+    let stream = UpstreamSettings { backoff: backoff.into(), ..plain.stream.clone() };
     let expected = RestServer { connection, stream, ..plain };
     assert_eq!(stated, expected);
 }

@@ -47,7 +47,7 @@ pub const MAX_AGE: Setting<Duration> = Setting::new("max_age", hours(24), time(s
 
 /// The directory of the checkpoint, and the times of writing and expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct CheckpointSettings {
     pub directory: PathBuf,
     /// See [`INTERVAL`].
     pub interval: Duration,
@@ -63,7 +63,7 @@ struct Failing {
 
 /// The checkpoint of one relay.
 pub struct CheckpointWriter {
-    settings: Settings,
+    settings: CheckpointSettings,
     store: Arc<Store>,
     relay: Digest,
     metrics: Arc<CheckpointMetrics>,
@@ -82,7 +82,11 @@ pub struct CheckpointWriter {
 
 impl CheckpointWriter {
     /// `node`: the relay's own node.
-    pub fn new(settings: Settings, node: &Node, metrics: Arc<CheckpointMetrics>) -> CheckpointWriter {
+    pub fn new(
+        settings: CheckpointSettings,
+        node: &Node,
+        metrics: Arc<CheckpointMetrics>,
+    ) -> CheckpointWriter {
         CheckpointWriter {
             store: Arc::new(Store::new(settings.directory.clone())),
             settings,

@@ -25,9 +25,9 @@ use crate::xds::{Code, Node, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.
 #[derive(Debug)]
-pub struct Settings {
+pub struct DriverSettings {
     pub lists: ServerLists,
-    pub source: source::Settings,
+    pub source: source::SourceSettings,
     pub classes: NodeClasses,
     pub limits: RelayLimits,
     /// The relay's own node (RLY-15).
@@ -36,11 +36,11 @@ pub struct Settings {
     /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES).
     pub encoded_bytes: u64,
     /// `None`: nothing is kept on disk.
-    pub checkpoint: Option<checkpoint_writer::Settings>,
+    pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }
 
 pub struct DriverContext {
-    pub settings: Settings,
+    pub settings: DriverSettings,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub throttle: Throttle,
@@ -57,7 +57,7 @@ pub struct DriverContext {
 }
 
 impl DriverContext {
-    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> DriverContext {
+    pub fn new(settings: DriverSettings, metrics: Arc<Metrics>) -> DriverContext {
         let writer =
             |checkpoint| CheckpointWriter::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         DriverContext {

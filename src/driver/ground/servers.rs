@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Pool, RestServer};
+use crate::engine::authority::{Authorities, Authority};
 use crate::engine::downstream::List;
 use crate::engine::fallback::{self, Policy};
-use crate::engine::realm::{Authorities, Space};
 use crate::engine::upstream;
 use crate::xds::{TypeUrl, Variant};
 
@@ -18,11 +18,11 @@ pub enum Attach {
     /// Clones of a pool share its connections, even across lists (FED-6).
     Grpc {
         pool: Pool,
-        settings: upstream::Settings,
+        settings: upstream::UpstreamSettings,
     },
     Rest {
         server: RestServer,
-        settings: upstream::Settings,
+        settings: upstream::UpstreamSettings,
     },
     Files {
         directory: PathBuf,
@@ -47,7 +47,7 @@ impl Server {
         match &self.attach {
             Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => settings.timeout_of(type_url),
             Attach::Files { .. } | Attach::Nothing | Attach::Refused => {
-                upstream::Settings::default().timeout_of(type_url)
+                upstream::UpstreamSettings::default().timeout_of(type_url)
             }
         }
     }
@@ -94,7 +94,7 @@ pub struct ServerList {
     /// At least one server.
     pub servers: Vec<Arc<Server>>,
     /// The rules for moves between the servers.
-    pub fallback: fallback::Settings,
+    pub fallback: fallback::FallbackSettings,
 }
 
 impl ServerList {
@@ -172,11 +172,11 @@ pub struct ServerLists {
 
 impl ServerLists {
     /// One list for all names, those of all authorities included.
-    pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ServerLists {
+    pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> ServerLists {
         let made_up = |name: &str, attach| ServerList {
             label: name.into(),
             servers: vec![Arc::new(Server { uri: name.into(), attach })],
-            fallback: fallback::Settings::default(),
+            fallback: fallback::FallbackSettings::default(),
         };
         let (nobody, refused) = (made_up("none", Attach::Nothing), made_up("refused", Attach::Refused));
         let lists = vec![ServerList { label: "xds_servers".into(), servers, fallback }, nobody, refused];
@@ -189,20 +189,33 @@ impl ServerLists {
     }
 
     /// Routes old-style names and the wildcard of a type to another list.
-    pub fn add_type(&mut self, type_url: TypeUrl, servers: Vec<Arc<Server>>, fallback: fallback::Settings) {
+    pub fn add_type(
+        &mut self,
+        type_url: TypeUrl,
+        servers: Vec<Arc<Server>>,
+        fallback: fallback::FallbackSettings,
+    ) {
         let label = format!("types[{}]", type_url.message());
         let id = self.add(label, servers, fallback);
         self.by_type.insert(type_url, id);
     }
 
     /// Sets all authorities. Names of other authorities are then known not to exist (FED-3).
-    pub fn set_authorities(&mut self, authorities: Vec<(String, Vec<Arc<Server>>, fallback::Settings)>) {
+    pub fn set_authorities(
+        &mut self,
+        authorities: Vec<(String, Vec<Arc<Server>>, fallback::FallbackSettings)>,
+    ) {
         self.authorities = Authorities::new(authorities.iter().map(|(name, ..)| name.as_str()));
         let add = |(name, servers, fallback)| self.add(format!("authorities[{name}]"), servers, fallback);
         self.by_authority = authorities.into_iter().map(add).collect();
     }
 
-    fn add(&mut self, label: String, servers: Vec<Arc<Server>>, fallback: fallback::Settings) -> ListId {
+    fn add(
+        &mut self,
+        label: String,
+        servers: Vec<Arc<Server>>,
+        fallback: fallback::FallbackSettings,
+    ) -> ListId {
         self.lists.push(ServerList { label: label.into(), servers, fallback });
         ListId(u16::try_from(self.lists.len() - 1).unwrap_or(u16::MAX))
     }
@@ -211,21 +224,21 @@ impl ServerLists {
         &self.authorities
     }
 
-    /// The list that serves names of a space and a type.
-    pub fn route(&self, type_url: &TypeUrl, space: Space) -> ListId {
-        match space {
-            Space::Old => self.by_type.get(type_url).copied().unwrap_or(ListId::DEFAULT),
-            Space::AnyAuthority => ListId::DEFAULT,
-            Space::Authority(number) => {
+    /// The list that serves names of an authority and a type.
+    pub fn route(&self, type_url: &TypeUrl, authority: Authority) -> ListId {
+        match authority {
+            Authority::None => self.by_type.get(type_url).copied().unwrap_or(ListId::DEFAULT),
+            Authority::Any => ListId::DEFAULT,
+            Authority::Configured(number) => {
                 self.by_authority.get(usize::from(number)).copied().unwrap_or(ListId::NOBODY)
             }
-            Space::Unknown => ListId::NOBODY,
+            Authority::Unknown => ListId::NOBODY,
         }
     }
 
-    /// The preferred server of the list that serves names of a space and a type.
-    pub fn place(&self, type_url: &TypeUrl, space: Space) -> Place {
-        Place { list: self.route(type_url, space), server: 0 }
+    /// The preferred server of the list that serves names of an authority and a type.
+    pub fn place(&self, type_url: &TypeUrl, authority: Authority) -> Place {
+        Place { list: self.route(type_url, authority), server: 0 }
     }
 
     /// Indexing cannot fail: only this table makes ids.

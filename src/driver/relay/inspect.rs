@@ -13,9 +13,9 @@ use crate::driver::relay::Relay;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
+use crate::engine::annotations::Annotations;
 use crate::engine::cache::EntryState;
 use crate::engine::downstream::{Session, SourceId, Subscription, UnsentNews, WhyUnsent};
-use crate::engine::remarks::Remarks;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::telemetry::wall_now;
 use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
@@ -239,10 +239,10 @@ impl Walk {
         name: &ResourceName,
         resource: Option<&Resource>,
         state: EntryState,
-        remarks: &Remarks,
+        annotations: &Annotations,
         collection: &'static str,
     ) -> ResourceStatus {
-        let error = remarks.error(name);
+        let error = annotations.error(name);
         ResourceStatus {
             type_url: type_url.clone(),
             name: name.clone(),
@@ -251,7 +251,7 @@ impl Walk {
             bytes: resource.map_or(0, |resource| resource.body.value.len()),
             state: client_status(state),
             error: error.map(|error| (**error).clone()),
-            expires_in: remarks.lease(name).map(|lease| lease.expires.since(self.now)),
+            expires_in: annotations.lease(name).map(|lease| lease.expires.since(self.now)),
             server: self.server.clone(),
             class: self.class.clone(),
         }
@@ -264,13 +264,13 @@ impl Walk {
                 let Some((name, known)) = types.names.known.range(behind(last)).next() else {
                     return self.step(type_url, &Place::Members(None));
                 };
-                let state = EntryState::of(known, name, &types.names.remarks);
+                let state = EntryState::of(known, name, &types.names.annotations);
                 let status = self.status(
                     type_url,
                     name,
                     known.resource().map(Arc::as_ref),
                     state,
-                    &types.names.remarks,
+                    &types.names.annotations,
                     "names",
                 );
                 Some((status, Place::Names(Some(name.clone()))))
@@ -279,17 +279,17 @@ impl Walk {
                 let Some((name, resource)) = types.wildcard.members.range(behind(last)).next() else {
                     return self.step(type_url, &Place::GlobMembers(None));
                 };
-                let none = Remarks::default();
-                let remarks = types.wildcard.view.as_ref().map_or(&none, |view| view.remarks());
-                let state = EntryState::of_member(name, remarks);
-                let status = self.status(type_url, name, Some(resource), state, remarks, "wildcard");
+                let none = Annotations::default();
+                let annotations = types.wildcard.view.as_ref().map_or(&none, |view| view.annotations());
+                let state = EntryState::of_member(name, annotations);
+                let status = self.status(type_url, name, Some(resource), state, annotations, "wildcard");
                 Some((status, Place::Members(Some(name.clone()))))
             }
             Place::GlobMembers(last) => {
                 let (name, resource) = types.globs.members.range(behind(last)).next()?;
-                let remarks = &types.globs.remarks;
-                let state = EntryState::of_member(name, remarks);
-                let status = self.status(type_url, name, Some(resource), state, remarks, "globs");
+                let annotations = &types.globs.annotations;
+                let state = EntryState::of_member(name, annotations);
+                let status = self.status(type_url, name, Some(resource), state, annotations, "globs");
                 Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }

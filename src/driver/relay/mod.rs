@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
-use crate::driver::ground::context::{DriverContext, Settings};
+use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::Attach;
 use crate::driver::source::handle::{Command, SourceHandle};
 use crate::driver::source::table::{Sources, any_class};
@@ -27,7 +27,7 @@ pub struct Relay {
 
 impl Relay {
     /// Must be called within a tokio runtime.
-    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Relay {
+    pub fn new(settings: DriverSettings, metrics: Arc<Metrics>) -> Relay {
         let shared = Arc::new(DriverContext::new(settings, metrics));
         let sources = Arc::new(Sources::new(shared.clone()));
         Relay { tables: Tables { sources, streams: Arc::default() }, shared }

@@ -15,7 +15,7 @@ use crate::driver::stream::state::{Inner, StreamState};
 use crate::driver::stream::subscriber::subscriber_at;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::Excess;
-use crate::engine::downstream::{Taken, Verdict, Watch};
+use crate::engine::downstream::{RequestOutcome, Verdict, Watch};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::TypeMetrics;
 use crate::xds::{Code, Node, Request, Status, TypeUrl};
@@ -26,24 +26,24 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 impl StreamState {
     pub(crate) async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
         let watch_order = self.watch_order.lock().await;
-        let taken = self.take(&request)?;
+        let outcome = self.take(&request)?;
         let names = request.names_len();
         drop(request);
-        self.follow_up(taken, names, watch_order).await
+        self.follow_up(outcome, names, watch_order).await
     }
 
     /// Completes a request.
     pub(crate) async fn follow_up(
         self: &Arc<Self>,
-        taken: Taken,
+        outcome: RequestOutcome,
         names: usize,
         watch_order: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
-        let wakes = !taken.watches.is_empty() || self.has_something_to_say();
-        if taken.counts_as_change() {
+        let wakes = !outcome.watches.is_empty() || self.has_something_to_say();
+        if outcome.counts_as_change() {
             self.throttle(names).await?;
         }
-        self.send_watches(taken.watches).await;
+        self.send_watches(outcome.watches).await;
         drop(watch_order);
         if wakes {
             self.wake();
@@ -51,7 +51,7 @@ impl StreamState {
         Ok(())
     }
 
-    pub(crate) fn take(&self, request: &Request) -> Result<Taken, Status> {
+    pub(crate) fn take(&self, request: &Request) -> Result<RequestOutcome, Status> {
         let now = self.shared.clock.now();
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
@@ -63,38 +63,38 @@ impl StreamState {
             sources: &mut inner.sources,
             refusal: Some(&mut inner.refusal),
         };
-        let taken = inner.session.request(request, &mut routes, now);
+        let outcome = inner.session.request(request, &mut routes, now);
         match inner.session.excess() {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
             Some(Excess::Types) => self.shared.metrics.limit_hit(Limit::TypesPerStream),
             None => {}
         }
-        let mut taken = taken?;
-        if taken.changed {
+        let mut outcome = outcome?;
+        if outcome.changed {
             let charged = inner.names.set(inner.session.names_bytes());
             charged.inspect_err(|_| self.shared.metrics.limit_hit(Limit::ConnectionBytes))?;
         }
         if rerouted {
-            taken.watches.extend(inner.session.reroute(&mut routes)?);
+            outcome.watches.extend(inner.session.reroute(&mut routes)?);
         }
         // A report subscribes to nothing, and no limit bounds the types of reports. So the stream keeps no
         // metrics for the type.
-        let types = match taken.is_report {
-            true => self.shared.metrics.of_type(&taken.type_url),
-            false => inner.metrics_of(&taken.type_url, &self.shared),
+        let types = match outcome.is_report {
+            true => self.shared.metrics.of_type(&outcome.type_url),
+            false => inner.metrics_of(&outcome.type_url, &self.shared),
         };
         types.request();
-        if taken.is_report {
+        if outcome.is_report {
             types.report();
         }
-        self.note_verdict(&taken, &types, inner.node.as_deref());
-        self.note_refusal(&taken, inner.node.as_deref());
+        self.note_verdict(&outcome, &types, inner.node.as_deref());
+        self.note_refusal(&outcome, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
-        Ok(taken)
+        Ok(outcome)
     }
 
-    fn note_verdict(&self, taken: &Taken, types: &TypeMetrics, node: Option<&Node>) {
-        match &taken.verdict {
+    fn note_verdict(&self, outcome: &RequestOutcome, types: &TypeMetrics, node: Option<&Node>) {
+        match &outcome.verdict {
             Verdict::Ack { latency } => {
                 types.ack();
                 if let Some(latency) = latency {
@@ -105,7 +105,7 @@ impl StreamState {
                 types.nack();
                 if !repeated && let Some(suppressed) = self.shared.throttle.allow("nack") {
                     let node_id = node.map_or("", |node| node.id.as_str());
-                    warn!(node = node_id, stream = self.id, type_url = %taken.type_url, %version, error = %status,
+                    warn!(node = node_id, stream = self.id, type_url = %outcome.type_url, %version, error = %status,
                         suppressed, "a client rejected an update (NACK); it keeps its previous resources");
                 }
             }
@@ -115,13 +115,13 @@ impl StreamState {
 
     /// Logs a name that no server can serve. Only the client's operators can fix the name, and other names are
     /// served as usual (NAM-5).
-    fn note_refusal(&self, taken: &Taken, node: Option<&Node>) {
-        if let Some((name, reason)) = &taken.refused
+    fn note_refusal(&self, outcome: &RequestOutcome, node: Option<&Node>) {
+        if let Some((name, reason)) = &outcome.refused
             && let Some(suppressed) = self.shared.throttle.allow("refused name")
         {
             let node_id = node.map_or("", |node| node.id.as_str());
             let name: String = name.as_str().chars().take(200).collect();
-            warn!(node = node_id, stream = self.id, type_url = %taken.type_url, name, %reason, suppressed,
+            warn!(node = node_id, stream = self.id, type_url = %outcome.type_url, name, %reason, suppressed,
                 "a client asked for a name that cannot be served; answering that the name does not exist");
         }
     }

@@ -11,8 +11,8 @@ use crate::driver::source::table::{Claim, Refused};
 use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::state::StreamState;
+use crate::engine::authority::{Authority, NameGroup};
 use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
-use crate::engine::realm::{Realm, Space};
 use crate::engine::view::View;
 use crate::telemetry::Limit;
 use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
@@ -27,30 +27,33 @@ pub(crate) struct Routes<'a> {
 }
 
 impl Router for Routes<'_> {
-    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm {
+    fn group_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
         let shared = &self.stream.shared;
         let lists = &shared.settings.lists;
-        let space = name.map_or(Space::Old, |name| lists.authorities().space_of(name));
-        Realm { space, private: shared.do_not_cache.has(lists.route(type_url, space), type_url, name) }
+        let authority = name.map_or(Authority::None, |name| lists.authorities().authority_of(name));
+        NameGroup {
+            authority,
+            private: shared.do_not_cache.has(lists.route(type_url, authority), type_url, name),
+        }
     }
 
-    fn list(&self, type_url: &TypeUrl, realm: Realm) -> u16 {
-        self.stream.shared.settings.lists.route(type_url, realm.space).number()
+    fn list(&self, type_url: &TypeUrl, group: NameGroup) -> u16 {
+        self.stream.shared.settings.lists.route(type_url, group.authority).number()
     }
 
     fn fallback(&self, list: u16) -> Option<List> {
         self.stream.shared.settings.lists.list(ListId::of(list)).fallback(list)
     }
 
-    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+    fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
         let (shared, tables) = (&self.stream.shared, self.stream.tables());
-        let (place, owner) = self.place(type_url, realm, server)?;
-        let class = shared.classify(self.node, type_url, realm.space.style(), place)?;
+        let (place, owner) = self.place(type_url, group, server)?;
+        let class = shared.classify(self.node, type_url, group.authority.style(), place)?;
         let claim = Claim {
             place,
             class,
             owner,
-            is_for_secrets: shared.is_apart_for_secrets(self.node, type_url, realm.space.style()),
+            is_for_secrets: shared.is_apart_for_secrets(self.node, type_url, group.authority.style()),
             holder: self.stream.holder(),
             held: self.sources.as_slice(),
         };
@@ -58,7 +61,7 @@ impl Router for Routes<'_> {
             Ok(handle) => handle,
             Err(refused) => self.without(type_url, refused)?,
         };
-        let has_private_id = realm.private && shared.server(place).is_local();
+        let has_private_id = group.private && shared.server(place).is_local();
         let id = if has_private_id { private_source(handle.id()) } else { handle.id() };
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
@@ -82,17 +85,17 @@ impl Router for Routes<'_> {
             // request (VHD-3).
             return Ok(true);
         }
-        let place = shared.settings.lists.place(type_url, Space::Old);
-        Ok(shared.classify(self.node, type_url, Space::Old.style(), place)?.legacy_wildcard)
+        let place = shared.settings.lists.place(type_url, Authority::None);
+        Ok(shared.classify(self.node, type_url, Authority::None.style(), place)?.legacy_wildcard)
     }
 }
 
 impl Routes<'_> {
     /// The server of a part, and the source's owner.
-    fn place(&self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<(Place, Owner), Status> {
+    fn place(&self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<(Place, Owner), Status> {
         let (stream, shared) = (self.stream, &self.stream.shared);
-        let place = Place { server, ..shared.settings.lists.place(type_url, realm.space) };
-        if realm.space == Space::Unknown {
+        let place = Place { server, ..shared.settings.lists.place(type_url, group.authority) };
+        if group.authority == Authority::Unknown {
             self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
         }
         let server = shared.server(place);
@@ -107,7 +110,7 @@ impl Routes<'_> {
         }
         // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
         // directory gives all clients the same answers.
-        let is_private = (is_hosts || realm.private) && !server.is_local();
+        let is_private = (is_hosts || group.private) && !server.is_local();
         Ok((place, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
     }
 

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::annotations::Lease;
 use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::remarks::Lease;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// A resource that was requested by name, or a member of the wildcard or of a glob.

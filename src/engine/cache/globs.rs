@@ -11,8 +11,8 @@ use imbl::OrdMap;
 use super::members::{Members, put, takes_error};
 use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
+use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
-use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Bodies, WatchedSet};
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
@@ -32,7 +32,7 @@ pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     members: Members,
     /// Errors and leases of globs and of their members.
-    remarks: Remarks,
+    annotations: Annotations,
     slots: Slots,
 }
 
@@ -60,8 +60,8 @@ impl WatchedInSets for GlobCache {
             for member in glob.members.iter().filter_map(|member| self.members.get(member)) {
                 put(&mut view, None, member);
             }
-            for remarked in remarked(&self.remarks, name, &glob.members) {
-                view.remark(remarked, &self.remarks);
+            for annotated in annotated(&self.annotations, name, &glob.members) {
+                view.annotate(annotated, &self.annotations);
             }
             if glob.complete {
                 view.resolve_glob(name);
@@ -73,8 +73,8 @@ impl WatchedInSets for GlobCache {
             for member in glob.members.iter().filter_map(|member| self.members.get(member)) {
                 view.take(member);
             }
-            for remarked in remarked(&self.remarks, name, &glob.members) {
-                view.drop_remarks(remarked);
+            for annotated in annotated(&self.annotations, name, &glob.members) {
+                view.drop_annotations(annotated);
             }
             view.drop_glob(name);
             self.detach(name, id, moved);
@@ -164,14 +164,14 @@ impl GlobCache {
 
     fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
         let is_known = || self.globs.contains_key(name) || self.members.contains(name);
-        if !takes_error(&self.remarks, name, error, is_known) {
+        if !takes_error(&self.annotations, name, error, is_known) {
             return;
         }
         let glob = if name.is_glob() { Some(name.clone()) } else { name.glob() };
         let Some(glob) = glob.filter(|glob| self.globs.contains_key(glob)) else { return };
-        self.remarks.set_error(name, error);
-        self.remarks.set_error_kind(name, kind);
-        self.touch_remarks(&glob, name);
+        self.annotations.set_error(name, error);
+        self.annotations.set_error_kind(name, kind);
+        self.touch_annotations(&glob, name);
         if let Some(glob) = self.globs.get(name).filter(|glob| error.is_some() && !glob.complete) {
             self.slots.resolve(&glob.watchers);
         }
@@ -179,7 +179,7 @@ impl GlobCache {
 
     /// Ends the transient errors (DAT-7). Returns the globs of unknown membership among them.
     pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let mut over = self.remarks.transient_errors();
+        let mut over = self.annotations.transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
         over.retain(|name| self.is_unknown(name));
         over
@@ -187,23 +187,24 @@ impl GlobCache {
 
     /// Sets or ends the lease of a member.
     pub fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
-        if self.remarks.lease(member) == lease.as_ref() || (lease.is_some() && !self.members.contains(member))
+        if self.annotations.lease(member) == lease.as_ref()
+            || (lease.is_some() && !self.members.contains(member))
         {
             return;
         }
-        self.remarks.set_lease(member, lease);
+        self.annotations.set_lease(member, lease);
         if let Some(glob) = member.glob() {
-            self.touch_remarks(&glob, member);
+            self.touch_annotations(&glob, member);
         }
     }
 
-    fn touch_remarks(&mut self, glob: &ResourceName, name: &ResourceName) {
-        let remarks = self.remarks.clone();
-        self.touch(glob, |view| view.remark(name, &remarks));
+    fn touch_annotations(&mut self, glob: &ResourceName, name: &ResourceName) {
+        let annotations = self.annotations.clone();
+        self.touch(glob, |view| view.annotate(name, &annotations));
     }
 
-    pub fn remarks(&self) -> &Remarks {
-        &self.remarks
+    pub fn annotations(&self) -> &Annotations {
+        &self.annotations
     }
 
     /// The glob is subscribed to, and its membership is unknown.
@@ -214,7 +215,7 @@ impl GlobCache {
     fn resolve(&mut self, name: &ResourceName) {
         let has_members = self.globs.get(name).is_some_and(|glob| !glob.members.is_empty());
         // An empty glob may keep the error NOT_FOUND.
-        if self.remarks.error(name).is_some_and(|error| has_members || error.code != Code::NotFound) {
+        if self.annotations.error(name).is_some_and(|error| has_members || error.code != Code::NotFound) {
             self.set_error(name, None);
         }
         let Some(glob) = self.globs.get_mut(name) else { return };
@@ -258,9 +259,9 @@ impl GlobCache {
             return false;
         }
         let Some(glob) = self.globs.remove(name) else { return false };
-        let remarked: Vec<_> = remarked(&self.remarks, name, &glob.members).cloned().collect();
-        for name in &remarked {
-            self.remarks.forget(name);
+        let annotated: Vec<_> = annotated(&self.annotations, name, &glob.members).cloned().collect();
+        for name in &annotated {
+            self.annotations.forget(name);
         }
         for member in &glob.members {
             self.members.free(member);
@@ -327,15 +328,15 @@ impl GlobCache {
     }
 }
 
-/// The names of a glob that may have remarks: the glob, its members, and other names with errors.
-fn remarked<'a>(
-    remarks: &'a Remarks,
+/// The names of a glob that may have annotations: the glob, its members, and other names with errors.
+fn annotated<'a>(
+    annotations: &'a Annotations,
     glob: &'a ResourceName,
     members: &'a BTreeSet<ResourceName>,
 ) -> impl Iterator<Item = &'a ResourceName> {
     let is_of_glob =
         move |name: &&ResourceName| !members.contains(*name) && name.glob().as_ref() == Some(glob);
-    let others = remarks.errors().map(|(name, _)| name).filter(is_of_glob);
-    let none = remarks.is_empty();
+    let others = annotations.errors().map(|(name, _)| name).filter(is_of_glob);
+    let none = annotations.is_empty();
     std::iter::once(glob).chain(members).chain(others).filter(move |_| !none)
 }

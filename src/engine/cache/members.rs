@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Departed;
-use crate::engine::remarks::Remarks;
+use crate::engine::annotations::Annotations;
 use crate::engine::snapshot::Bodies;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Status};
@@ -98,14 +98,14 @@ pub(super) fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
     view.put(old, new);
 }
 
-/// Whether an error, or the end of an error (`None`), changes the remarks. Errors of names that are neither
+/// Whether an error, or the end of an error (`None`), changes the annotations. Errors of names that are neither
 /// members nor globs are bounded in number.
 pub(super) fn takes_error(
-    remarks: &Remarks,
+    annotations: &Annotations,
     name: &ResourceName,
     error: Option<&Arc<Status>>,
     is_known: impl Fn() -> bool,
 ) -> bool {
-    let has_room = || is_known() || remarks.errors().count() < ERRORS_MAX;
-    remarks.error(name) != error && (error.is_none() || has_room())
+    let has_room = || is_known() || annotations.errors().count() < ERRORS_MAX;
+    annotations.error(name) != error && (error.is_none() || has_room())
 }

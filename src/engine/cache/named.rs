@@ -8,9 +8,9 @@ use imbl::OrdMap;
 use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
+use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
 use crate::engine::planted::{Bug, planted};
-use crate::engine::remarks::{ErrorKind, Lease, Remarks};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
@@ -21,7 +21,7 @@ pub struct NamedCache {
     /// Every name with an upstream subscription, and its state.
     known: Names,
     /// Errors and leases of the names.
-    remarks: Remarks,
+    annotations: Annotations,
     /// The slots that contain a name; empty while the name lingers.
     watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
     /// The names that are or were an alias of a resource (ALI-2).
@@ -54,7 +54,7 @@ impl WatchedInSets for NamedCache {
                 watchers.insert(id);
             }
             view.add_unknown();
-            view.remark(name, &self.remarks);
+            view.annotate(name, &self.annotations);
             match self.known.get(name) {
                 None => {
                     self.known.insert(name.clone(), Known::Unknown);
@@ -79,7 +79,7 @@ impl WatchedInSets for NamedCache {
                 Some(Known::Absent(_)) => view.drop_absent(name),
                 Some(Known::Unknown) | None => view.drop_unknown(),
             }
-            view.drop_remarks(name);
+            view.drop_annotations(name);
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
@@ -139,7 +139,7 @@ impl NamedCache {
         let Some(old) = self.known.get(name).cloned() else { return };
         self.set_lease(name, None);
         let is_reason = |error: &Arc<Status>| error.code == Code::NotFound || cause == Cause::DataError;
-        if self.remarks.error(name).is_some_and(|error| !is_reason(error)) {
+        if self.annotations.error(name).is_some_and(|error| !is_reason(error)) {
             self.set_error(name, None);
         }
         if matches!(old, Known::Absent(_)) {
@@ -154,30 +154,30 @@ impl NamedCache {
 
     /// The server cannot supply a name (ERR-1), or can again. The cached copy stays (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        if self.remarks.error(name) != error {
+        if self.annotations.error(name) != error {
             self.change_error(name, error, ErrorKind::default());
         }
     }
 
     /// A name is unavailable, for this reason. The cached copy stays (DAT-2, DAT-3).
     pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
-        if self.remarks.error(name) != Some(error) || self.remarks.error_kind(name) != Some(kind) {
+        if self.annotations.error(name) != Some(error) || self.annotations.error_kind(name) != Some(kind) {
             self.change_error(name, Some(error), kind);
         }
     }
 
     fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
         let Some(known) = self.known.get(name) else { return };
-        self.states.sub(EntryState::of(known, name, &self.remarks), 1);
-        self.remarks.set_error(name, error);
-        self.remarks.set_error_kind(name, kind);
-        self.states.add(EntryState::of(known, name, &self.remarks), 1);
-        self.touch_remarks(name, error.is_some());
+        self.states.sub(EntryState::of(known, name, &self.annotations), 1);
+        self.annotations.set_error(name, error);
+        self.annotations.set_error_kind(name, kind);
+        self.states.add(EntryState::of(known, name, &self.annotations), 1);
+        self.touch_annotations(name, error.is_some());
     }
 
     /// Ends the transient errors (DAT-7). Returns the names of unknown state among them.
     pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let mut over = self.remarks.transient_errors();
+        let mut over = self.annotations.transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
         over.retain(|name| matches!(self.known.get(name), Some(Known::Unknown)));
         over
@@ -186,22 +186,22 @@ impl NamedCache {
     /// Sets or ends the lease of a resource.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
         let is_present = || self.known.get(name).is_some_and(|known| known.resource().is_some());
-        if self.remarks.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
-            self.remarks.set_lease(name, lease);
-            self.touch_remarks(name, false);
+        if self.annotations.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
+            self.annotations.set_lease(name, lease);
+            self.touch_annotations(name, false);
         }
     }
 
-    fn touch_remarks(&mut self, name: &ResourceName, is_answer: bool) {
+    fn touch_annotations(&mut self, name: &ResourceName, is_answer: bool) {
         let slots = || self.watchers.get(name).into_iter().flatten();
-        self.slots.touch(slots(), |view| view.remark(name, &self.remarks));
+        self.slots.touch(slots(), |view| view.annotate(name, &self.annotations));
         if is_answer && matches!(self.known.get(name), Some(Known::Unknown)) {
             self.slots.resolve(slots());
         }
     }
 
-    pub fn remarks(&self) -> &Remarks {
-        &self.remarks
+    pub fn annotations(&self) -> &Annotations {
+        &self.annotations
     }
 
     fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
@@ -211,7 +211,7 @@ impl NamedCache {
     }
 
     fn count(&mut self, name: &ResourceName, known: &Known, joins: bool) {
-        let state = EntryState::of(known, name, &self.remarks);
+        let state = EntryState::of(known, name, &self.annotations);
         match joins {
             true => self.states.add(state, 1),
             false => self.states.sub(state, 1),
@@ -245,7 +245,7 @@ impl NamedCache {
         self.aliases.remove(name);
         let Some(known) = self.known.remove(name) else { return false };
         self.count(name, &known, false);
-        self.remarks.forget(name);
+        self.annotations.forget(name);
         true
     }
 
@@ -301,7 +301,7 @@ impl NamedCache {
             let present = self.known.values().filter(|known| known.resource().is_some()).count();
             debug_assert_eq!(present, self.present, "present names are counted");
             let mut states = StateCounts::default();
-            let all = self.known.iter().map(|(name, known)| EntryState::of(known, name, &self.remarks));
+            let all = self.known.iter().map(|(name, known)| EntryState::of(known, name, &self.annotations));
             all.for_each(|state| states.add(state, 1));
             debug_assert_eq!(states, self.states, "states are counted");
             debug_assert_eq!(self.known.len(), self.watchers.len(), "every name has its watchers");

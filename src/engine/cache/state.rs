@@ -1,7 +1,7 @@
 //! The states of cache entries as gRFC A88 names them (DAT-5, DAT-8), and the number of names in each state.
 
 use super::Known;
-use crate::engine::remarks::{ErrorKind, Remarks};
+use crate::engine::annotations::{Annotations, ErrorKind};
 use crate::xds::{Code, ResourceName};
 
 /// The state of one name, and whether a copy is held. There is no `does_not_exist_but_cached`: a deletion
@@ -34,15 +34,15 @@ impl EntryState {
     ///
     /// An unreachable server is no state, because the resource may be unaffected. A second error for the
     /// absence of a name is no state either.
-    pub fn of(known: &Known, name: &ResourceName, remarks: &Remarks) -> EntryState {
-        let kind = remarks.error_kind(name);
+    pub fn of(known: &Known, name: &ResourceName, annotations: &Annotations) -> EntryState {
+        let kind = annotations.error_kind(name);
         match (known, kind) {
-            (Known::Present(_), _) => EntryState::of_member(name, remarks),
+            (Known::Present(_), _) => EntryState::of_member(name, annotations),
             (_, Some(ErrorKind::Malformed)) => EntryState::Nacked,
             (Known::Unknown, Some(ErrorKind::Timeout)) => EntryState::Timeout,
             (Known::Unknown, Some(ErrorKind::Reported)) => EntryState::ReceivedError,
             (Known::Unknown, Some(ErrorKind::Unreachable) | None) => EntryState::Requested,
-            (Known::Absent(_), Some(ErrorKind::Reported)) if !is_not_found(name, remarks) => {
+            (Known::Absent(_), Some(ErrorKind::Reported)) if !is_not_found(name, annotations) => {
                 EntryState::ReceivedError
             }
             (Known::Absent(_), _) => EntryState::DoesNotExist,
@@ -50,8 +50,8 @@ impl EntryState {
     }
 
     /// The state of a held resource.
-    pub fn of_member(name: &ResourceName, remarks: &Remarks) -> EntryState {
-        match remarks.error_kind(name) {
+    pub fn of_member(name: &ResourceName, annotations: &Annotations) -> EntryState {
+        match annotations.error_kind(name) {
             Some(ErrorKind::Malformed) => EntryState::NackedButCached,
             Some(ErrorKind::Reported) => EntryState::ReceivedErrorButCached,
             Some(ErrorKind::Timeout | ErrorKind::Unreachable) | None => EntryState::Acked,
@@ -73,8 +73,8 @@ impl EntryState {
     }
 }
 
-fn is_not_found(name: &ResourceName, remarks: &Remarks) -> bool {
-    remarks.error(name).is_some_and(|error| error.code == Code::NotFound)
+fn is_not_found(name: &ResourceName, annotations: &Annotations) -> bool {
+    annotations.error(name).is_some_and(|error| error.code == Code::NotFound)
 }
 
 /// The number of names in each state.
@@ -96,11 +96,16 @@ impl StateCounts {
 
     /// Counts the members of a collection, at the cost of its errors. `is_member` separates members from
     /// other names with errors.
-    pub fn add_members(&mut self, len: usize, remarks: &Remarks, is_member: impl Fn(&ResourceName) -> bool) {
+    pub fn add_members(
+        &mut self,
+        len: usize,
+        annotations: &Annotations,
+        is_member: impl Fn(&ResourceName) -> bool,
+    ) {
         self.add(EntryState::Acked, len);
-        for (name, _) in remarks.errors().filter(|(name, _)| is_member(name)) {
+        for (name, _) in annotations.errors().filter(|(name, _)| is_member(name)) {
             self.sub(EntryState::Acked, 1);
-            self.add(EntryState::of_member(name, remarks), 1);
+            self.add(EntryState::of_member(name, annotations), 1);
         }
     }
 }

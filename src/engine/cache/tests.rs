@@ -13,8 +13,8 @@ use proptest::test_runner::RngSeed;
 use super::slots::WatchedInSets;
 use super::slots::{Moved, SlotId};
 use super::*;
+use crate::engine::annotations::ErrorKind;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
-use crate::engine::remarks::ErrorKind;
 use crate::engine::view::View;
 use crate::xds::{Any, Code, ResourceName, Status, Version};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::members::{Members, takes_error};
 use super::{Departed, News, SessionId, Stamp};
+use crate::engine::annotations::Lease;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::remarks::Lease;
 use crate::engine::snapshot::Bodies;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
@@ -68,7 +68,7 @@ impl WildcardCache {
                 self.take(name);
             }
             // A full set without an error for a name ends the name's error.
-            let errors = self.view.remarks().errors();
+            let errors = self.view.annotations().errors();
             let over: Vec<_> =
                 errors.map(|(name, _)| name.clone()).filter(|name| !kept.contains(name)).collect();
             for name in &over {
@@ -123,20 +123,20 @@ impl WildcardCache {
 
     /// The server cannot supply a name (ERR-1), or can again. A member stays a member (ERR-4).
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        if takes_error(self.view.remarks(), name, error, || self.members.contains(name)) {
+        if takes_error(self.view.annotations(), name, error, || self.members.contains(name)) {
             self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
         }
     }
 
     /// Ends the transient errors (DAT-7).
     pub fn end_transient_errors(&mut self) {
-        let over = self.view.remarks().transient_errors();
+        let over = self.view.annotations().transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
     }
 
     /// Sets or ends the lease of a member.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
-        if self.view.remarks().lease(name) != lease.as_ref()
+        if self.view.annotations().lease(name) != lease.as_ref()
             && (lease.is_none() || self.members.contains(name))
         {
             self.touched |= Arc::make_mut(&mut self.view).set_lease(name, lease);

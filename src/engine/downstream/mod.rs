@@ -23,7 +23,7 @@ pub use memory::NAME_BYTES;
 pub use session::Session;
 pub use session::limits::{Excess, Limits};
 pub use session::moves::{Moved, Shift};
-pub use session::request::Taken;
+pub use session::request::RequestOutcome;
 pub use session::router::{List, Router, Watch};
 pub use sources::SourceId;
 pub use subscription::Subscription;

@@ -18,12 +18,12 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{HOLD_DOWN, Policy, RESOLVE_TIMEOUT, Settings};
+pub use settings::{FallbackSettings, HOLD_DOWN, Policy, RESOLVE_TIMEOUT};
 
 use std::time::Duration;
 
 use super::Time;
-use super::reach::Reach;
+use super::reachability::Reachability;
 use crate::engine::planted::{Bug, planted};
 
 /// After this many quick changes of server, a session stays with its server for a while (FU25).
@@ -32,7 +32,7 @@ const STRIKES_MAX: u8 = 3;
 /// The state of one subscribed server, as a session sees it.
 #[derive(Clone, Debug)]
 pub struct Sight {
-    pub reach: Reach,
+    pub reach: Reachability,
     /// The number of the session's names that are UNKNOWN at the server (RLY-2).
     pub unknown: usize,
     /// The server has answered for everything that the session wants since the last loss.
@@ -98,7 +98,7 @@ impl Fallback {
     }
 
     /// The next move, for the states of the servers `0..=active`. `servers`: the length of the list.
-    pub fn decide(&self, settings: &Settings, servers: u16, sights: &[Sight], now: Time) -> Decision {
+    pub fn decide(&self, settings: &FallbackSettings, servers: u16, sights: &[Sight], now: Time) -> Decision {
         let (Some(serving), Some(lowest)) =
             (sights.get(usize::from(self.serving)), sights.get(usize::from(self.active)))
         else {
@@ -116,8 +116,8 @@ impl Fallback {
         }
         let lacks = !serving.has_all() || planted(Bug::LeavesThoughNothingLacks);
         let is_heard_since = |sight: &Sight| match sight.reach {
-            Reach::Heard { since } => Some(since + settings.resolve_timeout),
-            Reach::Pending | Reach::Lost { .. } => None,
+            Reachability::Heard { since } => Some(since + settings.resolve_timeout),
+            Reachability::Pending | Reachability::Lost { .. } => None,
         };
         if self.serving < self.active {
             if !lacks && !settings.on_reachability_only {
@@ -143,10 +143,10 @@ impl Fallback {
     }
 
     /// Moves to a higher server that is heard again, and has everything or had enough time (FBK-8, RLY-44).
-    fn go_up(&self, settings: &Settings, sights: &[Sight], now: Time) -> Decision {
+    fn go_up(&self, settings: &FallbackSettings, sights: &[Sight], now: Time) -> Decision {
         let mut decision = Decision::default();
         for (server, sight) in (0..self.active).zip(sights).filter(|_| !planted(Bug::NeverComesBack)) {
-            let Reach::Heard { since } = sight.reach else { continue };
+            let Reachability::Heard { since } = sight.reach else { continue };
             let timeout = since + settings.resolve_timeout;
             if (sight.has_all() && sight.is_current) || timeout <= now {
                 return self.serve(server, server, settings, now, decision);
@@ -158,7 +158,13 @@ impl Fallback {
 
     /// No server is reachable, and none has everything: the server with the fewest unknown names serves
     /// (RLY-46).
-    fn make_do(&self, settings: &Settings, sights: &[Sight], now: Time, decision: Decision) -> Decision {
+    fn make_do(
+        &self,
+        settings: &FallbackSettings,
+        sights: &[Sight],
+        now: Time,
+        decision: Decision,
+    ) -> Decision {
         let unknown = |(_, sight): &(u16, &Sight)| sight.unknown;
         let Some((best, sight)) = (0..=self.active).zip(sights).min_by_key(unknown) else { return decision };
         let is_better = sights.get(usize::from(self.serving)).is_some_and(|own| sight.unknown < own.unknown);
@@ -172,7 +178,7 @@ impl Fallback {
         &self,
         server: u16,
         active: u16,
-        settings: &Settings,
+        settings: &FallbackSettings,
         now: Time,
         decision: Decision,
     ) -> Decision {
@@ -185,12 +191,12 @@ impl Fallback {
     }
 
     /// FU25: the end of the hold after repeated changes of server.
-    fn held_until(&self, settings: &Settings) -> Option<Time> {
+    fn held_until(&self, settings: &FallbackSettings) -> Option<Time> {
         (self.strikes >= STRIKES_MAX).then(|| self.changed_at + settings.hold_down)
     }
 
     /// The move was made.
-    pub fn make(&mut self, to: Move, settings: &Settings, now: Time) {
+    pub fn make(&mut self, to: Move, settings: &FallbackSettings, now: Time) {
         match to {
             Move::Open => self.active += 1,
             Move::Serve { server, active } => {
@@ -207,7 +213,7 @@ impl Fallback {
 }
 
 /// A session without changes of server for this time has a clean record.
-fn quiet(settings: &Settings) -> Duration {
+fn quiet(settings: &FallbackSettings) -> Duration {
     settings.hold_down * 2
 }
 

@@ -28,7 +28,7 @@ pub enum Policy {
 
 /// The settings of one server list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct FallbackSettings {
     pub policy: Policy,
     /// `fallback_on_reachability_only` (FBK-17): clients leave an unreachable server even without missing
     /// resources.
@@ -39,9 +39,9 @@ pub struct Settings {
     pub hold_down: Duration,
 }
 
-impl Default for Settings {
+impl Default for FallbackSettings {
     fn default() -> Self {
-        Settings {
+        FallbackSettings {
             policy: Policy::Grpc,
             on_reachability_only: false,
             resolve_timeout: RESOLVE_TIMEOUT.default,

@@ -10,17 +10,17 @@ fn at(seconds: u64) -> Time {
 /// One session, and its servers: reach, unknown names, and whether the answers are from the current stream.
 struct World {
     fallback: Fallback,
-    settings: Settings,
+    settings: FallbackSettings,
     sights: Vec<Sight>,
     now: u64,
 }
 
 impl World {
     fn new(servers: usize) -> World {
-        let sight = Sight { reach: Reach::Pending, unknown: 1, is_current: false, is_noted: true };
+        let sight = Sight { reach: Reachability::Pending, unknown: 1, is_current: false, is_noted: true };
         World {
             fallback: Fallback::default(),
-            settings: Settings::default(),
+            settings: FallbackSettings::default(),
             sights: vec![sight; servers],
             now: 100,
         }

@@ -15,7 +15,7 @@ pub const UNWATCHED_BYTES: Setting<usize> = Setting::new("unwatched_bytes", 64 <
 settings! {
     /// The limits and delays of a source.
     #[derive(Clone, Debug, PartialEq)]
-    pub struct Settings {
+    pub struct SourceSettings {
         /// Updates that follow another update within this time are sent together (RLY-54). Zero: never. Above
         /// 200 ms, clients would notice the delay.
         coalescing: Duration = ms(10), time(ms(0)..=ms(200));

@@ -19,7 +19,7 @@ mod watched;
 mod machine;
 
 pub use super::collection::CollectionKey;
-pub use api::{Output, Settings, UNWATCHED_BYTES};
+pub use api::{Output, SourceSettings, UNWATCHED_BYTES};
 pub use attachment::{Attachment, Files, StreamIndex, Streams, Suspect};
 pub use checkpoint::{Image, Kept, RestoredType};
 pub use mass_deletion::is_mass;

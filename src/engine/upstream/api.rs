@@ -60,7 +60,7 @@ pub enum Hold {
 
 /// The machine's behaviour towards its server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct UpstreamSettings {
     pub transport: Transport,
     /// The variant of the first attempt.
     pub variant: Variant,
@@ -101,9 +101,9 @@ pub struct Settings {
     pub nack_text_max: usize,
 }
 
-impl Default for Settings {
+impl Default for UpstreamSettings {
     fn default() -> Self {
-        Settings {
+        UpstreamSettings {
             transport: Transport::Aggregated,
             variant: Variant::Delta,
             fall_back_to_sotw: true,
@@ -124,7 +124,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl UpstreamSettings {
     /// The resource timeout of a type.
     pub fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
         self.resource_timeouts.get(type_url).copied().unwrap_or(self.resource_timeout)
@@ -235,12 +235,12 @@ pub enum Cause {
     Omitted,
     /// `resource_errors` says NOT_FOUND (ERR-5).
     NotFound,
-    /// No answer within [`Settings::resource_timeout`] on a live stream (TMR-5).
+    /// No answer within [`UpstreamSettings::resource_timeout`] on a live stream (TMR-5).
     Timeout,
     /// The time to live expired (TTL-8).
     Expired,
     /// The server denies the name or sent a malformed instance, and the relay drops the copy because of
-    /// [`Settings::fails_on_data_errors`] (DAT-2).
+    /// [`UpstreamSettings::fails_on_data_errors`] (DAT-2).
     DataError,
 }
 
@@ -377,7 +377,7 @@ pub enum Event {
         type_url: TypeUrl,
         status: Status,
     },
-    /// The timers of names expired, with [`Settings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
+    /// The timers of names expired, with [`UpstreamSettings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
     Timeout {
         type_url: TypeUrl,
         names: Vec<ResourceName>,

@@ -9,7 +9,7 @@ use super::order::Versions;
 use super::response::{Digest, Verdict, is_invalid, means_absence};
 use super::said::Said;
 use super::settling::Settling;
-use super::subscription::{Subscription, Want};
+use super::type_request::{TypeRequest, Want};
 use super::variant_step::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
@@ -50,7 +50,7 @@ impl Changes {
     }
 }
 
-impl Subscription {
+impl TypeRequest {
     /// The machine has to detect the end of the answer ([`super::settling`]): in delta, and for a SotW
     /// wildcard in several responses.
     fn is_told_in_parts(&self, variant: Variant, is_full: bool) -> bool {
@@ -124,7 +124,7 @@ struct NamesStep<'a> {
     fails: bool,
     /// A name has its first answer on this stream.
     grows: &'a mut bool,
-    /// As in [`Subscription::apply`].
+    /// As in [`TypeRequest::apply`].
     times: (Time, Time),
 }
 

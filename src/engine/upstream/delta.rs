@@ -1,7 +1,7 @@
 //! Requests of the delta variant.
 
 use super::api::WildcardStyle;
-use super::subscription::{Subscription, Want};
+use super::type_request::{TypeRequest, Want};
 use crate::engine::planted::{Bug, planted};
 use crate::xds::{DeltaRequest, Status};
 
@@ -13,7 +13,7 @@ use crate::xds::{DeltaRequest, Status};
 ///
 /// A type without wanted names has no first request: an empty first request is a legacy wildcard (DEL-6).
 pub(super) fn request(
-    subscription: &Subscription,
+    subscription: &TypeRequest,
     style: WildcardStyle,
     is_answer: bool,
     must_answer: bool,

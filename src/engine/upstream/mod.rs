@@ -35,7 +35,7 @@ mod failover;
 mod succession;
 mod gathering;
 mod globs;
-mod subscription;
+mod type_request;
 mod variant_step;
 mod apply;
 mod sotw;
@@ -43,7 +43,7 @@ mod delta;
 mod machine;
 
 pub use api::{
-    Cause, Changes, Event, Hold, Input, Lower, Output, Settings, Transport, Wanted, WildcardStyle,
+    Cause, Changes, Event, Hold, Input, Lower, Output, Transport, UpstreamSettings, Wanted, WildcardStyle,
 };
 pub use api::{MASS_DELETION_HOLD, REFRESH_DELAY, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT};
 pub use backoff::BackoffSettings;

@@ -1,7 +1,7 @@
 //! Requests of the SotW variant.
 
 use super::api::WildcardStyle;
-use super::subscription::{Subscription, Want};
+use super::type_request::{TypeRequest, Want};
 use crate::xds::{SotwRequest, Status};
 
 /// The next request of the type: first request, change, ACK or NACK, all in one form. Each request has the
@@ -15,7 +15,7 @@ use crate::xds::{SotwRequest, Status};
 /// A type without wanted names has no first request: any server reads an empty first request as the wildcard
 /// (SUB-9).
 pub(super) fn request(
-    subscription: &Subscription,
+    subscription: &TypeRequest,
     style: WildcardStyle,
     must_answer: bool,
     error_detail: Option<Status>,

@@ -4,7 +4,7 @@ use super::api::{Cause, Changes, Event, Output};
 use super::names::{Held, Names};
 use super::response::Digest;
 use super::said::Said;
-use super::subscription::{Subscription, Want};
+use super::type_request::{TypeRequest, Want};
 use super::variants::{Family, Key, Offer};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{BadElement, Received, ResourceName, Variant};
@@ -249,7 +249,7 @@ impl Digest {
     }
 }
 
-impl Subscription {
+impl TypeRequest {
     /// Known variants may answer new subscriptions to names (DYN-2).
     pub(super) fn answer_from_variants(&mut self) -> Vec<Output> {
         let Want::Names(names) = &mut self.want else { return Vec::new() };

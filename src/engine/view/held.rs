@@ -5,7 +5,7 @@ use std::sync::Arc;
 use imbl::OrdSet;
 
 use super::{FORCED, View, ViewId};
-use crate::engine::remarks::Remarks;
+use crate::engine::annotations::Annotations;
 use crate::xds::{ResourceName, Version};
 
 impl View {
@@ -58,10 +58,10 @@ impl View {
         }
     }
 
-    /// The client was sent the remarks of these names in `view`.
-    pub fn hold_remarks<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
+    /// The client was sent the annotations of these names in `view`.
+    pub fn hold_annotations<'a>(&mut self, names: impl Iterator<Item = &'a ResourceName>, view: &View) {
         for name in names {
-            self.remarks.copy(name, &view.remarks);
+            self.annotations.copy(name, &view.annotations);
             self.id = self.id.derived(("told", name, view.id));
         }
     }
@@ -74,17 +74,17 @@ impl View {
         with_resources: bool,
     ) {
         for name in names {
-            self.remarks.copy_lease(name, &view.remarks, with_resources);
+            self.annotations.copy_lease(name, &view.annotations, with_resources);
             self.id = self.id.derived(("leased", name, view.id));
         }
     }
 
     /// The client was sent this view except its errors: the client's errors are those of `before` (SST-7).
     pub fn without_errors_since(&mut self, before: &View) {
-        if before.remarks.news(&self.remarks).errors.is_empty() {
+        if before.annotations.news(&self.annotations).errors.is_empty() {
             return;
         }
-        self.remarks = before.remarks.with_leases_of(&self.remarks);
+        self.annotations = before.annotations.with_leases_of(&self.annotations);
         self.id = self.id.derived(("errors of", before.id));
     }
 
@@ -92,7 +92,7 @@ impl View {
     /// the client is also told of a removal before the next sending.
     pub fn forget(&mut self, name: &ResourceName) {
         let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
-        let told = self.absent.remove(name).is_some() | self.remarks.forget(name);
+        let told = self.absent.remove(name).is_some() | self.annotations.forget(name);
         if held || told {
             self.id = self.id.derived(("forgotten", name));
         }
@@ -102,7 +102,7 @@ impl View {
     pub fn let_go(&mut self, name: &ResourceName) {
         self.present.remove(name);
         self.absent.remove(name);
-        self.remarks.forget(name);
+        self.annotations.forget(name);
         self.id = self.id.derived(("let go", name));
     }
 
@@ -119,7 +119,7 @@ impl View {
     pub fn forget_all(&mut self) {
         self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
         self.absent = OrdSet::new();
-        self.remarks = Remarks::default();
+        self.annotations = Annotations::default();
         self.id = self.id.derived("all forgotten");
     }
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::Time;
+use super::annotations::{Annotations, Lease};
 use super::collection::HashSeed;
-use super::remarks::{Lease, Remarks};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
@@ -74,7 +74,7 @@ pub struct View {
     /// the later view has every name of the earlier view.
     lost: ViewId,
     /// Errors and leases (ERR-1, TTL-1).
-    remarks: Remarks,
+    annotations: Annotations,
 }
 
 impl View {
@@ -216,18 +216,18 @@ impl View {
         })
     }
 
-    /// This view plus departed names that a client keeps, with the remarks that the client knows (`told`).
-    /// The id depends on the names and remarks.
+    /// This view plus departed names that a client keeps, with the annotations that the client knows (`told`).
+    /// The id depends on the names and annotations.
     #[must_use]
-    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Remarks) -> View {
+    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Annotations) -> View {
         let mut view = self.clone();
         for (name, version) in kept {
             view.id = view.id.derived(("kept", &name, version));
-            if !(view.remarks.is_empty() && told.is_empty()) {
+            if !(view.annotations.is_empty() && told.is_empty()) {
                 let lease = told.lease(&name).map(|lease| lease.beat);
                 let error = told.error(&name).map(ToString::to_string);
                 view.id = view.id.derived(("told", lease, error));
-                view.remarks.copy(&name, told);
+                view.annotations.copy(&name, told);
             }
             view.absent.remove(&name);
             // A glob with a kept member is not empty for the client (NAM-16).
@@ -251,7 +251,7 @@ impl View {
             view.lost = view.lost.derived(("stands in", name));
             view.put_as(name, None, resource);
             // Beside a resource an error has no effect (ERR-2), so its end is no change either (RLY-43).
-            view.drop_remarks(name);
+            view.drop_annotations(name);
         }
         view
     }
@@ -262,13 +262,13 @@ impl View {
         let mut view = self.clone();
         for name in names {
             view.id = view.id.derived(("error untold", name));
-            view.remarks.set_error(name, None);
+            view.annotations.set_error(name, None);
         }
         view
     }
 
-    pub fn remarks(&self) -> &Remarks {
-        &self.remarks
+    pub fn annotations(&self) -> &Annotations {
+        &self.annotations
     }
 
     // === changes, made by the source ===
@@ -331,24 +331,24 @@ impl View {
         self.absent.remove(name);
     }
 
-    /// The remarks of a name changed, or the name joined the set with remarks.
-    pub fn remark(&mut self, name: &ResourceName, from: &Remarks) {
-        self.remarks.copy(name, from);
+    /// The annotations of a name changed, or the name joined the set with annotations.
+    pub fn annotate(&mut self, name: &ResourceName, from: &Annotations) {
+        self.annotations.copy(name, from);
     }
 
     /// Sets or ends an error. Returns whether the error changed.
     pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) -> bool {
-        self.remarks.set_error(name, error)
+        self.annotations.set_error(name, error)
     }
 
     /// Sets or ends a lease. Returns whether the lease changed.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) -> bool {
-        self.remarks.set_lease(name, lease)
+        self.annotations.set_lease(name, lease)
     }
 
-    /// A name leaves the set, with its remarks.
-    pub fn drop_remarks(&mut self, name: &ResourceName) {
-        self.remarks.forget(name);
+    /// A name leaves the set, with its annotations.
+    pub fn drop_annotations(&mut self, name: &ResourceName) {
+        self.annotations.forget(name);
     }
 
     /// A wildcard's membership is now known.

@@ -4,7 +4,7 @@ use super::Report;
 use crate::driver::api::status::{LostStatus, Refused, RefusedStatus, SourceStatus, SourceTypeStatus};
 use crate::driver::ground::clock::Clock;
 use crate::engine::cache::EntryState;
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::source::{Attachment, Source};
 use crate::telemetry::Limit;
 use crate::xds::TypeUrl;
@@ -67,7 +67,7 @@ impl Report {
                 held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
                 refused,
                 lost: match source.reach_of(type_url) {
-                    Some(Reach::Lost { since, status }) => {
+                    Some(Reachability::Lost { since, status }) => {
                         Some(LostStatus { since: self.shared.clock.wall(since), error: status })
                     }
                     _ => None,

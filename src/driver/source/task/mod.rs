@@ -95,7 +95,7 @@ pub fn start(
     handle
 }
 
-fn settings(shared: &DriverContext, key: &SourceKey) -> source::Settings {
+fn settings(shared: &DriverContext, key: &SourceKey) -> source::SourceSettings {
     let mut settings = shared.settings.source.clone();
     settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
     if matches!(key.owner, Owner::Stream(_)) {

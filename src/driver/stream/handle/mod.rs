@@ -77,7 +77,7 @@ impl RelayStream for Stream {
             return Either::Right(stream.request_in_turn(request).boxed());
         };
         match stream.take(&request) {
-            Ok(taken) if taken.is_settled() => {
+            Ok(outcome) if outcome.is_settled() => {
                 drop(watch_order);
                 // Mostly nothing is due. The connection is then not polled again.
                 if stream.has_something_to_say() {
@@ -85,9 +85,9 @@ impl RelayStream for Stream {
                 }
                 Either::Left(ready(Ok(())))
             }
-            Ok(taken) => {
+            Ok(outcome) => {
                 let names = request.names_len();
-                Either::Right(stream.follow_up(taken, names, watch_order).boxed())
+                Either::Right(stream.follow_up(outcome, names, watch_order).boxed())
             }
             Err(status) => Either::Left(ready(Err(status))),
         }

@@ -5,14 +5,14 @@
 use super::*;
 use crate::client::RestServer;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, WhenUnavailable};
-use crate::driver::ground::context::Settings;
+use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
 use crate::driver::relay::Relay;
+use crate::engine::authority::Authority;
 use crate::engine::class::NodeClasses;
 use crate::engine::downstream::Limits;
-use crate::engine::realm::Space;
 use crate::engine::{fallback, source, upstream};
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
@@ -26,16 +26,16 @@ pub(crate) fn relay() -> Relay {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
-    hub_of(Attach::Rest { server, settings: upstream::Settings::default() }, metrics)
+    hub_of(Attach::Rest { server, settings: upstream::UpstreamSettings::default() }, metrics)
 }
 
 fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
-    let settings = Settings {
+    let settings = DriverSettings {
         lists: ServerLists::new(
             vec![Arc::new(Server { uri: "nowhere".into(), attach })],
-            fallback::Settings::default(),
+            fallback::FallbackSettings::default(),
         ),
-        source: source::Settings::default(),
+        source: source::SourceSettings::default(),
         classes: NodeClasses::default(),
         limits: RelayLimits {
             node_classes: 10,
@@ -80,7 +80,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
             ..DeltaRequest::default()
         };
         stream.request(Request::Delta(request)).await.unwrap();
-        let list = relay.shared.settings.lists.route(&endpoints, Space::Old);
+        let list = relay.shared.settings.lists.route(&endpoints, Authority::None);
         relay.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {

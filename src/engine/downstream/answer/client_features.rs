@@ -44,7 +44,7 @@ impl ClientFeatures {
         let is_unknown = |name: &&ResourceName| {
             asked.contains(name) && !(view.has(name) || view.knows_absent(name) || view.knows_glob(name))
         };
-        let errors = view.remarks().errors().map(|(name, _)| name);
+        let errors = view.annotations().errors().map(|(name, _)| name);
         errors.filter(is_unknown).count() >= view.unknown_len()
     }
 }

@@ -19,7 +19,7 @@ impl Answer {
         let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));
         let all = News::complete(put.collect()).put.into_values();
         let mut resources: Vec<_> = all.filter(|resource| self.is_sendable(resource)).collect();
-        let standing = self.parts.iter().flat_map(|part| part.view.remarks().errors());
+        let standing = self.parts.iter().flat_map(|part| part.view.annotations().errors());
         let mut errors: BTreeMap<_, _> =
             standing.chain(&asides.errors).map(|(name, error)| (name.clone(), error.clone())).collect();
         if !errors.is_empty() {

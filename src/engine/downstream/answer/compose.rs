@@ -20,7 +20,7 @@ impl Composition {
         // A name that stays in the view although the source no longer has the name keeps the errors that the client
         // was told.
         let mut views = answer.parts.iter().map(|part| &part.view).chain(&self.targets);
-        if views.all(|view| view.remarks().errors().next().is_none()) {
+        if views.all(|view| view.annotations().errors().next().is_none()) {
             return;
         }
         let resources = self.chunks.iter().flat_map(|chunk| &chunk.resources);
@@ -31,8 +31,12 @@ impl Composition {
         }
         let views = answer.parts.iter().enumerate().map(|(index, part)| {
             let view = self.targets.get(index).unwrap_or(&part.view);
-            let untold: Vec<_> =
-                view.remarks().errors().map(|(name, _)| name).filter(|name| sent.contains(name)).collect();
+            let untold: Vec<_> = view
+                .annotations()
+                .errors()
+                .map(|(name, _)| name)
+                .filter(|name| sent.contains(name))
+                .collect();
             if untold.is_empty() { view.clone() } else { Arc::new(view.without_errors_of(&untold)) }
         });
         let views: Vec<_> = views.collect();

@@ -25,7 +25,7 @@ pub(in crate::engine::downstream) fn told_at<'a>(
     views: impl Iterator<Item = &'a Arc<View>> + Clone,
     now: Time,
 ) -> Time {
-    let shortest = views.clone().filter_map(|view| view.remarks().shortest_ttl()).min();
+    let shortest = views.clone().filter_map(|view| view.annotations().shortest_ttl()).min();
     let Some(shortest) = shortest else { return Time::ZERO };
     let base = views.map(|view| view.changed_at()).max().unwrap_or(now);
     let step = (shortest / TTL_PARTS).as_micros().max(1_000);
@@ -47,7 +47,7 @@ impl Answer {
     pub(super) fn restated(&self) -> BTreeSet<ResourceName> {
         let mut names = BTreeSet::new();
         for part in &self.parts {
-            let news = part.held.remarks().news(part.view.remarks());
+            let news = part.held.annotations().news(part.view.annotations());
             names.extend(news.over.into_iter().filter(|name| part.held.has(name) && part.view.has(name)));
             let unleased = news.unleased.into_iter().filter(|_| self.features.ttl);
             names.extend(unleased.filter(|name| part.held.has(name) && part.view.has(name)));
@@ -59,9 +59,9 @@ impl Answer {
     pub(super) fn asides(&self, news: &mut News) -> Asides {
         let mut asides = Asides::default();
         for part in &self.parts {
-            let remarks = part.held.remarks().news(part.view.remarks());
-            asides.errors.extend(remarks.errors);
-            for name in remarks.beats.into_iter().filter(|_| self.features.ttl) {
+            let annotations = part.held.annotations().news(part.view.annotations());
+            asides.errors.extend(annotations.errors);
+            for name in annotations.beats.into_iter().filter(|_| self.features.ttl) {
                 let is_held = part.held.version_of(&name) == part.view.version_of(&name);
                 let resource = self.body(&name).filter(|_| is_held);
                 // An alias stands for the resource under its own name (ALI-1).
@@ -146,14 +146,16 @@ impl Answer {
 
     /// Sets the remaining TTLs of the resources in each message.
     pub(super) fn state_ttls(&self, chunks: &mut [Chunk]) {
-        if !self.features.ttl || !self.parts.iter().any(|part| part.view.remarks().shortest_ttl().is_some()) {
+        if !self.features.ttl
+            || !self.parts.iter().any(|part| part.view.annotations().shortest_ttl().is_some())
+        {
             return;
         }
         for chunk in chunks {
             for resource in chunk.resources.iter().chain(&chunk.beats) {
                 let lease = std::iter::once(&resource.name).chain(&resource.aliases).find_map(|name| {
                     let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
-                    part.view.remarks().lease(name)
+                    part.view.annotations().lease(name)
                 });
                 if let Some(lease) = lease {
                     // Zero would mean no TTL.

@@ -175,12 +175,12 @@ impl Refusals {
 
 /// The spellings and refusals of a client's names of one type. Nearly no client has any.
 #[derive(Clone, Debug, Default)]
-pub struct Peculiar {
+pub struct NonCanonicalNames {
     pub spellings: Arc<Spellings>,
     pub refusals: Refusals,
 }
 
-impl Peculiar {
+impl NonCanonicalNames {
     pub fn is_empty(&self) -> bool {
         self.spellings.is_empty() && self.refusals.is_empty()
     }
@@ -189,9 +189,9 @@ impl Peculiar {
     pub fn of_list<'a>(
         names: &'a [ResourceName],
         type_url: &TypeUrl,
-        before: Option<&Peculiar>,
+        before: Option<&NonCanonicalNames>,
         seed: HashSeed,
-    ) -> (Cow<'a, [ResourceName]>, Option<Box<Peculiar>>) {
+    ) -> (Cow<'a, [ResourceName]>, Option<Box<NonCanonicalNames>>) {
         if !names.iter().any(ResourceName::is_xdstp) {
             return (Cow::Borrowed(names), None);
         }
@@ -211,15 +211,20 @@ impl Peculiar {
         if let Some(before) = before {
             refusals.untold.retain(|name| !before.refusals.names.contains_key(name));
         }
-        let peculiar = Peculiar { spellings: Arc::new(spellings), refusals };
-        let peculiar = Some(peculiar).filter(|peculiar| !peculiar.is_empty()).map(Box::new);
-        (Cow::Owned(keys.into_iter().collect()), peculiar)
+        let non_canonical = NonCanonicalNames { spellings: Arc::new(spellings), refusals };
+        let non_canonical =
+            Some(non_canonical).filter(|non_canonical| !non_canonical.is_empty()).map(Box::new);
+        (Cow::Owned(keys.into_iter().collect()), non_canonical)
     }
 
     /// The names that are requested in a new spelling since `before`.
-    pub fn respelled(after: Option<&Peculiar>, before: Option<&Peculiar>) -> Vec<ResourceName> {
-        let spellings =
-            |of: Option<&'_ Peculiar>| of.map(|peculiar| peculiar.spellings.clone()).unwrap_or_default();
+    pub fn respelled(
+        after: Option<&NonCanonicalNames>,
+        before: Option<&NonCanonicalNames>,
+    ) -> Vec<ResourceName> {
+        let spellings = |of: Option<&'_ NonCanonicalNames>| {
+            of.map(|non_canonical| non_canonical.spellings.clone()).unwrap_or_default()
+        };
         let (after, before) = (spellings(after), spellings(before));
         if after.id == before.id {
             return Vec::new();

@@ -21,7 +21,7 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
     }
     let targets = answer.parts.iter().zip(kept).map(|(part, kept)| match kept.is_empty() {
         true => part.view.clone(),
-        false => Arc::new(part.view.keeping(kept.into_iter(), part.held.remarks())),
+        false => Arc::new(part.view.keeping(kept.into_iter(), part.held.annotations())),
     });
     targets.collect()
 }

@@ -85,7 +85,7 @@ impl Withheld {
         let mut seen = std::mem::replace(&mut self.seen, view.clone());
         let late = late(held, &seen, view, kind);
         if !late.is_empty() {
-            seen = Arc::new(seen.keeping(late.into_iter(), held.remarks()));
+            seen = Arc::new(seen.keeping(late.into_iter(), held.annotations()));
         } else if !seen.may_lose(view) {
             return;
         }
@@ -97,7 +97,7 @@ impl Withheld {
                 last.base = if gone.is_empty() {
                     seen
                 } else {
-                    Arc::new(seen.keeping(gone.into_iter(), last.base.remarks()))
+                    Arc::new(seen.keeping(gone.into_iter(), last.base.annotations()))
                 };
                 (last.latest, last.carried) = (turn.now, turn.carried);
             }

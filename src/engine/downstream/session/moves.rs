@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::annotations::ErrorKind;
 use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
@@ -13,8 +14,7 @@ use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::fallback::{Decision, Sight};
-use crate::engine::reach::Reach;
-use crate::engine::remarks::ErrorKind;
+use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{ResourceName, Status, TypeUrl};
 
@@ -148,7 +148,7 @@ impl Session {
         server: u16,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
     ) -> Sight {
-        let mut sight = Sight { reach: Reach::Pending, unknown: 0, is_current: true, is_noted: true };
+        let mut sight = Sight { reach: Reachability::Pending, unknown: 0, is_current: true, is_noted: true };
         let mut is_heard = true;
         for (subscription, part) in self.parts_of(position) {
             let is_serving = server == position.fallback.serving();
@@ -179,7 +179,7 @@ impl Session {
             }
         }
         if sight.reach.is_heard() && !is_heard {
-            sight.reach = Reach::Pending;
+            sight.reach = Reachability::Pending;
         }
         sight
     }
@@ -203,8 +203,8 @@ fn unknown(
     }
     let is_known = |name: &ResourceName| view.has(name) || view.knows_absent(name) || view.knows_glob(name);
     let asked = |name: &ResourceName| part.names().is_some_and(|names| names.contains(name));
-    let is_answer = |name: &ResourceName| view.remarks().error_kind(name) != Some(ErrorKind::Unreachable);
-    let errors = view.remarks().errors().map(|(name, _)| name);
+    let is_answer = |name: &ResourceName| view.annotations().error_kind(name) != Some(ErrorKind::Unreachable);
+    let errors = view.annotations().errors().map(|(name, _)| name);
     let errors = errors.filter(|name| asked(name) && !is_known(name) && is_answer(name)).count();
     view.unknown_len().saturating_sub(errors)
 }

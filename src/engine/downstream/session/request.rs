@@ -13,7 +13,7 @@ use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl}
 
 /// The result of a request.
 #[derive(Debug)]
-pub struct Taken {
+pub struct RequestOutcome {
     pub type_url: TypeUrl,
     pub verdict: Verdict,
     pub watches: Vec<Watch>,
@@ -25,10 +25,10 @@ pub struct Taken {
     pub refused: Option<(ResourceName, NameError)>,
 }
 
-impl Taken {
-    fn report(type_url: TypeUrl) -> Taken {
+impl RequestOutcome {
+    fn report(type_url: TypeUrl) -> RequestOutcome {
         let (verdict, watches) = (Verdict::None, Vec::new());
-        Taken { type_url, verdict, watches, changed: false, is_report: true, refused: None }
+        RequestOutcome { type_url, verdict, watches, changed: false, is_report: true, refused: None }
     }
 
     /// Whether the rate limit counts the request: changes, rejections and reports count, ACKs do not.
@@ -57,14 +57,14 @@ impl Session {
         request: &Request,
         router: &mut dyn Router,
         now: Time,
-    ) -> Result<Taken, Status> {
+    ) -> Result<RequestOutcome, Status> {
         let (url, nonce, error) = match request {
             Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
         let url = type_of(self.kind, url)?;
         if is_report(url, nonce, error.is_some()) {
-            return Ok(Taken::report(TypeUrl::new(url)));
+            return Ok(RequestOutcome::report(TypeUrl::new(url)));
         }
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
@@ -91,13 +91,13 @@ impl Session {
         }
         let change = match request {
             Request::Sotw(request) => {
-                subscription.take_sotw(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+                subscription.take_sotw(request, seed, &|name| router.group_of(&type_url, Some(name)))
             }
             Request::Delta(request) => {
                 if self.kind.marks {
                     subscription.set_marks.get_or_insert_default().note_request(request, &type_url);
                 }
-                subscription.take_delta(request, seed, &|name| router.realm_of(&type_url, Some(name)))
+                subscription.take_delta(request, seed, &|name| router.group_of(&type_url, Some(name)))
             }
         };
         let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
@@ -119,7 +119,7 @@ impl Session {
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
-        Ok(Taken { type_url, verdict, watches, changed, is_report: false, refused })
+        Ok(RequestOutcome { type_url, verdict, watches, changed, is_report: false, refused })
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {

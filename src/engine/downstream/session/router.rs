@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKey};
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::SourceId;
-use crate::engine::fallback::Settings;
-use crate::engine::realm::Realm;
+use crate::engine::fallback::FallbackSettings;
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Status, TypeUrl};
 
@@ -17,14 +17,14 @@ pub enum Watch {
     Unwatch { source: SourceId, type_url: TypeUrl, key: CollectionKey },
 }
 
-/// The routing of a client's subscriptions: the realm of a name, the source for a realm of a type, and the
+/// The routing of a client's subscriptions: the group of a name, the source for a group of a type, and the
 /// meaning of an empty first request (SUB-15).
 pub trait Router {
-    /// The realm of a name of a type; for `None`, the realm of the wildcard.
-    fn realm_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> Realm;
-    /// The source for a realm of a type. `server` is the position in the server list; server 0 is
+    /// The group of a name of a type; for `None`, the group of the wildcard.
+    fn group_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> NameGroup;
+    /// The source for a group of a type. `server` is the position in the server list; server 0 is
     /// preferred.
-    fn source(&mut self, type_url: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status>;
+    fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status>;
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 
     /// Shares the client's initial versions (RLY-6) with other clients that presented the same versions.
@@ -37,8 +37,8 @@ pub trait Router {
         ClientFeatures::default()
     }
 
-    /// The server list for names of a realm of a type.
-    fn list(&self, _type_url: &TypeUrl, _realm: Realm) -> u16 {
+    /// The server list for names of a group of a type.
+    fn list(&self, _type_url: &TypeUrl, _group: NameGroup) -> u16 {
         0
     }
 
@@ -55,7 +55,7 @@ pub struct List {
     pub servers: u16,
     /// The servers are reached type by type, and so is the fallback between them (ADR 18).
     pub by_type: bool,
-    pub settings: Settings,
+    pub settings: FallbackSettings,
     /// One bit per server: absence at this server counts although a higher server supplied the name
     /// (`fail_on_data_errors`, RLY-42).
     pub deleting: u64,

@@ -1,5 +1,6 @@
 //! Routes subscriptions: divides a subscription into parts, and finds the sources of each part.
 
+use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKey, CollectionKind};
 use crate::engine::downstream::answer::spelling::SPELLINGS_MAX;
 use crate::engine::downstream::session::Session;
@@ -9,24 +10,23 @@ use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::sources::{Asked, Others, SourceId};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::realm::Realm;
 use crate::xds::{Code, Status, TypeUrl};
 
 impl Asked {
     fn find(
         type_url: &TypeUrl,
-        realm: Realm,
+        group: NameGroup,
         positions: &mut ListPositions,
         router: &mut dyn Router,
     ) -> Result<Asked, Status> {
-        let list = router.list(type_url, realm);
+        let list = router.list(type_url, group);
         let Some(fallback) = positions.enter(list, type_url, router) else {
-            return Ok(Asked { list, source: router.source(type_url, realm, 0)?, others: None });
+            return Ok(Asked { list, source: router.source(type_url, group, 0)?, others: None });
         };
-        let source = router.source(type_url, realm, fallback.serving())?;
+        let source = router.source(type_url, group, fallback.serving())?;
         let mut others = Others::default();
         for server in fallback.others() {
-            others.0.push((server, router.source(type_url, realm, server)?));
+            others.0.push((server, router.source(type_url, group, server)?));
         }
         Ok(Asked { list, source, others: (!others.0.is_empty()).then(|| Box::new(others)) })
     }
@@ -46,16 +46,16 @@ impl Session {
         // request.
         let is_named = |(key, _): &(Key, NameSetChange)| key.0 == CollectionKind::Names;
         let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
-        for ((kind, realm), names) in names.into_iter().chain(globs) {
+        for ((kind, group), names) in names.into_iter().chain(globs) {
             let collection = (!names.0.is_empty()).then(|| kind.collection(names.0));
-            set_part(subscription, (kind, realm), collection, positions, router, &mut watches)?;
+            set_part(subscription, (kind, group), collection, positions, router, &mut watches)?;
         }
         if let Some(wildcard) = change.wildcard {
             let collection = wildcard.then_some(Collection::Wildcard);
-            let realm = router.realm_of(&type_url, None);
+            let group = router.group_of(&type_url, None);
             set_part(
                 subscription,
-                (CollectionKind::Wildcard, realm),
+                (CollectionKind::Wildcard, group),
                 collection,
                 positions,
                 router,
@@ -103,7 +103,7 @@ impl Session {
         for subscription in &self.subscriptions {
             let type_url = &subscription.type_url;
             for part in subscription.parts.iter().filter(|part| is_of(type_url, part)) {
-                found.push(Asked::find(type_url, part.realm, &mut self.positions, router)?);
+                found.push(Asked::find(type_url, part.group, &mut self.positions, router)?);
             }
         }
         let (mut found, mut watches) = (found.into_iter(), Vec::new());
@@ -131,16 +131,16 @@ impl Session {
         Ok(watches)
     }
 
-    /// Routes names of a type whose realm has changed (CCH-1). The client's content stays until the new
+    /// Routes names of a type whose group has changed (CCH-1). The client's content stays until the new
     /// source has other content.
     pub fn divert(&mut self, type_url: &TypeUrl, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
         let Some(index) = self.subscriptions.iter().position(|s| s.type_url == *type_url) else {
             return Ok(Vec::new());
         };
         let subscription = &self.subscriptions[index];
-        let mut change = subscription.divert(self.seed, &|name| router.realm_of(type_url, Some(name)));
-        let realm = router.realm_of(type_url, None);
-        let moves = |part: &Part| part.is_wildcard() && part.realm != realm;
+        let mut change = subscription.divert(self.seed, &|name| router.group_of(type_url, Some(name)));
+        let group = router.group_of(type_url, None);
+        let moves = |part: &Part| part.is_wildcard() && part.group != group;
         change.wildcard = subscription.parts.iter().any(moves).then_some(true);
         self.apply(index, change, router)
     }
@@ -167,7 +167,7 @@ impl Session {
 /// Brings one part of a subscription to the new collection, and notes the changes for its sources.
 fn set_part(
     subscription: &mut Subscription,
-    (kind, realm): Key,
+    (kind, group): Key,
     collection: Option<Collection>,
     positions: &mut ListPositions,
     router: &mut dyn Router,
@@ -176,8 +176,8 @@ fn set_part(
     let type_url = subscription.type_url.clone();
     match collection {
         Some(collection) => {
-            let asked = Asked::find(&type_url, realm, positions, router)?;
-            let old = subscription.set_part(realm, Some((asked.clone(), collection.clone())), kind);
+            let asked = Asked::find(&type_url, group, positions, router)?;
+            let old = subscription.set_part(group, Some((asked.clone(), collection.clone())), kind);
             // This very request may have changed the client's node class (RLY-16).
             if let Some(old) = old {
                 unwatch(&old, &asked, &type_url, collection.key(), watches);
@@ -188,8 +188,8 @@ fn set_part(
             }
         }
         None => {
-            if let Some(old) = subscription.set_part(realm, None, kind) {
-                let key = kind.key(realm.space.style());
+            if let Some(old) = subscription.set_part(group, None, kind) {
+                let key = kind.key(group.authority.style());
                 for source in old.sources() {
                     watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
                 }

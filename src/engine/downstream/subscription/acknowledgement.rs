@@ -105,7 +105,7 @@ impl Subscription {
                 let view = part.view_in(turn, &self.type_url);
                 view.is_some_and(|view| {
                     let only_adds =
-                        part.withheld.is_none() && !part.held.may_lose(view) && view.remarks().is_empty();
+                        part.withheld.is_none() && !part.held.may_lose(view) && view.annotations().is_empty();
                     part.is_behind(part.due(view)) && (only_adds || part.held.has_news_in(view))
                 })
             })

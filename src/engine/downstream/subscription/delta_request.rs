@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::authority::NameGroup;
 use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::key_of;
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::part::Key;
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
 use crate::engine::planted::{Bug, planted};
-use crate::engine::realm::Realm;
 use crate::engine::view::View;
 use crate::xds::{DeltaRequest, ResourceName, Version};
 
@@ -21,7 +21,7 @@ impl Subscription {
             Err(error) => {
                 self.interrupt();
                 self.fresh = true;
-                self.peculiar.get_or_insert_default().refusals.insert(name, error);
+                self.non_canonical.get_or_insert_default().refusals.insert(name, error);
                 None
             }
         }
@@ -29,9 +29,9 @@ impl Subscription {
 
     /// Notes a spelling that the client uses for the name.
     fn spell(&mut self, key: &ResourceName, name: &ResourceName, wanted: bool, seed: HashSeed) {
-        if key != name || self.peculiar.is_some() {
-            let peculiar = self.peculiar.get_or_insert_default();
-            Arc::make_mut(&mut peculiar.spellings).insert(key, name, wanted, seed);
+        if key != name || self.non_canonical.is_some() {
+            let non_canonical = self.non_canonical.get_or_insert_default();
+            Arc::make_mut(&mut non_canonical.spellings).insert(key, name, wanted, seed);
         }
     }
 
@@ -40,13 +40,14 @@ impl Subscription {
         let key = match key_of(name, &self.type_url) {
             Ok(key) => key.unwrap_or_else(|| name.clone()),
             Err(_) => {
-                if let Some(peculiar) = &mut self.peculiar {
-                    peculiar.refusals.remove(name);
+                if let Some(non_canonical) = &mut self.non_canonical {
+                    non_canonical.refusals.remove(name);
                 }
                 return None;
             }
         };
-        let spellings = self.peculiar.as_mut().map(|peculiar| Arc::make_mut(&mut peculiar.spellings));
+        let spellings =
+            self.non_canonical.as_mut().map(|non_canonical| Arc::make_mut(&mut non_canonical.spellings));
         let still_wanted = spellings.map_or(key != *name, |spellings| spellings.remove(&key, name, seed));
         (!still_wanted).then_some(key)
     }
@@ -56,7 +57,7 @@ impl Subscription {
         &mut self,
         request: &DeltaRequest,
         seed: HashSeed,
-        realm_of: &dyn Fn(&ResourceName) -> Realm,
+        group_of: &dyn Fn(&ResourceName) -> NameGroup,
     ) -> Change {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
@@ -78,7 +79,7 @@ impl Subscription {
             let Some(key) = self.take_name(name) else { continue };
             // The new subscription answers for the name.
             self.departed.remove(&key);
-            let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), realm_of(&key)));
+            let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             let wanted = !set.insert(key.clone(), seed);
             self.spell(&key, name, wanted, seed);
@@ -91,7 +92,7 @@ impl Subscription {
                 continue;
             }
             let Some(key) = self.give_up(name, seed) else { continue };
-            let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), realm_of(&key)));
+            let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if planted(Bug::UnsubscribedStillServed) {
                 continue;
@@ -104,7 +105,7 @@ impl Subscription {
         // Names that already wait interrupt no answer: each ACK would restart the answer, for ever.
         let mut waiting = std::mem::take(&mut self.departed);
         let is_covered = |name: &ResourceName| {
-            name.glob().is_some_and(|glob| self.asks_for_glob(&glob, realm_of(&glob), &sets))
+            name.glob().is_some_and(|glob| self.asks_for_glob(&glob, group_of(&glob), &sets))
         };
         waiting.retain(|name| wildcard || is_covered(name));
         departed.retain(|name| wildcard || is_covered(name));
@@ -112,18 +113,18 @@ impl Subscription {
         for name in departed.iter().filter(|_| !planted(Bug::GivenUpNotAnswered)) {
             self.depart(name);
         }
-        self.peculiar.take_if(|peculiar| peculiar.is_empty());
+        self.non_canonical.take_if(|non_canonical| non_canonical.is_empty());
         let names = sets
             .into_iter()
             .filter(|(place, set)| set.id() != self.names_of(*place).id())
             .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
-        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, peculiar: false }
+        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, non_canonical: false }
     }
 
     /// Whether a glob is requested. `changed` holds the sets that the request changes.
-    fn asks_for_glob(&self, glob: &ResourceName, realm: Realm, changed: &BTreeMap<Key, NameSet>) -> bool {
-        let place = self.holding(glob).unwrap_or((CollectionKind::Globs, realm));
+    fn asks_for_glob(&self, glob: &ResourceName, group: NameGroup, changed: &BTreeMap<Key, NameSet>) -> bool {
+        let place = self.holding(glob).unwrap_or((CollectionKind::Globs, group));
         changed.get(&place).map_or_else(|| self.names_of(place).contains(glob), |globs| globs.contains(glob))
     }
 

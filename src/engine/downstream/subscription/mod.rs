@@ -22,7 +22,7 @@ use crate::engine::collection::NameSet;
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::AnswerKey;
-use crate::engine::downstream::answer::spelling::{Peculiar, Refusals, Spellings};
+use crate::engine::downstream::answer::spelling::{NonCanonicalNames, Refusals, Spellings};
 use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::memory::{NAME_BYTES, weight};
 use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
@@ -36,7 +36,7 @@ use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 #[derive(Debug)]
 pub struct Subscription {
     pub type_url: TypeUrl,
-    /// The wildcard, then globs, then names, each by realm: old-style names before authorities. No part is
+    /// The wildcard, then globs, then names, each by group: old-style names before authorities. No part is
     /// empty.
     pub parts: Vec<Part>,
     /// Names that were unsubscribed beside a wildcard, and still need an answer (DEL-19).
@@ -62,7 +62,7 @@ pub struct Subscription {
     /// The client's capabilities for the type.
     pub features: ClientFeatures,
     /// The client's own spellings of names, and refused names. Nearly always `None`.
-    peculiar: Option<Box<Peculiar>>,
+    non_canonical: Option<Box<NonCanonicalNames>>,
     /// The client's content under names with dynamic parameters, if the client asks for any.
     pub told_variants: Option<Arc<ToldVariants>>,
     /// The marks sent so far, if the client reads marks.
@@ -84,7 +84,7 @@ pub struct Change {
     /// The changed sets of names and globs, by part.
     pub names: BTreeMap<Key, NameSetChange>,
     /// Spellings have changed, or names were refused.
-    pub peculiar: bool,
+    pub non_canonical: bool,
 }
 
 /// The new set of names.
@@ -115,7 +115,7 @@ impl Subscription {
             pending: None,
             legacy_wildcard: true,
             features: ClientFeatures::default(),
-            peculiar: None,
+            non_canonical: None,
             told_variants: None,
             set_marks: None,
             presented_bytes: 0,
@@ -132,7 +132,8 @@ impl Subscription {
     /// The number of requested names, counted once per spelling.
     pub fn names_len(&self) -> usize {
         let refused = self.refusals().map_or(0, Refusals::len);
-        let respelled = self.peculiar.as_ref().map_or(0, |peculiar| peculiar.spellings.extra());
+        let respelled =
+            self.non_canonical.as_ref().map_or(0, |non_canonical| non_canonical.spellings.extra());
         refused
             + respelled
             + self.parts.iter().filter_map(Part::names).map(|names| names.len()).sum::<usize>()
@@ -140,18 +141,19 @@ impl Subscription {
 
     /// A name in more spellings than are served.
     pub fn crowded(&self) -> Option<&ResourceName> {
-        self.peculiar.as_ref()?.spellings.crowded()
+        self.non_canonical.as_ref()?.spellings.crowded()
     }
 
     /// Requested names that cannot be served (NAM-5).
     pub fn refusals(&self) -> Option<&Refusals> {
-        self.peculiar.as_ref().map(|peculiar| &peculiar.refusals)
+        self.non_canonical.as_ref().map(|non_canonical| &non_canonical.refusals)
     }
 
     /// The client's spellings that differ from the canonical names (NAM-8).
     pub fn spellings(&self) -> Option<Arc<Spellings>> {
-        let peculiar = self.peculiar.as_ref().filter(|peculiar| !peculiar.spellings.is_empty())?;
-        Some(peculiar.spellings.clone())
+        let non_canonical =
+            self.non_canonical.as_ref().filter(|non_canonical| !non_canonical.spellings.is_empty())?;
+        Some(non_canonical.spellings.clone())
     }
 
     /// Whether the client was sent nothing of its collections yet, and presented nothing.
@@ -175,8 +177,8 @@ impl Subscription {
             return;
         }
         self.departed.retain(|name| !departed.contains(name));
-        if let Some(peculiar) = &mut self.peculiar {
-            peculiar.refusals.note_told();
+        if let Some(non_canonical) = &mut self.non_canonical {
+            non_canonical.refusals.note_told();
         }
     }
 

@@ -156,7 +156,7 @@ impl<'a> Doubt<'a> {
     /// Whether another part supplies the name, or the client takes an error for an answer about the name
     /// (ERR-4, ERR-8).
     pub(super) fn is_covered(&self, view: &View, name: &ResourceName) -> bool {
-        self.features.errors_alone && view.remarks().error(name).is_some()
+        self.features.errors_alone && view.annotations().error(name).is_some()
             || self.parts.iter().any(|part| part.view.has(name))
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKind, NameSet};
 use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
@@ -11,19 +12,18 @@ use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::order::withheld::{Holder, Waits, Withheld, withhold};
 use crate::engine::downstream::sources::{Asked, SourceId};
 use crate::engine::planted::{Bug, planted};
-use crate::engine::realm::Realm;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{View, ViewId};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// Identifies a part within a subscription. Parts are sorted by this key.
-pub type Key = (CollectionKind, Realm);
+pub type Key = (CollectionKind, NameGroup);
 
 /// One collection of one source in a subscription.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub asked: Asked,
-    pub realm: Realm,
+    pub group: NameGroup,
     pub collection: Collection,
     /// The client's content: the last view that was sent, with older content of names that this view did
     /// not know.
@@ -39,10 +39,10 @@ pub struct Part {
 }
 
 impl Part {
-    pub(super) fn new(asked: Asked, realm: Realm, collection: Collection) -> Part {
+    pub(super) fn new(asked: Asked, group: NameGroup, collection: Collection) -> Part {
         Part {
             asked,
-            realm,
+            group,
             collection,
             held: Arc::default(),
             at: None,
@@ -77,7 +77,7 @@ impl Part {
 
     /// Keeps the client's former errors: no message told the client of new errors (SST-7).
     pub fn keep_errors(&mut self, before: &View) {
-        if !(before.remarks().is_empty() && self.held.remarks().is_empty()) {
+        if !(before.annotations().is_empty() && self.held.annotations().is_empty()) {
             Arc::make_mut(&mut self.held).without_errors_since(before);
         }
     }
@@ -122,11 +122,11 @@ impl Part {
         let sent: Vec<_> =
             sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
         held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.collection.covers(name)));
-        if !(held.remarks().is_empty() && view.remarks().is_empty()) {
+        if !(held.annotations().is_empty() && view.annotations().is_empty()) {
             // An error in a later message is not told yet, even if the resource of its name is.
             held.hold_leases(told.names(), view, true);
             held.hold_leases(told.beats.iter(), view, false);
-            held.hold_remarks(told.errors.iter(), view);
+            held.hold_annotations(told.errors.iter(), view);
         }
     }
 
@@ -139,7 +139,7 @@ impl Part {
                 self.forget(member);
             }
         }
-        let has_error = self.held.remarks().error(name).is_some();
+        let has_error = self.held.annotations().error(name).is_some();
         if self.held.has(name) || self.held.knows_absent(name) || has_error {
             Arc::make_mut(&mut self.held).forget(name);
             self.at = None;
@@ -148,7 +148,10 @@ impl Part {
 
     /// Notes that the client gave the name up, and no longer has the resource.
     pub(super) fn let_go(&mut self, name: &ResourceName) {
-        if self.held.has(name) || self.held.knows_absent(name) || self.held.remarks().error(name).is_some() {
+        if self.held.has(name)
+            || self.held.knows_absent(name)
+            || self.held.annotations().error(name).is_some()
+        {
             Arc::make_mut(&mut self.held).let_go(name);
             self.at = None;
         }
@@ -159,7 +162,7 @@ impl Part {
     }
 
     pub(super) fn key(&self) -> Key {
-        (self.collection.kind(), self.realm)
+        (self.collection.kind(), self.group)
     }
 
     pub fn is_wildcard(&self) -> bool {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::sources::Asked;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
 use crate::engine::planted::{Bug, planted};
-use crate::engine::realm::Realm;
 use crate::engine::view::View;
 use crate::xds::ResourceName;
 
@@ -30,33 +30,33 @@ impl Subscription {
         &self,
         names: impl Iterator<Item = &'a ResourceName>,
         seed: HashSeed,
-        realm_of: &dyn Fn(&ResourceName) -> Realm,
+        group_of: &dyn Fn(&ResourceName) -> NameGroup,
     ) -> BTreeMap<Key, NameSet> {
         let before = self.parts.iter().filter(|part| !part.is_wildcard());
         let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
         for name in names.filter(|name| !name.is_wildcard()) {
             // A name that is private to this stream stays private.
-            let private = self.holding(name).filter(|(_, realm)| realm.private);
-            let place = private.unwrap_or_else(|| (CollectionKind::of(name), realm_of(name)));
+            let private = self.holding(name).filter(|(_, group)| group.private);
+            let place = private.unwrap_or_else(|| (CollectionKind::of(name), group_of(name)));
             sets.entry(place).or_default().insert(name.clone(), seed);
         }
         sets
     }
 
-    /// The change of a session's collections for names whose realm has changed.
-    pub fn divert(&self, seed: HashSeed, realm_of: &dyn Fn(&ResourceName) -> Realm) -> Change {
+    /// The change of a session's collections for names whose group has changed.
+    pub fn divert(&self, seed: HashSeed, group_of: &dyn Fn(&ResourceName) -> NameGroup) -> Change {
         let parts: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
-        let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, realm_of);
+        let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, group_of);
         let moved = sets.into_iter().filter(|(place, set)| set.id() != self.names_of(*place).id());
         let names = moved.map(|(place, set)| (place, NameSetChange(Arc::new(set)))).collect();
-        Change { wildcard: None, names, peculiar: false }
+        Change { wildcard: None, names, non_canonical: false }
     }
 
     /// Sets the collection in one collection; `None` removes the part. The client's content stays. Returns
     /// the former sources of the part.
     pub fn set_part(
         &mut self,
-        realm: Realm,
+        group: NameGroup,
         collection: Option<(Asked, Collection)>,
         kind: CollectionKind,
     ) -> Option<Asked> {
@@ -65,8 +65,8 @@ impl Subscription {
             self.force_all();
         }
         let wildcard = kind == CollectionKind::Wildcard;
-        // There is only one wildcard, in any realm.
-        let is_it = |part: &Part| part.collection.kind() == kind && (wildcard || part.realm == realm);
+        // There is only one wildcard, in any group.
+        let is_it = |part: &Part| part.collection.kind() == kind && (wildcard || part.group == group);
         let at = self.parts.iter().position(is_it);
         let old = at.map(|at| self.parts[at].asked.clone());
         if let Some(at) = at {
@@ -78,7 +78,7 @@ impl Subscription {
                 self.fresh |=
                     part.source() != asked.source || collection.asks_for_more_than(&part.collection);
                 part.asked = asked;
-                part.realm = realm;
+                part.group = group;
                 let old = std::mem::replace(&mut part.collection, collection);
                 if kind == CollectionKind::Globs && old.asks_for_more_than(&part.collection) {
                     let left = part.held.clone();
@@ -94,7 +94,7 @@ impl Subscription {
             }
             (None, Some((asked, collection))) => {
                 self.parts.reserve_exact(1);
-                self.parts.push(Part::new(asked, realm, collection));
+                self.parts.push(Part::new(asked, group, collection));
                 self.parts.sort_by_key(Part::key);
                 self.greeting |= wildcard;
                 self.fresh = true;

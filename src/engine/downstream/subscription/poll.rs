@@ -95,9 +95,9 @@ impl Subscription {
     /// The client's ACKed version, for repetition in a response without content (SST-7). `None` while a
     /// response is unACKed.
     fn repeats(&self, parts: &[AnswerPart]) -> Option<Version> {
-        let has_remarks =
-            self.features.errors_alone && parts.iter().any(|part| !part.view.remarks().is_empty());
-        self.nonces.version_acked.filter(|_| has_remarks && !self.nonces.is_waiting())
+        let has_annotations =
+            self.features.errors_alone && parts.iter().any(|part| !part.view.annotations().is_empty());
+        self.nonces.version_acked.filter(|_| has_annotations && !self.nonces.is_waiting())
     }
 
     /// A wildcard client that reconnects with the current version has the whole set already (STR-10).
@@ -105,7 +105,7 @@ impl Subscription {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
         let current = full && part.is_wildcard() && self.type_url.is_full_state() && (answer.view.digest() == presented || planted(Bug::PresentedVersionTrusted))
                 // The client's TTL timers have to start again (TTL-3).
-                && !(self.features.ttl && answer.view.remarks().shortest_ttl().is_some());
+                && !(self.features.ttl && answer.view.annotations().shortest_ttl().is_some());
         if current {
             part.have(&answer.view, answer.due);
             self.greeting = false;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::engine::authority::NameGroup;
 use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
-use crate::engine::downstream::answer::spelling::Peculiar;
+use crate::engine::downstream::answer::spelling::NonCanonicalNames;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
 use crate::engine::planted::{Bug, planted};
-use crate::engine::realm::Realm;
 use crate::xds::{ResourceName, SotwRequest, Version};
 
 impl Subscription {
@@ -19,7 +19,7 @@ impl Subscription {
         &mut self,
         request: &SotwRequest,
         seed: HashSeed,
-        realm_of: &dyn Fn(&ResourceName) -> Realm,
+        group_of: &dyn Fn(&ResourceName) -> NameGroup,
     ) -> Change {
         let names = &request.resource_names;
         let first = !std::mem::replace(&mut self.seen, true);
@@ -36,8 +36,8 @@ impl Subscription {
         // The implicit wildcard lasts while every request is empty (SUB-9); an explicit list ends the
         // wildcard (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
-        let (names, peculiar) = self.take_list(names, seed);
-        let mut change = Change { peculiar, ..Change::default() };
+        let (names, non_canonical) = self.take_list(names, seed);
+        let mut change = Change { non_canonical, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
             self.presented = Version::parse(&request.version_info);
@@ -48,7 +48,7 @@ impl Subscription {
         let former = self.parts.iter().filter_map(Part::names).filter(|_| planted(Bug::ListsAddUp));
         let former: Vec<_> = former.cloned().collect();
         let all = names.iter().chain(former.iter().flat_map(|names| names.iter()));
-        let sets = self.by_key(all, seed, realm_of);
+        let sets = self.by_key(all, seed, group_of);
         // Beside a wildcard the client keeps the content of given-up names: the wildcard may have them
         // (SUB-6).
         if !wildcard {
@@ -107,11 +107,11 @@ impl Subscription {
         names: &'a [ResourceName],
         seed: HashSeed,
     ) -> (Cow<'a, [ResourceName]>, bool) {
-        let before = self.peculiar.take();
-        let (keys, after) = Peculiar::of_list(names, &self.type_url, before.as_deref(), seed);
-        let respelled = Peculiar::respelled(after.as_deref(), before.as_deref());
+        let before = self.non_canonical.take();
+        let (keys, after) = NonCanonicalNames::of_list(names, &self.type_url, before.as_deref(), seed);
+        let respelled = NonCanonicalNames::respelled(after.as_deref(), before.as_deref());
         let refused = after.as_ref().is_some_and(|after| after.refusals.untold().next().is_some());
-        self.peculiar = after;
+        self.non_canonical = after;
         if !respelled.is_empty() {
             self.resubscribe(&respelled);
         }

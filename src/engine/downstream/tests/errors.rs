@@ -32,7 +32,8 @@ fn err_9_an_error_reaches_the_subscribers_of_that_name_only_and_once() {
     assert_eq!(bench.drain(one), "");
     bench.fails(EDS, "a", Code::Internal);
     assert_eq!(bench.drain(one), "ClusterLoadAssignment !a:INTERNAL");
-    let error = bench.snapshots[0].of(&url(EDS)).unwrap().names.remarks.error(&"a".into()).unwrap().clone();
+    let error =
+        bench.snapshots[0].of(&url(EDS)).unwrap().names.annotations.error(&"a".into()).unwrap().clone();
     assert_eq!(error.message, "cp-1: why");
 }
 
@@ -291,8 +292,8 @@ fn err_1_names_that_nobody_is_asked_for_say_why() {
     assert_eq!(bench.drain(sotw), "Cluster !xdstp:f/*:NOT_FOUND !xdstp:x:NOT_FOUND");
     bench.change(delta, CDS, "+xdstp:x");
     assert_eq!(bench.drain(delta), "Cluster -xdstp:x", "ERR-5");
-    let remarks = &bench.snapshots[1].of(&url(CDS)).unwrap().names.remarks;
-    let (_, error) = remarks.errors().next().unwrap();
+    let annotations = &bench.snapshots[1].of(&url(CDS)).unwrap().names.annotations;
+    let (_, error) = annotations.errors().next().unwrap();
     assert_eq!(error.message, "no server is configured for the authority \"-\"");
 }
 
@@ -336,7 +337,8 @@ fn dat_2_dat_6_by_default_the_copy_stays_and_the_error_is_told_beside_it() {
     malformed(&mut bench, LDS, "a");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment !a:INVALID_ARGUMENT");
     assert_eq!(bench.drain(able), "Listener !a:INVALID_ARGUMENT", "ERR-4");
-    let error = bench.snapshots[0].of(&url(EDS)).unwrap().names.remarks.error(&"a".into()).unwrap().clone();
+    let error =
+        bench.snapshots[0].of(&url(EDS)).unwrap().names.annotations.error(&"a".into()).unwrap().clone();
     assert_eq!(error.message, "cp-1: bad");
     // Without a copy there is only the error.
     malformed(&mut bench, EDS, "b");
@@ -393,8 +395,8 @@ fn dat_7_transient_errors_end_when_the_server_is_heard_and_data_errors_do_not() 
     bench.sources[0].handle_event(&Event::Heard, bench.now);
     bench.settle();
     assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
-    let remarks = bench.snapshots[0].of(&url(EDS)).unwrap().names.remarks.clone();
-    let standing: Vec<_> = remarks.errors().map(|(name, _)| name.as_str().to_owned()).collect();
+    let annotations = bench.snapshots[0].of(&url(EDS)).unwrap().names.annotations.clone();
+    let standing: Vec<_> = annotations.errors().map(|(name, _)| name.as_str().to_owned()).collect();
     assert_eq!(standing, ["b", "c"]);
     // ERR-10: if the server does not answer, a name that is unknown again is reported again.
     bench.advance(Duration::from_secs(11));

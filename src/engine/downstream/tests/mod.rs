@@ -20,7 +20,7 @@ mod unsent_news;
 mod dynamic;
 mod names;
 mod property;
-mod realms;
+mod authorities;
 mod relay;
 mod rest;
 mod sotw;

@@ -11,7 +11,7 @@ pub use suspect::Suspect;
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Answered;
 use crate::xds::TypeUrl;
 
@@ -54,16 +54,16 @@ impl Attachment {
     }
 
     /// Whether the server can be heard. A directory can be, after its first read.
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> Reachability {
         match self {
             Attachment::Streams(streams) => streams.reach(),
-            Attachment::Files(files) if files.is_read() => Reach::Heard { since: Time::ZERO },
-            Attachment::Files(_) => Reach::Pending,
+            Attachment::Files(files) if files.is_read() => Reachability::Heard { since: Time::ZERO },
+            Attachment::Files(_) => Reachability::Pending,
         }
     }
 
     /// Whether the server can be heard for one type; `None` where all types share the answer.
-    pub(super) fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
+    pub(super) fn reach_of(&self, type_url: &TypeUrl) -> Option<Reachability> {
         match self {
             Attachment::Streams(streams) => streams.reach_of(type_url),
             Attachment::Files(_) => None,

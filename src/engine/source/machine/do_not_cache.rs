@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::engine::Time;
     use crate::engine::collection::{HashSeed, NameSet};
-    use crate::engine::source::{Attachment, Settings, Streams};
+    use crate::engine::source::{Attachment, SourceSettings, Streams};
     use crate::engine::upstream;
     use crate::xds::{Any, Version};
 
@@ -109,8 +109,8 @@ mod tests {
     }
 
     fn source(private: bool) -> Source {
-        let streams = Attachment::Streams(Box::new(Streams::new(upstream::Settings::default())));
-        Source::new(1, Settings { private, ..Settings::default() }, streams)
+        let streams = Attachment::Streams(Box::new(Streams::new(upstream::UpstreamSettings::default())));
+        Source::new(1, SourceSettings { private, ..SourceSettings::default() }, streams)
     }
 
     fn names(list: &str) -> Collection {

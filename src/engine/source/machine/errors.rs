@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::Source;
 use crate::engine::Time;
+use crate::engine::annotations::ErrorKind;
 use crate::engine::cache::Known;
 use crate::engine::cache::expiry::Expiry;
 use crate::engine::collection::CollectionKind;
-use crate::engine::remarks::ErrorKind;
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::upkeep::UNREACHABLE;
 use crate::engine::upstream::Event;
@@ -168,10 +168,10 @@ impl Source {
             let Some(cache) = self.types.get(&type_url) else { continue };
             let (named, globs) = (&cache.named, &cache.globs);
             names.retain(|name| match CollectionKind::of(name) {
-                CollectionKind::Globs => globs.is_unknown(name) && globs.remarks().error(name).is_none(),
+                CollectionKind::Globs => globs.is_unknown(name) && globs.annotations().error(name).is_none(),
                 _ => {
                     let is_unknown = matches!(named.known().get(name), Some(Known::Unknown));
-                    is_unknown && named.remarks().error(name).is_none()
+                    is_unknown && named.annotations().error(name).is_none()
                 }
             });
             let Some(kind) = names.first().map(CollectionKind::of) else { continue };

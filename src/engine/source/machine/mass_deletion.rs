@@ -120,7 +120,8 @@ impl Source {
             if std::mem::take(&mut changes.replaces) {
                 // Leaving members are reported one by one, and so are errors that are over.
                 let present: BTreeSet<_> = changes.present.iter().map(|resource| &resource.name).collect();
-                let errors = cache.wildcard.iter().flat_map(|wildcard| wildcard.view().remarks().errors());
+                let errors =
+                    cache.wildcard.iter().flat_map(|wildcard| wildcard.view().annotations().errors());
                 let over =
                     errors.map(|(name, _)| name).filter(|name| !present.contains(name) && !is_held(name));
                 let gone = taken.into_iter().map(|(name, _)| name).filter(|name| !is_held(name));

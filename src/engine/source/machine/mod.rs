@@ -21,7 +21,7 @@ use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
 use crate::engine::collection::CollectionKind;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::api::{Output, Settings};
+use crate::engine::source::api::{Output, SourceSettings};
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::checkpoint::Restoring;
 use crate::engine::source::linger::Linger;
@@ -35,7 +35,7 @@ use crate::xds::{Resource, TypeUrl};
 
 #[derive(Debug)]
 pub struct Source {
-    settings: Settings,
+    settings: SourceSettings,
     attachment: Attachment,
     types: BTreeMap<TypeUrl, TypeCache>,
     sessions: BTreeMap<SessionId, Vec<Watched>>,
@@ -56,7 +56,7 @@ pub struct Source {
 impl Source {
     /// A new source without sessions. `id` is unique in the process and unguessable for clients: the ids of
     /// views contain the `id`, and equal ids stand for equal answers.
-    pub fn new(id: u64, settings: Settings, attachment: Attachment) -> Source {
+    pub fn new(id: u64, settings: SourceSettings, attachment: Attachment) -> Source {
         let attachment = attachment.lingering(settings.linger);
         Source {
             linger: Linger::new(settings.linger, settings.unwatched_bytes),
@@ -238,10 +238,10 @@ impl Source {
             let members = cache.globs.members();
             counts
                 .states
-                .add_members(members.len(), cache.globs.remarks(), |name| members.contains_key(name));
+                .add_members(members.len(), cache.globs.annotations(), |name| members.contains_key(name));
             if let Some(wildcard) = &cache.wildcard {
-                let (members, remarks) = (wildcard.members(), wildcard.view().remarks());
-                counts.states.add_members(members.len(), remarks, |name| members.contains_key(name));
+                let (members, annotations) = (wildcard.members(), wildcard.view().annotations());
+                counts.states.add_members(members.len(), annotations, |name| members.contains_key(name));
             }
             (type_url, counts, cache.wildcard.as_ref().map(|wildcard| &**wildcard.view()))
         })

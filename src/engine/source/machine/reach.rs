@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::Source;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::xds::TypeUrl;
 
 impl Source {
     /// Whether the server can be heard for one type; `None` where all types share the answer.
-    pub fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
+    pub fn reach_of(&self, type_url: &TypeUrl) -> Option<Reachability> {
         self.attachment.reach_of(type_url)
     }
 
@@ -22,7 +22,7 @@ impl Source {
         for type_url in self.types.keys() {
             let is_current = self.attachment.is_current(type_url);
             let of_type = self.attachment.reach_of(type_url);
-            let is_lost = of_type.as_ref().is_some_and(Reach::is_lost);
+            let is_lost = of_type.as_ref().is_some_and(Reachability::is_lost);
             self.linger.hold_type(type_url, is_lost && !self.settings.private);
             let Some(standing) = self.snapshot.standing_mut().of_mut(type_url) else { continue };
             let was_current = standing.is_current;

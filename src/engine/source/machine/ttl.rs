@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::Source;
 use crate::engine::Time;
+use crate::engine::annotations::{Annotations, Lease};
 use crate::engine::cache::expiry::{Due, Leased};
 use crate::engine::collection::CollectionKind;
-use crate::engine::remarks::{Lease, Remarks};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::Attachment;
 use crate::engine::upstream::{self, Cause, Changes, Event};
@@ -22,12 +22,12 @@ impl Source {
             return;
         }
         let Some(cache) = self.types.get(&changes.type_url) else { return };
-        let none = Remarks::default();
+        let none = Annotations::default();
         let told = match (changes.kind, &cache.wildcard) {
-            (CollectionKind::Wildcard, Some(wildcard)) => wildcard.view().remarks(),
+            (CollectionKind::Wildcard, Some(wildcard)) => wildcard.view().annotations(),
             (CollectionKind::Wildcard, None) => &none,
-            (CollectionKind::Globs, _) => cache.globs.remarks(),
-            (CollectionKind::Names, _) => cache.named.remarks(),
+            (CollectionKind::Globs, _) => cache.globs.annotations(),
+            (CollectionKind::Names, _) => cache.named.annotations(),
         };
         let kind = changes.kind;
         let of = |name: &ResourceName| Leased::new(&changes.type_url, kind, name);

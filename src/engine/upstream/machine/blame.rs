@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::upstream::api::Event;
 use crate::engine::upstream::api::Input;
 use crate::engine::upstream::api::Transport;
@@ -22,7 +22,7 @@ use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::proof::Currency;
 use crate::engine::upstream::said::Said;
-use crate::engine::upstream::subscription::Subscription;
+use crate::engine::upstream::type_request::TypeRequest;
 use crate::xds::{Status, TypeUrl, Variant};
 
 /// The maximum time between the request and the blamed end. A server ends the stream when it reads the
@@ -32,7 +32,7 @@ pub const SOON: Duration = Duration::from_secs(5);
 /// A subscription on the way from a stream to another stream, with the state of the held resources.
 #[derive(Debug)]
 pub struct Carried {
-    subscription: Subscription,
+    subscription: TypeRequest,
     variant: Variant,
 }
 
@@ -60,7 +60,7 @@ impl Upstream {
         let is_fresh = |at: Time| now.since(at) <= SOON;
         let asked = wanted().filter(|of_type| of_type.said.unanswered.is_some_and(is_fresh));
         let asked: Vec<_> = asked.collect();
-        let of_asked = |is_meant: &dyn Fn(&Subscription) -> bool| -> Vec<TypeUrl> {
+        let of_asked = |is_meant: &dyn Fn(&TypeRequest) -> bool| -> Vec<TypeUrl> {
             let meant = asked.iter().filter(|of_type| is_meant(of_type));
             meant.map(|of_type| of_type.type_url.clone()).collect()
         };
@@ -96,7 +96,7 @@ impl Upstream {
         if self.unserved.is_some() {
             return;
         }
-        self.reach = Reach::Pending;
+        self.reach = Reachability::Pending;
         self.unserved = Some((now, status.clone()));
         let type_urls: Vec<_> = self.types().map(|of_type| of_type.type_url.clone()).collect();
         for type_url in type_urls {
@@ -116,7 +116,7 @@ impl Upstream {
             subscription.stream_ended();
         }
         subscription.currency = Currency::Unasked;
-        if self.subscriptions.values().all(Subscription::wants_nothing) {
+        if self.subscriptions.values().all(TypeRequest::wants_nothing) {
             self.close(now);
         }
         self.check_invariants();
@@ -165,7 +165,12 @@ impl Upstream {
     pub(in crate::engine) fn beside(&self) -> Upstream {
         let settings = self.settings.clone();
         let variant = self.variant;
-        Upstream::new(super::Settings { variant, fall_back_to_sotw: false, failover: false, ..settings })
+        Upstream::new(super::UpstreamSettings {
+            variant,
+            fall_back_to_sotw: false,
+            failover: false,
+            ..settings
+        })
     }
 
     /// Returns true if nothing is wanted, and no output is outstanding.

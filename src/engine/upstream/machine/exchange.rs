@@ -5,7 +5,7 @@ use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::{Event, Output, WildcardStyle};
 use crate::engine::upstream::response::{Digest, Verdict};
 use crate::engine::upstream::settling::Settling;
-use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{Kind, Request, Response, TypeUrl, Variant};
 
 use crate::engine::upstream::machine::{Occasion, Phase, Upstream};
@@ -186,7 +186,7 @@ fn claims_all(request: &Request) -> bool {
 }
 
 /// Reports the globs of a SotW server once for each stream.
-fn unserved(subscription: &mut Subscription) -> Option<Event> {
+fn unserved(subscription: &mut TypeRequest) -> Option<Event> {
     let Want::Globs(globs) = &mut subscription.want else { return None };
     if std::mem::replace(&mut globs.is_unserved, true) {
         return None;

@@ -3,7 +3,7 @@
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
-use crate::engine::upstream::subscription::Want;
+use crate::engine::upstream::type_request::Want;
 use crate::xds::{ResourceName, Status, TypeUrl, Variant};
 
 /// The state of the stream.

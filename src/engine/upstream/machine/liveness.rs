@@ -10,7 +10,7 @@ use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::machine::timers::expired;
 use crate::engine::upstream::proof::Currency;
-use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 impl Upstream {
@@ -152,7 +152,7 @@ impl Upstream {
     /// A server that is silent after all requests has nothing to say.
     fn hear_silence(&mut self, now: Time) {
         // The machine does not wait for types without requests, such as globs in SotW.
-        let is_asked = |of_type: &&Subscription| of_type.said.asked && !of_type.wants_nothing();
+        let is_asked = |of_type: &&TypeRequest| of_type.said.asked && !of_type.wants_nothing();
         let mut asked =
             self.subscriptions.values().filter(is_asked).map(|of_type| of_type.currency).peekable();
         let is_over = |currency| matches!(currency, Currency::Current | Currency::Silent);

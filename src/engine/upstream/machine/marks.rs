@@ -4,7 +4,7 @@
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
-use crate::engine::upstream::subscription::Subscription;
+use crate::engine::upstream::type_request::TypeRequest;
 use crate::xds::{SetMark, TypeUrl, Variant};
 
 impl Upstream {
@@ -15,7 +15,7 @@ impl Upstream {
             return;
         }
         stream.has_marks = true;
-        self.subscriptions.values_mut().for_each(Subscription::expect_marks);
+        self.subscriptions.values_mut().for_each(TypeRequest::expect_marks);
     }
 
     /// A mark arrived, with the response before.

@@ -20,14 +20,14 @@ mod tests;
 
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::reach::Reach;
-use crate::engine::upstream::api::{Input, Output, Settings, Transport, Wanted};
+use crate::engine::reachability::Reachability;
+use crate::engine::upstream::api::{Input, Output, Transport, UpstreamSettings, Wanted};
 use crate::engine::upstream::backoff::Backoff;
 use crate::engine::upstream::failover::Failover;
 use crate::engine::upstream::gathering::Gathering;
 use crate::engine::upstream::proof::Flaps;
-use crate::engine::upstream::subscription::{Subscription, Want};
 use crate::engine::upstream::succession::Next;
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -46,11 +46,11 @@ const RETIRED_TYPES_MAX: usize = 64;
 /// The client of one server.
 #[derive(Debug)]
 pub struct Upstream {
-    settings: Settings,
+    settings: UpstreamSettings,
     phase: Phase,
     since: Time,
     outputs: VecDeque<Output>,
-    subscriptions: BTreeMap<TypeUrl, Subscription>,
+    subscriptions: BTreeMap<TypeUrl, TypeRequest>,
     backoff: Backoff,
     flaps: Flaps,
     /// No stream opens before, even if all subscriptions ended and came back meanwhile.
@@ -60,7 +60,7 @@ pub struct Upstream {
     fallback: [SotwFallback; 2],
     failover: Failover,
     last_error: Option<Status>,
-    reach: Reach,
+    reach: Reachability,
     control_plane: String,
     /// REST: the last poll was answered.
     is_polled: bool,
@@ -159,7 +159,7 @@ enum Occasion {
 }
 
 impl Upstream {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: UpstreamSettings) -> Self {
         let variant = settings.variant;
         let (since, retry_at, outputs, subscriptions, backoff, flaps) = Default::default();
         let (fallback, failover, last_error, reach, control_plane) = Default::default();
@@ -195,7 +195,7 @@ impl Upstream {
         if self.polls() {
             return self.subscribe_poll(type_url, wanted, now);
         }
-        let new = || Subscription::new(type_url.clone());
+        let new = || TypeRequest::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
         let mut renew = subscription.needs_fresh_stream(&wanted);
         if !renew && subscription.must_leave_first(&wanted) {
@@ -314,7 +314,7 @@ impl Upstream {
             // The shell bounds the time of a poll, and its response answers every name.
             Phase::Open(_) if self.polls() => None,
             Phase::Open(stream) => {
-                let next = |of_type: &Subscription| of_type.next_timeout(stream.is_receiving);
+                let next = |of_type: &TypeRequest| of_type.next_timeout(stream.is_receiving);
                 let timers = self.subscriptions.values().filter_map(next);
                 timers
                     .chain(stream.gathering.until())
@@ -348,7 +348,7 @@ impl Upstream {
     }
 
     /// The reachability of the server, according to this stream.
-    pub fn reach(&self) -> &Reach {
+    pub fn reach(&self) -> &Reachability {
         &self.reach
     }
 

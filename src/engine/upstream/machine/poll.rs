@@ -11,7 +11,7 @@ use crate::engine::upstream::api::Transport;
 use crate::engine::upstream::api::Wanted;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
-use crate::engine::upstream::subscription::Subscription;
+use crate::engine::upstream::type_request::TypeRequest;
 use crate::xds::TypeUrl;
 
 impl Upstream {
@@ -23,7 +23,7 @@ impl Upstream {
     /// which the server may hold (RST-9), is given up for the new poll; a poll that asks for names may
     /// finish.
     pub(super) fn subscribe_poll(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) {
-        let new = || Subscription::new(type_url.clone());
+        let new = || TypeRequest::new(type_url.clone());
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
         let is_held = !subscription.accepted.is_empty();
         if !subscription.wants(&wanted) {
@@ -51,7 +51,7 @@ impl Upstream {
     /// See [`super::Input::Unchanged`]. A poll without a version cannot have this answer, and stays
     /// unanswered.
     pub(super) fn unchanged(&mut self, now: Time) {
-        let claimed = |subscription: &&Subscription| !subscription.accepted.is_empty();
+        let claimed = |subscription: &&TypeRequest| !subscription.accepted.is_empty();
         let Some(subscription) = self.subscriptions.values().find(claimed) else { return };
         let type_url = subscription.type_url.clone();
         self.answered(now);
@@ -66,7 +66,7 @@ impl Upstream {
         else {
             return;
         };
-        let has_news = self.subscriptions.values().any(Subscription::has_news);
+        let has_news = self.subscriptions.values().any(TypeRequest::has_news);
         self.retry_at = (stream.opened + self.settings.gather).max(now);
         let jitter = if (0.0..=1.0).contains(&jitter) { jitter } else { 0.5 };
         let delay = if has_news { now } else { now + refresh_delay.mul_f64(1.0 + jitter) };

@@ -6,7 +6,7 @@ use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::Wanted;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::names::Held;
-use crate::engine::upstream::subscription::Want;
+use crate::engine::upstream::type_request::Want;
 use crate::xds::{ResourceName, TypeUrl, Variant};
 
 /// A resource that was held before the relay was restarted.

@@ -2,12 +2,12 @@
 
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::upstream::api::{Event, Output};
 use crate::engine::upstream::gathering::Gathering;
 use crate::engine::upstream::proof::Flaps;
-use crate::engine::upstream::subscription::Subscription;
 use crate::engine::upstream::succession::Next;
+use crate::engine::upstream::type_request::TypeRequest;
 use crate::xds::{Code, Status, Variant};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Upstream {
         let variant = if is_refused { Variant::Sotw } else { self.settings.variant };
         let before = std::mem::replace(&mut self.variant, variant);
         if !self.take_turn(before) && variant != before {
-            self.subscriptions.values_mut().for_each(Subscription::forget_versions);
+            self.subscriptions.values_mut().for_each(TypeRequest::forget_versions);
         }
         self.enter(Phase::Opening, now);
         self.outputs.push_back(Output::Open { variant, server: self.server() });
@@ -45,7 +45,7 @@ impl Upstream {
             self.withdraw_unsent();
             self.outputs.push_back(Output::Close);
         }
-        self.reach = Reach::Pending;
+        self.reach = Reachability::Pending;
         self.has_spoken = false;
         self.unserved = None;
         self.flaps = Flaps::default();
@@ -63,7 +63,7 @@ impl Upstream {
     pub(super) fn stream_ended(&mut self) {
         self.withdraw_unsent();
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
-        self.subscriptions.values_mut().for_each(Subscription::stream_ended);
+        self.subscriptions.values_mut().for_each(TypeRequest::stream_ended);
         if !self.polls() {
             self.lose_currency();
         }

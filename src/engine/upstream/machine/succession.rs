@@ -5,8 +5,8 @@ use crate::engine::Time;
 use crate::engine::upstream::api::Output;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
-use crate::engine::upstream::subscription::Subscription;
 use crate::engine::upstream::succession::Next;
+use crate::engine::upstream::type_request::TypeRequest;
 
 impl Upstream {
     /// Streams begin with another node from now on. Without an open stream, or before the first request, the
@@ -58,7 +58,7 @@ impl Upstream {
         let is_heard = stream.is_heard;
         self.withdraw_unsent();
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());
-        self.subscriptions.values_mut().for_each(Subscription::stream_ended);
+        self.subscriptions.values_mut().for_each(TypeRequest::stream_ended);
         self.outputs.push_back(Output::TakeNext);
         self.opened(now);
         // The second stream inherits the proof that the server can be heard.

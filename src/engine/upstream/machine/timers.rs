@@ -1,9 +1,9 @@
 //! Timers, and the invariants of the machine.
 
 use crate::engine::Time;
-use crate::engine::upstream::api::{Cause, Changes, Event, Output, Settings};
+use crate::engine::upstream::api::{Cause, Changes, Event, Output, UpstreamSettings};
 use crate::engine::upstream::names::Names;
-use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{ResourceName, TypeUrl};
 
 use crate::engine::upstream::machine::{Phase, Upstream};
@@ -56,7 +56,7 @@ impl Upstream {
         }
         let is_open = matches!(self.phase, Phase::Open(_));
         let is_closed = matches!(self.phase, Phase::Closed);
-        let wants_nothing = self.subscriptions.values().all(Subscription::wants_nothing);
+        let wants_nothing = self.subscriptions.values().all(TypeRequest::wants_nothing);
         debug_assert_eq!(
             is_closed || self.idle_until.is_some(),
             wants_nothing,
@@ -72,7 +72,7 @@ impl Upstream {
 
 /// TMR-5: the new state of the names with expired timers.
 pub(super) fn expired(
-    settings: &Settings,
+    settings: &UpstreamSettings,
     type_url: &TypeUrl,
     names: &mut Names,
     out: Vec<ResourceName>,

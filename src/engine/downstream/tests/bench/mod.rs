@@ -14,7 +14,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::collection::{CollectionKind, HashSeed};
 use crate::engine::downstream::tests::client::Held;
 use crate::engine::downstream::{
-    AnswerKey, ClientFeatures, Composition, Limits, Session, Shift, SourceId, Taken, Watch,
+    AnswerKey, ClientFeatures, Composition, Limits, RequestOutcome, Session, Shift, SourceId, Watch,
 };
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source;
@@ -63,7 +63,7 @@ pub type ClientId = usize;
 impl Bench {
     pub fn new(attachments: Vec<Attachment>) -> Bench {
         let make = |(index, attachment)| {
-            let settings = source::Settings { tells_reach: true, ..source::Settings::default() };
+            let settings = source::SourceSettings { tells_reach: true, ..source::SourceSettings::default() };
             let source = Source::new(index as u64, settings, attachment);
             source.of_server("cp-1".into(), true)
         };
@@ -265,11 +265,11 @@ impl Bench {
         self.settle();
     }
 
-    pub fn request(&mut self, client: ClientId, request: Request) -> Taken {
+    pub fn request(&mut self, client: ClientId, request: Request) -> RequestOutcome {
         self.try_request(client, request).unwrap()
     }
 
-    pub fn try_request(&mut self, client: ClientId, request: Request) -> Result<Taken, Status> {
+    pub fn try_request(&mut self, client: ClientId, request: Request) -> Result<RequestOutcome, Status> {
         let this = &mut self.clients[client];
         let mut routes = this.routes;
         let mut taken = this.session.request(&request, &mut routes, self.now)?;
@@ -335,10 +335,10 @@ impl Bench {
 
 /// Each type has streams of its own.
 pub fn streams_by_type(transport: upstream::Transport) -> Attachment {
-    let settings = upstream::Settings { transport, ..upstream::Settings::default() };
+    let settings = upstream::UpstreamSettings { transport, ..upstream::UpstreamSettings::default() };
     Attachment::Streams(Box::new(Streams::new(settings)))
 }
 
 pub fn streams() -> Attachment {
-    Attachment::Streams(Box::new(Streams::new(upstream::Settings::default())))
+    Attachment::Streams(Box::new(Streams::new(upstream::UpstreamSettings::default())))
 }

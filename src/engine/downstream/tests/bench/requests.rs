@@ -1,7 +1,7 @@
 //! Requests of clients.
 
 use crate::engine::downstream::tests::bench::{Bench, ClientId, name_of, names_of, url};
-use crate::engine::downstream::{Taken, Verdict};
+use crate::engine::downstream::{RequestOutcome, Verdict};
 use crate::xds::{Code, DeltaRequest, Request, ResourceName, SotwRequest, Status, Variant, Version};
 
 impl Bench {
@@ -9,7 +9,7 @@ impl Bench {
 
     /// Sends a list of names like a well-behaved client: with its newest nonce and version, so the request is an ACK,
     /// too.
-    pub fn ask(&mut self, client: ClientId, message: &str, list: &str) -> Taken {
+    pub fn ask(&mut self, client: ClientId, message: &str, list: &str) -> RequestOutcome {
         let (nonce, version) = {
             let held = self.held(client, message);
             (held.nonce.clone(), held.version.clone())
@@ -25,7 +25,7 @@ impl Bench {
         nonce: &str,
         version: &str,
         error: Option<Status>,
-    ) -> Taken {
+    ) -> RequestOutcome {
         let routes = self.clients[client].routes;
         let request = SotwRequest {
             version_info: version.to_owned(),
@@ -49,7 +49,7 @@ impl Bench {
     // === delta requests ===
 
     /// `+a -b`: a spontaneous change, without a nonce.
-    pub fn change(&mut self, client: ClientId, message: &str, list: &str) -> Taken {
+    pub fn change(&mut self, client: ClientId, message: &str, list: &str) -> RequestOutcome {
         self.change_with(client, message, list, "", &[], None)
     }
 
@@ -61,7 +61,7 @@ impl Bench {
         nonce: &str,
         presented: &[(&str, Version)],
         error: Option<Status>,
-    ) -> Taken {
+    ) -> RequestOutcome {
         let part = |sign: char| -> Vec<ResourceName> {
             list.split_whitespace()
                 .filter_map(|word| word.strip_prefix(sign))
@@ -102,7 +102,7 @@ impl Bench {
         self.answer(client, message, Some(Status::new(Code::Internal, ""))).verdict
     }
 
-    fn answer(&mut self, client: ClientId, message: &str, error: Option<Status>) -> Taken {
+    fn answer(&mut self, client: ClientId, message: &str, error: Option<Status>) -> RequestOutcome {
         let variant = self.clients[client].variant;
         let held = self.held(client, message);
         let (nonce, version) = (held.nonce.clone(), held.version.clone());

@@ -1,8 +1,8 @@
 //! The routes of the clients to the sources.
 
+use crate::engine::authority::{Authority, NameGroup};
 use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
 use crate::engine::fallback;
-use crate::engine::realm::{Realm, Space};
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 /// Sends a stream's subscriptions to the sources with these indices.
@@ -24,25 +24,26 @@ pub struct Routes {
 }
 
 impl Router for Routes {
-    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
-        name.map_or(Space::Old, Space::of_style).shared()
+    fn group_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
+        name.map_or(Authority::None, Authority::of_style).shared()
     }
 
     fn fallback(&self, list: u16) -> Option<List> {
         let on_reachability_only = self.reachability_only;
-        let settings = fallback::Settings { on_reachability_only, ..fallback::Settings::default() };
+        let settings =
+            fallback::FallbackSettings { on_reachability_only, ..fallback::FallbackSettings::default() };
         let Routes { servers, by_type, deleting, .. } = *self;
         (servers > 1).then_some(List { number: list, servers, by_type, settings, deleting })
     }
 
-    fn source(&mut self, _: &TypeUrl, realm: Realm, server: u16) -> Result<SourceId, Status> {
+    fn source(&mut self, _: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
         if self.without == Some(server) {
             return Err(Status::new(Code::ResourceExhausted, "too many sources"));
         }
         if self.servers > 0 {
             return Ok(SourceId(u64::from(server)));
         }
-        Ok(SourceId(if realm.space == Space::Old { self.old } else { self.xdstp }))
+        Ok(SourceId(if group.authority == Authority::None { self.old } else { self.xdstp }))
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {

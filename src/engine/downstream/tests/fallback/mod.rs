@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams, url};
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::upstream::{Event, Input};
 use crate::xds::{Code, DeltaResponse, ResourceError, Response, Status};
 
@@ -43,7 +43,10 @@ impl Bench {
             self.sources[server].handle_upstream(stream, failed, self.now);
         }
         self.settle();
-        assert!(matches!(self.snapshots[server].standing().reach(), Reach::Lost { .. }), "server {server}");
+        assert!(
+            matches!(self.snapshots[server].standing().reach(), Reachability::Lost { .. }),
+            "server {server}"
+        );
     }
 
     /// A server answers on a stream for every type; the resources come with [`Bench::changes`].
@@ -75,7 +78,10 @@ impl Bench {
             }
         }
         self.settle();
-        assert!(matches!(self.snapshots[server].standing().reach(), Reach::Heard { .. }), "server {server}");
+        assert!(
+            matches!(self.snapshots[server].standing().reach(), Reachability::Heard { .. }),
+            "server {server}"
+        );
     }
 
     fn names(&mut self, server: usize, message: &str, list: &str) {

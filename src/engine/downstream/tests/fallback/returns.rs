@@ -4,7 +4,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, resources, url};
 use crate::engine::downstream::tests::fallback::*;
 use crate::engine::source::{Attachment, Streams};
-use crate::engine::upstream::{Input, Settings};
+use crate::engine::upstream::{Input, UpstreamSettings};
 use crate::xds::{BadElement, Received, Response, SotwResponse, Variant};
 
 /// Only the listener's name is the same on both servers: the listener leads to other routes and another cluster.
@@ -75,7 +75,7 @@ fn rly_44_and_rly_60_a_return_waits_for_all_and_closes_the_lower_server_at_once(
 
 /// SotW servers that both answered for `a` and `b`. The second server serves all clients.
 fn outlived(clients: &[&str]) -> (Bench, Vec<ClientId>) {
-    let settings = Settings { variant: Variant::Sotw, ..Settings::default() };
+    let settings = UpstreamSettings { variant: Variant::Sotw, ..UpstreamSettings::default() };
     let streams = || Attachment::Streams(Box::new(Streams::new(settings.clone())));
     let mut bench = Bench::new((0..2).map(|_| streams()).collect());
     (bench.servers, bench.reachability_only) = (2, true);

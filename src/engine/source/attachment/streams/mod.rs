@@ -9,10 +9,10 @@ use imbl::OrdSet;
 
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Answered;
 use crate::engine::source::attachment::suspect::Suspect;
-use crate::engine::upstream::{Event, Hold, Output, Resumed, Settings, Transport, Upstream, Wanted};
+use crate::engine::upstream::{Event, Hold, Output, Resumed, Transport, Upstream, UpstreamSettings, Wanted};
 use crate::xds::{ResourceName, Service, Status, TypeUrl, Variant};
 
 /// The index of a stream within its source.
@@ -25,14 +25,14 @@ pub type StreamIndex = usize;
 /// mix (RLY-13, RLY-19). Per type, and in REST, each type has a stream for each of the three.
 #[derive(Debug)]
 pub struct Streams {
-    pub(super) settings: Settings,
+    pub(super) settings: UpstreamSettings,
     machines: Vec<Machine>,
     /// The streams that carry the wildcard, the globs or the names of a type.
     placed: BTreeMap<(TypeUrl, CollectionKind), StreamIndex>,
     /// Aggregated: types for which the server ended a stream.
     suspects: BTreeMap<TypeUrl, Suspect>,
     /// The state of the connection. Maintained where the streams of types may be lost one by one.
-    connection: Reach,
+    connection: Reachability,
     /// Events of the streams for the driver.
     events: VecDeque<(StreamIndex, Event)>,
 }
@@ -47,7 +47,7 @@ struct Machine {
 }
 
 impl Streams {
-    pub fn new(settings: Settings) -> Streams {
+    pub fn new(settings: UpstreamSettings) -> Streams {
         let (machines, placed, suspects, connection, events) = Default::default();
         Streams { settings, machines, placed, suspects, connection, events }
     }
@@ -127,7 +127,7 @@ impl Streams {
     }
 
     /// The settings of a stream of one type; `None` if its service does not exist.
-    fn settings_of(&self, type_url: &TypeUrl) -> Option<Settings> {
+    fn settings_of(&self, type_url: &TypeUrl) -> Option<UpstreamSettings> {
         let service = Service::of_type(type_url)?;
         let sotw = service.stream_path(Variant::Sotw).is_some();
         let exists = match self.settings.transport {
@@ -135,7 +135,7 @@ impl Streams {
             _ => sotw || self.settings.variant == Variant::Delta,
         };
         let fall_back_to_sotw = self.settings.fall_back_to_sotw && sotw;
-        exists.then(|| Settings { fall_back_to_sotw, ..self.settings.clone() })
+        exists.then(|| UpstreamSettings { fall_back_to_sotw, ..self.settings.clone() })
     }
 
     /// `last`: no session wants any part of this collection now.

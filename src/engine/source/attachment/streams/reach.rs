@@ -6,7 +6,7 @@
 
 use super::{Machine, Streams};
 use crate::engine::Time;
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::upstream::{Input, Transport};
 use crate::xds::TypeUrl;
 
@@ -32,7 +32,7 @@ impl Streams {
 
     /// Whether the server can be heard at all. A lost stream of all types means a lost server (CLI-1). A lost
     /// stream of a single type does not, as long as there are others.
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> Reachability {
         let shared = || self.machines.iter().filter(|machine| machine.alone.is_none()).filter(is_used);
         if !self.is_by_type() {
             return match shared().next() {
@@ -45,16 +45,16 @@ impl Streams {
             return self.connection.clone();
         }
         let reaches = || shared().map(|machine| machine.upstream.reach());
-        let heard = reaches().filter(|reach| reach.is_heard()).filter_map(Reach::since).max();
+        let heard = reaches().filter(|reach| reach.is_heard()).filter_map(Reachability::since).max();
         match heard {
-            Some(since) => Reach::Heard { since },
-            None if reaches().all(Reach::is_lost) => combined(shared()),
-            None => Reach::Pending,
+            Some(since) => Reachability::Heard { since },
+            None if reaches().all(Reachability::is_lost) => combined(shared()),
+            None => Reachability::Pending,
         }
     }
 
     /// Whether the server can be heard for this type; `None` if the type shares a stream with others.
-    pub(in crate::engine::source) fn reach_of(&self, type_url: &TypeUrl) -> Option<Reach> {
+    pub(in crate::engine::source) fn reach_of(&self, type_url: &TypeUrl) -> Option<Reachability> {
         let own = || self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));
         let is_cut_off = self.connection.is_lost() && own().any(|machine| is_used(&machine));
         self.is_by_type()
@@ -68,7 +68,7 @@ fn is_used(machine: &&Machine) -> bool {
 }
 
 /// The server is lost if any stream is lost, and heard once all streams were answered.
-fn combined<'a>(machines: impl Iterator<Item = &'a Machine>) -> Reach {
+fn combined<'a>(machines: impl Iterator<Item = &'a Machine>) -> Reachability {
     let (mut latest, mut is_heard) = (None, true);
     for machine in machines {
         let reach = machine.upstream.reach();
@@ -79,7 +79,7 @@ fn combined<'a>(machines: impl Iterator<Item = &'a Machine>) -> Reach {
         latest = latest.max(reach.since());
     }
     match latest {
-        Some(since) if is_heard => Reach::Heard { since },
-        Some(_) | None => Reach::Pending,
+        Some(since) if is_heard => Reachability::Heard { since },
+        Some(_) | None => Reachability::Pending,
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 fn per_type(variant: Variant, transport: Transport) -> Bench {
-    let settings = StreamSettings { transport, variant, ..StreamSettings::default() };
-    Bench::new(Attachment::Streams(Box::new(Streams::new(settings))), Settings::default())
+    let settings = UpstreamSettings { transport, variant, ..UpstreamSettings::default() };
+    Bench::new(Attachment::Streams(Box::new(Streams::new(settings))), SourceSettings::default())
 }
 
 impl Bench {
@@ -98,8 +98,8 @@ fn rly_25_delta_refused_is_sotw_for_the_types_that_have_it() {
 
 #[test]
 fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
-    let streams = Streams::new(StreamSettings::default());
-    let settings = Settings { tells_reach: true, ..Settings::default() };
+    let streams = Streams::new(UpstreamSettings::default());
+    let settings = SourceSettings { tells_reach: true, ..SourceSettings::default() };
     let mut bench = Bench::new(Attachment::Streams(Box::new(streams)), settings);
     let is_current = |bench: &Bench| bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current;
     let answer = |bench: &mut Bench, stream: StreamIndex| {
@@ -147,7 +147,7 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
 
 #[test]
 fn files_are_current_once_they_are_read() {
-    let mut bench = Bench::new(Attachment::Files(Files::default()), Settings::default());
+    let mut bench = Bench::new(Attachment::Files(Files::default()), SourceSettings::default());
     bench.watch(1, CDS, "*");
     assert!(!bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
     bench.state(&[(EDS, "a=1")]);

@@ -11,7 +11,7 @@ use crate::engine::cache::expiry::Leased;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::{Kept, RestoredType, Streams};
 use crate::engine::upstream::Input;
-use crate::engine::upstream::{Settings as StreamSettings, Transport};
+use crate::engine::upstream::{Transport, UpstreamSettings};
 use crate::xds::Variant;
 use crate::xds::{
     Any, Code, DeltaResponse, Received, Request, ResourceName, Response, SotwResponse, Status, Version,
@@ -64,11 +64,11 @@ struct Bench {
 
 impl Bench {
     fn new(variant: Variant) -> Bench {
-        let settings = StreamSettings { variant, ..StreamSettings::default() };
-        Bench::with(settings, Settings::default())
+        let settings = UpstreamSettings { variant, ..UpstreamSettings::default() };
+        Bench::with(settings, SourceSettings::default())
     }
 
-    fn with(streams: StreamSettings, settings: Settings) -> Bench {
+    fn with(streams: UpstreamSettings, settings: SourceSettings) -> Bench {
         let variant = streams.variant;
         let attachment = Attachment::Streams(Box::new(Streams::new(streams)));
         let source = Source::new(7, settings, attachment).of_server("cp".into(), true);
@@ -465,8 +465,8 @@ fn rly_39_what_is_left_of_a_time_to_live_is_saved() {
 
 #[test]
 fn rpc_2_a_type_that_cannot_be_asked_for_any_more_is_not_restored() {
-    let settings = StreamSettings { transport: Transport::PerType, ..StreamSettings::default() };
-    let mut again = Bench::with(settings, Settings::default());
+    let settings = UpstreamSettings { transport: Transport::PerType, ..UpstreamSettings::default() };
+    let mut again = Bench::with(settings, SourceSettings::default());
     let mut saved = before(Variant::Delta).saved();
     saved[1].type_url = url("acme.Unserved");
     again.source.restore(&saved, again.now);

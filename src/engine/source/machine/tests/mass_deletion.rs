@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::super::*;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::Streams;
-use crate::engine::upstream::{Event, Hold, Input, Settings as StreamSettings};
+use crate::engine::upstream::{Event, Hold, Input, UpstreamSettings};
 use crate::xds::{
     Any, Code, DeltaResponse, Received, Request, ResourceName, Response, SotwResponse, Status, Variant,
     Version,
@@ -51,10 +51,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn with(settings: StreamSettings, collection: Collection) -> Bench {
+    fn with(settings: UpstreamSettings, collection: Collection) -> Bench {
         let variant = settings.variant;
         let attachment = Attachment::Streams(Box::new(Streams::new(settings)));
-        let source = Source::new(1, Settings::default(), attachment);
+        let source = Source::new(1, SourceSettings::default(), attachment);
         let mut bench =
             Bench { source, now: Time::ZERO, variant, collection, events: Vec::new(), restated: 0 };
         bench.source.watch(SessionId(1), &clusters(), &bench.collection.clone(), bench.now);
@@ -69,7 +69,7 @@ impl Bench {
 
     fn holding(hold: Hold, variant: Variant, collection: Collection) -> Bench {
         let settings =
-            StreamSettings { variant, mass_deletion_hold: Some(hold), ..StreamSettings::default() };
+            UpstreamSettings { variant, mass_deletion_hold: Some(hold), ..UpstreamSettings::default() };
         let mut bench = Bench::with(settings, collection);
         bench.input(Input::Opened);
         bench.says(0..20, 0..0);
@@ -328,11 +328,11 @@ fn fu_18_a_wildcard_that_nobody_wants_is_freed() {
 /// FBK-20: the other server of a failover has answered nothing before.
 #[test]
 fn fu_18_the_first_answer_of_another_server_is_obeyed() {
-    let settings = StreamSettings {
+    let settings = UpstreamSettings {
         variant: Variant::Sotw,
         mass_deletion_hold: Some(Hold::For(HOLD)),
         failover: true,
-        ..StreamSettings::default()
+        ..UpstreamSettings::default()
     };
     let mut bench = Bench::with(settings, Collection::Wildcard);
     for _ in 0..2 {
@@ -354,7 +354,7 @@ fn fu_18_the_first_answer_of_another_server_is_obeyed() {
 #[test]
 fn fu_18_where_responses_are_obeyed_nothing_is_kept() {
     for (variant, collection) in all() {
-        let settings = StreamSettings { variant, ..StreamSettings::default() };
+        let settings = UpstreamSettings { variant, ..UpstreamSettings::default() };
         let mut bench = Bench::with(settings, collection);
         bench.input(Input::Opened);
         bench.says(0..20, 0..0);

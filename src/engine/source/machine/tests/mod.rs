@@ -17,7 +17,7 @@ use crate::engine::cache::Known;
 use crate::engine::class::NameStyle;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::{CollectionKey, Files, Streams};
-use crate::engine::upstream::{Settings as StreamSettings, Transport};
+use crate::engine::upstream::{Transport, UpstreamSettings};
 use crate::xds::{Any, Code, ResourceName, Status, Variant, Version};
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -58,19 +58,19 @@ fn set(list: &str) -> Collection {
 const NAMES: CollectionKey = CollectionKind::Names.key(NameStyle::Old);
 
 impl Bench {
-    fn new(attachment: Attachment, settings: Settings) -> Bench {
+    fn new(attachment: Attachment, settings: SourceSettings) -> Bench {
         Bench { source: Source::new(1, settings, attachment), now: Time::from_micros(1_000_000) }
     }
 
     fn files(state: &[(&str, &str)]) -> Bench {
-        let mut bench = Bench::new(Attachment::Files(Files::default()), Settings::default());
+        let mut bench = Bench::new(Attachment::Files(Files::default()), SourceSettings::default());
         bench.state(state);
         bench
     }
 
     fn streams() -> Bench {
-        let streams = Streams::new(StreamSettings::default());
-        Bench::new(Attachment::Streams(Box::new(streams)), Settings::default())
+        let streams = Streams::new(UpstreamSettings::default());
+        Bench::new(Attachment::Streams(Box::new(streams)), SourceSettings::default())
     }
 
     fn state(&mut self, state: &[(&str, &str)]) {
@@ -144,7 +144,7 @@ impl Bench {
 
 #[test]
 fn fil_8_a_directory_says_all_there_is_to_know() {
-    let mut bench = Bench::new(Attachment::Files(Files::default()), Settings::default());
+    let mut bench = Bench::new(Attachment::Files(Files::default()), SourceSettings::default());
     bench.watch(1, EDS, "a b");
     bench.watch(2, EDS, "*");
     assert_eq!(bench.view(EDS, "a b"), "?2", "nothing is known before the first state");
@@ -297,8 +297,8 @@ fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
 
 #[test]
 fn what_lingers_has_a_bound() {
-    let settings = Settings { unwatched_bytes: 4200, ..Settings::default() };
-    let streams = Attachment::Streams(Box::new(Streams::new(StreamSettings::default())));
+    let settings = SourceSettings { unwatched_bytes: 4200, ..SourceSettings::default() };
+    let streams = Attachment::Streams(Box::new(Streams::new(UpstreamSettings::default())));
     let mut bench = Bench::new(streams, settings);
     for (session, name) in [(1, "a"), (2, "b"), (3, "c")] {
         bench.watch(session, EDS, name);

@@ -119,7 +119,7 @@ fn err_10_who_asked_is_told_once_the_type_ended_a_stream_alone() {
     bench.input(0, ended("resource watch failed"));
     let error = |bench: &Bench| {
         let types = bench.source.snapshot().of(&url(RUNTIME)).unwrap();
-        types.names.remarks.error(&"r".into()).map(ToString::to_string)
+        types.names.annotations.error(&"r".into()).map(ToString::to_string)
     };
     assert_eq!(error(&bench), None, "the first end may have had another reason");
     bench.input(1, Input::Opened);
@@ -302,7 +302,7 @@ fn dat_7_what_was_said_against_a_type_ends_when_the_server_bears_it() {
     bench.input(1, Input::Opened);
     let is_error = |bench: &Bench| {
         let types = bench.source.snapshot().of(&url(RUNTIME)).unwrap();
-        types.names.remarks.error(&"r".into()).is_some()
+        types.names.annotations.error(&"r".into()).is_some()
     };
     assert!(is_error(&bench));
     bench.advance(Duration::from_secs(6));

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::*;
 use crate::engine::collection::{Collection, HashSeed, NameSet};
 use crate::engine::source::Streams;
-use crate::engine::upstream::{Event, Input, Settings as StreamSettings};
+use crate::engine::upstream::{Event, Input, UpstreamSettings};
 use crate::xds::{Any, DeltaResponse, Received, ResourceName, Response, SotwResponse, Variant, Version};
 
 const NOW: Time = Time::ZERO;
@@ -16,9 +16,9 @@ fn clusters() -> TypeUrl {
 
 /// A source with one session of this collection, on an open stream.
 fn source(variant: Variant, collection: &Collection) -> Source {
-    let settings = StreamSettings { variant, ..StreamSettings::default() };
+    let settings = UpstreamSettings { variant, ..UpstreamSettings::default() };
     let attachment = Attachment::Streams(Box::new(Streams::new(settings)));
-    let mut source = Source::new(1, Settings::default(), attachment);
+    let mut source = Source::new(1, SourceSettings::default(), attachment);
     source.watch(SessionId(1), &clusters(), collection, NOW);
     source.handle_upstream(0, Input::Opened, NOW);
     source

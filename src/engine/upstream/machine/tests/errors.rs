@@ -69,7 +69,7 @@ fn d_11_a_name_twice_voids_the_whole_response() {
 
 #[test]
 fn d_12_the_text_of_a_nack_is_bounded() {
-    let mut script = Script::new(Settings { nack_text_max: 10, ..delta() });
+    let mut script = Script::new(UpstreamSettings { nack_text_max: 10, ..delta() });
     script.raw("+ CDS a");
     script.raw("opened");
     let outputs = script.raw("CDS - n1 !ééééé !b");
@@ -261,7 +261,7 @@ fn dat_2_dat_3_a_data_error_takes_the_copy_away_where_the_server_has_the_feature
         )
     };
     check(delta(), &transcript("", "", "a=1 b=1 c=1"));
-    let fails = Settings { fails_on_data_errors: true, ..delta() };
+    let fails = UpstreamSettings { fails_on_data_errors: true, ..delta() };
     check(fails, &transcript("Names EDS -a:DataError", "Names EDS -b:DataError", "c=1"));
 }
 

@@ -3,8 +3,8 @@
 use super::script::{Script, check, delta};
 use super::*;
 
-fn failover() -> Settings {
-    Settings { failover: true, ..delta() }
+fn failover() -> UpstreamSettings {
+    UpstreamSettings { failover: true, ..delta() }
 }
 
 /// The servers of the opened streams, `-` for abandoned streams.
@@ -108,7 +108,7 @@ fn e_5_headers_alone_are_not_a_response() {
 
 #[test]
 fn e_6_e_15_once_the_primary_has_answered_it_alone_is_asked() {
-    let mut script = Script::new(Settings { variant: Variant::Sotw, ..failover() });
+    let mut script = Script::new(UpstreamSettings { variant: Variant::Sotw, ..failover() });
     script.raw("+ CDS a");
     script.raw("opened");
     script.raw("CDS 1 n a=1");
@@ -123,7 +123,7 @@ fn e_6_e_15_once_the_primary_has_answered_it_alone_is_asked() {
 
 #[test]
 fn e_7_when_the_failover_server_drops_the_stream_the_primary_is_asked_first_and_as_if_nothing_were_held() {
-    for settings in [failover(), Settings { variant: Variant::Sotw, ..failover() }] {
+    for settings in [failover(), UpstreamSettings { variant: Variant::Sotw, ..failover() }] {
         let is_delta = settings.variant == Variant::Delta;
         let mut script = Script::new(settings);
         script.raw("+ CDS a");

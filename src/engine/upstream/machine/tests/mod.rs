@@ -23,6 +23,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::Time;
-use crate::engine::reach::Reach;
+use crate::engine::reachability::Reachability;
 use crate::engine::upstream::*;
 use crate::xds::{Code, Request, ResourceName, Response, Status, TypeUrl, Variant};

@@ -89,7 +89,7 @@ fn fu_9_five_short_streams_within_60_s_make_a_server_unreachable() {
 
 #[test]
 fn fu_9_a_server_that_was_unsteady_and_then_steady_may_flap_again_as_often() {
-    let mut script = Script::new(Settings {
+    let mut script = Script::new(UpstreamSettings {
         // The test looks at the status of the ends, not at the waits between them.
         backoff: BackoffSettings { max: Duration::from_millis(1), ..BackoffSettings::default() },
         ..delta()
@@ -152,7 +152,7 @@ fn fu_9_streams_that_end_rarely_do_not_count_together() {
 
 #[test]
 fn rly_48_fu_10_streams_that_lived_or_that_the_server_dismissed_do_not_count() {
-    let quick = || Settings {
+    let quick = || UpstreamSettings {
         backoff: BackoffSettings { max: Duration::from_millis(1), ..BackoffSettings::default() },
         ..delta()
     };
@@ -272,7 +272,7 @@ fn rly_44_a_lost_server_that_others_stand_in_for_is_asked_so_that_it_must_answer
         open VARIANT
         > opened";
     check(
-        Settings { needs_answer: true, ..delta() },
+        UpstreamSettings { needs_answer: true, ..delta() },
         &format!(
             "
         > + CDS a b
@@ -294,7 +294,7 @@ fn rly_44_a_lost_server_that_others_stand_in_for_is_asked_so_that_it_must_answer
         ),
     );
     check(
-        Settings { needs_answer: true, ..sotw() },
+        UpstreamSettings { needs_answer: true, ..sotw() },
         &format!(
             r#"
         > + CDS a
@@ -340,7 +340,7 @@ fn cli_1_silence_on_a_dead_transport_proves_nothing() {
 fn each_type_is_current_by_its_own_first_response_or_silence() {
     let quick = [(type_url("EDS"), Duration::from_secs(2))].into_iter().collect();
     check(
-        Settings { resource_timeouts: quick, ..sotw() },
+        UpstreamSettings { resource_timeouts: quick, ..sotw() },
         r#"
         > + CDS a
         open Sotw

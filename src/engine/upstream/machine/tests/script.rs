@@ -40,22 +40,22 @@ const TYPES: &[(&str, &str)] = &[
     ("Custom", "acme.Custom"),
 ];
 
-pub(super) fn sotw() -> Settings {
-    Settings { variant: Variant::Sotw, ..Settings::default() }
+pub(super) fn sotw() -> UpstreamSettings {
+    UpstreamSettings { variant: Variant::Sotw, ..UpstreamSettings::default() }
 }
 
-pub(super) fn delta() -> Settings {
-    Settings::default()
+pub(super) fn delta() -> UpstreamSettings {
+    UpstreamSettings::default()
 }
 
 /// Polls every 10 s, with half of it added.
-pub(super) fn rest() -> Settings {
+pub(super) fn rest() -> UpstreamSettings {
     let transport = Transport::Rest { refresh_delay: Duration::from_secs(10) };
-    Settings { transport, ..legacy(sotw()) }
+    UpstreamSettings { transport, ..legacy(sotw()) }
 }
 
-pub(super) fn legacy(settings: Settings) -> Settings {
-    Settings { wildcard: WildcardStyle::Legacy, ..settings }
+pub(super) fn legacy(settings: UpstreamSettings) -> UpstreamSettings {
+    UpstreamSettings { wildcard: WildcardStyle::Legacy, ..settings }
 }
 
 pub(super) fn type_url(short: &str) -> TypeUrl {
@@ -65,7 +65,7 @@ pub(super) fn type_url(short: &str) -> TypeUrl {
 
 /// Runs a transcript and compares the whole with the outputs.
 #[track_caller]
-pub(super) fn check(settings: Settings, transcript: &str) {
+pub(super) fn check(settings: UpstreamSettings, transcript: &str) {
     let expected: Vec<&str> = transcript.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut script = Script::new(settings);
     let mut actual = Vec::new();
@@ -85,7 +85,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: UpstreamSettings) -> Self {
         let variant = settings.variant;
         Script { variant, upstream: Upstream::new(settings), now: Time::ZERO, is_far: false }
     }
@@ -94,9 +94,9 @@ impl Script {
     pub(super) fn run(&mut self, input: &str) -> Vec<String> {
         if input == "reach" {
             return vec![match self.upstream.reach() {
-                Reach::Pending => "pending".to_owned(),
-                Reach::Heard { since } => format!("heard {}ms", since.since(Time::ZERO).as_millis()),
-                Reach::Lost { since, status } => {
+                Reachability::Pending => "pending".to_owned(),
+                Reachability::Heard { since } => format!("heard {}ms", since.since(Time::ZERO).as_millis()),
+                Reachability::Lost { since, status } => {
                     format!("lost {}ms {}", since.since(Time::ZERO).as_millis(), status.code.name())
                 }
             }];

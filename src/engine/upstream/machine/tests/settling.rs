@@ -325,7 +325,7 @@ fn rly_37_what_is_not_all_there_is_not_claimed_on_the_next_stream() {
 #[test]
 fn rly_44_a_delta_type_is_current_when_its_first_answers_have_settled() {
     check(
-        Settings { needs_answer: true, ..delta() },
+        UpstreamSettings { needs_answer: true, ..delta() },
         "
         > far
         > + CDS a b
@@ -373,7 +373,7 @@ fn rly_44_a_delta_type_is_current_when_its_first_answers_have_settled() {
 #[test]
 fn rly_44_a_sotw_type_is_current_when_every_name_that_was_known_is_answered() {
     check(
-        Settings { needs_answer: true, ..sotw() },
+        UpstreamSettings { needs_answer: true, ..sotw() },
         r#"
         > + EDS a b
         open Sotw

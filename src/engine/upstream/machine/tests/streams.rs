@@ -289,7 +289,7 @@ fn rly_25_two_refusals_with_unknown_mean_no_delta_and_only_sotw_proves_unreachab
         open Delta
         "#,
     );
-    let stubborn = Settings { fall_back_to_sotw: false, ..delta() };
+    let stubborn = UpstreamSettings { fall_back_to_sotw: false, ..delta() };
     check(
         stubborn,
         "

@@ -305,7 +305,7 @@ fn tmr_4_timers_stop_with_the_stream_and_start_again_for_what_is_not_held() {
 #[test]
 fn tmr_5_with_the_feature_a_timer_is_a_transient_error() {
     check(
-        Settings { timeout_is_transient: true, resource_timeout: Duration::from_secs(30), ..delta() },
+        UpstreamSettings { timeout_is_transient: true, resource_timeout: Duration::from_secs(30), ..delta() },
         r#"
         > + CDS a b
         open Delta

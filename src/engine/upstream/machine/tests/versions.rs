@@ -5,7 +5,7 @@ use super::*;
 
 /// Runs the lines. Returns the backward steps of each response: `NAME 5>4`, `-` for a response of SotW as a
 /// whole.
-fn backwards(settings: Settings, lines: &str) -> Vec<String> {
+fn backwards(settings: UpstreamSettings, lines: &str) -> Vec<String> {
     let mut script = Script::new(settings);
     let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
     let outputs: Vec<_> = lines.flat_map(|line| script.raw(line)).collect();

@@ -3,9 +3,9 @@
 use crate::engine::Time;
 use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::proof::Currency;
-use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 
-impl Subscription {
+impl TypeRequest {
     /// Returns true if the server has answered for the type, by a response, or by silence where silence is an
     /// answer (DEL-35, STR-10). Omissions are then meant (RLY-2).
     pub(in crate::engine::upstream) fn has_spoken(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Errors and leases: facts about names beside their content.
 //!
-//! Both are rare, so a [`View`](super::view::View) without remarks has an empty pointer. Remarks are a part
-//! of a view. Like content, updates of remarks to a client are the difference of two views.
+//! Both are rare, so a [`View`](super::view::View) without annotations has an empty pointer. Annotations are a part
+//! of a view. Like content, updates of annotations to a client are the difference of two views.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +37,9 @@ pub enum ErrorKind {
     Unreachable,
 }
 
-/// Errors and leases by name. Cheap to clone; empty remarks allocate nothing.
+/// Errors and leases by name. Cheap to clone; empty annotations allocate nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Remarks(Option<Arc<Maps>>);
+pub struct Annotations(Option<Arc<Maps>>);
 
 #[derive(Clone, Debug, Default)]
 struct Maps {
@@ -51,7 +51,7 @@ struct Maps {
     shortest: Duration,
 }
 
-impl Remarks {
+impl Annotations {
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -136,8 +136,8 @@ impl Remarks {
         true
     }
 
-    /// Copies the remarks of a name.
-    pub fn copy(&mut self, name: &ResourceName, from: &Remarks) {
+    /// Copies the annotations of a name.
+    pub fn copy(&mut self, name: &ResourceName, from: &Annotations) {
         if !(self.is_empty() && from.is_empty()) {
             self.set_error(name, from.error(name));
             self.set_error_kind(name, from.error_kind(name).unwrap_or_default());
@@ -147,7 +147,7 @@ impl Remarks {
 
     /// Copies the lease of a name. `ends_error`: the resource came with the lease, and ends the error of the
     /// name (ERR-3).
-    pub fn copy_lease(&mut self, name: &ResourceName, from: &Remarks, ends_error: bool) {
+    pub fn copy_lease(&mut self, name: &ResourceName, from: &Annotations, ends_error: bool) {
         if !(self.is_empty() && from.is_empty()) {
             if ends_error {
                 self.set_error(name, None);
@@ -156,7 +156,7 @@ impl Remarks {
         }
     }
 
-    /// Removes the remarks of a name. Returns whether there were any.
+    /// Removes the annotations of a name. Returns whether there were any.
     pub fn forget(&mut self, name: &ResourceName) -> bool {
         let error = self.set_error(name, None);
         self.set_lease(name, None) || error
@@ -164,7 +164,7 @@ impl Remarks {
 
     /// The errors of `self` with the leases of `other`.
     #[must_use]
-    pub fn with_leases_of(&self, other: &Remarks) -> Remarks {
+    pub fn with_leases_of(&self, other: &Annotations) -> Annotations {
         let mut mixed = self.clone();
         mixed.change(|maps| {
             let other = other.0.as_deref().cloned().unwrap_or_default();
@@ -181,9 +181,9 @@ impl Remarks {
         }
     }
 
-    /// The remarks that a client with `self` needs in order to reach `to`.
-    pub fn news(&self, to: &Remarks) -> RemarkNews {
-        let mut news = RemarkNews::default();
+    /// The annotations that a client with `self` needs in order to reach `to`.
+    pub fn news(&self, to: &Annotations) -> AnnotationNews {
+        let mut news = AnnotationNews::default();
         if self.0.is_none() && to.0.is_none() {
             return news;
         }
@@ -209,9 +209,9 @@ impl Remarks {
     }
 }
 
-/// The difference between two [`Remarks`].
+/// The difference between two [`Annotations`].
 #[derive(Debug, Default)]
-pub struct RemarkNews {
+pub struct AnnotationNews {
     /// New or changed errors.
     pub errors: Vec<(ResourceName, Arc<Status>)>,
     /// Names whose error is over. Only the resource itself tells a client so (ERR-3).
@@ -229,26 +229,26 @@ mod tests {
 
     #[test]
     fn err_3_what_is_equal_is_no_news() {
-        let mut remarks = Remarks::default();
+        let mut annotations = Annotations::default();
         let error = Arc::new(Status::new(Code::Unavailable, "x"));
-        assert!(remarks.set_error(&"a".into(), Some(&error)));
-        assert!(!remarks.set_error(&"a".into(), Some(&Arc::new(Status::new(Code::Unavailable, "x")))));
-        let told = remarks.clone();
-        assert!(told.news(&remarks).errors.is_empty());
-        assert!(remarks.set_error(&"a".into(), None));
-        assert!(remarks.is_empty());
-        assert_eq!(told.news(&remarks).over, ["a".into()]);
+        assert!(annotations.set_error(&"a".into(), Some(&error)));
+        assert!(!annotations.set_error(&"a".into(), Some(&Arc::new(Status::new(Code::Unavailable, "x")))));
+        let told = annotations.clone();
+        assert!(told.news(&annotations).errors.is_empty());
+        assert!(annotations.set_error(&"a".into(), None));
+        assert!(annotations.is_empty());
+        assert_eq!(told.news(&annotations).over, ["a".into()]);
     }
 
     #[test]
     fn ttl_3_a_new_beat_and_the_end_of_a_lease_are_news() {
         let lease = |beat| Lease { beat, expires: Time::ZERO, ttl: Duration::ZERO };
-        let mut remarks = Remarks::default();
-        remarks.set_lease(&"a".into(), Some(lease(1)));
-        let told = remarks.clone();
-        remarks.set_lease(&"a".into(), Some(lease(2)));
-        assert_eq!(told.news(&remarks).beats, ["a".into()]);
-        assert!(remarks.forget(&"a".into()) && !remarks.forget(&"a".into()));
-        assert_eq!(told.news(&remarks).unleased, ["a".into()]);
+        let mut annotations = Annotations::default();
+        annotations.set_lease(&"a".into(), Some(lease(1)));
+        let told = annotations.clone();
+        annotations.set_lease(&"a".into(), Some(lease(2)));
+        assert_eq!(told.news(&annotations).beats, ["a".into()]);
+        assert!(annotations.forget(&"a".into()) && !annotations.forget(&"a".into()));
+        assert_eq!(told.news(&annotations).unleased, ["a".into()]);
     }
 }

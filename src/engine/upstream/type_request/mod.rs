@@ -31,7 +31,7 @@ pub(in crate::engine::upstream) enum Want {
 }
 
 #[derive(Debug)]
-pub(in crate::engine::upstream) struct Subscription {
+pub(in crate::engine::upstream) struct TypeRequest {
     pub(in crate::engine::upstream) type_url: TypeUrl,
     pub(in crate::engine::upstream) want: Want,
     pub(in crate::engine::upstream) said: Said,
@@ -51,22 +51,11 @@ fn star() -> ResourceName {
     ResourceName::new("*")
 }
 
-impl Subscription {
+impl TypeRequest {
     pub(in crate::engine::upstream) fn new(type_url: TypeUrl) -> Self {
         let (want, said, accepted, currency, first, stash) = Default::default();
         let is_rejected = false;
-        Subscription {
-            type_url,
-            want,
-            said,
-            accepted,
-            currency,
-            first,
-            is_rejected,
-            stash,
-            acks: 0,
-            nacks: 0,
-        }
+        TypeRequest { type_url, want, said, accepted, currency, first, is_rejected, stash, acks: 0, nacks: 0 }
     }
 
     pub(in crate::engine::upstream) fn wants_nothing(&self) -> bool {

@@ -2,11 +2,11 @@
 
 use crate::engine::upstream::failover::Stash;
 use crate::engine::upstream::names::Held;
-use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{ResourceName, Variant};
 use std::collections::BTreeMap;
 
-impl Subscription {
+impl TypeRequest {
     /// Stores the versions of one server. Restores the stored versions of the other server, if their variant
     /// is the present variant.
     pub(in crate::engine::upstream) fn exchange(&mut self, before: Variant, now: Variant) {

@@ -5,7 +5,7 @@ use crate::xds::Status;
 
 /// The reachability of a server (CLI-1), as seen by one stream or one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
+pub enum Reachability {
     /// The server has no request yet, or the first attempt is still running.
     #[default]
     Pending,
@@ -15,35 +15,35 @@ pub enum Reach {
     Lost { since: Time, status: Status },
 }
 
-impl Reach {
+impl Reachability {
     pub fn is_lost(&self) -> bool {
-        matches!(self, Reach::Lost { .. })
+        matches!(self, Reachability::Lost { .. })
     }
 
     pub fn is_heard(&self) -> bool {
-        matches!(self, Reach::Heard { .. })
+        matches!(self, Reachability::Heard { .. })
     }
 
     /// The time of the change to heard or lost.
     pub fn since(&self) -> Option<Time> {
         match self {
-            Reach::Pending => None,
-            Reach::Heard { since } | Reach::Lost { since, .. } => Some(*since),
+            Reachability::Pending => None,
+            Reachability::Heard { since } | Reachability::Lost { since, .. } => Some(*since),
         }
     }
 
     /// Records a failure. A first failure after the server was heard sets the time of the loss.
     pub fn lose(&mut self, status: Status, now: Time) {
         let since = match self {
-            Reach::Lost { since, .. } => *since,
-            Reach::Pending | Reach::Heard { .. } => now,
+            Reachability::Lost { since, .. } => *since,
+            Reachability::Pending | Reachability::Heard { .. } => now,
         };
-        *self = Reach::Lost { since, status };
+        *self = Reachability::Lost { since, status };
     }
 
     pub fn hear(&mut self, now: Time) {
         if !self.is_heard() {
-            *self = Reach::Heard { since: now };
+            *self = Reachability::Heard { since: now };
         }
     }
 }

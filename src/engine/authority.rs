@@ -1,5 +1,5 @@
-//! The realm of a name: no authority, the authority of its `xdstp://` URL, or an authority without
-//! configuration.
+//! The authority of a name: none, the authority of its `xdstp://` URL, or an authority without configuration.
+//! Names of one authority form a group.
 
 use super::class::NameStyle;
 use super::collection::style_of;
@@ -7,46 +7,46 @@ use crate::xds::ResourceName;
 use crate::xds::xdstp::spell_authority;
 
 /// The names of one type that are requested from one server list, by all streams together or by each stream
-/// for itself. Small, because every part of every subscription has a realm.
+/// for itself. Small, because every part of every subscription has a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Realm {
-    pub space: Space,
+pub struct NameGroup {
+    pub authority: Authority,
     /// The server forbids caching or sharing: each stream asks for itself (CCH-1).
     pub private: bool,
 }
 
 /// The authority that a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Space {
+pub enum Authority {
     /// Old-style names and wildcards, which belong to no authority (NAM-3).
-    Old,
+    None,
     /// Names of all authorities, where no authority is configured (NAM-21: the default source).
-    AnyAuthority,
+    Any,
     /// Names of the authority with this number (NAM-4, FED-3).
-    Authority(u16),
+    Configured(u16),
     /// Names of an authority without configuration (FED-3), or with no authority.
     Unknown,
 }
 
-impl Space {
+impl Authority {
     pub fn style(self) -> NameStyle {
         match self {
-            Space::Old => NameStyle::Old,
-            Space::AnyAuthority | Space::Authority(_) | Space::Unknown => NameStyle::Xdstp,
+            Authority::None => NameStyle::Old,
+            Authority::Any | Authority::Configured(_) | Authority::Unknown => NameStyle::Xdstp,
         }
     }
 
-    /// The space of a name while no authority is configured.
-    pub fn of_style(name: &ResourceName) -> Space {
+    /// The authority of a name while no authority is configured.
+    pub fn of_style(name: &ResourceName) -> Authority {
         match style_of(name) {
-            NameStyle::Old => Space::Old,
-            NameStyle::Xdstp => Space::AnyAuthority,
+            NameStyle::Old => Authority::None,
+            NameStyle::Xdstp => Authority::Any,
         }
     }
 
-    /// The realm for shared resources.
-    pub fn shared(self) -> Realm {
-        Realm { space: self, private: false }
+    /// The group for shared resources.
+    pub fn shared(self) -> NameGroup {
+        NameGroup { authority: self, private: false }
     }
 }
 
@@ -60,15 +60,15 @@ impl Authorities {
         Authorities(names.into_iter().map(|name| spell_authority(name.as_ref()).into()).collect())
     }
 
-    /// The space of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary authority,
-    /// and not the old-style space (NAM-4).
-    pub fn space_of(&self, name: &ResourceName) -> Space {
+    /// The authority of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary authority,
+    /// and not the lack of an authority (NAM-4).
+    pub fn authority_of(&self, name: &ResourceName) -> Authority {
         if self.0.is_empty() || !name.is_xdstp() {
-            return Space::of_style(name);
+            return Authority::of_style(name);
         }
         let known = |authority: &str| self.0.iter().position(|known| **known == *authority);
         let number = name.authority().and_then(known).and_then(|number| u16::try_from(number).ok());
-        number.map_or(Space::Unknown, Space::Authority)
+        number.map_or(Authority::Unknown, Authority::Configured)
     }
 }
 
@@ -77,20 +77,24 @@ impl Authorities {
 mod tests {
     use super::*;
 
-    fn space(authorities: &Authorities, name: &str) -> Space {
-        authorities.space_of(&name.into())
+    fn authority(authorities: &Authorities, name: &str) -> Authority {
+        authorities.authority_of(&name.into())
     }
 
     #[test]
     fn fed_3_nam_3_nam_4_a_name_belongs_to_its_authority() {
         let authorities = Authorities::new(["a.example", ""]);
-        assert_eq!(space(&authorities, "xdstp://a.example/t/id"), Space::Authority(0));
-        assert_eq!(space(&authorities, "xdstp:///t/id"), Space::Authority(1));
-        assert_eq!(space(&authorities, "xdstp://b.example/t/id"), Space::Unknown);
-        assert_eq!(space(&authorities, "xdstp://a.example"), Space::Unknown, "there is no name behind it");
-        assert_eq!(space(&authorities, "xdstp:t/id"), Space::Unknown);
+        assert_eq!(authority(&authorities, "xdstp://a.example/t/id"), Authority::Configured(0));
+        assert_eq!(authority(&authorities, "xdstp:///t/id"), Authority::Configured(1));
+        assert_eq!(authority(&authorities, "xdstp://b.example/t/id"), Authority::Unknown);
+        assert_eq!(
+            authority(&authorities, "xdstp://a.example"),
+            Authority::Unknown,
+            "there is no name behind it"
+        );
+        assert_eq!(authority(&authorities, "xdstp:t/id"), Authority::Unknown);
         for old in ["t/id", "//a.example/t/id", "*", ""] {
-            assert_eq!(space(&authorities, old), Space::Old, "{old}");
+            assert_eq!(authority(&authorities, old), Authority::None, "{old}");
         }
     }
 
@@ -105,20 +109,20 @@ mod tests {
             ("xdstp://b%c3%bccher/t/id", 1),
             ("xdstp://[::1]:80/t/id", 2),
         ] {
-            assert_eq!(authorities.space_of(&canonical(name)), Space::Authority(number), "{name}");
+            assert_eq!(authorities.authority_of(&canonical(name)), Authority::Configured(number), "{name}");
         }
     }
 
     #[test]
     fn nam_21_without_authorities_the_default_list_answers_for_all() {
         let none = Authorities::default();
-        assert_eq!(space(&none, "xdstp://b.example/t/id"), Space::AnyAuthority);
-        assert_eq!(space(&none, "xdstp:t/id"), Space::AnyAuthority);
-        assert_eq!(space(&none, "a"), Space::Old);
+        assert_eq!(authority(&none, "xdstp://b.example/t/id"), Authority::Any);
+        assert_eq!(authority(&none, "xdstp:t/id"), Authority::Any);
+        assert_eq!(authority(&none, "a"), Authority::None);
     }
 
     #[test]
-    fn a_realm_is_small() {
-        assert!(size_of::<Realm>() <= 6);
+    fn a_group_is_small() {
+        assert!(size_of::<NameGroup>() <= 6);
     }
 }

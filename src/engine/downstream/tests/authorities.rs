@@ -1,12 +1,12 @@
-//! Names of several realms in one subscription: the source of each name, and the part of a change that each source is
+//! Names of several groups in one subscription: the source of each name, and the part of a change that each source is
 //! told.
 
 use super::bench::{CDS, EDS};
 use crate::engine::Time;
+use crate::engine::authority::{Authorities, Authority, NameGroup};
 use crate::engine::collection::{Collection, CollectionKey, HashSeed};
 use crate::engine::downstream::Router;
 use crate::engine::downstream::{Limits, Session, SourceId, Watch};
-use crate::engine::realm::{Authorities, Realm, Space};
 use crate::xds::{DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
 
 /// Old-style names go to source 0, authorities to 1 and 2, and all others to 9. A private name goes to the source
@@ -19,19 +19,19 @@ struct Routes {
 }
 
 impl Router for Routes {
-    fn realm_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> Realm {
-        let space = name.map_or(Space::Old, |name| self.authorities.space_of(name));
+    fn group_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
+        let authority = name.map_or(Authority::None, |name| self.authorities.authority_of(name));
         let name = name.map_or("*".to_owned(), |name| name.as_str().replace(EDS, "t"));
-        Realm { space, private: self.private.contains(&name.as_str()) }
+        NameGroup { authority, private: self.private.contains(&name.as_str()) }
     }
 
-    fn source(&mut self, _: &TypeUrl, realm: Realm, _server: u16) -> Result<SourceId, Status> {
-        let source = match realm.space {
-            Space::Old | Space::AnyAuthority => 0,
-            Space::Authority(number) => u64::from(number) + 1,
-            Space::Unknown => 9,
+    fn source(&mut self, _: &TypeUrl, group: NameGroup, _server: u16) -> Result<SourceId, Status> {
+        let source = match group.authority {
+            Authority::None | Authority::Any => 0,
+            Authority::Configured(number) => u64::from(number) + 1,
+            Authority::Unknown => 9,
         };
-        Ok(SourceId(source + if realm.private { 100 } else { 0 }))
+        Ok(SourceId(source + if group.private { 100 } else { 0 }))
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
@@ -154,7 +154,7 @@ fn cch_1_rly_20_names_move_to_a_source_of_their_own() {
 
 /// A name that is given up or requested again before its move is found at its present source.
 #[test]
-fn cch_1_a_name_is_found_under_the_realm_in_which_it_was_asked_for() {
+fn cch_1_a_name_is_found_in_the_group_in_which_it_was_asked_for() {
     let mut bench = Bench::new(Variant::Delta);
     bench.ask(EDS, "x y");
     bench.routes.private = vec!["x", "y"];

@@ -11,10 +11,10 @@
 //! A mark counts only after a usable response: an unusable response has no whole set behind it.
 
 use crate::engine::upstream::settling::Settling;
-use crate::engine::upstream::subscription::{Subscription, Want};
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{ResourceName, SetMark};
 
-impl Subscription {
+impl TypeRequest {
     /// Lets the known resources of the type, and later subscriptions, wait for a mark.
     pub(in crate::engine::upstream) fn expect_marks(&mut self) {
         self.said.has_marks = true;
