@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sluice::checkpoint::format::{decode, encode, is_empty};
 use sluice::checkpoint::{Header, Identity, Restored};
 use sluice::engine::downstream::{Answer, SourceId};
-use sluice::engine::snapshot::Snapshot;
+use sluice::engine::snapshot::{Snapshot, Standing};
 use sluice::engine::source::{Kept, RestoredType, Source};
 
 use super::relay::StreamSlot;
@@ -231,7 +231,8 @@ impl World {
     // === I14 ===
 
     /// Judges the mark of a snapshot for types in the state of a checkpoint.
-    pub fn judge_restored(&mut self, slot: usize, ty: usize, is_marked: bool) {
+    pub fn judge_restored(&mut self, slot: usize, ty: usize, standing: &Standing) {
+        let is_marked = standing.of(&self.words.types[ty]).is_some_and(|of_type| of_type.restored);
         let is_restored = self.slots[slot].reference.restoring.has_type(ty);
         let is_in_doubt = is_marked && self.slots[slot].reference.is_in_doubt(ty);
         if is_marked != is_restored && !is_in_doubt {

@@ -415,8 +415,7 @@ impl World {
                 self.compare_name(slot, ty, name, &known.unwrap_or_default());
             }
             if let Some(types) = types {
-                let standing = snapshot.standing().of(&self.words.types[ty]);
-                self.judge_restored(slot, ty, standing.is_some_and(|standing| standing.restored));
+                self.judge_restored(slot, ty, snapshot.standing());
                 self.judge_errors(slot, ty, types);
             }
             let wildcard = types.and_then(|types| types.wildcard.view.as_ref());

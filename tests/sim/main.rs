@@ -3,7 +3,8 @@
 //!
 //! By default it is a test: it runs the seeds of the corpus, then as many schedules as fit 60 s, and at least
 //! 2,000, from a base that changes with the day. `--seeds N` runs N seeds, from `--first N` on, over
-//! `--threads N`; with `--all` it lists the failing seeds. `--story SEED` prints the events of one seed.
+//! `--threads N`; with `--all` it lists the failing seeds, and with `--brief` only the first
+//! of them, not shrunk. `--story SEED` prints the events of one seed.
 //! Built with the feature `planted`, `--planted` plants one bug after the other, or the named bugs, and fails
 //! if a bug is not found.
 
@@ -125,7 +126,11 @@ fn main() -> ExitCode {
     if let Some(count) = value("--seeds") {
         let threads = value("--threads").map_or_else(cores, |threads| threads as usize);
         let first = value("--first").unwrap_or(GROWN);
-        let batch = Batch { first, count, within: None, threads, shows_progress: true };
+        let is_brief = args.iter().any(|arg| arg == "--brief");
+        let batch = Batch { first, count, within: None, threads, shows_progress: !is_brief };
+        if is_brief {
+            return list(run_batch(&batch).found.as_slice());
+        }
         if args.iter().any(|arg| arg == "--all") {
             return list(&run::survey(&batch));
         }

@@ -1,0 +1,413 @@
+#!/usr/bin/env python3
+"""Shows that the simulator finds errors in the machines. README.md beside this file explains the files of the mutants.
+
+usage: tests/sim/mutants/run.py [--list] [--record] [NAME ...]
+
+A mutant is a wrong change of the machines. This program copies the machines and the simulator to target/mutants,
+applies all mutants there, each behind a switch, and builds the copy once. Then the simulator runs with each mutant
+switched on, and has to find a violation of the invariant that the mutant's file names. Without a mutant it must find
+none.
+
+The first attempt is the schedule that the file records. If this schedule does not show the mutant, an optimized build
+searches from the first schedule on. --record searches for all, and writes the results into the files.
+
+Needs Python 3.11 and cargo. A mutant that does not apply, or that the simulator does not find, fails the run.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+from concurrent import futures
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+COPY = TARGET / "mutants"
+
+# The parts of the tree that the simulator needs, and the crates that these parts use.
+PARTS = ("src/xds", "src/engine", "src/wire/version.rs", "src/checkpoint", "tests/sim")
+CRATES = ("blake3", "bytes", "imbl", "thiserror")
+LIB = """\
+pub mod mutants;
+pub mod xds;
+pub mod engine;
+pub mod wire {
+    pub mod version;
+}
+pub mod checkpoint;
+"""
+SWITCH = """\
+use std::sync::LazyLock;
+
+static ON: LazyLock<Option<u32>> = LazyLock::new(|| std::env::var("MUTANT").ok()?.parse().ok());
+
+pub fn is_on(mutant: u32) -> bool {
+    *ON == Some(mutant)
+}
+"""
+
+# The schedules that a search tries at most, and the schedules without a mutant.
+SEEDS_MAX = 10_000
+SEEDS_WITHOUT = 200
+# The first seed of the worlds with all features (tests/sim/README.md).
+LATER = 1 << 21
+
+# Invariants that are hard to violate without violating another one first. Each has to find at least so many mutants.
+HARD = {"I2": 3, "I3": 3, "I7b": 3, "I8": 3, "I11": 3, "I14": 3}
+
+
+class Unfit(Exception):
+    """A file of a mutant has an error, or does not fit the tree."""
+
+
+class Block:
+    """A change of one file: `find` is replaced by `replace`. Without `find`, a new file."""
+
+    def __init__(self, origin, file, find, replace):
+        self.origin, self.file, self.find, self.replace = origin, file, find, replace
+
+
+class Mutant:
+    def __init__(self, path, head, blocks):
+        self.path, self.blocks = path, blocks
+        self.name = path.relative_to(HERE).with_suffix("").as_posix()
+        self.word = path.stem
+        # A shared file has code that several mutants need, and is no mutant.
+        self.is_shared = "shared" in head
+        known = {"shared"} if self.is_shared else {"wrong", "caught by", "seeds"}
+        if set(head) - {"with"} != known:
+            raise Unfit(f"{self.name}: the head has {sorted(head)}, and needs {sorted(known)}")
+        self.caught_by = head.get("caught by", "").replace(",", " ").split()
+        # "12", or "12 from 2097152".
+        counts = re.fullmatch(r"(\d+)(?: from (\d+))?", head.get("seeds", "0"))
+        if not counts:
+            raise Unfit(f"{self.name}: seeds are a number, or `NUMBER from SEED`")
+        self.seeds, self.first = int(counts[1]), int(counts[2] or 0)
+
+    def record(self, caught_by, seeds):
+        """Writes the result of this run into the file."""
+        since = f" from {self.first}" if self.first else ""
+        text = re.sub(r"(?m)^caught by:.*$", f"caught by: {', '.join(caught_by)}", self.path.read_text(), count=1)
+        self.path.write_text(re.sub(r"(?m)^seeds:.*$", f"seeds: {seeds}{since}", text, count=1))
+
+
+def parse(path):
+    """Reads a file: a head of `key: value`, then blocks of `file:`, `find:` and `replace:`, or `file:` and `new:`."""
+    name = path.relative_to(HERE).with_suffix("").as_posix()
+    head, blocks, file, parts, part = {}, [], None, {}, None
+
+    def finish():
+        if not parts:
+            return
+        text = {key: "\n".join(lines).rstrip() for key, lines in parts.items()}
+        if set(text) == {"new"}:
+            blocks.append(Block(name, file, None, text["new"] + "\n"))
+        elif set(text) == {"find", "replace"} and text["find"].strip():
+            blocks.append(Block(name, file, text["find"], text["replace"]))
+        else:
+            raise Unfit(f"{name}: a block for {file} needs `find:` and `replace:`, or `new:`")
+        parts.clear()
+
+    for line in path.read_text().splitlines():
+        if line.startswith("file: "):
+            finish()
+            file, part = line.removeprefix("file: ").strip(), None
+        elif file and line in ("find:", "new:", "replace:"):
+            if line != "replace:":
+                finish()
+            part = parts.setdefault(line.removesuffix(":"), [])
+        elif part is not None:
+            part.append(line)
+        elif not file and ":" in line:
+            key, value = line.split(":", 1)
+            head[key.strip()] = value.strip()
+        elif line.strip():
+            raise Unfit(f"{name}: this line belongs to no block: {line}")
+    finish()
+    return Mutant(path, head, blocks)
+
+
+def compact(text):
+    """A text without white space, and the place of each character in the text."""
+    places = [place for place, character in enumerate(text) if not character.isspace()]
+    return "".join(text[place] for place in places), places
+
+
+def common(one, other):
+    """The length of the common beginning."""
+    return len(os.path.commonprefix((one, other)))
+
+
+def place(block, text, squeezed):
+    """The edit of a block: begin, end, and the new text. White space does not count in the search. The edit leaves out
+    the parts that `find` and `replace` have in common, so that several mutants can change one line."""
+    (tight, places), (find, found_at), (replace, replaced_at) = squeezed, compact(block.find), compact(block.replace)
+    count = tight.count(find)
+    if count != 1:
+        first = block.find.strip().splitlines()[0].strip()
+        raise Unfit(f"{block.origin}: a block matches {count} times in {block.file}, instead of once: {first}")
+    start = tight.index(find)
+    before = common(find, replace)
+    behind = common(find[before:][::-1], replace[before:][::-1])
+    # The white space around the edit is that of the replacement.
+    begin = places[start + before - 1] + 1 if before else places[start]
+    end = places[start + len(find) - behind] if behind else places[start + len(find) - 1] + 1
+    new_begin = replaced_at[before - 1] + 1 if before else 0
+    new_end = replaced_at[len(replace) - behind] if behind else len(block.replace)
+    return begin, end, block.replace[new_begin:new_end], block.origin
+
+
+def applied(file, text, blocks, misfits):
+    """The text of a file with all its mutants. Adds the errors to `misfits`."""
+    squeezed, edits = compact(text), []
+    for block in blocks:
+        try:
+            edits.append(place(block, text, squeezed))
+        except Unfit as unfit:
+            misfits.append(str(unfit))
+    merged = []
+    for begin, end, new, origin in sorted(edits):
+        if merged and (begin, end) == merged[-1][:2] and not text[begin:end].strip():
+            # Two insertions at one place follow one another.
+            new = merged.pop()[2] + new
+        elif merged and (begin < merged[-1][1] or begin == merged[-1][0]):
+            misfits.append(f"{origin}: changes the same code of {file} as {merged[-1][3]}")
+        merged.append((begin, end, new, origin))
+    for begin, end, new, _ in reversed(merged):
+        text = text[:begin] + new + text[end:]
+    return text
+
+
+def manifest():
+    """The manifest of the copy. It has the tree's versions and profiles, so that compiled dependencies serve both."""
+    text = (ROOT / "Cargo.toml").read_text()
+    edition = tomllib.loads(text)["workspace"]["package"]["edition"]
+    crates = "\n".join(re.search(rf"(?m)^{crate} = .*$", text)[0] for crate in CRATES)
+    profiles = "".join(re.findall(r"(?ms)^\[profile\..*?(?=^\[|\Z)", text))
+    return f"""\
+[workspace]
+
+[package]
+name = "sluice-mutants"
+version = "0.0.0"
+edition = "{edition}"
+publish = false
+
+[lib]
+name = "sluice"
+doctest = false
+
+[[test]]
+name = "sim"
+path = "tests/sim/main.rs"
+harness = false
+
+[lints.rust]
+unused = "allow"
+
+[dependencies]
+{crates}
+
+{profiles}"""
+
+
+def sources():
+    """The Rust files of the parts, by path."""
+    paths = []
+    for part in PARTS:
+        path = ROOT / part
+        paths += [path] if path.is_file() else sorted(path.rglob("*.rs"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+
+
+def mutated(mutants):
+    """All files of the copy, by path. Raises one error for all misfits together."""
+    numbers = {mutant.word: number for number, mutant in enumerate(mutants, 1) if not mutant.is_shared}
+    files, blocks, used, misfits = sources(), collections.defaultdict(list), set(), []
+    for mutant in mutants:
+        def switch(match, own=mutant):
+            word = match[1] or own.word
+            if word not in numbers:
+                raise Unfit(f"{own.name}: there is no mutant {word}")
+            used.add(word)
+            return f"crate::mutants::is_on({numbers[word]})"
+
+        for block in mutant.blocks:
+            try:
+                block.replace = re.sub(r"\bMUTANT\b(?:\((\w+)\))?", switch, block.replace)
+                if block.find is None and block.file in files:
+                    raise Unfit(f"{mutant.name}: {block.file} is not new")
+                if block.find is None:
+                    files[block.file] = block.replace
+                elif block.file not in files:
+                    raise Unfit(f"{mutant.name}: there is no {block.file} in the copy")
+                else:
+                    blocks[block.file].append(block)
+            except Unfit as unfit:
+                misfits.append(str(unfit))
+    for file, own in blocks.items():
+        files[file] = applied(file, files[file], own, misfits)
+    misfits += [f"{mutant.name}: no block has its switch" for mutant in mutants if mutant.word in numbers.keys() - used]
+    if misfits:
+        raise Unfit("\n".join(misfits))
+    return files | {"src/lib.rs": LIB, "src/mutants.rs": SWITCH, "Cargo.toml": manifest()}
+
+
+def write(files):
+    """Writes the copy. Files that stay the same are not touched, so that cargo does not compile them again."""
+    for old in [path for folder in ("src", "tests") for path in (COPY / folder).rglob("*.rs")]:
+        if old.relative_to(COPY).as_posix() not in files:
+            old.unlink()
+    files = files | {"Cargo.lock": (ROOT / "Cargo.lock").read_text()}
+    for name, text in files.items():
+        path = COPY / name
+        if not path.is_file() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+
+def build(level):
+    """Builds the simulator of the copy at an optimization level; gives its path."""
+    command = ["cargo", "test", "--test", "sim", "--no-run", "--message-format=json-render-diagnostics"]
+    command += ["--manifest-path", COPY / "Cargo.toml", "--target-dir", TARGET]
+    environment = os.environ | {"CARGO_PROFILE_TEST_OPT_LEVEL": str(level)}
+    built = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if built.returncode:
+        sys.exit("mutants: the copy does not build")
+    messages = map(json.loads, built.stdout.splitlines())
+    return [message["executable"] for message in messages if message.get("executable")][-1]
+
+
+def simulate(simulator, number, first, count):
+    """Runs schedules until one violates an invariant; gives the invariant, the number of schedules and the text."""
+    command = [simulator, "--seeds", str(count), "--first", str(first), "--threads", "1", "--brief"]
+    environment = os.environ | {"MUTANT": str(number)}
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout
+    found = re.search(r"(?m)^(I\w+) seed (\d+): (.*)$", output)
+    if found:
+        return found[1], int(found[2]) - first + 1, found[3]
+    if not re.search(r"(?m)^0 seeds fail$", output):
+        return "no result", count, output
+    return None, count, ""
+
+
+class Report:
+    """What passed and failed, and the invariants that found mutants."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+        self.caught = collections.Counter()
+
+    def ok(self, name, text):
+        self.passed += 1
+        print(f"ok {name}: {text}", flush=True)
+
+    def fail(self, name, text):
+        self.failed += 1
+        print(f"FAILED {name}: {text}", flush=True)
+
+
+def repeat(pool, mutants, report):
+    """Runs each mutant with the schedule that its file records, and none with some; gives the mutants to search for."""
+    # Few schedules need no optimization, and the build takes a tenth of the time.
+    simulator = build(0)
+    without = pool.submit(simulate, simulator, 0, LATER, SEEDS_WITHOUT)
+    runs = [
+        (number, mutant, pool.submit(simulate, simulator, number, mutant.first + mutant.seeds - 1, 1))
+        for number, mutant in mutants
+        if mutant.seeds
+    ]
+    left = [(number, mutant) for number, mutant in mutants if not mutant.seeds]
+    for number, mutant, done in runs:
+        invariant, _, _ = done.result()
+        if invariant in mutant.caught_by:
+            report.caught[invariant] += 1
+            report.ok(mutant.name, f"{invariant} after {mutant.seeds} schedules")
+        else:
+            left.append((number, mutant))
+    invariant, seeds, text = without.result()
+    if invariant:
+        report.fail("without a mutant", f"{invariant} after {seeds} schedules: {text}")
+    else:
+        report.ok("without a mutant", f"nothing found in {seeds} schedules")
+    return left
+
+
+def search(pool, mutants, report, record):
+    """Runs each mutant until an invariant is violated."""
+    print(f"searching for {len(mutants)} mutants", flush=True)
+    simulator = build(2)
+    runs = [
+        (mutant, pool.submit(simulate, simulator, number, mutant.first, SEEDS_MAX))
+        for number, mutant in mutants
+    ]
+    for mutant, done in runs:
+        invariant, seeds, _ = done.result()
+        is_as_written = invariant in mutant.caught_by
+        report.caught[invariant] += 1
+        if invariant is None:
+            report.fail(mutant.name, f"not found in {seeds} schedules")
+        elif is_as_written or record:
+            advice = "" if record else "; --record writes that into the file"
+            report.ok(mutant.name, f"{invariant} after {seeds} schedules{advice}")
+        else:
+            report.fail(mutant.name, f"{invariant} after {seeds} schedules, instead of {', '.join(mutant.caught_by)}")
+        if record and invariant:
+            mutant.record(mutant.caught_by if is_as_written else [invariant], seeds)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these mutants, as --list prints them")
+    parser.add_argument("--list", action="store_true", help="print the names of the mutants and run none")
+    parser.add_argument("--record", action="store_true", help="search, and write the results into the files")
+    return parser.parse_args()
+
+
+def chosen_of(mutants, names):
+    """The mutants to run, each with the number of its switch."""
+    numbered = [(number, mutant) for number, mutant in enumerate(mutants, 1) if not mutant.is_shared]
+    unknown = set(names) - {mutant.name for _, mutant in numbered}
+    if unknown:
+        raise Unfit(f"no mutant is called {', '.join(sorted(unknown))}; --list prints the names")
+    return [(number, mutant) for number, mutant in numbered if not names or mutant.name in names]
+
+
+def main():
+    options = arguments()
+    try:
+        mutants = [parse(path) for path in sorted(HERE.rglob("*.txt"))]
+        words = collections.Counter(mutant.word for mutant in mutants)
+        twice = [word for word, count in words.items() if count > 1]
+        if twice:
+            raise Unfit(f"two files have one name: {', '.join(twice)}")
+        chosen = chosen_of(mutants, options.names)
+        if options.list:
+            print("\n".join(mutant.name for _, mutant in chosen))
+            return 0
+        write(mutated(mutants))
+    except Unfit as unfit:
+        errors = str(unfit).splitlines()
+        print("\n".join(f"FAILED {error}" for error in errors))
+        print(f"mutants: 0 passed, {len(errors)} failed")
+        return 1
+    report = Report()
+    with futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        left = chosen if options.record else repeat(pool, chosen, report)
+        if left:
+            search(pool, left, report, options.record)
+    for invariant, least in {} if options.names else HARD.items():
+        if report.caught[invariant] < least:
+            report.fail(invariant, f"found {report.caught[invariant]} mutants, instead of at least {least}")
+    print(f"mutants: {report.passed} passed, {report.failed} failed")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
