@@ -22,10 +22,8 @@ use super::record::{Fields, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use crate::engine::cache::expiry::Leased;
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::source::{Image, Kept, RestoredType};
-use crate::engine::view::View;
 use crate::wire::version::FORMAT as VERSIONS;
 use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
@@ -94,8 +92,7 @@ pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io:
     let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
     let mut writer = Writer::new(sink, &start);
     writer.record(HEADER, |payload| put_header(payload, header))?;
-    let may_be_written = |type_url: &TypeUrl| !type_url.is_secret() || planted(Bug::SecretsWritten);
-    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| may_be_written(type_url)) {
+    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()) {
         OfType { image, type_url, snapshot }.encode(&mut writer)?;
     }
     let records = writer.records();
@@ -140,8 +137,7 @@ impl<'a> OfType<'a> {
 
     /// False if any member must not be written: the rest would not be a complete membership.
     fn has_wildcard(&self) -> bool {
-        let is_whole = |view: &Arc<View>| view.is_complete() || planted(Bug::PartWrittenAsWhole);
-        let is_whole = self.snapshot.wildcard.view.as_ref().is_some_and(is_whole);
+        let is_whole = self.snapshot.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
         is_whole && self.snapshot.wildcard.members.values().all(|resource| may_be_kept(resource))
     }
 

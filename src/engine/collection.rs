@@ -10,7 +10,6 @@ use std::sync::Arc;
 use imbl::OrdSet;
 
 use super::class::NameStyle;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
 /// Identifies a set of names by its content, whatever the order of insertion.
@@ -59,8 +58,7 @@ impl NameSet {
         if self.names.contains(&name) {
             return false;
         }
-        let hash = if planted(Bug::SetIdsCollide) { 1 } else { seed.hash(&name) };
-        self.id.0 = self.id.0.wrapping_add(hash);
+        self.id.0 = self.id.0.wrapping_add(seed.hash(&name));
         self.text_bytes += name.as_str().len();
         self.names.insert(name);
         true
@@ -72,8 +70,7 @@ impl NameSet {
             return false;
         }
         self.text_bytes -= name.as_str().len();
-        let hash = if planted(Bug::SetIdsCollide) { 1 } else { seed.hash(name) };
-        self.id.0 = self.id.0.wrapping_sub(hash);
+        self.id.0 = self.id.0.wrapping_sub(seed.hash(name));
         true
     }
 

@@ -5,7 +5,6 @@
 //! machine has closed enums for inputs and outputs: `handle(input, now)`, drain `poll_output()`, read
 //! `poll_timeout()`, call `handle_timeout(now)`. Equal inputs give equal outputs, byte for byte.
 
-pub mod planted;
 pub mod time;
 pub mod reachability;
 pub mod collection;

@@ -400,13 +400,9 @@ impl World {
             if known != wanted {
                 let invariant =
                     if known & !wanted != 0 { Invariant::Hygiene } else { Invariant::UpstreamEconomy };
+                let (known, wanted) = (show(known), show(wanted));
                 return self.fail(invariant, || {
-                    format!(
-                        "slot {slot} keeps {} {}, and {} are wanted",
-                        SHORT[ty],
-                        show(known),
-                        show(wanted)
-                    )
+                    format!("slot {slot} keeps {} {known}, and {wanted} are wanted", SHORT[ty])
                 });
             }
             for name in bits(known) {

@@ -5,8 +5,6 @@
 //! 2,000, from a base that changes with the day. `--seeds N` runs N seeds, from `--first N` on, over
 //! `--threads N`; with `--all` it lists the failing seeds, and with `--brief` only the first
 //! of them, not shrunk. `--story SEED` prints the events of one seed.
-//! Built with the feature `planted`, `--planted` plants one bug after the other, or the named bugs, and fails
-//! if a bug is not found.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 // Names and types are numbers here, and every table is indexed by them.
@@ -26,8 +24,6 @@ mod hearing;
 mod held;
 mod judge;
 mod message;
-#[cfg(feature = "planted")]
-mod planted;
 mod reference;
 mod relay;
 mod removals;
@@ -136,11 +132,6 @@ fn main() -> ExitCode {
         }
         return verdict(&[("seeds", run_seeds(batch))]);
     }
-    #[cfg(feature = "planted")]
-    if args.iter().any(|arg| arg == "--planted") {
-        let only: Vec<_> = args.iter().filter(|arg| !arg.starts_with('-')).cloned().collect();
-        return verdict(&[("every_planted_bug_is_found", every_planted_bug_is_found(&only))]);
-    }
     let filter = args.iter().find(|arg| !arg.starts_with('-'));
     let chosen = TESTS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())));
     let results: Vec<_> = chosen.map(|(name, test)| (*name, test())).collect();
@@ -190,12 +181,6 @@ fn run_seeds(batch: Batch) -> Result<String, String> {
         None => Ok(text),
         Some(found) => Err(format!("{text}\n{}", tell(found))),
     }
-}
-
-#[cfg(feature = "planted")]
-fn every_planted_bug_is_found(only: &[String]) -> Result<String, String> {
-    let amiss = planted::table(cores(), only);
-    if amiss.is_empty() { Ok(String::new()) } else { Err(amiss.join("\n")) }
 }
 
 fn the_same_seed_gives_the_same_events() -> Result<String, String> {

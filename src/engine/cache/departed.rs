@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::Stamp;
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Bodies;
 use crate::engine::view::ViewId;
 use crate::xds::{Resource, ResourceName};
@@ -62,9 +61,6 @@ impl Departed {
     /// The name is present again, or has lost its last session.
     pub fn back(&mut self, name: &ResourceName) {
         self.leaving.remove(name);
-        if planted(Bug::LastBytesPreferred) {
-            return;
-        }
         self.drop_name(name);
     }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::engine::Time;
 use crate::engine::annotations::Lease;
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// A resource that was requested by name, or a member of the wildcard or of a glob.
@@ -84,12 +83,9 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let Some(ttl) = ttl else {
-            return (!planted(Bug::TtlOutlivesItsEnd) && self.cancel(what)).then_some(None);
+            return self.cancel(what).then_some(None);
         };
         let term = self.take(what).filter(|term| term.ttl == ttl && told.is_some());
-        if planted(Bug::TtlNeverRunsOut) {
-            return None;
-        }
         let third = ttl / 3;
         let told = term.map(|term| term.told).filter(|told| now < *told + third);
         let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
@@ -101,7 +97,7 @@ impl Expiry {
     /// The rest of a lease from before a restart of the relay (I17). Returns the lease if clients have to be
     /// told.
     pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
-        let expires = now + if planted(Bug::TtlBeginsAnew) { ttl } else { left.min(ttl) };
+        let expires = now + left.min(ttl);
         let lease = self.lease(ttl, expires);
         self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
         Some(lease).filter(|_| self.tells)
@@ -123,9 +119,6 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let known = self.terms.get(what)?.ttl;
-        if planted(Bug::TtlNotRenewed) {
-            return None;
-        }
         self.stated(what, Some(ttl.unwrap_or(known)), told, now)
     }
 

@@ -10,7 +10,6 @@ use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
@@ -50,9 +49,7 @@ impl WatchedInSets for NamedCache {
         for name in names.minus(old) {
             let watchers = self.watchers.entry(name.clone()).or_default();
             let unwatched = watchers.is_empty();
-            if !planted(Bug::JoinerMissed) || watchers.is_empty() {
-                watchers.insert(id);
-            }
+            watchers.insert(id);
             view.add_unknown();
             view.annotate(name, &self.annotations);
             match self.known.get(name) {
@@ -60,9 +57,6 @@ impl WatchedInSets for NamedCache {
                     self.known.insert(name.clone(), Known::Unknown);
                     self.states.add(EntryState::Requested, 1);
                     moved.new.push(name.clone());
-                    if planted(Bug::UnknownIsAbsent) {
-                        view.put_absent(name, None);
-                    }
                     continue;
                 }
                 Some(Known::Unknown) => {}
@@ -147,9 +141,7 @@ impl NamedCache {
         }
         self.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
-        if !planted(Bug::AbsenceNotTold) {
-            self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
-        }
+        self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
     }
 
     /// The server cannot supply a name (ERR-1), or can again. The cached copy stays (ERR-4).

@@ -10,7 +10,6 @@ use imbl::OrdMap;
 
 use super::{News, SessionId, Stamp};
 use crate::engine::collection::{NameSet, SetId};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::WatchedSet;
 use crate::engine::view::{View, ViewId};
 use crate::xds::ResourceName;
@@ -212,8 +211,7 @@ impl Slots {
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.published.insert(slot.names.id(), set);
             let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
-            let missed = usize::from(planted(Bug::WakeMissesSession));
-            list.extend(slot.sessions.iter().skip(missed).copied());
+            list.extend(slot.sessions.iter().copied());
         }
     }
 

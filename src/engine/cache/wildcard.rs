@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::members::{Members, takes_error};
 use super::{Departed, News, SessionId, Stamp};
 use crate::engine::annotations::Lease;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Bodies;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
@@ -152,9 +151,7 @@ impl WildcardCache {
         let (id, now) = stamp.next();
         Arc::make_mut(&mut self.view).stamp(id, now, lost);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
-        if !planted(Bug::WildcardWakeMissing) {
-            list.extend(self.sessions.iter().copied());
-        }
+        list.extend(self.sessions.iter().copied());
     }
 
     pub fn view(&self) -> &Arc<View> {

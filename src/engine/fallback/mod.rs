@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use super::Time;
 use super::reachability::Reachability;
-use crate::engine::planted::{Bug, planted};
 
 /// After this many quick changes of server, a session stays with its server for a while (FU25).
 const STRIKES_MAX: u8 = 3;
@@ -111,10 +110,10 @@ impl Fallback {
         if !serving.is_noted {
             return decision;
         }
-        if !serving.reach.is_lost() && !planted(Bug::LeavesServerThatIsHeard) {
+        if !serving.reach.is_lost() {
             return decision;
         }
-        let lacks = !serving.has_all() || planted(Bug::LeavesThoughNothingLacks);
+        let lacks = !serving.has_all();
         let is_heard_since = |sight: &Sight| match sight.reach {
             Reachability::Heard { since } => Some(since + settings.resolve_timeout),
             Reachability::Pending | Reachability::Lost { .. } => None,
@@ -131,8 +130,7 @@ impl Fallback {
             }
             decision.look_at = earlier(decision.look_at, timeout);
         }
-        let is_lost = lowest.reach.is_lost() || planted(Bug::LeavesServerThatIsHeard);
-        if !is_lost || !(lacks || settings.on_reachability_only) {
+        if !lowest.reach.is_lost() || !(lacks || settings.on_reachability_only) {
             return decision;
         }
         if self.active + 1 < servers {
@@ -145,7 +143,7 @@ impl Fallback {
     /// Moves to a higher server that is heard again, and has everything or had enough time (FBK-8, RLY-44).
     fn go_up(&self, settings: &FallbackSettings, sights: &[Sight], now: Time) -> Decision {
         let mut decision = Decision::default();
-        for (server, sight) in (0..self.active).zip(sights).filter(|_| !planted(Bug::NeverComesBack)) {
+        for (server, sight) in (0..self.active).zip(sights) {
             let Reachability::Heard { since } = sight.reach else { continue };
             let timeout = since + settings.resolve_timeout;
             if (sight.has_all() && sight.is_current) || timeout <= now {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::engine::Time;
 use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::Former;
 use crate::xds::{Resource, ResourceName, TypeUrl};
@@ -81,8 +80,7 @@ impl Restoring {
 
     pub(super) fn has_type(&self, type_url: &TypeUrl) -> bool {
         let mut kinds = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names].into_iter();
-        let is_told = |kind: &CollectionKind| *kind != CollectionKind::Names || !planted(Bug::NamesUnmarked);
-        !self.is_over() && kinds.any(|kind| is_told(&kind) && self.has(type_url, kind))
+        !self.is_over() && kinds.any(|kind| self.has(type_url, kind))
     }
 
     pub(super) fn has(&self, type_url: &TypeUrl, kind: CollectionKind) -> bool {
@@ -90,7 +88,7 @@ impl Restoring {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.given_up_at.filter(|_| !planted(Bug::NeverGivenUp))
+        self.given_up_at
     }
 }
 
@@ -101,11 +99,5 @@ pub(super) fn former(kept: &[Kept]) -> Vec<Former> {
         own: kept.resource.name.clone(),
         version: kept.server_version.clone(),
     };
-    let mut all: Vec<_> = kept.iter().map(one).collect();
-    if planted(Bug::FormerVersionsMixed)
-        && let Some(first) = all.first().map(|former| former.version.clone())
-    {
-        all.iter_mut().for_each(|former| former.version.clone_from(&first));
-    }
-    all
+    kept.iter().map(one).collect()
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// A lingering name, or (`None`) the wildcard of a type.
@@ -66,12 +65,7 @@ impl Linger {
     /// The last session has left. Secrets go at once (RLY-60). `bytes`: the weight, with or without content.
     pub fn add(&mut self, what: Lingering, bytes: usize, has_content: bool, now: Time) {
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
-        let linger = if planted(Bug::LingersNever) { Duration::ZERO } else { linger };
-        let mut deadline = now + linger;
-        if planted(Bug::LingerFollowsTheClock) {
-            deadline = Time::from_micros(deadline.as_micros() / 1_000_000 * 1_000_000);
-        }
-        self.add_until(what, bytes, has_content, deadline);
+        self.add_until(what, bytes, has_content, now + linger);
     }
 
     /// Adds an entry, or replaces its deadline.
@@ -98,9 +92,7 @@ impl Linger {
             self.evicted += u64::from(deadline > now || self.holds(&what));
             return Some(self.let_go(what));
         }
-        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now)
-            && !planted(Bug::LingersForever)
-        {
+        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now) {
             let (deadline, what) = self.queue.pop_first()?;
             if self.holds(&what) && self.is_worth_keeping(&what) {
                 self.parked.insert((deadline, what));
@@ -133,8 +125,7 @@ impl Linger {
         if self.bytes > self.bytes_max {
             return Some(Time::ZERO);
         }
-        let first = self.queue.first().filter(|_| !planted(Bug::LingersForever));
-        first.map(|(deadline, _)| *deadline)
+        self.queue.first().map(|(deadline, _)| *deadline)
     }
 
     pub fn bytes(&self) -> usize {

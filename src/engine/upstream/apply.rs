@@ -14,7 +14,6 @@ use super::variant_step::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
 
 impl Changes {
@@ -101,7 +100,7 @@ impl TypeRequest {
         if self.said.has_marks && !verdict.unidentified {
             self.first.told();
         } else if is_in_parts && !is_heartbeat {
-            if !verdict.unidentified || planted(Bug::WildcardWholeTooEarly) {
+            if !verdict.unidentified {
                 self.first.answered(size, grows, now);
             } else {
                 self.each_settling(Settling::interrupt);
@@ -131,9 +130,7 @@ struct NamesStep<'a> {
 impl NamesStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
-        let proves_absence = digest.is_full_state()
-            && (!verdict.unidentified || planted(Bug::AbsentThoughUnidentified))
-            && (!digest.is_heartbeat() || planted(Bug::HeartbeatIsWholeState));
+        let proves_absence = digest.is_full_state() && !verdict.unidentified && !digest.is_heartbeat();
         let mut faults = Vec::new();
         for element in digest.resources {
             match element {
@@ -256,7 +253,7 @@ impl NamesStep<'_> {
             self.mentioned.extend(answered);
             return;
         }
-        for name in answered.iter().filter(|_| !planted(Bug::ErrorIsNoAnswer)) {
+        for name in &answered {
             self.names.cancel_timer(name);
         }
         if means_absence(&error) {
@@ -286,8 +283,7 @@ struct WildcardStep<'a> {
 impl WildcardStep<'_> {
     fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
-        let proves_membership =
-            !verdict.unidentified && !digest.is_heartbeat() || planted(Bug::WildcardWholeTooEarly);
+        let proves_membership = !verdict.unidentified && !digest.is_heartbeat();
         let is_whole = digest.is_full_state() && proves_membership;
         for element in digest.resources {
             match element {
@@ -368,10 +364,6 @@ impl WildcardStep<'_> {
         self.changes.replaces = self.mentioned.is_empty();
         let brought = self.changes.present.iter().map(|resource| resource.name.clone());
         let stay: BTreeSet<_> = brought.chain(self.mentioned.iter().cloned()).collect();
-        if planted(Bug::OmittedMembersStay) {
-            self.changes.replaces = false;
-            return;
-        }
         let omitted = self.wildcard.take_omitted(&stay);
         if !self.changes.replaces {
             self.changes.absent.extend(omitted.into_iter().map(|name| (name, Cause::Omitted)));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::engine::planted::{Bug, planted};
 use crate::setting;
 
 /// Exponential backoff between unanswered streams (CLI-4).
@@ -85,9 +84,6 @@ impl Backoff {
 
     pub(super) fn after_unanswered(&mut self, settings: &BackoffSettings, jitter: f64) -> Duration {
         self.unanswered = self.unanswered.saturating_add(1);
-        if planted(Bug::BackoffForgotten) {
-            return Duration::ZERO;
-        }
         settings.delay(self.unanswered, jitter)
     }
 

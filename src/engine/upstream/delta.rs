@@ -2,7 +2,6 @@
 
 use super::api::WildcardStyle;
 use super::type_request::{TypeRequest, Want};
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{DeltaRequest, Status};
 
 /// The next request of the type. The first request on the stream states all names and the held versions
@@ -23,8 +22,7 @@ pub(super) fn request(
     let is_first = !said.asked;
     let by_omission = style == WildcardStyle::Legacy && matches!(subscription.want, Want::Wildcard(_));
     let subscribe = if by_omission { Vec::new() } else { said.enter.iter().cloned().collect() };
-    let claims = is_first || planted(Bug::VersionsRestatedLater);
-    let mut initial_resource_versions = if claims { subscription.versions() } else { Vec::new() };
+    let mut initial_resource_versions = if is_first { subscription.versions() } else { Vec::new() };
     if must_answer && let Some((_, version)) = initial_resource_versions.first_mut() {
         version.clear();
     }

@@ -7,7 +7,6 @@ use imbl::OrdSet;
 use super::pace::Pace;
 use super::variants::Variants;
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{Received, Resource, ResourceName, Variant};
 
 /// A resource that the source holds, and the server's version string for the resource.
@@ -209,7 +208,7 @@ impl Names {
     /// Names whose omission from a full-state response proves their absence (RLY-27 a, b).
     pub(super) fn omitted(&self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
         let proves = |wanted: &Wanted| {
-            (wanted.seen || wanted.in_first_request || planted(Bug::OmissionOfLateNames))
+            (wanted.seen || wanted.in_first_request)
                 && (wanted.failed || !matches!(wanted.holding, Holding::Absent))
         };
         let omitted =
@@ -291,15 +290,11 @@ impl Names {
         for wanted in self.wanted.values_mut() {
             wanted.in_first_request = false;
             wanted.seen = false;
-            if !planted(Bug::TimerOutlivesStream) {
-                wanted.timer = None;
-            }
+            wanted.timer = None;
         }
-        if !planted(Bug::TimerOutlivesStream) {
-            self.due.clear();
-            self.unproven.clear();
-            self.overdue.clear();
-        }
+        self.due.clear();
+        self.unproven.clear();
+        self.overdue.clear();
         self.variants_are_old();
     }
 
@@ -318,14 +313,13 @@ impl Names {
         let (mut out, mut unproven) = (Vec::new(), Vec::new());
         while self.next_due().is_some_and(|due| due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
-            if !spoken && !planted(Bug::SilentTypeRunsOut) {
+            if !spoken {
                 self.overdue.insert(name);
                 continue;
             }
             let timer = self.wanted.get(&name).and_then(|wanted| wanted.timer.as_ref());
             let is_proven = timer.is_some_and(|timer| signs > timer.signs);
-            if is_proven || planted(Bug::TimerOnSilentTransport) { &mut out } else { &mut unproven }
-                .push(name);
+            if is_proven { &mut out } else { &mut unproven }.push(name);
         }
         self.put_off(&mut out, now);
         self.put_off(&mut unproven, now);

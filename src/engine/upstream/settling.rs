@@ -21,7 +21,6 @@
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 
 /// A smaller first response is most likely complete, since servers split by size. It waits for the round trip
 /// only.
@@ -134,8 +133,7 @@ impl Settling {
     /// Begins a round trip if necessary. Returns true if a round trip was necessary.
     pub(super) fn begin(&mut self) -> bool {
         let Settling::Due(repeated) = *self else { return false };
-        let is_over = planted(Bug::WholeWithoutRoundTrip);
-        *self = if is_over { Settling::Proven(repeated) } else { Settling::Proving(repeated) };
+        *self = Settling::Proving(repeated);
         true
     }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::Held;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
 #[derive(Debug, Default)]
@@ -64,10 +63,7 @@ impl Wildcard {
     /// The set is complete: takes the unconfirmed members.
     pub(super) fn settle(&mut self) -> Vec<ResourceName> {
         self.complete = true;
-        let mut gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
-        if planted(Bug::UnconfirmedMembersStay) {
-            gone.clear();
-        }
+        let gone: Vec<_> = std::mem::take(&mut self.unconfirmed).into_iter().collect();
         for name in &gone {
             self.members.remove(name);
         }

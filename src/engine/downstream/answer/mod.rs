@@ -28,7 +28,6 @@ use crate::engine::downstream::answer::key::{AnswerKey, Step};
 use crate::engine::downstream::answer::rest::{Rest, ToldNames};
 use crate::engine::downstream::answer::spelling::Spellings;
 use crate::engine::downstream::answer::told_variants::ToldVariants;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::{View, ViewId};
 use crate::xds::{Resource, ResourceName, Status, TypeUrl, Variant, Version};
@@ -148,9 +147,6 @@ impl Answer {
     fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         let (types, kind) = (part.snapshot.of(&self.type_url)?, part.collection.kind());
-        if planted(Bug::LastBytesPreferred) && types.departed(kind, name).is_some() {
-            return types.departed(kind, name);
-        }
         // A name that stays in the view although the source no longer has the name keeps its last bytes.
         types.body(kind, name).or_else(|| types.departed(kind, name))
     }

@@ -9,7 +9,6 @@ use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::view::{View, ViewId, difference};
 use crate::xds::{ResourceName, Version};
 
@@ -126,8 +125,7 @@ impl Loss {
     /// The end of the rest, with the last change of the routing types at `changed`; `None` if there are no
     /// routing types.
     fn rests_until(&self, changed: Option<Time>) -> Option<Time> {
-        let changed = changed.filter(|_| !planted(Bug::RemovalsDoNotRest))?;
-        Some((self.latest.max(changed) + REST).min(self.latest + REST_MAX))
+        Some((self.latest.max(changed?) + REST).min(self.latest + REST_MAX))
     }
 }
 
@@ -179,12 +177,9 @@ pub(in crate::engine::downstream) fn withhold(
     let withheld = own.as_mut()?;
     withheld.lose(part.held, view, part.kind, turn);
     let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| part.held.has(&name));
-    let rests = |loss: &Loss| {
-        let until = loss.rests_until(waits.changed).filter(|until| *until > turn.now);
-        until.filter(|_| !planted(Bug::RemovalsDoNotRest))
-    };
+    let rests = |loss: &Loss| loss.rests_until(waits.changed).filter(|until| *until > turn.now);
     let may_go = |loss: &Loss| {
-        let has_followed = (waits.may_go)(loss.carried) || planted(Bug::RemovalsDoNotWait);
+        let has_followed = (waits.may_go)(loss.carried);
         rests(loss).is_none() && has_followed && (!waits.is_leaving || is_left(loss))
     };
     let first =

@@ -7,7 +7,6 @@ use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::session::Session;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::view::View;
 use crate::xds::{Kind, ResourceName, SetMark, Version};
 
@@ -54,19 +53,16 @@ impl Session {
         if chunks == 0 {
             return None;
         }
-        self.carried += u64::from(!planted(Bug::NonceReused) || self.carried < 2);
+        self.carried += 1;
         let nonce = self.carried;
         subscription.nonces.send(nonce, version, now, changed_at);
         if is_last {
             subscription.acknowledged.hand_over(answer.begun, nonce);
         }
-        if planted(Bug::AnswersLeak) {
-            std::mem::forget(answer.clone());
-        }
-        let forces = !endpoints.is_empty() && !planted(Bug::EndpointsNotForced);
         // With the first message, because newer clusters may replace the rest; with the last message for
         // endpoints that the client asked for meanwhile.
-        if (is_last || answer.chunk == 0) && answer.type_url.kind() == Kind::Cluster && forces {
+        if (is_last || answer.chunk == 0) && answer.type_url.kind() == Kind::Cluster && !endpoints.is_empty()
+        {
             self.force_endpoints(endpoints);
         }
         Some(nonce)
@@ -84,7 +80,7 @@ impl Session {
             }
         }
         // Order binds only within a stream (ORD-9), and a stream of a single type carries no endpoints.
-        if !is_asked_for && self.kind.service.is_none() && !planted(Bug::EarlyClustersForgotten) {
+        if !is_asked_for && self.kind.service.is_none() {
             self.endpoints_due.get_or_insert_default().add(endpoints);
         }
     }

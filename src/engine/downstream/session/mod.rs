@@ -11,8 +11,6 @@
 //! never built from a newer snapshot than the CDS and EDS of this stream (RLY-50). While the cluster side
 //! has news that the client cannot be sent yet, the routing types wait, but not for ever (ORD-10).
 
-#[cfg(feature = "planted")]
-mod altered_snapshots;
 mod cluster_side;
 mod commit;
 mod complete_set;
@@ -69,9 +67,6 @@ pub struct Session {
     /// request on.
     endpoints_due: Option<Box<EndpointsDue>>,
     excess: Option<Excess>,
-    /// Former snapshots, for planted bugs.
-    #[cfg(feature = "planted")]
-    former_snapshots: Vec<Snapshots>,
 }
 
 impl Session {
@@ -91,8 +86,6 @@ impl Session {
             round: None,
             endpoints_due: None,
             excess: None,
-            #[cfg(feature = "planted")]
-            former_snapshots: Vec::new(),
         }
     }
 

@@ -9,7 +9,6 @@ use crate::engine::downstream::order::turn::{Snapshots, Turn};
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::cluster_side;
 use crate::engine::downstream::sources::SourceId;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 
 impl Session {
@@ -23,15 +22,13 @@ impl Session {
     ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
         let newest = self.serve_from(latest, now);
-        #[cfg(feature = "planted")]
-        let newest = self.alter_snapshots(newest);
         self.begin_round(&newest, latest, now);
         if let Some(round) = self.round.take() {
             let answer = match self.needs_stand_ins() {
                 true => self.poll_from(&self.served_in(&round, latest), true, now),
                 false => self.poll_from(&round, true, now),
             };
-            if answer.is_some() || planted(Bug::RoundNeverEnds) {
+            if answer.is_some() {
                 self.round = Some(round);
                 return answer;
             }
@@ -96,10 +93,7 @@ impl Session {
     /// slow ACKs holds a route back for ever (ORD-10).
     fn hold_routes(&mut self, cluster_side: usize, turn: &Turn<'_>) -> bool {
         let (clusters, _) = self.subscriptions.split_at(cluster_side);
-        if turn.overdue
-            || planted(Bug::RoutesDoNotWait)
-            || !clusters.iter().any(|subscription| subscription.holds_back(turn))
-        {
+        if turn.overdue || !clusters.iter().any(|subscription| subscription.holds_back(turn)) {
             self.held_since = self.held_since.filter(|_| turn.overdue);
             return false;
         }

@@ -6,7 +6,6 @@ use crate::engine::downstream::session::limits::Excess;
 use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::subscription::nonces::Verdict;
 use crate::engine::downstream::subscription::{Change, Subscription};
-use crate::engine::planted::{Bug, planted};
 use crate::xds::service::is_v2_type;
 use crate::xds::xdstp::NameError;
 use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl};
@@ -72,19 +71,12 @@ impl Session {
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
-        let had_nack = planted(Bug::RejectedAfterAck) && subscription.nonces.nack.is_some();
         // The first request of a type is initial, with any nonce (STR-6).
         let verdict = match (is_first, nonce.is_empty()) {
             (true, _) | (false, true) => Verdict::None,
             (false, false) => subscription.nonces.judge(nonce_number, error.clone(), now),
         };
         subscription.follow(nonce_number, &verdict, self.kind.variant);
-        if planted(Bug::ResentAfterNack) && matches!(verdict, Verdict::Nack { .. }) {
-            subscription.force_all();
-        }
-        if planted(Bug::RejectedAfterAck) && had_nack && matches!(verdict, Verdict::Ack { .. }) {
-            subscription.force_all();
-        }
         if is_first {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
             subscription.features = router.client_features(&type_url);

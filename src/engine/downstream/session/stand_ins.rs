@@ -16,7 +16,6 @@ use crate::engine::downstream::session::list_position::ListPosition;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Resource, ResourceName};
 
@@ -100,7 +99,7 @@ impl ListPosition {
         let is_deleting =
             self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
         let Collection::Names(names) = &part.collection else { return Vec::new() };
-        if serving == 0 || is_deleting || planted(Bug::StandInsForgotten) {
+        if serving == 0 || is_deleting {
             return Vec::new();
         }
         let own = latest(part.source());

@@ -9,7 +9,6 @@ use crate::engine::downstream::answer::spelling::key_of;
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::part::Key;
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::view::View;
 use crate::xds::{DeltaRequest, ResourceName, Version};
 
@@ -88,15 +87,12 @@ impl Subscription {
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
-                wildcard &= planted(Bug::WildcardStillServed);
+                wildcard = false;
                 continue;
             }
             let Some(key) = self.give_up(name, seed) else { continue };
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
-            if planted(Bug::UnsubscribedStillServed) {
-                continue;
-            }
             if set.remove(&key, seed) {
                 self.forget_name(&key);
                 departed.push(key);
@@ -110,7 +106,7 @@ impl Subscription {
         waiting.retain(|name| wildcard || is_covered(name));
         departed.retain(|name| wildcard || is_covered(name));
         self.departed = waiting;
-        for name in departed.iter().filter(|_| !planted(Bug::GivenUpNotAnswered)) {
+        for name in &departed {
             self.depart(name);
         }
         self.non_canonical.take_if(|non_canonical| non_canonical.is_empty());
@@ -159,7 +155,7 @@ impl Subscription {
             |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
         self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
-        for part in self.parts.iter_mut().filter(|_| !planted(Bug::PresentedIgnored)) {
+        for part in &mut self.parts {
             let held = versions.iter().filter(|(name, _)| part.collection.covers(name));
             // A version from another server matches no content (RLY-32).
             let held =

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{Status, Version};
 
 /// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
@@ -67,10 +66,6 @@ impl Nonces {
     pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> Verdict {
         let Some(nonce) = nonce else { return Verdict::Stale };
         let Some(sent) = self.sent.iter().find(|sent| sent.nonce == nonce).copied() else {
-            if planted(Bug::StaleNonceAcks) {
-                self.sent.clear();
-                return Verdict::Ack { latency: None };
-            }
             return if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale };
         };
         if self.latest == Some(nonce) {

@@ -11,7 +11,6 @@ use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::order::withheld::{Holder, Waits, Withheld, withhold};
 use crate::engine::downstream::sources::{Asked, SourceId};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{View, ViewId};
 use crate::xds::{ResourceName, TypeUrl};
@@ -64,9 +63,7 @@ impl Part {
 
     /// Notes that the client was sent everything of a part of an answer.
     pub fn bring_to(&mut self, answer: &Answer, to: &AnswerPart) {
-        if !planted(Bug::HeldNotBrought) || self.held.is_empty() {
-            self.held = self.held.brought_to(&to.view, |name| answer.leaves(to, name), answer.deletes());
-        }
+        self.held = self.held.brought_to(&to.view, |name| answer.leaves(to, name), answer.deletes());
         self.at = Some(to.due);
     }
 

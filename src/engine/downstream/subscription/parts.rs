@@ -9,7 +9,6 @@ use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::sources::Asked;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::view::View;
 use crate::xds::ResourceName;
 
@@ -61,9 +60,6 @@ impl Subscription {
         kind: CollectionKind,
     ) -> Option<Asked> {
         self.interrupt();
-        if planted(Bug::RejectedWithTheNext) && self.nonces.nack.is_some() {
-            self.force_all();
-        }
         let wildcard = kind == CollectionKind::Wildcard;
         // There is only one wildcard, in any group.
         let is_it = |part: &Part| part.collection.kind() == kind && (wildcard || part.group == group);

@@ -7,7 +7,6 @@ use crate::engine::downstream::answer::spelling::Refusals;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, Variant, Version};
 
 impl Subscription {
@@ -89,7 +88,7 @@ impl Subscription {
 
     /// Whether an empty first answer to the wildcard is due. The membership must be known first (RLY-3).
     fn greets(&self, membership_known: bool) -> bool {
-        self.greeting && (membership_known || planted(Bug::GreetedBeforeData))
+        self.greeting && membership_known
     }
 
     /// The client's ACKed version, for repetition in a response without content (SST-7). `None` while a
@@ -103,7 +102,7 @@ impl Subscription {
     /// A wildcard client that reconnects with the current version has the whole set already (STR-10).
     fn is_current(&mut self, presented: Version, full: bool, parts: &[AnswerPart]) -> bool {
         let ([part], [answer]) = (self.parts.as_mut_slice(), parts) else { return false };
-        let current = full && part.is_wildcard() && self.type_url.is_full_state() && (answer.view.digest() == presented || planted(Bug::PresentedVersionTrusted))
+        let current = full && part.is_wildcard() && self.type_url.is_full_state() && answer.view.digest() == presented
                 // The client's TTL timers have to start again (TTL-3).
                 && !(self.features.ttl && answer.view.annotations().shortest_ttl().is_some());
         if current {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::planted::{Bug, planted};
 use crate::xds::ResourceName;
 
 impl Subscription {
@@ -17,9 +16,6 @@ impl Subscription {
     }
 
     pub(super) fn forget_name(&mut self, name: &ResourceName) {
-        if planted(Bug::UnsubscribedStillHeld) {
-            return;
-        }
         self.interrupt();
         for part in &mut self.parts {
             part.forget(name);

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use crate::engine::authority::NameGroup;
 use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::NonCanonicalNames;
-use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::part::Key;
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, SotwRequest, Version};
 
 impl Subscription {
@@ -45,10 +44,7 @@ impl Subscription {
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);
         }
-        let former = self.parts.iter().filter_map(Part::names).filter(|_| planted(Bug::ListsAddUp));
-        let former: Vec<_> = former.cloned().collect();
-        let all = names.iter().chain(former.iter().flat_map(|names| names.iter()));
-        let sets = self.by_key(all, seed, group_of);
+        let sets = self.by_key(names.iter(), seed, group_of);
         // Beside a wildcard the client keeps the content of given-up names: the wildcard may have them
         // (SUB-6).
         if !wildcard {
@@ -95,7 +91,7 @@ impl Subscription {
                 gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
             }
         }
-        for name in gone.iter().filter(|_| !planted(Bug::UnsubscribedStillHeld)) {
+        for name in &gone {
             self.interrupt();
             self.parts.iter_mut().for_each(|part| part.let_go(name));
         }

@@ -7,7 +7,6 @@ use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::{Awaited, Doubt, First, NameWait};
-use crate::engine::planted::{Bug, planted};
 use crate::xds::{ResourceName, SotwRequest};
 
 impl Subscription {
@@ -59,7 +58,7 @@ impl Subscription {
 
     fn awaited(&mut self, parts: &[AnswerPart], now: Time) -> Option<Awaited> {
         let open = || parts.iter().enumerate().filter(|(_, part)| !part.view.is_complete());
-        open().next().filter(|_| !planted(Bug::PartialCompleteSet))?;
+        open().next()?;
         // Sets always wait for the whole wildcard.
         if let Some((index, _)) = open().find(|(_, part)| matches!(part.collection, Collection::Wildcard)) {
             return Some(Awaited { index, name: ResourceName::new("*"), look_at: None });

@@ -18,7 +18,6 @@ use crate::engine::Time;
 use crate::engine::cache::expiry::Leased;
 use crate::engine::cache::{GlobCache, NamedCache, WildcardCache};
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::checkpoint::{Image, Kept, RestoredType, former};
@@ -97,7 +96,7 @@ impl Source {
         let Attachment::Streams(streams) = &mut self.attachment else { return false };
         let (kind, restated) = (resumed.wanted().kind(), resumed.is_restated());
         let can_be_asked = streams.resume(type_url, resumed, now);
-        if can_be_asked && !planted(Bug::ConfirmedAtOnce) {
+        if can_be_asked {
             self.restoring.unheard.insert((type_url.clone(), kind), restated);
         }
         can_be_asked
@@ -120,7 +119,7 @@ impl Source {
     /// Whether a name or a wildcard stays without sessions, because the server has not confirmed its
     /// collection.
     pub(super) fn is_kept(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
-        if self.restoring.is_over() || planted(Bug::RestoredLingers) {
+        if self.restoring.is_over() {
             return false;
         }
         let Some(cache) = self.types.get(type_url) else { return false };
@@ -171,7 +170,7 @@ impl Source {
 
     /// Handles the output of a stream before the driver.
     pub(super) fn note_output(&mut self, stream: StreamIndex, output: &upstream::Output, now: Time) {
-        if self.restoring.is_over() || planted(Bug::NeverConfirmed) {
+        if self.restoring.is_over() {
             return;
         }
         let upstream::Output::Event(
@@ -209,9 +208,7 @@ impl Source {
                     self.start_linger(&type_url, names, now);
                 }
             }
-            if !planted(Bug::MarkOutlivesItsEnd) {
-                self.settle(&type_url, now);
-            }
+            self.settle(&type_url, now);
         }
         if self.restoring.is_over() {
             self.restoring.given_up_at = None;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::Source;
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::Attachment;
 use crate::engine::source::mass_deletion::{Collection, Key, is_mass};
@@ -89,9 +88,7 @@ impl Source {
         let fresh: Vec<_> = fresh.cloned().collect();
         let own = changes.present.iter().map(|resource| &resource.name);
         let brought = own.chain(changes.by_alias.iter().map(|(alias, _)| alias));
-        let is_back = |name: &&ResourceName| {
-            !planted(Bug::WithdrawnStillHeld) && collection.held.remove(*name).is_some()
-        };
+        let is_back = |name: &&ResourceName| collection.held.remove(*name).is_some();
         let back = brought.filter(is_back).count();
         let mut events = Vec::new();
         if back > 0 {
@@ -101,7 +98,7 @@ impl Source {
             changes.absent.extend(
                 std::mem::take(&mut collection.held).into_iter().map(|(name, (_, cause))| (name, cause)),
             );
-        } else if is_mass(fresh.len(), standing) && !planted(Bug::MassDeletionNotHeld) {
+        } else if is_mass(fresh.len(), standing) {
             let (count, left) = (fresh.len(), standing.saturating_sub(fresh.len()));
             let due = match hold {
                 Hold::For(time) => Some(now + time),
@@ -111,7 +108,7 @@ impl Source {
                 collection.since = now;
             }
             collection.held.extend(fresh.into_iter().map(|(name, cause)| (name, (due, cause))));
-            self.guard.queue.extend(due.filter(|_| !planted(Bug::HeldForever)).map(|due| (due, key)));
+            self.guard.queue.extend(due.map(|due| (due, key)));
             events.push(Event::DeletionHeld { type_url, count, left, hold });
         }
         if !collection.held.is_empty() {

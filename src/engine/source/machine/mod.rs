@@ -19,7 +19,6 @@ use crate::engine::Time;
 use crate::engine::cache::slots::WatchedInSets;
 use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
 use crate::engine::collection::CollectionKind;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::api::{Output, SourceSettings};
 use crate::engine::source::attachment::{Attachment, StreamIndex};
@@ -203,11 +202,7 @@ impl Source {
 
     /// The current snapshot, if there was a change since the last call.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
-        let snapshot = std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()));
-        if planted(Bug::SnapshotsLeak) {
-            std::mem::forget(snapshot.clone());
-        }
-        snapshot
+        std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
     }
 
     /// The current snapshot. Unlike [`Source::take_snapshot`], the call does not mark the snapshot as seen.
@@ -279,13 +274,10 @@ impl Source {
         self.confirm_silence(now);
         let first = std::mem::take(&mut self.news.first);
         self.wake(first);
-        if planted(Bug::CoalescingLosesLast) && self.wake_at().is_some_and(|due| due > now) {
-            self.news.update.clear();
-        }
         if self.wake_at().is_some_and(|due| due <= now) {
             self.woken_at = Some(now);
             let mut update = std::mem::take(&mut self.news.update);
-            if std::mem::take(&mut self.has_answered) && !planted(Bug::ReachNotTold) {
+            if std::mem::take(&mut self.has_answered) {
                 update.extend(self.sessions.keys());
             }
             self.wake(update);

@@ -4,7 +4,6 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use super::Source;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::reachability::Reachability;
 use crate::xds::TypeUrl;
 
@@ -60,7 +59,7 @@ impl Source {
             self.snapshot.standing_mut().set_reach(reach);
             self.snapshot_changed = true;
         }
-        if is_news && self.settings.tells_reach && !planted(Bug::ReachNotTold) {
+        if is_news && self.settings.tells_reach {
             self.news.first.extend(self.sessions.keys());
         }
     }

@@ -10,7 +10,6 @@ use crate::engine::cache::slots::WatchedInSets;
 use crate::engine::cache::{SessionId, WildcardCache};
 use crate::engine::class::NameStyle;
 use crate::engine::collection::{Collection, CollectionKey, CollectionKind, NameSet};
-use crate::engine::planted::{Bug, planted};
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::Attachment;
 use crate::engine::source::watched::Watched;
@@ -194,7 +193,7 @@ impl Source {
     /// streams close (RLY-60).
     pub fn dismiss(&mut self, session: SessionId, now: Time) {
         self.forget(session, now);
-        if self.sessions.is_empty() && !planted(Bug::LowerServerLingers) {
+        if self.sessions.is_empty() {
             self.give_up_restored(now);
             let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
             self.free(lingering, now);
@@ -217,7 +216,7 @@ impl Source {
     /// A session has ended.
     pub fn forget(&mut self, session: SessionId, now: Time) {
         for watched in self.sessions.remove(&session).unwrap_or_default() {
-            if watched.wildcard && !planted(Bug::ForgottenWildcardStays) {
+            if watched.wildcard {
                 self.drop_wildcard(session, &watched.type_url, now);
             }
             if let Some(slot) = watched.globs {

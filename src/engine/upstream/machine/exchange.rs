@@ -1,7 +1,6 @@
 //! Judges responses, and writes requests.
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::{Event, Output, WildcardStyle};
 use crate::engine::upstream::response::{Digest, Verdict};
 use crate::engine::upstream::settling::Settling;
@@ -65,9 +64,7 @@ impl Upstream {
         // Another process may answer on a new stream, and count from the start again. Polls have no nonces.
         let is_first = subscription.said.nonce.is_empty() && !digest.answers_all;
         let is_comparable = !is_first && !digest.is_of_another;
-        if subscription.said.nonce.is_empty() || !planted(Bug::UpstreamNonceStale) {
-            subscription.said.nonce.clone_from(&digest.nonce);
-        }
+        subscription.said.nonce.clone_from(&digest.nonce);
         subscription.said.unanswered = None;
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
@@ -79,14 +76,14 @@ impl Upstream {
         let says_what_there_is = !digest.is_heartbeat();
         let speaks = says_what_there_is && !verdict.void && !verdict.unidentified;
         let lower = subscription.lower(&digest);
-        let occasion = if verdict.is_good() || planted(Bug::FaultsAcked) {
+        let occasion = if verdict.is_good() {
             subscription.accept(&digest);
             Occasion::Ack
         } else {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
         };
         let is_full = digest.is_full_state();
-        let applied = if verdict.void && !planted(Bug::VoidApplied) {
+        let applied = if verdict.void {
             subscription.each_settling(Settling::interrupt);
             None
         } else {

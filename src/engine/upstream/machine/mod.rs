@@ -19,7 +19,6 @@ mod marks;
 mod tests;
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::reachability::Reachability;
 use crate::engine::upstream::api::{Input, Output, Transport, UpstreamSettings, Wanted};
 use crate::engine::upstream::backoff::Backoff;
@@ -264,9 +263,6 @@ impl Upstream {
             (Input::Closed { status, jitter }, Phase::Opening) => self.unanswered(status, jitter, now),
             (Input::Closed { status, jitter }, Phase::Open(stream)) if stream.ends_well(&status) => {
                 let (lived, is_dismissed) = (now.since(stream.opened), stream.is_dismissed);
-                if planted(Bug::AnsweredStreamIsLost) {
-                    self.reach.lose(status.clone(), now);
-                }
                 let retry_in =
                     self.backoff.after_answered(&self.settings.backoff, lived, is_dismissed, jitter);
                 let is_found_unsteady = self.is_found_unsteady(now);
@@ -334,7 +330,7 @@ impl Upstream {
             Phase::Waiting { .. } => self.open(now),
             Phase::Open(_) if matches!(self.settings.transport, Transport::Rest { .. }) => {}
             Phase::Open(stream) => {
-                if stream.gathering.ends(now) && !planted(Bug::GatheredChangesForgotten) {
+                if stream.gathering.ends(now) {
                     self.write_changes_gathered(now);
                 }
                 self.run_timers(now);

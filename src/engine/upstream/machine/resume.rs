@@ -2,7 +2,6 @@
 //! held resources (RLY-7).
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::Wanted;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::names::Held;
@@ -63,7 +62,7 @@ impl Upstream {
         self.has_spoken = true;
         let Some(subscription) = self.subscriptions.get_mut(type_url) else { return };
         match (&mut subscription.want, &resumed) {
-            (Want::Names(names), Resumed::Names(list)) if !planted(Bug::FormerNamesUnheld) => {
+            (Want::Names(names), Resumed::Names(list)) => {
                 for former in list {
                     names.hold(&former.name, &former.own, held(former), false);
                 }

@@ -1,7 +1,6 @@
 //! Settles the first answers of a stream (DEL-26). The rules stand in [`crate::engine::upstream::settling`].
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::Output;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
@@ -28,7 +27,7 @@ impl Upstream {
     /// Goes on with the first answers of all types, unless a message is arriving.
     pub(super) fn settle_answers(&mut self, now: Time) {
         let Phase::Open(stream) = &mut self.phase else { return };
-        if stream.is_receiving && !planted(Bug::SettledWhileReceiving) {
+        if stream.is_receiving {
             return;
         }
         let mut begins = false;

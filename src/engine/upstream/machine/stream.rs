@@ -1,7 +1,6 @@
 //! The life of a stream: opened, ended, opened again.
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::reachability::Reachability;
 use crate::engine::upstream::api::{Event, Output};
 use crate::engine::upstream::gathering::Gathering;
@@ -147,9 +146,6 @@ impl Upstream {
     }
 
     pub(super) fn disconnected(&mut self, status: Status, answered: bool, retry_in: Duration, now: Time) {
-        if planted(Bug::RemovesOnDisconnect) {
-            self.lose_all_names();
-        }
         self.stream_ended();
         self.lose_currency();
         self.is_polled = false;

@@ -88,16 +88,3 @@ pub(super) fn expired(
     }
     Some(Output::Changes(Changes::of_names(type_url, out, Cause::Timeout)))
 }
-
-impl Upstream {
-    /// The effect of a planted bug: the end of a stream counts as the end of its names.
-    pub(super) fn lose_all_names(&mut self) {
-        for (type_url, subscription) in &mut self.subscriptions {
-            if let Want::Names(names) = &mut subscription.want {
-                let all: Vec<_> = names.iter().cloned().collect();
-                let changes = Changes::of_names(type_url, all, Cause::Omitted);
-                self.outputs.push_back(Output::Changes(changes));
-            }
-        }
-    }
-}

@@ -1,7 +1,6 @@
 //! Decides when a type is current.
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::proof::Currency;
 use crate::engine::upstream::type_request::{TypeRequest, Want};
 
@@ -21,12 +20,12 @@ impl TypeRequest {
             // A type becomes current by settling, and stays current afterwards.
             _ if self.first.is_running() => return self.currency.answering(is_good),
             Want::Names(names) if !self.first.is_settled() => {
-                self.said.is_good |= is_good || planted(Bug::RejectedIsCurrent);
+                self.said.is_good |= is_good;
                 names.unanswered().is_empty()
             }
             _ => false,
         };
-        match (is_good || planted(Bug::RejectedIsCurrent), is_answered) {
+        match (is_good, is_answered) {
             (true, true) => self.currency = Currency::Current,
             (true, false) => {}
             (false, _) => self.currency.answering(false),

@@ -7,7 +7,6 @@ mod marks;
 use std::collections::BTreeMap;
 
 use crate::engine::Time;
-use crate::engine::planted::{Bug, planted};
 use crate::engine::upstream::api::Lower;
 use crate::engine::upstream::api::{Changes, Wanted};
 use crate::engine::upstream::failover::Stash;
@@ -85,7 +84,6 @@ impl TypeRequest {
     pub(in crate::engine::upstream) fn must_leave_first(&self, wanted: &Wanted) -> bool {
         match wanted {
             Wanted::Wildcard => false,
-            _ if planted(Bug::LeftAndEnteredTogether) => false,
             Wanted::Names(names) | Wanted::Globs(names) => {
                 names.iter().any(|name| self.said.leave.contains(name))
             }
@@ -163,7 +161,7 @@ impl TypeRequest {
             (Want::Names(wanted), Wanted::Names(names)) => {
                 for name in names {
                     let is_said = wanted.remove(&name) && !self.said.enter.remove(&name);
-                    if is_said && !planted(Bug::NeverUnsubscribed) {
+                    if is_said {
                         self.said.leave.insert(name);
                     }
                 }
@@ -227,9 +225,6 @@ impl TypeRequest {
     pub(in crate::engine::upstream) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
         let is_first = !self.said.asked;
         let entered = std::mem::take(&mut self.said.enter);
-        if planted(Bug::NamesAskedTwice) {
-            self.said.enter.clone_from(&entered);
-        }
         self.said.leave.clear();
         self.said.asked = true;
         self.said.requests += 1;
