@@ -266,16 +266,18 @@ impl TypeSnapshot {
             && same(&self.globs.members, &other.globs.members)
     }
 
-    /// The names of a collection, in the copy that all equal collections share.
-    pub fn names_of(&self, collection: &Collection) -> Option<&Arc<NameSet>> {
-        Some(&self.sets(collection.kind())?.get(&collection.names()?.id())?.names)
+    /// A set of names, in the copy that all equal sets share, and its view.
+    pub fn watched(&self, collection: &Collection) -> Option<&WatchedSet> {
+        let (sets, names) = (self.sets(collection.kind())?, collection.names()?);
+        sets.get(&names.id())
     }
 
     /// The view of a collection; `None` until the source has processed the collection.
     pub fn view(&self, collection: &Collection) -> Option<&Arc<View>> {
-        let Some(names) = collection.names() else { return self.wildcard.view.as_ref() };
-        let sets = self.sets(collection.kind())?;
-        sets.get(&names.id()).map(|set| &set.view)
+        match collection {
+            Collection::Wildcard => self.wildcard.view.as_ref(),
+            _ => self.watched(collection).map(|set| &set.view),
+        }
     }
 }
 

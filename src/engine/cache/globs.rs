@@ -46,8 +46,8 @@ impl WatchedInSets for GlobCache {
     }
 
     /// Updates the view of a slot to its new globs, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) {
-        let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
+    fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) -> Option<NameSet> {
+        let mut view = (**self.slots.view(id)?).clone();
         for name in globs.minus(old) {
             match self.globs.get(name) {
                 None => moved.new.push(name.clone()),
@@ -80,6 +80,7 @@ impl WatchedInSets for GlobCache {
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
+        None
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.

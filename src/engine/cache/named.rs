@@ -9,7 +9,7 @@ use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
-use crate::engine::collection::{NameSet, SetId};
+use crate::engine::collection::{NameSet, SetId, in_filling_order};
 use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
@@ -44,28 +44,37 @@ impl WatchedInSets for NamedCache {
     }
 
     /// Updates the view of a slot to its new names, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) {
-        let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
+    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) -> Option<NameSet> {
+        let mut view = (**self.slots.view(id)?).clone();
+        let (mut present, mut added) = (Vec::new(), Vec::new());
         for name in names.minus(old) {
-            let watchers = self.watchers.entry(name.clone()).or_default();
+            let entry = self.watchers.entry(name.clone());
+            // All sets share one text of a name.
+            let text = entry.key().clone();
+            let watchers = entry.or_default();
             let unwatched = watchers.is_empty();
             watchers.insert(id);
             view.add_unknown();
-            view.annotate(name, &self.annotations);
+            view.annotate(&text, &self.annotations);
             match self.known.get(name) {
                 None => {
-                    self.known.insert(name.clone(), Known::Unknown);
+                    self.known.insert(text.clone(), Known::Unknown);
                     self.states.add(EntryState::Requested, 1);
-                    moved.new.push(name.clone());
+                    moved.new.push(text.clone());
+                    added.push(text);
                     continue;
                 }
                 Some(Known::Unknown) => {}
-                Some(Known::Present(resource)) => view.put_as(name, None, resource),
-                Some(Known::Absent(_)) => view.put_absent(name, None),
+                Some(Known::Present(resource)) => present.push((text.clone(), resource.clone())),
+                Some(Known::Absent(_)) => view.put_absent(&text, None),
             }
             if unwatched {
-                moved.revived.push(name.clone());
+                moved.revived.push(text.clone());
             }
+            added.push(text);
+        }
+        for (name, resource) in in_filling_order(present) {
+            view.put_as(&name, None, &resource);
         }
         for name in old.minus(names) {
             match self.known.get(name) {
@@ -77,6 +86,7 @@ impl WatchedInSets for NamedCache {
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
+        Some(names.in_texts_of(old, added))
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.
