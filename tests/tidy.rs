@@ -12,6 +12,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "tidy/paths.rs"]
+mod paths;
+
 #[path = "tidy/words.rs"]
 mod words_of_comments;
 
