@@ -15,6 +15,9 @@ use std::process::Command;
 #[path = "tidy/paths.rs"]
 mod paths;
 
+#[path = "tidy/unit_tests.rs"]
+mod unit_tests;
+
 #[path = "tidy/words.rs"]
 mod words_of_comments;
 
