@@ -60,8 +60,8 @@ impl Authorities {
         Authorities(names.into_iter().map(|name| spell_authority(name.as_ref()).into()).collect())
     }
 
-    /// The authority of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary authority,
-    /// and not the lack of an authority (NAM-4).
+    /// The authority of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary
+    /// authority, and not the lack of an authority (NAM-4).
     pub fn authority_of(&self, name: &ResourceName) -> Authority {
         if self.0.is_empty() || !name.is_xdstp() {
             return Authority::of_style(name);

@@ -1,8 +1,9 @@
-//! Numbers with a key in the configuration file. The room that obeys a number declares key, default and range, with
-//! the reason as the doc comment (ADR 20).
+//! Numbers with a key in the configuration file. The room that obeys a number declares key, default and
+//! range, with the reason as the doc comment (ADR 20).
 //!
-//! `config` reads all numbers with the same parser. Tests compare `docs/configuration.md` with every declaration.
-//! A range refuses mistakes, for example a wrong unit; the comment gives any other reason for an end.
+//! `config` reads all numbers with the same parser. Tests compare `docs/configuration.md` with every
+//! declaration. A range refuses mistakes, for example a wrong unit; the comment gives any other reason for an
+//! end.
 
 mod backoff;
 
@@ -143,9 +144,9 @@ impl Read for Defaults {
     }
 }
 
-/// Declares a struct with a field for each setting of a map in the file: `key: type = default, range;`. The name of
-/// the field is the key. `fixed` fields have no key. The macro demands a comment for every field, and adds `read` and
-/// `Default`.
+/// Declares a struct with a field for each setting of a map in the file: `key: type = default, range;`. The
+/// name of the field is the key. `fixed` fields have no key. The macro demands a comment for every field, and
+/// adds `read` and `Default`.
 macro_rules! settings {
     (
         $(#[$attribute:meta])*

@@ -41,8 +41,8 @@ const REFRESH_LONGEST: Duration = Duration::from_secs(600);
 /// writes to the disk.
 pub const INTERVAL: Setting<Duration> = Setting::new("interval", seconds(5), time(ms(100)..=hours(1)));
 
-/// The maximum age of content that is served after a restart. The age counts from the last confirmation by the
-/// server.
+/// The maximum age of content that is served after a restart. The age counts from the last confirmation by
+/// the server.
 pub const MAX_AGE: Setting<Duration> = Setting::new("max_age", hours(24), time(seconds(1)..=hours(24 * 365)));
 
 /// The directory of the checkpoint, and the times of writing and expiry.

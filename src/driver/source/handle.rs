@@ -16,7 +16,7 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::CollectionKey;
 use crate::xds::{Code, Node, Status, TypeUrl};
 
-/// The maximum number of change of a session's collections in a source's queue. Streams with more changes wait.
+/// The maximum number of changes in a source's queue. Streams with more changes wait.
 const COMMANDS_MAX: usize = 4096;
 
 /// The table of sources.
@@ -150,7 +150,8 @@ impl SourceHandle {
         self.status.load_full()
     }
 
-    /// Sends a change of a session's collections to the source. Waits while the queue is full.
+    /// Sends a change of a session's collections to the source, or the session's end. Waits while the queue
+    /// is full.
     pub async fn send(&self, command: Command) {
         // The semaphore is never closed, and the task outlives its handles.
         let permit = self.permits.clone().acquire_owned().await.ok();

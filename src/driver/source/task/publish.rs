@@ -87,7 +87,8 @@ impl SourceTask {
         streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
     }
 
-    /// The type of a lost stream, where each type has its own stream (ADR 18), and whether the server was lost with the stream.
+    /// The type of a lost stream, where each type has its own stream (ADR 18), and whether the server was
+    /// lost with the stream.
     fn lost_type(&self, index: StreamIndex) -> Option<(TypeUrl, bool)> {
         let Attachment::Streams(streams) = self.source.attachment() else { return None };
         Some((streams.type_of(index)?.clone(), streams.reach().is_lost()))

@@ -1,8 +1,8 @@
 //! The position of a session in server lists with more than one server (RLY-40).
 //!
-//! A session takes all resources of a list from one server, chosen by [`Fallback`]. Each poll of the
-//! session checks the requested servers ([`Session::look`](super::Session::look)), and the session moves as a
-//! whole ([`Session::shift`](super::Session::shift)). The client's content stays, so that only differences are
+//! A session takes all resources of a list from one server, chosen by [`Fallback`]. Each poll of the session
+//! checks the requested servers ([`Session::look`](super::Session::look)), and the session moves as a whole
+//! ([`Session::shift`](super::Session::shift)). The client's content stays, so that only differences are
 //! sent: clusters before routes, removals last.
 
 use crate::engine::Time;

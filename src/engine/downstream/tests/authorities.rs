@@ -1,5 +1,5 @@
-//! Names of several groups in one subscription: the source of each name, and the part of a change that each source is
-//! told.
+//! Names of several groups in one subscription: the source of each name, and each source's part of a
+//! change.
 
 use super::bench::{CDS, EDS};
 use crate::engine::Time;

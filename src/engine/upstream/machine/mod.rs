@@ -184,9 +184,9 @@ impl Upstream {
         }
     }
 
-    /// Adds wanted resources. Names that are wanted already change nothing. An wanted of the other kind
-    /// (names for the wildcard, or the reverse) replaces the wanted before. To exchange names, subscribe
-    /// first and unsubscribe afterwards, else the stream may close in between.
+    /// Adds wanted resources. Names that are wanted already change nothing. Resources of
+    /// another kind replace the previous resources, for example names the wildcard. To exchange names,
+    /// subscribe first and unsubscribe afterwards, else the stream may close in between.
     pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) {
         if matches!(&wanted, Wanted::Names(names) | Wanted::Globs(names) if names.is_empty()) {
             return;

@@ -66,10 +66,10 @@ impl TypeRequest {
         !self.said.enter.is_empty() || !self.said.leave.is_empty()
     }
 
-    /// Returns true if the wanted cannot follow the type's requests on this stream. A wildcard stands in
-    /// the first request of its type on a stream, or not at all. Otherwise a response to an earlier request
-    /// would look like the whole membership. A legacy wildcard cannot be left again either (RLY-19). Globs
-    /// after names have the same problem.
+    /// Returns true if a request for `wanted` cannot follow the type's requests on this stream. A wildcard
+    /// stands in the first request of its type on a stream, or not at all. Otherwise a response to an earlier
+    /// request would look like the whole membership. A legacy wildcard cannot be left again either (RLY-19).
+    /// Globs after names have the same problem.
     pub(in crate::engine::upstream) fn needs_fresh_stream(&self, wanted: &Wanted) -> bool {
         let is_mixed = match wanted {
             Wanted::Wildcard => true,
@@ -79,7 +79,7 @@ impl TypeRequest {
         self.said.asked && (is_mixed || self.said.for_wildcard)
     }
 
-    /// Returns true if the wanted takes up a name again before the unsubscription was written. The server
+    /// Returns true if `wanted` takes up a name again before the unsubscription was written. The server
     /// would see no change and send nothing, so the two need separate requests (RLY-59).
     pub(in crate::engine::upstream) fn must_leave_first(&self, wanted: &Wanted) -> bool {
         match wanted {
@@ -90,7 +90,7 @@ impl TypeRequest {
         }
     }
 
-    /// Returns true if the whole wanted is wanted already.
+    /// Returns true if all of `wanted` is wanted already.
     pub(in crate::engine::upstream) fn wants(&self, wanted: &Wanted) -> bool {
         match (&self.want, wanted) {
             (Want::Wildcard(_), Wanted::Wildcard) => true,
@@ -113,7 +113,7 @@ impl TypeRequest {
         Lower::of(None, &digest.version_info, &self.accepted)
     }
 
-    /// Adds an wanted. An wanted of another kind replaces the wanted before.
+    /// Adds wanted resources. Resources of another kind replace the previous resources.
     pub(in crate::engine::upstream) fn add(&mut self, wanted: Wanted) {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.

@@ -8,8 +8,8 @@ use crate::xds::{Code, ResourceName, Status, TypeUrl};
 /// Sends a stream's subscriptions to the sources with these indices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Routes {
-    /// The number of servers in the list for all names; the sources are the sources of its servers. With 0 there is
-    /// no list, and `old` and `xdstp` decide.
+    /// The number of servers in the list for all names; the sources are the sources of its servers. With 0
+    /// there is no list, and `old` and `xdstp` decide.
     pub servers: u16,
     pub reachability_only: bool,
     /// Each type has streams of its own.
