@@ -20,7 +20,7 @@ use crate::checkpoint::store::Unwanted;
 use crate::checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::servers::ServerLists;
+use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::source::Image;
 use crate::setting::{Setting, hours, ms, seconds, time};
@@ -112,10 +112,10 @@ impl CheckpointWriter {
 
     /// The identity under which a source is written. `None` for private sources, and for files, which are on
     /// disk anyway.
-    pub fn identity(key: &SourceKey, lists: &ServerLists) -> Option<Identity> {
-        let server = lists.server(key.place);
+    pub fn identity(key: &SourceKey, listed: ListedServer<'_>) -> Option<Identity> {
+        let server = listed.server();
         (key.owner == Owner::Everyone && !server.is_local()).then(|| Identity {
-            list: (*lists.list(key.place.list).label).into(),
+            list: (*listed.list.label).into(),
             server: (*server.uri).into(),
             class: *blake3::hash(&class_bytes(&key.class)).as_bytes(),
         })
@@ -127,8 +127,8 @@ impl CheckpointWriter {
     pub async fn load(self: &Arc<Self>, lists: &ServerLists) {
         let begun = Instant::now();
         let known: HashSet<(Box<str>, Box<str>)> = lists
-            .places()
-            .map(|place| ((*lists.list(place.list).label).into(), (*lists.server(place).uri).into()))
+            .configured()
+            .map(|listed| ((*listed.list.label).into(), (*listed.server().uri).into()))
             .collect();
         let writer = self.clone();
         let loaded = tokio::task::spawn_blocking(move || {

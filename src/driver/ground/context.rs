@@ -15,7 +15,7 @@ use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::servers::{Place, Server, ServerLists};
+use crate::driver::ground::servers::{Server, ServerLists};
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
@@ -77,10 +77,6 @@ impl DriverContext {
         }
     }
 
-    pub fn server(&self, place: Place) -> &Arc<Server> {
-        self.settings.lists.server(place)
-    }
-
     /// The rate at which a stream may change its subscriptions, or a connection may poll.
     pub fn changes_limiter(&self) -> Limiter {
         Limiter::new(self.settings.limits.changes_per_second, self.settings.limits.changes_burst)
@@ -108,10 +104,10 @@ impl DriverContext {
         node: Option<&Node>,
         type_url: &TypeUrl,
         style: NameStyle,
-        place: Place,
+        server: &Server,
     ) -> Result<NodeClass, Status> {
         let anonymous = Node::default();
-        let is_local = self.server(place).is_local();
+        let is_local = server.is_local();
         // RLY-21, FD11: without an id, such clients would share their secrets.
         if !is_local && self.settings.classes.lacks_id(node, type_url, style) {
             let text = "Secrets are served per node, and this client has no `node.id`";

@@ -41,11 +41,11 @@ impl Relay {
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.load(&self.shared.settings.lists).await;
         }
-        for place in self.shared.settings.lists.places() {
-            let server = self.shared.server(place);
+        for listed in self.shared.settings.lists.configured() {
+            let server = listed.server();
             if matches!(server.attach, Attach::Files { .. }) {
                 let named = |status| (server.uri.clone(), status);
-                let source = self.tables.sources.own(place, any_class());
+                let source = self.tables.sources.own(listed, any_class());
                 SourceHandle::loaded(&source).await.map_err(named)?;
             }
         }

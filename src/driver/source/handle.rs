@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::driver::api::status::SourceStatus;
-use crate::driver::ground::servers::Place;
+use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::SourceKey;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::Collection;
@@ -89,6 +89,8 @@ pub struct SourceHandle {
     /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that may
     /// serve.
     identifiers: Box<[Box<str>]>,
+    /// The servers that may serve: at least one.
+    servers: Box<[Arc<Server>]>,
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
     /// failover server.
     pub(super) serving: AtomicU16,
@@ -107,6 +109,7 @@ impl SourceHandle {
         id: SourceId,
         key: Arc<SourceKey>,
         identifiers: Box<[Box<str>]>,
+        servers: &[Arc<Server>],
         status: SourceStatus,
     ) -> (SourceHandle, mpsc::UnboundedReceiver<Queued>) {
         let (commands, queue) = mpsc::unbounded_channel();
@@ -114,6 +117,7 @@ impl SourceHandle {
             id,
             key,
             identifiers,
+            servers: servers.into(),
             serving: AtomicU16::new(0),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
@@ -137,9 +141,13 @@ impl SourceHandle {
         self.identifiers.get(usize::from(serving)).map_or("", |identifier| identifier)
     }
 
-    /// The place of the serving server.
-    pub fn place(&self) -> Place {
-        self.key.place.failover(self.serving.load(Ordering::Relaxed))
+    /// The server with this number: 0 is the server of the place, 1 is the failover server.
+    pub fn server(&self, number: u16) -> &Arc<Server> {
+        self.servers.get(usize::from(number)).unwrap_or(&self.servers[0])
+    }
+
+    pub fn serving_server(&self) -> &Arc<Server> {
+        self.server(self.serving.load(Ordering::Relaxed))
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

@@ -10,12 +10,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
+use crate::checkpoint::Identity;
 use crate::client::{FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::servers::Attach;
+use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
@@ -42,21 +43,24 @@ const STALL: Duration = Duration::from_secs(1);
 pub fn start(
     id: SourceId,
     key: Arc<SourceKey>,
+    listed: ListedServer<'_>,
     shared: Arc<DriverContext>,
     listing: Arc<dyn Listing>,
 ) -> Arc<SourceHandle> {
-    let server = shared.server(key.place).clone();
+    let server = listed.server().clone();
     let node = of_class(&shared.settings.node, &key.class);
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
-    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key);
-    let serving = shared.settings.lists.serving(key.place);
-    let identifiers =
-        serving.map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into()).collect();
+    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, listed);
+    let identifiers = listed
+        .serving()
+        .iter()
+        .map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);
-    let (handle, mut queue) = SourceHandle::new(id, key, identifiers, status);
+    let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
     let handle = Arc::new(handle);
-    let settings = settings(&shared, handle.key());
+    let settings = settings(&shared, handle.key(), listed);
+    let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(number, settings, attachment(&server.attach));
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
     let for_task = handle.clone();
@@ -73,7 +77,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
-        let checkpoint = restore(&mut source, &mut report, for_task.key(), &shared);
+        let checkpoint = restore(&mut source, &mut report, identity, &shared);
         let task = SourceTask {
             source,
             number,
@@ -95,9 +99,9 @@ pub fn start(
     handle
 }
 
-fn settings(shared: &DriverContext, key: &SourceKey) -> source::SourceSettings {
+fn settings(shared: &DriverContext, key: &SourceKey, listed: ListedServer<'_>) -> source::SourceSettings {
     let mut settings = shared.settings.source.clone();
-    settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
+    settings.tells_reach |= listed.list.servers().len() > 1;
     if matches!(key.owner, Owner::Stream(_)) {
         // A private source ends with its stream.
         (settings.private, settings.linger) = (true, Duration::ZERO);
@@ -143,12 +147,11 @@ async fn refuse(
 fn restore(
     source: &mut Source,
     report: &mut Report,
-    key: &SourceKey,
+    identity: Option<Identity>,
     shared: &DriverContext,
 ) -> Option<CheckpointSchedule> {
     let writer = shared.checkpoint.as_ref()?;
-    let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
-    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity);
+    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity?);
     if let Some(restored) = restored {
         source.restore(&restored.types, shared.clock.now());
         if source.is_restored() {
@@ -357,7 +360,7 @@ impl SourceTask {
         );
         self.report.shows(&node);
         self.told = true;
-        self.link.set_node(&self.shared.server(self.handle.key().place).attach, &node);
+        self.link.set_node(&self.handle.server(0).attach, &node);
         self.source.succeed(self.shared.clock.now());
     }
 
@@ -369,7 +372,7 @@ impl SourceTask {
     }
 
     fn may_retire(&mut self) -> bool {
-        let pinned = matches!(self.shared.server(self.handle.key().place).attach, Attach::Files { .. });
+        let pinned = matches!(self.handle.server(0).attach, Attach::Files { .. });
         if pinned || !self.source.is_idle() {
             return false;
         }

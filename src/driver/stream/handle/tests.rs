@@ -80,7 +80,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
             ..DeltaRequest::default()
         };
         stream.request(Request::Delta(request)).await.unwrap();
-        let list = relay.shared.settings.lists.route(&endpoints, Authority::None);
+        let list = relay.shared.settings.lists.route(&endpoints, Authority::None).key();
         relay.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
