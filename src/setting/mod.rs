@@ -5,11 +5,13 @@
 //! A range refuses mistakes, for example a wrong unit; the comment gives any other reason for an end.
 
 mod backoff;
+mod in_force;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use backoff::Backoff;
+pub use in_force::{Epoch, InForce};
 
 /// The declaration of a number.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::source::Image;
-use crate::setting::{Setting, hours, ms, seconds, time};
+use crate::setting::{InForce, Setting, hours, ms, seconds, time};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
@@ -63,7 +63,7 @@ struct Failing {
 
 /// The checkpoint of one relay.
 pub struct CheckpointWriter {
-    settings: CheckpointSettings,
+    settings: InForce<CheckpointSettings>,
     store: Arc<Store>,
     relay: Digest,
     metrics: Arc<CheckpointMetrics>,
@@ -89,7 +89,7 @@ impl CheckpointWriter {
     ) -> CheckpointWriter {
         CheckpointWriter {
             store: Arc::new(Store::new(settings.directory.clone())),
-            settings,
+            settings: InForce::new(settings),
             relay: digest_of_relay(node),
             metrics,
             restored: Mutex::default(),
@@ -101,13 +101,19 @@ impl CheckpointWriter {
         }
     }
 
+    /// Takes other times over. The directory stays.
+    pub fn configure(&self, settings: CheckpointSettings) {
+        self.settings.publish(settings);
+    }
+
     pub fn interval(&self) -> Duration {
-        self.settings.interval
+        self.settings.get().interval
     }
 
     /// The time between two writes of an unchanged source.
     pub fn refresh(&self) -> Duration {
-        (self.settings.max_age / 4).min(REFRESH_LONGEST).max(self.settings.interval)
+        let settings = self.settings.get();
+        (settings.max_age / 4).min(REFRESH_LONGEST).max(settings.interval)
     }
 
     /// The identity under which a source is written. `None` for private sources, and for files, which are on
@@ -159,8 +165,9 @@ impl CheckpointWriter {
         let Identity { list, server, .. } = &header.identity;
         // After the clock was set back, no file counts as too old (FP6).
         let age = now.duration_since(header.confirmed_at).unwrap_or_default();
-        if age > self.settings.max_age {
-            return Err(Unwanted::TooOld { age: age.as_secs(), max: self.settings.max_age.as_secs() });
+        let max_age = self.settings.get().max_age;
+        if age > max_age {
+            return Err(Unwanted::TooOld { age: age.as_secs(), max: max_age.as_secs() });
         }
         if !known.contains(&(list.clone(), server.clone())) {
             return Err(Unwanted::Server { list: list.clone(), server: server.clone() });
@@ -186,7 +193,7 @@ impl CheckpointWriter {
     /// superseded.
     pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
         *lock(&self.live).entry(identity.clone()).or_default() += 1;
-        let (now, max_age) = (wall_now(), self.settings.max_age);
+        let (now, max_age) = (wall_now(), self.settings.get().max_age);
         let mut restored = lock(&self.restored);
         restored
             .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);

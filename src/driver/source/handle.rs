@@ -69,6 +69,8 @@ pub enum Command {
     Dismiss(SessionId),
     /// The source is off the table, because another class has its place.
     Displace,
+    /// There is a new configuration in force.
+    Configure,
     /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
     /// The operator confirms held deletions of these types, or of all types (FU18).
@@ -89,8 +91,8 @@ pub struct SourceHandle {
     /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that may
     /// serve.
     identifiers: Box<[Box<str>]>,
-    /// The servers that may serve: at least one.
-    servers: Box<[Arc<Server>]>,
+    /// The servers that may serve, with their settings: at least one.
+    pub(super) servers: ArcSwap<Vec<Arc<Server>>>,
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
     /// failover server.
     pub(super) serving: AtomicU16,
@@ -117,7 +119,7 @@ impl SourceHandle {
             id,
             key,
             identifiers,
-            servers: servers.into(),
+            servers: ArcSwap::from_pointee(servers.to_vec()),
             serving: AtomicU16::new(0),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
@@ -142,11 +144,12 @@ impl SourceHandle {
     }
 
     /// The server with this number: 0 is the server of the place, 1 is the failover server.
-    pub fn server(&self, number: u16) -> &Arc<Server> {
-        self.servers.get(usize::from(number)).unwrap_or(&self.servers[0])
+    pub fn server(&self, number: u16) -> Arc<Server> {
+        let servers = self.servers.load();
+        servers.get(usize::from(number)).unwrap_or(&servers[0]).clone()
     }
 
-    pub fn serving_server(&self) -> &Arc<Server> {
+    pub fn serving_server(&self) -> Arc<Server> {
         self.server(self.serving.load(Ordering::Relaxed))
     }
 
@@ -178,6 +181,11 @@ impl SourceHandle {
     /// The source is off the table.
     pub fn displace(&self) {
         let _ = self.commands.send((Command::Displace, None));
+    }
+
+    /// There is a new configuration in force.
+    pub fn configure(&self) {
+        let _ = self.commands.send((Command::Configure, None));
     }
 
     /// Brings the status up to date. The receiver resolves when the status is current.

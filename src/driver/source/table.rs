@@ -145,7 +145,7 @@ impl Sources {
 
     /// The source of types whose class has no room.
     pub(crate) fn of_refused(&self) -> Arc<SourceHandle> {
-        self.own(self.shared.settings.lists.refused(), any_class())
+        self.own(self.shared.settings().lists.refused(), any_class())
     }
 
     fn start(
@@ -176,7 +176,7 @@ impl Sources {
         pool: Pool,
         holder: Holder,
     ) -> Result<(), Refused> {
-        let max = self.shared.settings.limits.node_classes_per_connection;
+        let max = self.shared.settings().limits.node_classes_per_connection;
         let used = entries.by_connection.get(&holder.connection).copied().unwrap_or_default();
         let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(holder.connection));
         if !matches!(pool, Pool::Classes(_)) || used < max || uses_it() {
@@ -195,7 +195,7 @@ impl Sources {
     /// Bounds the classes of each server (RLY-14), the classes for Secrets, and private sources. A newcomer's
     /// first classes may displace others.
     fn admit(&self, entries: &mut Entries, pool: Pool, holder: Holder) -> Result<(), Refused> {
-        let settings = &self.shared.settings;
+        let settings = self.shared.settings();
         let (max, limit, text) = match pool {
             Pool::Local => return Ok(()),
             Pool::Classes(_) => (

@@ -20,6 +20,7 @@ const FAIL_AFTER: Duration = Duration::from_secs(10);
 impl StreamState {
     /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
     pub(crate) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
+        inner.follow(&self.shared.settings());
         let decision = inner.session.look(&newest(&inner.sources), now);
         if decision.next.is_some() && !std::mem::replace(&mut inner.is_shifting, true) {
             self.shift();
@@ -39,7 +40,9 @@ impl StreamState {
                 inner.is_shifting = false;
                 let sources = inner.sources.clone();
                 let node = inner.node.as_deref();
-                let mut routes = Routes { stream, node, sources: &mut inner.sources, refusal: None };
+                let settings = stream.shared.settings();
+                let mut routes =
+                    Routes { stream, settings: &settings, node, sources: &mut inner.sources, refusal: None };
                 let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
                 stream.note_moves(&mut inner.fallbacks, &shifted.moves);
                 shifted
@@ -61,8 +64,9 @@ impl StreamState {
     }
 
     fn note_moves(&self, fallbacks: &mut Fallbacks, moves: &[Moved]) {
+        let settings = self.shared.settings();
         for Moved { list: id, type_url, from, to } in moves {
-            let Some(list) = self.shared.settings.lists.list(*id) else { continue };
+            let Some(list) = settings.lists.list(*id) else { continue };
             let (from_uri, to_uri) = (&list.at(*from).server().uri, &list.at(*to).server().uri);
             debug!(stream = self.number(), list = %list.label, ?type_url, from = %from_uri, to = %to_uri,
                 "a stream moved to another server");

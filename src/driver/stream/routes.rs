@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::ListedServer;
 use crate::driver::ground::source_key::Owner;
 use crate::driver::source::handle::SourceHandle;
@@ -20,6 +21,8 @@ use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 /// Finds the source of each part of a subscription.
 pub(crate) struct Routes<'a> {
     pub stream: &'a StreamState,
+    /// The configuration in force.
+    pub settings: &'a DriverSettings,
     pub node: Option<&'a Node>,
     pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
     /// Takes the refusal of a class without room. `None` if the request must fail in that case.
@@ -28,8 +31,7 @@ pub(crate) struct Routes<'a> {
 
 impl Router for Routes<'_> {
     fn group_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
-        let shared = &self.stream.shared;
-        let lists = &shared.settings.lists;
+        let (shared, lists) = (&self.stream.shared, &self.settings.lists);
         let authority = name.map_or(Authority::None, |name| lists.authorities().authority_of(name));
         NameGroup {
             authority,
@@ -38,11 +40,11 @@ impl Router for Routes<'_> {
     }
 
     fn list(&self, type_url: &TypeUrl, group: NameGroup) -> ListId {
-        self.stream.shared.settings.lists.route(type_url, group.authority).id
+        self.settings.lists.route(type_url, group.authority).id
     }
 
     fn fallback(&self, list: ListId) -> Option<List> {
-        self.stream.shared.settings.lists.list(list)?.fallback()
+        self.settings.lists.list(list)?.fallback()
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
@@ -85,7 +87,7 @@ impl Router for Routes<'_> {
             // request (VHD-3).
             return Ok(true);
         }
-        let listed = shared.settings.lists.route(type_url, Authority::None).at(0);
+        let listed = self.settings.lists.route(type_url, Authority::None).at(0);
         Ok(shared.classify(self.node, type_url, Authority::None.style(), listed.server())?.legacy_wildcard)
     }
 }
@@ -98,8 +100,8 @@ impl<'a> Routes<'a> {
         group: NameGroup,
         server: u16,
     ) -> Result<(ListedServer<'a>, Owner), Status> {
-        let (stream, shared) = (self.stream, &self.stream.shared);
-        let listed = shared.settings.lists.route(type_url, group.authority).at(server);
+        let stream = self.stream;
+        let listed = self.settings.lists.route(type_url, group.authority).at(server);
         if group.authority == Authority::Unknown {
             self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
         }
@@ -111,7 +113,7 @@ impl<'a> Routes<'a> {
         }
         if is_hosts && server.is_sotw() {
             self.warn("hosts without delta", type_url, "virtual hosts, which need a server with delta");
-            return Ok((shared.settings.lists.nobody(), Owner::Everyone));
+            return Ok((self.settings.lists.nobody(), Owner::Everyone));
         }
         // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
         // directory gives all clients the same answers.

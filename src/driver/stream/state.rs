@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
+    /// The number of the configuration that the session and the limiter have.
+    pub(crate) epoch: u64,
     pub(crate) limiter: Limiter,
     /// The charge for the names of this stream.
     pub(crate) names: Charge,

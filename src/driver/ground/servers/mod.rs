@@ -57,6 +57,14 @@ impl Server {
         }
     }
 
+    /// The settings of the server's streams and polls.
+    pub fn upstream_settings(&self) -> Option<&upstream::UpstreamSettings> {
+        match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => Some(settings),
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => None,
+        }
+    }
+
     /// Whether the operator configured the server without delta.
     pub fn is_sotw(&self) -> bool {
         matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
@@ -343,6 +351,11 @@ impl ServerLists {
     /// The server of classes without room.
     pub(crate) fn refused(&self) -> ListedServer<'_> {
         self.lists[REFUSED].at(0)
+    }
+
+    /// The server of a place; `None` if the configuration has no such server.
+    pub(crate) fn find(&self, place: Place) -> Option<ListedServer<'_>> {
+        self.lists.iter().flat_map(ServerList::all).find(|listed| listed.place() == place)
     }
 
     /// All servers of all configured lists.

@@ -15,7 +15,7 @@ use crate::client::{FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
-use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::checkpoint::CheckpointSchedule;
@@ -48,18 +48,17 @@ pub fn start(
     listing: Arc<dyn Listing>,
 ) -> Arc<SourceHandle> {
     let server = listed.server().clone();
-    let node = of_class(&shared.settings.node, &key.class);
+    let in_force = shared.epoch();
+    let node = of_class(&in_force.node, &key.class);
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
     let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, listed);
-    let identifiers = listed
-        .serving()
-        .iter()
-        .map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into());
+    let identifiers =
+        listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);
     let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
     let handle = Arc::new(handle);
-    let settings = settings(&shared, handle.key(), listed);
+    let settings = settings(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(number, settings, attachment(&server.attach));
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
@@ -80,6 +79,7 @@ pub fn start(
         let checkpoint = restore(&mut source, &mut report, identity, &shared);
         let task = SourceTask {
             source,
+            epoch: in_force.number(),
             number,
             link,
             streams: HashMap::new(),
@@ -99,8 +99,8 @@ pub fn start(
     handle
 }
 
-fn settings(shared: &DriverContext, key: &SourceKey, listed: ListedServer<'_>) -> source::SourceSettings {
-    let mut settings = shared.settings.source.clone();
+fn settings(in_force: &DriverSettings, key: &SourceKey, listed: ListedServer<'_>) -> source::SourceSettings {
+    let mut settings = in_force.source.clone();
     settings.tells_reach |= listed.list.servers().len() > 1;
     if matches!(key.owner, Owner::Stream(_)) {
         // A private source ends with its stream.
@@ -164,6 +164,8 @@ fn restore(
 
 struct SourceTask {
     source: Source,
+    /// The number of the configuration that the source has.
+    epoch: u64,
     /// The source's number in the ids of views.
     number: u64,
     link: Link,
@@ -188,6 +190,8 @@ struct SourceTask {
 impl SourceTask {
     async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id().0, "source started");
+        // A command of before the first client is lost.
+        self.follow_configuration();
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
         loop {
@@ -255,6 +259,7 @@ impl SourceTask {
                 self.source.forget(session, now);
                 self.follow_members();
             }
+            Command::Configure => self.follow_configuration(),
             Command::Save(done) => {
                 if let Some(checkpoint) = &mut self.checkpoint {
                     checkpoint.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
@@ -347,6 +352,20 @@ impl SourceTask {
     fn present(&self, type_url: &TypeUrl) -> usize {
         let found = self.source.types().find(|(held, ..)| *held == type_url);
         found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
+    }
+
+    /// Takes the configuration in force over, if there is a new one.
+    fn follow_configuration(&mut self) {
+        let settings = self.shared.epoch();
+        if self.epoch == settings.number() {
+            return;
+        }
+        self.epoch = settings.number();
+        // A place that left the configuration keeps its settings until its streams have left.
+        let Some(listed) = settings.lists.find(self.handle.key().place) else { return };
+        self.handle.servers.store(Arc::new(listed.serving().to_vec()));
+        let own = self::settings(&settings, self.handle.key(), listed);
+        self.source.configure(own, listed.server().upstream_settings(), self.shared.clock.now());
     }
 
     /// Chooses another member if the shown member has left.

@@ -56,6 +56,15 @@ impl ListPositions {
         self.0.get(index).map(|position| &position.fallback)
     }
 
+    /// Takes other rules of fallback over. The id of a list stands for its servers, so positions stay valid.
+    pub(super) fn configure(&mut self, list: &dyn Fn(ListId) -> Option<List>) {
+        for position in &mut self.0 {
+            if let Some(configured) = list(position.list.id) {
+                position.list = configured;
+            }
+        }
+    }
+
     /// Forgets lists, and types of lists, without collections.
     pub(super) fn keep(&mut self, is_wanted: impl Fn(&ListPosition) -> bool) {
         self.0.retain(is_wanted);
