@@ -42,7 +42,7 @@ const fn room(
 /// `docs/ARCHITECTURE.md`, the table of rooms, in reading order. `app` and the binary may use everything.
 const ROOMS: &[Room] = &[
     room("xds", &[], Some(&["bytes"]), &[]),
-    room("setting", &[], Some(&[]), &[]),
+    room("setting", &[], Some(&["arc_swap"]), &[]),
     room("engine", &["xds", "setting"], Some(&["bytes", "imbl"]), &[]),
     room("wire", &["xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
     room("telemetry", &["xds", "engine"], None, &["tonic", "hyper", "axum"]),
@@ -80,6 +80,7 @@ const IMPURE: &[&str] = &[
     "std::process",
     "Mutex",
     "RwLock",
+    "InForce",
     "thread_local",
     "println",
     "tracing",

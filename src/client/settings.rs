@@ -16,7 +16,8 @@ const KEEPALIVE: Range = time(seconds(1)..=hours(2));
 pub const RESERVE_IDLE_TIMEOUT: Duration = ms(500);
 
 settings! {
-    /// The timeouts and limits of one server. The defaults are sluice's own.
+    /// The timeouts and limits of one server. The defaults are sluice's own. Each is read where it acts, also for open
+    /// connections (ADR 21), except for those that a socket or stream keeps.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ClientSettings {
         /// For name resolution, and for the TCP handshake with one address: 3 s each (FU2, FU6).
@@ -35,10 +36,11 @@ settings! {
         /// REST: the time for the head of a response, and for each further part: 10 s.
         request_timeout: Duration = seconds(10), TIMEOUTS;
         /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB.
+        /// Read when a stream opens.
         max_response_bytes: usize = 256 << 20, bytes(1 << 20..=4 << 30);
     }
     fixed {
-        /// How half-open connections are noticed.
+        /// How half-open connections are noticed. Set on a socket when the connection opens.
         tcp_keepalive: TcpKeepalive = TcpKeepalive::default();
         /// The delay between failed attempts to connect.
         backoff: Backoff = Backoff::default();

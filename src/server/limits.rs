@@ -17,8 +17,11 @@ pub const DRAIN: Setting<Duration> = Setting::new("drain", seconds(10), time(ms(
 settings! {
     /// The limits on downstream peers.
     ///
-    /// A limit acts only on the peer that exceeds the limit: a stream ends with a status, a connection with
-    /// GOAWAY or a close. No limit makes one client wait for another.
+    /// A limit acts only on the peer that exceeds the limit: a stream ends with a status, a connection with GOAWAY or a
+    /// close. No limit makes one client wait for another.
+    ///
+    /// Each limit is read where it acts, also for open connections (ADR 21). Those that say so are read when a connection
+    /// opens, because the transport or the account keeps them.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ServerLimits {
         /// Connections over all listeners. A connection costs some 16 KB, and 4 KB more per stream. Above the
@@ -35,27 +38,27 @@ settings! {
         first_request_timeout: Duration = seconds(15), TIMEOUTS;
         /// From the first byte of a request on a stream to its last. The received bytes are kept until then.
         request_timeout: Duration = seconds(30), TIMEOUTS;
-        /// Memory of the relay that one connection may use alone: incomplete requests, names, polled
-        /// documents. Also the number of unread bytes above which its streams get nothing more.
+        /// Memory of the relay that one connection may use alone: incomplete requests, names, polled documents. Also
+        /// the number of unread bytes above which its streams get nothing more. Read when a connection opens.
         connection_bytes: u64 = 64 << 20, bytes(1 << 20..=1 << 40);
-        /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Protects only together with `local_error_reset_streams`: with
-        /// either limit alone, a single connection can use gigabytes.
+        /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Protects only together with `local_error_reset_streams`: with either
+        /// limit alone, a single connection can use gigabytes. Read when a connection opens.
         streams_per_connection: u32 = 100, count(1..=1_000_000);
-        /// Streams of one connection that the peer resets unseen by the relay, before a GOAWAY
-        /// (CVE-2023-44487).
+        /// Streams of one connection that the peer resets unseen by the relay, before a GOAWAY (CVE-2023-44487). Read
+        /// when a connection opens.
         pending_reset_streams: usize = 20, count(1..=10_000);
-        /// Streams of one connection that the relay resets for errors of the peer before a GOAWAY
-        /// (RUSTSEC-2024-0003, CVE-2025-8671).
+        /// Streams of one connection that the relay resets for errors of the peer before a GOAWAY (RUSTSEC-2024-0003,
+        /// CVE-2025-8671). Read when a connection opens.
         local_error_reset_streams: usize = 64, count(1..=10_000);
-        /// Decoded size of the headers of a request. Bounds the memory of open streams before their first
-        /// byte of data.
+        /// Decoded size of the headers of a request. Bounds the memory of open streams before their first byte of data.
+        /// Read when a connection opens.
         header_list_bytes: u32 = 8 * KIB, bytes(1 << 10..=1 << 20);
         /// Silence of the peer before a PING (KAL-1). A PING costs 13 µs.
         keepalive_interval: Duration = seconds(30), time(seconds(1)..=hours(24));
         /// Time for the peer to answer the PING.
         keepalive_timeout: Duration = seconds(10), TIMEOUTS;
-        /// Age at which a connection is asked to close (KAL-4), so that clients spread over replicas again.
-        /// Costs the client one reconnect. `None`: no limit.
+        /// Age at which a connection is asked to close (KAL-4), so that clients spread over replicas again. Costs the
+        /// client one reconnect. `None`: no limit. Drawn when a connection opens.
         connection_age: Option<Duration> = Some(minutes(30)), time(seconds(1)..=hours(24 * 30));
         /// From GOAWAY to the cut. The streams of the connection end at random moments of this time.
         connection_age_grace: Duration = seconds(60), time(ms(0)..=hours(1));

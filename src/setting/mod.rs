@@ -6,11 +6,13 @@
 //! end.
 
 mod backoff;
+mod in_force;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use backoff::Backoff;
+pub use in_force::{Epoch, InForce};
 
 /// The declaration of a number.
 #[derive(Clone, Copy, Debug)]

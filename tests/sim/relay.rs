@@ -8,7 +8,7 @@ use sluice::engine::Time;
 use sluice::engine::authority::{Authorities, Authority, NameGroup};
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
-use sluice::engine::downstream::{Composition, Limits, List, Router, Session, SourceId, Watch};
+use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
 use sluice::engine::fallback;
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
@@ -156,7 +156,7 @@ impl Router for Routes<'_> {
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
-        let first = self.class * self.servers + 2 * usize::from(self.list(type_url, group));
+        let first = self.class * self.servers + 2 * self.list(type_url, group).0 as usize;
         Ok(SourceId((first + usize::from(server)) as u64))
     }
 
@@ -164,13 +164,13 @@ impl Router for Routes<'_> {
         Ok(true)
     }
 
-    fn list(&self, _: &TypeUrl, group: NameGroup) -> u16 {
-        u16::from(group.authority != Authority::None)
+    fn list(&self, _: &TypeUrl, group: NameGroup) -> ListId {
+        ListId(u64::from(group.authority != Authority::None))
     }
 
-    fn fallback(&self, number: u16) -> Option<List> {
+    fn fallback(&self, id: ListId) -> Option<List> {
         let list = List {
-            number,
+            id,
             servers: 2,
             by_type: false,
             settings: fallback::FallbackSettings::default(),
@@ -466,7 +466,7 @@ impl World {
 
     /// The server of a list that serves a session.
     pub fn serving(&self, stream: &StreamSlot, list: usize) -> usize {
-        let served = stream.session.served_by().find(|(number, _)| usize::from(*number) == list);
+        let served = stream.session.served_by().find(|(id, _)| id.0 == list as u64);
         served.map_or(0, |(_, server)| usize::from(server))
     }
 

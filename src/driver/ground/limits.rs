@@ -33,9 +33,10 @@ settings! {
         secret_classes: usize = 10_000, SOURCES;
         /// Sources that serve a single stream, as their resources must not be shared (RLY-20).
         private_sources: usize = 10_000, SOURCES;
-        /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90
-        /// % it closes the connections with the most memory (FP7). `None`: the limit of the process's control
-        /// group, if there is one. Below 8 MiB the process itself would not fit.
+        /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90 %
+        /// it closes the connections with the most memory (FP7). `None`: the limit of the process's control
+        /// group, if there is one. Below 8 MiB the process itself would not fit. `app` reads the number once, at the
+        /// start.
         memory_bytes: Option<u64> = None, bytes(8 << 20..=1 << 50);
     }
 }

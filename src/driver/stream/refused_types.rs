@@ -54,8 +54,10 @@ impl StreamState {
             let _order = self.lock_watch_order().await;
             let left = {
                 let inner = &mut *lock(&self.inner);
+                let settings = self.shared.settings();
                 let mut routes = Routes {
                     stream: &self,
+                    settings: &settings,
                     node: inner.node.as_deref(),
                     sources: &mut inner.sources,
                     refusal: Some(&mut inner.refusal),

@@ -67,7 +67,7 @@ impl SourceTask {
                         | crate::engine::upstream::Output::OpenNext { server, .. } => server,
                         _ => 0,
                     };
-                    let server = self.shared.server(self.handle.key().place.failover(number));
+                    let server = self.handle.server(number);
                     let metrics = || self.shared.metrics.of_server(&server.uri);
                     self.link.carry_out(&server.attach, index, type_url, output, metrics);
                 }
@@ -100,7 +100,7 @@ impl SourceTask {
         let Some((_, machine)) = streams.machines().nth(index) else { return };
         let number = machine.server();
         if self.handle.serving.swap(number, Ordering::Relaxed) != number {
-            let server = self.shared.server(self.handle.key().place.failover(number));
+            let server = self.handle.server(number);
             self.source.set_server(server.uri.clone());
         }
     }

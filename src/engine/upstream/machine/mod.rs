@@ -184,6 +184,12 @@ impl Upstream {
         }
     }
 
+    /// Takes other settings of the same server over: the same transport, variant, form of wildcards and failover.
+    /// The next request, timer or attempt obeys.
+    pub fn configure(&mut self, settings: UpstreamSettings) {
+        self.settings = settings;
+    }
+
     /// Adds wanted resources. Names that are wanted already change nothing. Resources of
     /// another kind replace the previous resources, for example names the wildcard. To exchange names,
     /// subscribe first and unsubscribe afterwards, else the stream may close in between.

@@ -4,6 +4,7 @@
 
 mod attachments;
 mod checkpoint;
+mod configure;
 mod mass_deletion;
 mod suspects;
 mod versions;

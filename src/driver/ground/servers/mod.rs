@@ -1,0 +1,365 @@
+//! The servers of the configuration in their lists, and the routing of names to lists (FED-1, FED-3).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::discriminant;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{Pool, RestServer};
+use crate::engine::authority::{Authorities, Authority, AuthorityId};
+use crate::engine::downstream::{List, ListId};
+use crate::engine::fallback::{self, Policy};
+use crate::engine::upstream;
+use crate::xds::{TypeUrl, Variant};
+
+/// The server side of a source.
+#[derive(Clone, Debug)]
+pub enum Attach {
+    /// Clones of a pool share its connections, even across lists (FED-6).
+    Grpc {
+        pool: Pool,
+        settings: upstream::UpstreamSettings,
+    },
+    Rest {
+        server: RestServer,
+        settings: upstream::UpstreamSettings,
+    },
+    Files {
+        directory: PathBuf,
+    },
+    /// No server: every name is known not to exist.
+    Nothing,
+    /// No server, because there was no room for the class: nothing is known (RLY-14).
+    Refused,
+}
+
+/// An entry of a server list.
+#[derive(Debug)]
+pub struct Server {
+    /// `server_uri`, as the operator wrote it.
+    pub uri: Arc<str>,
+    pub attach: Attach,
+}
+
+impl Server {
+    /// How long a name of this type may stay unanswered.
+    pub fn resource_timeout(&self, type_url: &TypeUrl) -> Duration {
+        match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => settings.timeout_of(type_url),
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => {
+                upstream::UpstreamSettings::default().timeout_of(type_url)
+            }
+        }
+    }
+
+    /// The settings of the server's streams and polls.
+    pub fn upstream_settings(&self) -> Option<&upstream::UpstreamSettings> {
+        match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => Some(settings),
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => None,
+        }
+    }
+
+    /// Whether the operator configured the server without delta.
+    pub fn is_sotw(&self) -> bool {
+        matches!(&self.attach, Attach::Grpc { settings, .. } if settings.variant == Variant::Sotw)
+    }
+
+    /// `fail_on_data_errors`: names that the server reports as missing are removed, even if another server
+    /// supplied them (RLY-42).
+    fn fails_on_data_errors(&self) -> bool {
+        matches!(&self.attach, Attach::Grpc { settings, .. } if settings.fails_on_data_errors)
+    }
+
+    /// Whether each type has its own streams or polls, so that a single type can be lost (RLY-40).
+    fn is_by_type(&self) -> bool {
+        match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
+                settings.transport != upstream::Transport::Aggregated
+            }
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => false,
+        }
+    }
+
+    /// Whether the entry stands for no server of the configuration.
+    pub(crate) fn is_made_up(&self) -> bool {
+        matches!(self.attach, Attach::Nothing | Attach::Refused)
+    }
+
+    /// The server by its content (ADR 21): the URI, the kind of its streams, and the features of the server.
+    /// Settings that a running source can take over, such as timeouts, are no part of the id.
+    fn id(&self) -> ServerId {
+        let of_attach = match &self.attach {
+            Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => hash_of(&(
+                (discriminant(&settings.transport), settings.variant, settings.fall_back_to_sotw),
+                (
+                    discriminant(&settings.wildcard),
+                    settings.timeout_is_transient,
+                    settings.fails_on_data_errors,
+                ),
+            )),
+            Attach::Files { directory } => hash_of(directory),
+            Attach::Nothing | Attach::Refused => 0,
+        };
+        ServerId(hash_of(&(&self.uri, discriminant(&self.attach), of_attach)))
+    }
+
+    /// Whether all clients get the same answers. Such a server ignores nodes, and has its content before the
+    /// first request.
+    pub fn is_local(&self) -> bool {
+        !matches!(self.attach, Attach::Grpc { .. } | Attach::Rest { .. })
+    }
+}
+
+/// A list by its key in the configuration, which is all that tells lists with the same servers apart (FED-6).
+/// Unlike [`ListId`], the key stays when servers join or leave the list, so that sources of the other servers
+/// stay too (ADR 21).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListKey(u64);
+
+/// A server by its content, whatever its position in a list (ADR 21). By Envoy's rules, a server together with
+/// the server that it fails over to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(u64);
+
+/// A server in a list, by content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    pub list: ListKey,
+    pub server: ServerId,
+}
+
+impl Place {
+    /// The place where every name is known not to exist.
+    const NOBODY: Place = Place { list: ListKey(0), server: ServerId(0) };
+
+    /// The place where nothing is known, and no server is asked.
+    pub(crate) const REFUSED: Place = Place { list: ListKey(1), server: ServerId(0) };
+}
+
+/// 64 bits of the operator's texts and numbers. Clients cannot choose what is hashed, and a thousand servers have
+/// two equal ids by chance in one of 10^13 configurations. For identity inside the process only.
+fn hash_of(content: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    // The lowest values are the places without a server.
+    hasher.finish() | 2
+}
+
+/// Servers that are asked for the same names, in the order of priority. Two lists never share a cache, even if
+/// they contain the same servers (FED-6).
+#[derive(Debug)]
+pub struct ServerList {
+    /// The list's key in the configuration: `xds_servers`, `authorities[NAME]` or `types[NAME]`.
+    pub label: Arc<str>,
+    /// The list with its servers and their order.
+    pub id: ListId,
+    /// At least one server.
+    servers: Vec<Arc<Server>>,
+    /// The place of each server.
+    places: Vec<Place>,
+    /// The rules for moves between the servers.
+    fallback: fallback::FallbackSettings,
+}
+
+impl ServerList {
+    fn new(label: &str, servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> ServerList {
+        let key = ListKey(hash_of(&label));
+        let own: Vec<ServerId> = servers.iter().map(|server| server.id()).collect();
+        let together = if fallback.policy == Policy::Envoy { 2 } else { 1 };
+        let mut places: Vec<Place> = Vec::new();
+        for number in 0..own.len() {
+            let mut server = match own[number..].get(..together) {
+                Some(serving) if together > 1 => ServerId(hash_of(&serving)),
+                _ => own[number],
+            };
+            // An entry that repeats another is a server of its own.
+            while places.iter().any(|place| place.server == server) {
+                server = ServerId(hash_of(&server));
+            }
+            places.push(Place { list: key, server });
+        }
+        let id = ListId(hash_of(&(key, &places)));
+        ServerList { label: label.into(), id, servers, places, fallback }
+    }
+
+    /// A list for names that no server is asked for.
+    fn made_up(label: &str, attach: Attach, place: Place) -> ServerList {
+        let servers = vec![Arc::new(Server { uri: label.into(), attach })];
+        let list = ServerList::new(label, servers, fallback::FallbackSettings::default());
+        ServerList { places: vec![place], ..list }
+    }
+
+    /// The key of the list.
+    pub fn key(&self) -> ListKey {
+        self.places.first().unwrap_or(&Place::NOBODY).list
+    }
+
+    pub fn servers(&self) -> &[Arc<Server>] {
+        &self.servers
+    }
+
+    /// The server at a position, 0 being preferred; the preferred server if there is none.
+    pub fn at(&self, number: u16) -> ListedServer<'_> {
+        let number = usize::from(number);
+        ListedServer { list: self, number: if number < self.servers.len() { number } else { 0 } }
+    }
+
+    fn all(&self) -> impl Iterator<Item = ListedServer<'_>> {
+        (0..self.servers.len()).map(|number| ListedServer { list: self, number })
+    }
+
+    /// The sessions' part of fallback. `None` if the list has a single server, or if failover is up to the
+    /// sources.
+    pub(crate) fn fallback(&self) -> Option<List> {
+        let servers = u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
+        let is_theirs = servers > 1 && self.fallback.policy == Policy::Grpc;
+        is_theirs.then(|| List {
+            id: self.id,
+            servers,
+            by_type: self.servers.first().is_some_and(|server| server.is_by_type()),
+            settings: self.fallback.clone(),
+            deleting: (0..64)
+                .zip(&self.servers)
+                .filter(|(_, server)| server.fails_on_data_errors())
+                .map(|(bit, _)| 1 << bit)
+                .sum(),
+        })
+    }
+}
+
+/// A server in its list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedServer<'a> {
+    pub list: &'a ServerList,
+    /// Within the list.
+    number: usize,
+}
+
+impl<'a> ListedServer<'a> {
+    pub fn place(self) -> Place {
+        self.list.places[self.number]
+    }
+
+    pub fn server(self) -> &'a Arc<Server> {
+        &self.list.servers[self.number]
+    }
+
+    /// The servers that a source of this place may use: two by Envoy's rules, else one.
+    pub(crate) fn serving(self) -> &'a [Arc<Server>] {
+        let count = if self.list.fallback.policy == Policy::Envoy { 2 } else { 1 };
+        let end = (self.number + count).min(self.list.servers.len());
+        &self.list.servers[self.number..end]
+    }
+}
+
+/// All server lists of the relay, and the names that each list serves.
+#[derive(Debug)]
+pub struct ServerLists {
+    /// The constants below come first, then the lists of types and authorities.
+    lists: Vec<ServerList>,
+    by_id: HashMap<ListId, usize>,
+    by_type: BTreeMap<TypeUrl, usize>,
+    by_authority: BTreeMap<AuthorityId, usize>,
+    authorities: Authorities,
+}
+
+const DEFAULT: usize = 0;
+/// The list without a server: its names do not exist.
+const NOBODY: usize = 1;
+/// The list for classes without room.
+const REFUSED: usize = 2;
+
+impl ServerLists {
+    /// One list for all names, those of all authorities included.
+    pub fn new(servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> ServerLists {
+        let lists = vec![
+            ServerList::new("xds_servers", servers, fallback),
+            ServerList::made_up("none", Attach::Nothing, Place::NOBODY),
+            ServerList::made_up("refused", Attach::Refused, Place::REFUSED),
+        ];
+        ServerLists {
+            by_id: lists.iter().map(|list| list.id).zip(0..).collect(),
+            lists,
+            by_type: BTreeMap::new(),
+            by_authority: BTreeMap::new(),
+            authorities: Authorities::default(),
+        }
+    }
+
+    /// Routes old-style names and the wildcard of a type to another list.
+    pub fn add_type(
+        &mut self,
+        type_url: TypeUrl,
+        servers: Vec<Arc<Server>>,
+        fallback: fallback::FallbackSettings,
+    ) {
+        let label = format!("types[{}]", type_url.message());
+        let index = self.add(&label, servers, fallback);
+        self.by_type.insert(type_url, index);
+    }
+
+    /// Sets all authorities. Names of other authorities are then known not to exist (FED-3).
+    pub fn set_authorities(
+        &mut self,
+        authorities: Vec<(String, Vec<Arc<Server>>, fallback::FallbackSettings)>,
+    ) {
+        self.authorities = Authorities::new(authorities.iter().map(|(name, ..)| name.as_str()));
+        let add = |(name, servers, fallback): (String, _, _)| {
+            (AuthorityId::of(&name), self.add(&format!("authorities[{name}]"), servers, fallback))
+        };
+        self.by_authority = authorities.into_iter().map(add).collect();
+    }
+
+    fn add(&mut self, label: &str, servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> usize {
+        let (list, index) = (ServerList::new(label, servers, fallback), self.lists.len());
+        self.by_id.insert(list.id, index);
+        self.lists.push(list);
+        index
+    }
+
+    pub fn authorities(&self) -> &Authorities {
+        &self.authorities
+    }
+
+    /// The list that serves names of an authority and a type. Indexing cannot fail: only this table makes
+    /// indices.
+    pub fn route(&self, type_url: &TypeUrl, authority: Authority) -> &ServerList {
+        let index = match authority {
+            Authority::None => self.by_type.get(type_url).copied().unwrap_or(DEFAULT),
+            Authority::Any => DEFAULT,
+            Authority::Configured(id) => self.by_authority.get(&id).copied().unwrap_or(NOBODY),
+            Authority::Unknown => NOBODY,
+        };
+        &self.lists[index]
+    }
+
+    pub fn list(&self, id: ListId) -> Option<&ServerList> {
+        self.by_id.get(&id).map(|index| &self.lists[*index])
+    }
+
+    /// The server of names that are known not to exist.
+    pub(crate) fn nobody(&self) -> ListedServer<'_> {
+        self.lists[NOBODY].at(0)
+    }
+
+    /// The server of classes without room.
+    pub(crate) fn refused(&self) -> ListedServer<'_> {
+        self.lists[REFUSED].at(0)
+    }
+
+    /// The server of a place; `None` if the configuration has no such server.
+    pub(crate) fn find(&self, place: Place) -> Option<ListedServer<'_>> {
+        self.lists.iter().flat_map(ServerList::all).find(|listed| listed.place() == place)
+    }
+
+    /// All servers of all configured lists.
+    pub fn configured(&self) -> impl Iterator<Item = ListedServer<'_>> {
+        self.lists.iter().flat_map(ServerList::all).filter(|listed| !listed.server().is_made_up())
+    }
+}
