@@ -5,6 +5,7 @@
 mod attachments;
 mod checkpoint;
 mod mass_deletion;
+mod received_at;
 mod suspects;
 mod versions;
 
