@@ -18,6 +18,22 @@ pub(super) fn seconds_since(since: SystemTime, now: SystemTime) -> f64 {
     now.duration_since(since).unwrap_or_default().as_secs_f64()
 }
 
+/// A time as `2026-11-21T07:05:09.012Z`.
+fn rfc_3339(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    // Years begin in March here, so that the leap day is the last day. 719,468 days lie between the year 0 and 1970.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
 fn variant_name(variant: Variant) -> &'static str {
     match variant {
         Variant::Sotw => "sotw",
@@ -357,6 +373,8 @@ struct ResourceContent<'a> {
     version: Option<String>,
     bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    received_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_seconds: Option<f64>,
@@ -367,6 +385,28 @@ struct ResourceContent<'a> {
     rejecting_clients: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<&'a str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_in_rfc_3339() {
+        let cases = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ];
+        for (millis, text) in cases {
+            assert_eq!(rfc_3339(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)), text);
+        }
+    }
 }
 
 /// `None` if the resource does not match. A filter by state leaves out Secrets, because the result would tell
@@ -386,6 +426,7 @@ pub(super) fn resource<'a>(
         state: found.state.name(),
         version: found.version.map(|version| version.to_string()),
         bytes: found.bytes,
+        received_at: found.received_at.map(rfc_3339),
         error: found.error.as_ref().map(ToString::to_string),
         expires_seconds: found.expires_in.map(|left| left.as_secs_f64()),
         server: &found.server,

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use super::error::{FORMAT, FormatError};
 use super::record::{Fields, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
+use crate::engine::cache::CachedResource;
 use crate::engine::cache::expiry::Leased;
 use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::TypeSnapshot;
@@ -138,7 +139,7 @@ impl<'a> OfType<'a> {
     /// False if any member must not be written: the rest would not be a complete membership.
     fn has_wildcard(&self) -> bool {
         let is_whole = self.snapshot.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
-        is_whole && self.snapshot.wildcard.members.values().all(|resource| may_be_kept(resource))
+        is_whole && self.snapshot.wildcard.members.values().all(|cached| may_be_kept(&cached.resource))
     }
 
     fn encode(&self, writer: &mut Writer<'_>) -> io::Result<()> {
@@ -151,13 +152,14 @@ impl<'a> OfType<'a> {
         }
         if self.has_wildcard() {
             writer.record(WILDCARD, |_| {})?;
-            for (name, resource) in &self.snapshot.wildcard.members {
+            for (name, cached) in &self.snapshot.wildcard.members {
+                let resource = &cached.resource;
                 writer
                     .record(MEMBER, |payload| self.put(payload, CollectionKind::Wildcard, name, resource))?;
             }
         }
         let mut globs: BTreeMap<ResourceName, Vec<_>> = BTreeMap::new();
-        for (name, resource) in &self.snapshot.globs.members {
+        for (name, CachedResource { resource, .. }) in &self.snapshot.globs.members {
             name.glob().into_iter().for_each(|glob| globs.entry(glob).or_default().push((name, resource)));
         }
         for glob in self.image.complete_globs.get(self.type_url).into_iter().flatten() {

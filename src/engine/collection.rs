@@ -2,7 +2,7 @@
 //!
 //! A set of names is identified by its content, so a session and a source can refer to the same set without
 //! communication. Ten thousand clients with the same 500 names share one [`NameSet`]: each session builds a
-//! set from its request, and replaces the set by the source's set before the first answer.
+//! set from its request, and replaces the set by the source's set with the next answer (ADR 22).
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -64,6 +64,21 @@ impl NameSet {
         true
     }
 
+    /// This set with other allocations for the texts: those of `old`, and `added` for the names that `old` lacks.
+    /// `added` is sorted.
+    #[must_use]
+    pub fn in_texts_of(&self, old: &NameSet, added: Vec<ResourceName>) -> NameSet {
+        if old.is_empty() {
+            return NameSet { names: in_filling_order(added).collect(), ..*self };
+        }
+        let mut names = old.names.clone();
+        for name in old.minus(self) {
+            names.remove(name);
+        }
+        names.extend(added);
+        NameSet { names, ..*self }
+    }
+
     /// Removes a name. Returns whether the name was in the set.
     pub fn remove(&mut self, name: &ResourceName, seed: HashSeed) -> bool {
         if self.names.remove(name).is_none() {
@@ -106,6 +121,17 @@ impl NameSet {
             imbl::ordset::DiffItem::Remove(_) => None,
         })
     }
+}
+
+/// Sorted entries in an order that fills the nodes of a persistent tree. In sorted order each node would split when
+/// full, and stay half empty. Here the even entries make half-full nodes, which the odd entries fill.
+pub(super) fn in_filling_order<T>(sorted: Vec<T>) -> impl Iterator<Item = T> {
+    let mut odd = Vec::with_capacity(sorted.len() / 2);
+    let mut even = Vec::with_capacity(sorted.len() - sorted.len() / 2);
+    for (index, entry) in sorted.into_iter().enumerate() {
+        if index % 2 == 0 { even.push(entry) } else { odd.push(entry) }
+    }
+    even.into_iter().chain(odd)
 }
 
 /// The kinds of collection, in the order of precedence: the narrower kind comes later and decides (SUB-12,
@@ -248,6 +274,28 @@ mod tests {
     fn sub_17_duplicates_collapse() {
         let twice = set(&["a", "a"]);
         assert_eq!((twice.len(), twice.id()), (1, set(&["a"]).id()));
+    }
+
+    #[test]
+    fn other_texts_leave_the_set_equal() {
+        let all = set(&["a", "b", "c", "d"]);
+        for old in [set(&[]), set(&["x"]), set(&["a", "c"]), set(&["a", "b", "c", "d", "x"])] {
+            let added: Vec<_> = all.minus(&old).map(|name| ResourceName::new(name.as_str())).collect();
+            let changed = all.in_texts_of(&old, added.clone());
+            assert!(changed.iter().eq(all.iter()));
+            assert_eq!((changed.id(), changed.text_bytes()), (all.id(), all.text_bytes()));
+            let given: Vec<_> = old.iter().chain(&added).collect();
+            assert!(changed.iter().all(|name| given.iter().any(|text| text.is_same_text(name))));
+        }
+    }
+
+    #[test]
+    fn the_filling_order_has_every_entry_once() {
+        for count in [0, 1, 2, 7, 100] {
+            let mut all: Vec<_> = in_filling_order((0..count).collect()).collect();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..count));
+        }
     }
 
     #[test]

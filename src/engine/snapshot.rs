@@ -6,8 +6,8 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::annotations::Annotations;
-use super::cache::Known;
 use super::cache::aliased::Aliased;
+use super::cache::{CachedResource, Known};
 use super::collection::{Collection, NameSet, SetId};
 use super::reachability::Reachability;
 use super::view::View;
@@ -16,6 +16,9 @@ use crate::xds::{Resource, ResourceName, TypeUrl};
 
 /// Resources by name, sorted, persistent.
 pub type Bodies = OrdMap<ResourceName, Arc<Resource>>;
+
+/// As [`Bodies`], with the times of receipt.
+pub type CachedBodies = OrdMap<ResourceName, CachedResource>;
 
 /// Names and their states, sorted, persistent.
 pub type Names = OrdMap<ResourceName, Known>;
@@ -155,7 +158,7 @@ pub struct NamesSnapshot {
 #[derive(Clone, Debug, Default)]
 pub struct GlobsSnapshot {
     /// Each name is in one glob.
-    pub members: Bodies,
+    pub members: CachedBodies,
     pub sets: OrdMap<SetId, WatchedSet>,
     /// The last bytes of former members.
     pub departed: Bodies,
@@ -166,7 +169,7 @@ pub struct GlobsSnapshot {
 /// The members of the wildcard.
 #[derive(Clone, Debug, Default)]
 pub struct WildcardSnapshot {
-    pub members: Bodies,
+    pub members: CachedBodies,
     /// The view has the errors and leases of members, too. `None` while no session watches the wildcard.
     pub view: Option<Arc<View>>,
     /// The last bytes of former members.
@@ -176,11 +179,12 @@ pub struct WildcardSnapshot {
 impl TypeSnapshot {
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
-        match kind {
+        let cached = match kind {
             CollectionKind::Wildcard => self.wildcard.members.get(name),
             CollectionKind::Globs => self.globs.members.get(name),
-            CollectionKind::Names => self.names.known.get(name)?.resource(),
-        }
+            CollectionKind::Names => self.names.known.get(name)?.cached(),
+        };
+        cached.map(|cached| &cached.resource)
     }
 
     /// The last bytes under a name that left a view.
@@ -258,7 +262,9 @@ impl TypeSnapshot {
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
         let is_whole =
             |snapshot: &TypeSnapshot| snapshot.wildcard.view.as_ref().map(|view| view.is_complete());
-        let same = |one: &Bodies, other: &Bodies| one.ptr_eq(other) || one.is_empty() && other.is_empty();
+        let same = |one: &CachedBodies, other: &CachedBodies| {
+            one.ptr_eq(other) || one.is_empty() && other.is_empty()
+        };
         let (known, others) = (&self.names.known, &other.names.known);
         (known.ptr_eq(others) || known.is_empty() && others.is_empty())
             && is_whole(self) == is_whole(other)
@@ -266,16 +272,18 @@ impl TypeSnapshot {
             && same(&self.globs.members, &other.globs.members)
     }
 
-    /// The names of a collection, in the copy that all equal collections share.
-    pub fn names_of(&self, collection: &Collection) -> Option<&Arc<NameSet>> {
-        Some(&self.sets(collection.kind())?.get(&collection.names()?.id())?.names)
+    /// A set of names, in the copy that all equal sets share, and its view.
+    pub fn watched(&self, collection: &Collection) -> Option<&WatchedSet> {
+        let (sets, names) = (self.sets(collection.kind())?, collection.names()?);
+        sets.get(&names.id())
     }
 
     /// The view of a collection; `None` until the source has processed the collection.
     pub fn view(&self, collection: &Collection) -> Option<&Arc<View>> {
-        let Some(names) = collection.names() else { return self.wildcard.view.as_ref() };
-        let sets = self.sets(collection.kind())?;
-        sets.get(&names.id()).map(|set| &set.view)
+        match collection {
+            Collection::Wildcard => self.wildcard.view.as_ref(),
+            _ => self.watched(collection).map(|set| &set.view),
+        }
     }
 }
 

@@ -24,6 +24,29 @@ impl Time {
     }
 }
 
+/// The time at which a source received the content of a resource from its server. Unlike [`Time`], the value may be
+/// before the origin: a resource from a checkpoint was received before a restart of the relay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReceivedAt(i64);
+
+impl ReceivedAt {
+    pub fn before(now: Time, age: Duration) -> ReceivedAt {
+        let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+        ReceivedAt(ReceivedAt::from(now).0.saturating_sub(age))
+    }
+
+    /// Microseconds since the origin of [`Time`].
+    pub fn as_micros(self) -> i64 {
+        self.0
+    }
+}
+
+impl From<Time> for ReceivedAt {
+    fn from(time: Time) -> ReceivedAt {
+        ReceivedAt(i64::try_from(time.0).unwrap_or(i64::MAX))
+    }
+}
+
 impl Add<Duration> for Time {
     type Output = Time;
 

@@ -19,6 +19,12 @@ impl ResourceName {
         &self.0
     }
 
+    /// Whether both names are one allocation.
+    #[cfg(test)]
+    pub fn is_same_text(&self, other: &ResourceName) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// `*` subscribes to the wildcard (SUB-8).
     pub fn is_wildcard(&self) -> bool {
         &*self.0 == "*"

@@ -103,6 +103,16 @@ async fn clients_that_hold_the_same_show_the_same_version() {
     .await;
     let resources = list(&relay, "resources").await;
     assert!(resources.iter().all(|of| of["collection"] == "wildcard"), "{resources:?}");
+    // ADM-21: the time of the last change, in UTC.
+    let time = |name: &str, resources: &[Value]| {
+        let resource = resources.iter().find(|of| of["name"] == name).expect("a cached resource");
+        resource["received_at"].as_str().expect("a time").to_owned()
+    };
+    let name = resources[0]["name"].as_str().expect("a name").to_owned();
+    let first = time(&name, &resources);
+    assert!(first.starts_with("20") && first.ends_with('Z'), "{first}");
+    origin.set(CDS, &name, "changed");
+    eventually("a later time", async || time(&name, &list(&relay, "resources").await) > first).await;
 }
 
 /// The relay obeys, and the operator is warned.

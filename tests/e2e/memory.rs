@@ -6,6 +6,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
 
@@ -71,4 +72,39 @@ async fn rly_55_encodings_of_what_was_are_dropped_with_the_next_state() {
     // The current encoding, and one in transmission.
     let kept = relay.series("sluice_encoding_cache_bytes").await;
     assert!(kept < 2e6, "{kept} bytes");
+}
+
+/// Clients with the same names share one set of names, even if the names came step by step (ADR 22).
+#[tokio::test]
+async fn equal_sets_of_names_cost_a_client_at_most_8_kib() {
+    const NAMES: usize = 1000;
+    let origin = ControlPlane::obedient().await;
+    let names: Vec<_> = (0..NAMES)
+        .map(|number| format!("outbound|8080||service-{number:04}.default.svc.cluster.local"))
+        .collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for name in &names {
+        origin.set(EDS, name, "1");
+    }
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    // The streams of one connection share its buffers, which would cost more than the names.
+    let channel = connect(&relay.address).await;
+    let mut clients = Vec::new();
+    let mut resident = Vec::new();
+    for count in [20, 60] {
+        while clients.len() < count {
+            let variant = if clients.len() % 2 == 0 { Variant::Delta } else { Variant::Sotw };
+            let mut client = Client::on(channel.clone(), variant, Some(node("client")));
+            for end in (NAMES / 5..=NAMES).step_by(NAMES / 5) {
+                client.want(EDS, &names[..end]);
+                while client.holds(EDS).len() < end {
+                    client.take(EDS).await;
+                }
+            }
+            clients.push(client);
+        }
+        resident.push(relay.resident());
+    }
+    let each = resident[1].saturating_sub(resident[0]) / 40;
+    assert!(each <= 8 << 10, "{each} bytes for each client");
 }

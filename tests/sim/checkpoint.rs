@@ -202,7 +202,8 @@ impl World {
         let id = self.disk.begun << 32 | self.generation << 8 | slot as u64;
         let mut source = self.source(id);
         let Some(loaded) = self.disk.loaded.get(&key) else { return };
-        source.restore(&loaded.restored.later(Duration::from_micros(now - loaded.at)).types, time);
+        let age = Duration::from_micros(now - loaded.at);
+        source.restore(&loaded.restored.later(age).types, age, time);
         let reference = loaded.reference.clone().at(now, false);
         self.tell(|| format!("slot {slot} begins with {}", show_checkpoint(&reference)));
         let this = &mut self.slots[slot];

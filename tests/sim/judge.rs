@@ -435,7 +435,7 @@ impl World {
                         .wildcard
                         .members
                         .get(&self.words.names[ty][name])
-                        .map(|resource| read(resource).3);
+                        .map(|cached| read(&cached.resource).3);
                     let due = match self.slots[slot].reference.members[ty][name].state() {
                         State::Present(content) => Some(content),
                         State::Unknown | State::Absent => None,

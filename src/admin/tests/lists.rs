@@ -62,6 +62,7 @@ async fn resources_and_sources_are_filtered() {
     let list = admin.get("/resources?type=Cluster&name=r0").await.json();
     let resource = &list["resources"][0];
     assert_eq!((&resource["state"], &resource["bytes"]), (&Value::from("NACKED"), &Value::from(4711)));
+    assert_eq!(resource["received_at"], "2026-11-18T11:06:40.123Z");
     let list = admin.get("/resources?type=Cluster&name=r1").await.json();
     let resource = &list["resources"][0];
     assert_eq!(resource["state"], "ACKED", "by the relay");

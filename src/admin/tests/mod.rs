@@ -134,6 +134,7 @@ fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
         collection: "wildcard",
         version: Some(Version(0xabc)),
         bytes: 4711,
+        received_at: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_000_000_123)),
         error: None,
         expires_in: None,
         state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },

@@ -273,6 +273,9 @@ pub struct ResourceStatus {
     pub version: Option<Version>,
     /// The size of the cached copy; 0 without a copy.
     pub bytes: usize,
+    /// The time at which the cached content arrived; `None` without a copy. Equal content that arrives again does not
+    /// count. After a restart, the time of the checkpoint.
+    pub received_at: Option<SystemTime>,
     pub state: ClientStatus,
     /// Why the server, or the relay, cannot supply the resource or a newer version (ERR-1).
     pub error: Option<Status>,

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use crate::engine::Time;
+use crate::engine::time::ReceivedAt;
 use crate::telemetry::wall_now;
 
 /// Translates between the engine's time and tokio's.
@@ -35,7 +36,29 @@ impl Clock {
         self.origin.checked_add(offset).unwrap_or_else(|| self.origin + Duration::from_secs(86_400))
     }
 
+    pub fn wall_of(&self, received_at: ReceivedAt) -> SystemTime {
+        let offset = Duration::from_micros(received_at.as_micros().unsigned_abs());
+        let wall = match received_at.as_micros() < 0 {
+            true => self.wall_origin.checked_sub(offset),
+            false => self.wall_origin.checked_add(offset),
+        };
+        wall.unwrap_or(self.wall_origin)
+    }
+
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall_origin + Duration::from_micros(time.as_micros())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_receipt_may_be_before_the_start() {
+        let clock = Clock::start();
+        let (now, minute) = (Time::from_micros(1_000_000), Duration::from_secs(60));
+        assert_eq!(clock.wall_of(now.into()), clock.wall(now));
+        assert_eq!(clock.wall_of(ReceivedAt::before(now, minute)) + minute, clock.wall(now));
     }
 }

@@ -7,6 +7,7 @@ use crate::driver::api::status::{
     ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
 };
+use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::Relay;
@@ -14,11 +15,11 @@ use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::annotations::Annotations;
-use crate::engine::cache::EntryState;
+use crate::engine::cache::{CachedResource, EntryState};
 use crate::engine::downstream::{Session, SourceId, Subscription, UnsentNews, WhyUnsent};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::telemetry::wall_now;
-use crate::xds::{Resource, ResourceName, TypeUrl, Variant, Version};
+use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
 impl StatusView for Relay {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
@@ -42,9 +43,8 @@ impl StatusView for Relay {
 
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         let filter = filter.clone();
-        let now = self.shared.clock.now();
         let all = self.tables.sources.all().into_iter();
-        Box::new(all.flat_map(move |handle| Walk::new(&handle, &filter, now)))
+        Box::new(all.flat_map(move |handle| Walk::new(&handle, &filter, self.shared.clock)))
     }
 }
 
@@ -206,6 +206,7 @@ struct Walk {
     current: Option<(TypeUrl, Place)>,
     server: Arc<str>,
     class: Arc<str>,
+    clock: Clock,
     now: Time,
 }
 
@@ -219,20 +220,21 @@ enum Place {
 }
 
 impl Walk {
-    fn new(handle: &SourceHandle, filter: &ResourceFilter, now: Time) -> Walk {
+    fn new(handle: &SourceHandle, filter: &ResourceFilter, clock: Clock) -> Walk {
         let snapshot = handle.snapshot();
         let types: Vec<_> =
             snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
         let status = handle.status();
         let (server, class) = (status.server.clone(), status.class.digest.clone());
-        Walk { snapshot, types: types.into_iter(), current: None, server, class, now }
+        let now = clock.now();
+        Walk { snapshot, types: types.into_iter(), current: None, server, class, clock, now }
     }
 
     fn status(
         &self,
         type_url: &TypeUrl,
         name: &ResourceName,
-        resource: Option<&Resource>,
+        cached: Option<&CachedResource>,
         state: EntryState,
         annotations: &Annotations,
         collection: &'static str,
@@ -242,8 +244,9 @@ impl Walk {
             type_url: type_url.clone(),
             name: name.clone(),
             collection,
-            version: resource.map(|resource| resource.version),
-            bytes: resource.map_or(0, |resource| resource.body.value.len()),
+            version: cached.map(|cached| cached.resource.version),
+            bytes: cached.map_or(0, |cached| cached.resource.body.value.len()),
+            received_at: cached.map(|cached| self.clock.wall_of(cached.received_at)),
             state: client_status(state),
             error: error.map(|error| (**error).clone()),
             expires_in: annotations.lease(name).map(|lease| lease.expires.since(self.now)),
@@ -260,31 +263,25 @@ impl Walk {
                     return self.step(type_url, &Place::Members(None));
                 };
                 let state = EntryState::of(known, name, &types.names.annotations);
-                let status = self.status(
-                    type_url,
-                    name,
-                    known.resource().map(Arc::as_ref),
-                    state,
-                    &types.names.annotations,
-                    "names",
-                );
+                let status =
+                    self.status(type_url, name, known.cached(), state, &types.names.annotations, "names");
                 Some((status, Place::Names(Some(name.clone()))))
             }
             Place::Members(last) => {
-                let Some((name, resource)) = types.wildcard.members.range(behind(last)).next() else {
+                let Some((name, cached)) = types.wildcard.members.range(behind(last)).next() else {
                     return self.step(type_url, &Place::GlobMembers(None));
                 };
                 let none = Annotations::default();
                 let annotations = types.wildcard.view.as_ref().map_or(&none, |view| view.annotations());
                 let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(resource), state, annotations, "wildcard");
+                let status = self.status(type_url, name, Some(cached), state, annotations, "wildcard");
                 Some((status, Place::Members(Some(name.clone()))))
             }
             Place::GlobMembers(last) => {
-                let (name, resource) = types.globs.members.range(behind(last)).next()?;
+                let (name, cached) = types.globs.members.range(behind(last)).next()?;
                 let annotations = &types.globs.annotations;
                 let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(resource), state, annotations, "globs");
+                let status = self.status(type_url, name, Some(cached), state, annotations, "globs");
                 Some((status, Place::GlobMembers(Some(name.clone()))))
             }
         }

@@ -13,7 +13,8 @@ use super::slots::{Moved, SlotId, Slots, WatchedInSets};
 use super::{Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
-use crate::engine::snapshot::{Bodies, WatchedSet};
+use crate::engine::snapshot::{CachedBodies, WatchedSet};
+use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
 use crate::xds::{Code, Resource, ResourceName, Status};
@@ -46,8 +47,8 @@ impl WatchedInSets for GlobCache {
     }
 
     /// Updates the view of a slot to its new globs, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) {
-        let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
+    fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) -> Option<NameSet> {
+        let mut view = (**self.slots.view(id)?).clone();
         for name in globs.minus(old) {
             match self.globs.get(name) {
                 None => moved.new.push(name.clone()),
@@ -80,6 +81,7 @@ impl WatchedInSets for GlobCache {
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
+        None
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.
@@ -91,9 +93,9 @@ impl WatchedInSets for GlobCache {
 
 impl GlobCache {
     /// Applies one upstream response as one step (I7b).
-    pub fn apply(&mut self, changes: &Changes) {
+    pub fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
         for resource in &changes.present {
-            self.put(resource);
+            self.put(resource, received_at);
         }
         for (name, _) in &changes.absent {
             self.take(name);
@@ -104,13 +106,13 @@ impl GlobCache {
     }
 
     /// Takes all resources of the type from a file server. A resource's name tells its glob (FIL-8).
-    pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>) {
+    pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>, received_at: ReceivedAt) {
         if self.globs.is_empty() {
             return;
         }
         let globs: Vec<_> = self.globs.keys().cloned().collect();
         for resource in resources.values() {
-            self.put(resource);
+            self.put(resource, received_at);
         }
         for name in &self.members.missing_in(resources) {
             self.take(name);
@@ -121,13 +123,13 @@ impl GlobCache {
     }
 
     /// Ignores a resource that is no member of a requested glob (NAM-15). Equal content is no change.
-    fn put(&mut self, resource: &Arc<Resource>) {
+    fn put(&mut self, resource: &Arc<Resource>, received_at: ReceivedAt) {
         let Some(name) = resource.name.glob() else { return };
         // The resource ends earlier errors (ERR-3), changed or not.
         self.set_error(&resource.name, None);
         self.set_error(&name, None);
         let Some(glob) = self.globs.get_mut(&name) else { return };
-        let Some(change) = self.members.put(resource) else { return };
+        let Some(change) = self.members.put(resource, received_at) else { return };
         glob.members.insert(resource.name.clone());
         self.touch(&name, |view| {
             change.apply(view);
@@ -237,9 +239,14 @@ impl GlobCache {
     }
 
     /// Restores a complete glob without sessions, after a restart of the relay (RLY-7).
-    pub fn restore<'a>(&mut self, glob: &ResourceName, members: impl Iterator<Item = &'a Arc<Resource>>) {
+    pub fn restore<'a>(
+        &mut self,
+        glob: &ResourceName,
+        members: impl Iterator<Item = &'a Arc<Resource>>,
+        received_at: ReceivedAt,
+    ) {
         self.globs.entry(glob.clone()).or_default();
-        members.for_each(|member| self.put(member));
+        members.for_each(|member| self.put(member, received_at));
         self.resolve(glob);
     }
 
@@ -296,8 +303,12 @@ impl GlobCache {
         self.globs.is_empty()
     }
 
-    pub fn members(&self) -> &Bodies {
+    pub fn members(&self) -> &CachedBodies {
         self.members.bodies()
+    }
+
+    pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.members.get(name)
     }
 
     /// The last bytes of former members.

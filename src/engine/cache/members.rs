@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Departed;
+use super::{CachedResource, Departed};
 use crate::engine::annotations::Annotations;
-use crate::engine::snapshot::Bodies;
+use crate::engine::snapshot::CachedBodies;
+use crate::engine::time::ReceivedAt;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Status};
 
@@ -14,7 +15,7 @@ const ERRORS_MAX: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct Members {
-    bodies: Bodies,
+    bodies: CachedBodies,
     bytes: usize,
     /// The last bytes of former members, and the mark of the last departure.
     pub departed: Departed,
@@ -22,21 +23,22 @@ pub(super) struct Members {
 
 impl Default for Members {
     fn default() -> Self {
-        Members { bodies: Bodies::new(), bytes: 0, departed: Departed::of_members() }
+        Members { bodies: CachedBodies::new(), bytes: 0, departed: Departed::of_members() }
     }
 }
 
 impl Members {
     /// Adds or replaces a member, and returns the change for views. Equal content is no change (RLY-36).
-    pub fn put(&mut self, resource: &Arc<Resource>) -> Option<MemberChange> {
-        let old = self.bodies.get(&resource.name).cloned();
+    pub fn put(&mut self, resource: &Arc<Resource>, received_at: ReceivedAt) -> Option<MemberChange> {
+        let old = self.get(&resource.name).cloned();
         if old.as_ref().is_some_and(|old| old.version == resource.version) {
             return None;
         }
         self.departed.back(&resource.name);
         self.bytes += resource.size();
         self.bytes -= old.as_ref().map_or(0, |old| old.size());
-        self.bodies.insert(resource.name.clone(), resource.clone());
+        let cached = CachedResource { resource: resource.clone(), received_at };
+        self.bodies.insert(resource.name.clone(), cached);
         Some(MemberChange { old, new: resource.clone() })
     }
 
@@ -49,7 +51,7 @@ impl Members {
 
     /// Removes a member of a collection without sessions, so that no client loses the member.
     pub fn free(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
-        let old = self.bodies.remove(name)?;
+        let old = self.bodies.remove(name)?.resource;
         self.bytes -= old.size();
         Some(old)
     }
@@ -60,14 +62,14 @@ impl Members {
     }
 
     pub fn get(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
-        self.bodies.get(name)
+        self.bodies.get(name).map(|cached| &cached.resource)
     }
 
     pub fn contains(&self, name: &ResourceName) -> bool {
         self.bodies.contains_key(name)
     }
 
-    pub fn bodies(&self) -> &Bodies {
+    pub fn bodies(&self) -> &CachedBodies {
         &self.bodies
     }
 

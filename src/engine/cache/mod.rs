@@ -18,6 +18,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::Time;
+use super::time::ReceivedAt;
 use super::upstream::Cause;
 use super::view::ViewId;
 use crate::xds::Resource;
@@ -37,19 +38,31 @@ pub use wildcard::WildcardCache;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
+/// A resource in a cache, and the time at which this content arrived. Equal content that arrives again, a heartbeat
+/// and the repetition after a reconnect leave the time as it is (RLY-36, ADM-21).
+#[derive(Clone, Debug)]
+pub struct CachedResource {
+    pub resource: Arc<Resource>,
+    pub received_at: ReceivedAt,
+}
+
 /// The state of a name. There is no fourth state, and only `Absent` may ever become a removal (RLY-2).
 #[derive(Clone, Debug, Default)]
 pub enum Known {
     #[default]
     Unknown,
-    Present(Arc<Resource>),
+    Present(CachedResource),
     Absent(Cause),
 }
 
 impl Known {
     pub fn resource(&self) -> Option<&Arc<Resource>> {
+        self.cached().map(|cached| &cached.resource)
+    }
+
+    pub fn cached(&self) -> Option<&CachedResource> {
         match self {
-            Known::Present(resource) => Some(resource),
+            Known::Present(cached) => Some(cached),
             Known::Unknown | Known::Absent(_) => None,
         }
     }

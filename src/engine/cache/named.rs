@@ -7,10 +7,13 @@ use imbl::OrdMap;
 
 use super::aliased::Aliased;
 use super::slots::{Moved, SlotId, Slots, WatchedInSets};
-use super::{Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES};
+use super::{
+    CachedResource, Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES,
+};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
-use crate::engine::collection::{NameSet, SetId};
+use crate::engine::collection::{NameSet, SetId, in_filling_order};
 use crate::engine::snapshot::{Names, WatchedSet};
+use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
 use crate::xds::{Code, Resource, ResourceName, Status};
@@ -44,32 +47,41 @@ impl WatchedInSets for NamedCache {
     }
 
     /// Updates the view of a slot to its new names, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) {
-        let Some(mut view) = self.slots.view(id).map(|view| (**view).clone()) else { return };
+    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) -> Option<NameSet> {
+        let mut view = (**self.slots.view(id)?).clone();
+        let (mut present, mut added) = (Vec::new(), Vec::new());
         for name in names.minus(old) {
-            let watchers = self.watchers.entry(name.clone()).or_default();
+            let entry = self.watchers.entry(name.clone());
+            // All sets share one text of a name.
+            let text = entry.key().clone();
+            let watchers = entry.or_default();
             let unwatched = watchers.is_empty();
             watchers.insert(id);
             view.add_unknown();
-            view.annotate(name, &self.annotations);
+            view.annotate(&text, &self.annotations);
             match self.known.get(name) {
                 None => {
-                    self.known.insert(name.clone(), Known::Unknown);
+                    self.known.insert(text.clone(), Known::Unknown);
                     self.states.add(EntryState::Requested, 1);
-                    moved.new.push(name.clone());
+                    moved.new.push(text.clone());
+                    added.push(text);
                     continue;
                 }
                 Some(Known::Unknown) => {}
-                Some(Known::Present(resource)) => view.put_as(name, None, resource),
-                Some(Known::Absent(_)) => view.put_absent(name, None),
+                Some(Known::Present(cached)) => present.push((text.clone(), cached.resource.clone())),
+                Some(Known::Absent(_)) => view.put_absent(&text, None),
             }
             if unwatched {
-                moved.revived.push(name.clone());
+                moved.revived.push(text.clone());
             }
+            added.push(text);
+        }
+        for (name, resource) in in_filling_order(present) {
+            view.put_as(&name, None, &resource);
         }
         for name in old.minus(names) {
             match self.known.get(name) {
-                Some(Known::Present(resource)) => view.take_as(name, resource),
+                Some(Known::Present(cached)) => view.take_as(name, &cached.resource),
                 Some(Known::Absent(_)) => view.drop_absent(name),
                 Some(Known::Unknown) | None => view.drop_unknown(),
             }
@@ -77,6 +89,7 @@ impl WatchedInSets for NamedCache {
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
+        Some(names.in_texts_of(old, added))
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.
@@ -89,13 +102,13 @@ impl WatchedInSets for NamedCache {
 impl NamedCache {
     /// A resource arrived. Names without a subscription are ignored (RLY-61); equal content is no change
     /// (RLY-36).
-    pub fn put(&mut self, resource: &Arc<Resource>) {
-        self.put_as(&resource.name, resource);
+    pub fn put(&mut self, resource: &Arc<Resource>, received_at: ReceivedAt) {
+        self.put_as(&resource.name, resource, received_at);
     }
 
     /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move from one
     /// resource to another (ALI-2).
-    pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
+    pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
         let Some(old) = self.known.get(name).cloned() else { return };
         // The resource ends the earlier error (ERR-3), changed or not.
         self.set_error(name, None);
@@ -108,17 +121,17 @@ impl NamedCache {
         } else if *name != resource.name {
             self.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
-        self.note(name, &old, Known::Present(resource.clone()));
+        self.note(name, &old, Known::Present(CachedResource { resource: resource.clone(), received_at }));
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
 
     /// Restores a name without sessions, with its resource, after a restart of the relay (RLY-7).
-    pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>) {
+    pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
         if !self.known.contains_key(name) {
             self.known.insert(name.clone(), Known::Unknown);
             self.states.add(EntryState::Requested, 1);
             self.watchers.insert(name.clone(), BTreeSet::new());
-            self.put_as(name, resource);
+            self.put_as(name, resource, received_at);
         }
     }
 
@@ -212,9 +225,9 @@ impl NamedCache {
         match known {
             Known::Unknown => {}
             Known::Absent(_) => self.absent = add(self.absent, 1),
-            Known::Present(resource) => {
+            Known::Present(cached) => {
                 self.present = add(self.present, 1);
-                self.bytes = add(self.bytes, resource.size());
+                self.bytes = add(self.bytes, cached.resource.size());
             }
         }
     }

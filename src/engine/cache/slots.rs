@@ -38,8 +38,9 @@ pub trait WatchedInSets {
     /// The slots that contain a name; `None` for a name without an upstream subscription.
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut BTreeSet<SlotId>>;
 
-    /// Updates the view of a slot to its new names, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved);
+    /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the texts that
+    /// all sets of the cache share, if there are such texts.
+    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) -> Option<NameSet>;
 
     /// Stamps the changed views, and adds their sessions to `news`.
     fn settle(&mut self, stamp: &mut Stamp, news: &mut News);
@@ -58,8 +59,10 @@ pub trait WatchedInSets {
             return moved;
         }
         let entered = self.slots().enter(session, from, names);
-        if let Some(old) = entered.reshaped {
-            self.reshape(entered.slot, &old, names, &mut moved);
+        if let Some(old) = entered.reshaped
+            && let Some(names) = self.reshape(entered.slot, &old, names, &mut moved)
+        {
+            self.slots().set_names(entered.slot, names);
         }
         if entered.leaves {
             self.leave(session, from, &mut moved);
@@ -97,8 +100,23 @@ pub trait WatchedInSets {
 struct Slot {
     names: Arc<NameSet>,
     view: Arc<View>,
+    /// The number of present names when the view was last packed.
+    packed: usize,
     sessions: BTreeSet<SessionId>,
 }
+
+impl Slot {
+    /// Packs a view after the first answers for many of its names. The cost is in proportion to these names.
+    fn pack(&mut self) {
+        if self.view.is_complete() && self.view.len() >= PACKED_MIN.max(2 * self.packed) {
+            self.packed = self.view.len();
+            Arc::make_mut(&mut self.view).pack();
+        }
+    }
+}
+
+/// Smaller views fit into two nodes of a tree, packed or not.
+const PACKED_MIN: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Slots {
@@ -157,7 +175,8 @@ impl Slots {
     fn make(&mut self) -> SlotId {
         let id = SlotId(self.made);
         self.made = self.made.wrapping_add(1);
-        let empty = Slot { names: Arc::default(), view: Arc::default(), sessions: BTreeSet::new() };
+        let empty =
+            Slot { names: Arc::default(), view: Arc::default(), packed: 0, sessions: BTreeSet::new() };
         self.slots.insert(id, empty);
         id
     }
@@ -175,6 +194,13 @@ impl Slots {
         self.touched.remove(&id);
         self.resolved.remove(&id);
         Some(slot.names)
+    }
+
+    /// Replaces the names of a slot by an equal set.
+    fn set_names(&mut self, id: SlotId, names: NameSet) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.names = Arc::new(names);
+        }
     }
 
     pub fn view(&self, id: SlotId) -> Option<&Arc<View>> {
@@ -207,10 +233,14 @@ impl Slots {
         for id in std::mem::take(&mut self.touched) {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
+            let is_resolved = resolved.contains(&id);
+            if is_resolved {
+                slot.pack();
+            }
             Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.published.insert(slot.names.id(), set);
-            let list = if resolved.contains(&id) { &mut news.first } else { &mut news.update };
+            let list = if is_resolved { &mut news.first } else { &mut news.update };
             list.extend(slot.sessions.iter().copied());
         }
     }

@@ -15,6 +15,7 @@ use super::slots::{Moved, SlotId};
 use super::*;
 use crate::engine::annotations::ErrorKind;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
+use crate::engine::time::ReceivedAt;
 use crate::engine::view::View;
 use crate::xds::{Any, Code, ResourceName, Status, Version};
 
@@ -106,10 +107,10 @@ fn the_cost_of_an_update_is_that_of_the_sets_that_want_it() {
         bench.watch(session, if session < 3 { &["a"] } else { &["b"] });
     }
     bench.settle();
-    bench.cache.put(&resource("a", 1));
+    bench.cache.put(&resource("a", 1), ReceivedAt::default());
     assert_eq!(bench.settle(), [0, 1, 2]);
-    bench.cache.put(&resource("a", 1));
-    bench.cache.put(&resource("zzz", 1));
+    bench.cache.put(&resource("a", 1), ReceivedAt::default());
+    bench.cache.put(&resource("zzz", 1), ReceivedAt::default());
     bench.cache.put_absent(&"zzz".into(), Cause::Removed);
     assert_eq!(
         bench.settle(),
@@ -127,7 +128,7 @@ fn views_of_one_place_have_one_id_and_of_two_places_two() {
     let mut ids = BTreeSet::new();
     bench.watch(1, &["a"]);
     for version in [1, 2, 1] {
-        bench.cache.put(&resource("a", version));
+        bench.cache.put(&resource("a", version), ReceivedAt::default());
         bench.settle();
         assert!(ids.insert(bench.view(&["a"]).unwrap().id()));
         bench.watch(2, &["a"]);
@@ -201,7 +202,7 @@ fn step(bench: &mut Bench, model: &mut Model, (what, x, y): (u8, u8, u8)) {
             model.known.extend(new.into_iter().map(|name| (name, Told::Unknown)));
         }
         3 => {
-            bench.cache.put(&resource(name, u128::from(y % 3 + 1)));
+            bench.cache.put(&resource(name, u128::from(y % 3 + 1)), ReceivedAt::default());
             model.known.entry(name).and_modify(|told| *told = Told::Present(u128::from(y % 3 + 1)));
         }
         4 => {
@@ -263,7 +264,7 @@ fn dat_5_dat_8_a_name_is_in_the_state_that_was_heard_of_it_last() {
     assert_eq!(state(&bench), "received_error");
     bench.cache.fail(&name, &status(Code::InvalidArgument), ErrorKind::Malformed);
     assert_eq!(state(&bench), "nacked");
-    bench.cache.put(&resource("a", 1));
+    bench.cache.put(&resource("a", 1), ReceivedAt::default());
     assert_eq!(state(&bench), "acked", "DAT-7");
     bench.cache.fail(&name, &status(Code::InvalidArgument), ErrorKind::Malformed);
     assert_eq!(state(&bench), "nacked_but_cached");
@@ -273,10 +274,10 @@ fn dat_5_dat_8_a_name_is_in_the_state_that_was_heard_of_it_last() {
     assert_eq!(state(&bench), "received_error", "the reason stays");
     bench.cache.fail(&name, &status(Code::NotFound), ErrorKind::Reported);
     assert_eq!(state(&bench), "does_not_exist");
-    bench.cache.put(&resource("a", 1));
+    bench.cache.put(&resource("a", 1), ReceivedAt::default());
     bench.cache.put_absent(&name, Cause::Timeout);
     assert_eq!(state(&bench), "does_not_exist", "TMR-5");
-    bench.cache.put(&resource("a", 1));
+    bench.cache.put(&resource("a", 1), ReceivedAt::default());
     bench.cache.fail(&name, &status(Code::InvalidArgument), ErrorKind::Malformed);
     bench.watch(1, &[]);
     assert!(bench.cache.free(&name));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::members::{Members, takes_error};
 use super::{Departed, News, SessionId, Stamp};
 use crate::engine::annotations::Lease;
-use crate::engine::snapshot::Bodies;
+use crate::engine::snapshot::CachedBodies;
+use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Status};
@@ -54,9 +55,9 @@ impl WildcardCache {
     }
 
     /// Applies one upstream response as one step (I7b).
-    pub fn apply(&mut self, changes: &Changes) {
+    pub fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
         for resource in &changes.present {
-            self.put(resource);
+            self.put(resource, received_at);
         }
         if changes.replaces {
             let kept: BTreeSet<&ResourceName> =
@@ -83,9 +84,9 @@ impl WildcardCache {
     }
 
     /// Takes the whole membership from a file server (FIL-8).
-    pub fn replace(&mut self, members: &BTreeMap<ResourceName, Arc<Resource>>) {
+    pub fn replace(&mut self, members: &BTreeMap<ResourceName, Arc<Resource>>, received_at: ReceivedAt) {
         for resource in members.values() {
-            self.put(resource);
+            self.put(resource, received_at);
         }
         for name in &self.members.missing_in(members) {
             self.take(name);
@@ -103,9 +104,9 @@ impl WildcardCache {
         }
     }
 
-    fn put(&mut self, resource: &Arc<Resource>) {
+    fn put(&mut self, resource: &Arc<Resource>, received_at: ReceivedAt) {
         self.set_error(&resource.name, None);
-        let Some(change) = self.members.put(resource) else { return };
+        let Some(change) = self.members.put(resource, received_at) else { return };
         change.apply(Arc::make_mut(&mut self.view));
         self.touched = true;
     }
@@ -158,8 +159,12 @@ impl WildcardCache {
         &self.view
     }
 
-    pub fn members(&self) -> &Bodies {
+    pub fn members(&self) -> &CachedBodies {
         self.members.bodies()
+    }
+
+    pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.members.get(name)
     }
 
     /// The last bytes of former members.

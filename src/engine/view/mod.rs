@@ -15,7 +15,7 @@ use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::annotations::{Annotations, Lease};
-use super::collection::HashSeed;
+use super::collection::{HashSeed, in_filling_order};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
@@ -378,6 +378,12 @@ impl View {
         if self.globs.remove(glob).is_none() {
             self.drop_unknown();
         }
+    }
+
+    /// Stores many added names in less memory.
+    pub fn pack(&mut self) {
+        let present = self.present.iter().map(|(name, version)| (name.clone(), *version)).collect();
+        self.present = in_filling_order(present).collect();
     }
 
     pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {

@@ -30,6 +30,7 @@ use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tells_ttl;
 use crate::engine::source::{self, Attachment, Files, Source, StreamIndex, Streams};
 use crate::engine::upstream::Input;
+use crate::telemetry::wall_now;
 use crate::xds::{Code, Response, Status, TypeUrl};
 
 /// The maximum number of commands before a snapshot is published for all of them.
@@ -153,7 +154,8 @@ fn restore(
     let writer = shared.checkpoint.as_ref()?;
     let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity?);
     if let Some(restored) = restored {
-        source.restore(&restored.types, shared.clock.now());
+        let age = wall_now().duration_since(restored.header.written_at).unwrap_or_default();
+        source.restore(&restored.types, age, shared.clock.now());
         if source.is_restored() {
             report.restored(restored.header.confirmed_at, restored.resources());
         }

@@ -85,14 +85,19 @@ impl Part {
         self.at = None;
     }
 
-    /// Before the first answer, takes the set of names that all subscribers of the same names share.
-    pub(super) fn share_names(&mut self, types: &TypeSnapshot) {
-        if self.at.is_none()
-            && let Some(shared) = types.names_of(&self.collection)
-            && let Collection::Globs(names) | Collection::Names(names) = &mut self.collection
-        {
-            names.clone_from(shared);
+    /// The view of the collection. The part takes the copy of the names that all subscribers of the same names share
+    /// (ADR 22).
+    pub(super) fn look_up<'a>(&mut self, types: &'a TypeSnapshot) -> Option<&'a Arc<View>> {
+        if self.is_wildcard() {
+            return types.wildcard.view.as_ref();
         }
+        let set = types.watched(&self.collection)?;
+        if let Collection::Globs(names) | Collection::Names(names) = &mut self.collection
+            && !Arc::ptr_eq(names, &set.names)
+        {
+            names.clone_from(&set.names);
+        }
+        Some(&set.view)
     }
 
     /// Takes over content of names in the collection that another part brought.

@@ -33,8 +33,7 @@ impl Subscription {
         for part in &mut self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
-            part.share_names(types);
-            let view = types.view(&part.collection)?;
+            let view = part.look_up(types)?;
             membership_known &= view.is_complete() || !part.is_wildcard();
             let answered = part.answered(snapshot, types, view);
             news |= part.is_behind(answered.due);

@@ -18,6 +18,7 @@ mod kinds;
 mod globs;
 mod unsent_news;
 mod dynamic;
+mod name_sets;
 mod names;
 mod property;
 mod authorities;

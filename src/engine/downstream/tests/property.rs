@@ -238,7 +238,7 @@ impl History {
         let text = |resource: &crate::xds::Resource| super::client::content_of(&resource.body.value);
         if held.wildcard {
             let members = &types.expect("a wildcard is watched").wildcard.members;
-            due.extend(members.iter().map(|(name, resource)| (name.clone(), text(resource))));
+            due.extend(members.iter().map(|(name, cached)| (name.clone(), text(&cached.resource))));
         }
         for name in &held.wanted {
             let types = if name.is_xdstp() { xdstp } else { types };

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::Time;
+use crate::engine::time::ReceivedAt;
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl};
 
 /// The resources of one type by name.
@@ -14,6 +16,8 @@ pub struct Files {
     state: Option<BTreeMap<TypeUrl, Members>>,
     /// The same resources by alias (ALI-2).
     by_alias: BTreeMap<TypeUrl, Members>,
+    /// The time of the last good state.
+    read_at: Time,
     is_nothing: bool,
     refusal: Option<Arc<Status>>,
 }
@@ -39,13 +43,19 @@ impl Files {
         self.refusal.clone().or_else(nothing)
     }
 
+    /// The time of receipt of resources that no session wanted when they were read.
+    pub(in crate::engine::source) fn read_at(&self) -> ReceivedAt {
+        self.read_at.into()
+    }
+
     /// Whether there has been a good state.
     pub(in crate::engine::source) fn is_read(&self) -> bool {
         self.state.is_some()
     }
 
     /// Replaces the state, and indexes the resources by name and by alias.
-    pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>) {
+    pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
+        self.read_at = now;
         let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
         self.by_alias.clear();
         for (type_url, resources) in state {

@@ -21,6 +21,7 @@ use crate::engine::collection::CollectionKind;
 use crate::engine::source::api::Output;
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::checkpoint::{Image, Kept, RestoredType, former};
+use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::{self, Event, Resumed};
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -53,22 +54,24 @@ impl Source {
         self.upkeep.has_leases()
     }
 
-    /// Resumes the state from before a restart. Must be the first call.
-    pub fn restore(&mut self, types: &[RestoredType], now: Time) {
+    /// Resumes the state from before a restart; `age` is the age of the checkpoint. Must be the first call.
+    pub fn restore(&mut self, types: &[RestoredType], age: Duration, now: Time) {
+        // A checkpoint has no times of single resources: each resource was received before the checkpoint was written.
+        let received_at = ReceivedAt::before(now, age);
         for restored in
             types.iter().filter(|restored| restored.resources() > 0 || restored.wildcard.is_some())
         {
-            self.restore_type(restored, now);
+            self.restore_type(restored, received_at, now);
         }
         self.given_up_unless_watched(now);
         self.after(now);
     }
 
-    fn restore_type(&mut self, restored: &RestoredType, now: Time) {
+    fn restore_type(&mut self, restored: &RestoredType, received_at: ReceivedAt, now: Time) {
         let type_url = &restored.type_url;
         if !restored.names.is_empty() && self.resume(type_url, Resumed::Names(former(&restored.names)), now) {
             let named: &mut NamedCache = &mut self.types.entry(type_url.clone()).or_default().named;
-            restored.names.iter().for_each(|kept| named.restore(&kept.name, &kept.resource));
+            restored.names.iter().for_each(|kept| named.restore(&kept.name, &kept.resource, received_at));
             self.lease_again(type_url, CollectionKind::Names, &restored.names, now);
         }
         if let Some(members) = &restored.wildcard
@@ -77,14 +80,14 @@ impl Source {
             let cache = self.types.entry(type_url.clone()).or_default();
             let wildcard = cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.stamp.at(now)));
             let by_name = members.iter().map(|kept| (kept.name.clone(), kept.resource.clone())).collect();
-            wildcard.replace(&by_name);
+            wildcard.replace(&by_name, received_at);
             self.lease_again(type_url, CollectionKind::Wildcard, members, now);
         }
         let globs = restored.globs.iter().map(|(glob, members)| (glob.clone(), former(members))).collect();
         if !restored.globs.is_empty() && self.resume(type_url, Resumed::Globs(globs), now) {
             for (glob, members) in &restored.globs {
                 let globs: &mut GlobCache = &mut self.types.entry(type_url.clone()).or_default().globs;
-                globs.restore(glob, members.iter().map(|kept| &kept.resource));
+                globs.restore(glob, members.iter().map(|kept| &kept.resource), received_at);
                 self.lease_again(type_url, CollectionKind::Globs, members, now);
             }
         }

@@ -29,7 +29,7 @@ impl TypeCache {
                 if changes.replaces {
                     // A member that was held before it became private is no longer renewed here, but has not
                     // left the wildcard.
-                    let held = private.iter().filter_map(|resource| wildcard.members().get(&resource.name));
+                    let held = private.iter().filter_map(|resource| wildcard.member(&resource.name));
                     changes.present.extend(held.cloned());
                 }
                 (vec![None], wildcard.sessions().collect())

@@ -83,10 +83,8 @@ impl Source {
         contents.retain(|(name, content)| {
             let held = match (kind, &cache.wildcard) {
                 (CollectionKind::Names, _) => cache.named.known().get(name).and_then(Known::resource),
-                (CollectionKind::Globs, _) => cache.globs.members().get(name),
-                (CollectionKind::Wildcard, wildcard) => {
-                    wildcard.as_ref().and_then(|held| held.members().get(name))
-                }
+                (CollectionKind::Globs, _) => cache.globs.member(name),
+                (CollectionKind::Wildcard, wildcard) => wildcard.as_ref().and_then(|held| held.member(name)),
             };
             held.is_some_and(|held| held.version != *content)
         });

@@ -106,18 +106,18 @@ impl Source {
     /// Takes the whole state of a file server: absent names do not exist (FIL-8).
     pub fn handle_files(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
         let Attachment::Files(files) = &mut self.attachment else { return };
-        files.replace(state);
+        files.replace(state, now);
         let none = BTreeMap::new();
         for (type_url, cache) in &mut self.types {
             let members = files.members(type_url).flatten().unwrap_or(&none);
             if let Some(wildcard) = &mut cache.wildcard {
-                wildcard.replace(members);
+                wildcard.replace(members, now.into());
             }
-            cache.globs.replace(members);
+            cache.globs.replace(members, now.into());
             let names = cache.named.known().clone();
             for name in names.keys() {
                 match files.named(type_url, name) {
-                    Some(resource) => cache.named.put_as(name, &resource),
+                    Some(resource) => cache.named.put_as(name, &resource, now.into()),
                     None => cache.named.put_absent(name, Cause::Omitted),
                 }
             }
@@ -141,16 +141,16 @@ impl Source {
         match changes.kind {
             CollectionKind::Wildcard => {
                 if let Some(wildcard) = &mut cache.wildcard {
-                    wildcard.apply(changes);
+                    wildcard.apply(changes, now.into());
                 }
             }
-            CollectionKind::Globs => cache.globs.apply(changes),
+            CollectionKind::Globs => cache.globs.apply(changes, now.into()),
             CollectionKind::Names => {
                 for resource in &changes.present {
-                    cache.named.put(resource);
+                    cache.named.put(resource, now.into());
                 }
                 for (alias, resource) in &changes.by_alias {
-                    cache.named.put_as(alias, resource);
+                    cache.named.put_as(alias, resource, now.into());
                 }
                 for (name, cause) in &changes.absent {
                     cache.named.put_absent(name, *cause);

@@ -69,7 +69,7 @@ impl Source {
             }
             Attachment::Files(files) => {
                 if let Some(members) = files.members(type_url) {
-                    wildcard.replace(members.unwrap_or(&BTreeMap::new()));
+                    wildcard.replace(members.unwrap_or(&BTreeMap::new()), files.read_at());
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Source {
                 }
                 Attachment::Files(files) => {
                     if let Some(members) = files.members(type_url) {
-                        cache.globs.replace(members.unwrap_or(&BTreeMap::new()));
+                        cache.globs.replace(members.unwrap_or(&BTreeMap::new()), files.read_at());
                     }
                     for glob in &moved.new {
                         if let Some(error) = files.asks_nobody(glob) {
@@ -154,7 +154,7 @@ impl Source {
                 for name in &names {
                     match files.named(type_url, name) {
                         _ if !is_read => {}
-                        Some(resource) => cache.named.put_as(name, &resource),
+                        Some(resource) => cache.named.put_as(name, &resource, files.read_at()),
                         None => cache.named.put_absent(name, Cause::Omitted),
                     }
                     if let Some(error) = files.asks_nobody(name) {

@@ -186,7 +186,9 @@ impl Bench {
                     .collect(),
                 wildcard: is_whole.then(|| {
                     let members = of.wildcard.members.iter();
-                    members.map(|(name, of)| kept(type_url, CollectionKind::Wildcard, name, of)).collect()
+                    members
+                        .map(|(name, of)| kept(type_url, CollectionKind::Wildcard, name, &of.resource))
+                        .collect()
                 }),
                 globs: Vec::new(),
             }
@@ -197,7 +199,7 @@ impl Bench {
     /// Another process with the saved source.
     fn restarted(&self) -> Bench {
         let mut again = Bench::new(self.variant);
-        again.source.restore(&self.saved(), again.now);
+        again.source.restore(&self.saved(), Duration::ZERO, again.now);
         again.drain();
         again
     }
@@ -264,7 +266,7 @@ fn rly_64_a_restart_restates_the_server_s_own_versions_in_delta_only() {
     assert_eq!(again.initial_versions(EDS), ["x=v1", "y=v2"]);
     // The configuration now says SotW, where the versions have no meaning.
     let mut sotw = Bench::new(Variant::Sotw);
-    sotw.source.restore(&before(Variant::Delta).saved(), sotw.now);
+    sotw.source.restore(&before(Variant::Delta).saved(), Duration::ZERO, sotw.now);
     sotw.drain();
     sotw.open();
     for (_, request) in &sotw.sent {
@@ -292,7 +294,7 @@ fn rly_27_without_versions_a_delta_wildcard_loses_what_is_not_sent_again() {
         kept.server_version = Box::default();
     }
     let mut again = Bench::new(Variant::Delta);
-    again.source.restore(&saved, again.now);
+    again.source.restore(&saved, Duration::ZERO, again.now);
     again.drain();
     again.watch(1, CDS, "*");
     again.open();
@@ -402,7 +404,7 @@ fn i17_a_time_to_live_goes_on_and_is_not_lengthened() {
     };
     for (left, lives) in [(SECOND * 12, SECOND * 12), (SECOND * 3600, SECOND * 30)] {
         let mut again = Bench::new(Variant::Delta);
-        again.source.restore(&saved(left), again.now);
+        again.source.restore(&saved(left), Duration::ZERO, again.now);
         again.watch(1, CDS, "*");
         again.advance(lives - SECOND);
         assert_eq!(again.view(CDS, "*"), "a=1");
@@ -417,7 +419,11 @@ fn with_a_short_name() -> Bench {
     let (name, server_version, left) = ("x".into(), "v1".into(), Some(SECOND * 12));
     let kept = Kept { name, resource: received.resource.unwrap(), server_version, left };
     let mut again = Bench::new(Variant::Delta);
-    again.source.restore(&[RestoredType { names: vec![kept], ..RestoredType::new(url(EDS)) }], again.now);
+    again.source.restore(
+        &[RestoredType { names: vec![kept], ..RestoredType::new(url(EDS)) }],
+        Duration::ZERO,
+        again.now,
+    );
     again.watch(1, CDS, "*");
     again
 }
@@ -469,7 +475,7 @@ fn rpc_2_a_type_that_cannot_be_asked_for_any_more_is_not_restored() {
     let mut again = Bench::with(settings, SourceSettings::default());
     let mut saved = before(Variant::Delta).saved();
     saved[1].type_url = url("acme.Unserved");
-    again.source.restore(&saved, again.now);
+    again.source.restore(&saved, Duration::ZERO, again.now);
     again.watch(1, CDS, "*");
     again.watch(1, "acme.Unserved", "x");
     assert_eq!(again.view(CDS, "*"), "a=1 b=2");

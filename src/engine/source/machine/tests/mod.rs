@@ -6,6 +6,7 @@ mod attachments;
 mod checkpoint;
 mod configure;
 mod mass_deletion;
+mod received_at;
 mod suspects;
 mod versions;
 

@@ -91,7 +91,8 @@ fn fu_20_other_bytes_under_the_same_version_are_told_and_used() {
             let snapshot = source.take_snapshot().unwrap();
             let types = snapshot.of(&clusters()).unwrap();
             let held = types.names.known.get("a").and_then(|known| known.resource());
-            let held = held.or_else(|| types.wildcard.members.get("a")).unwrap();
+            let member = || types.wildcard.members.get("a").map(|cached| &cached.resource);
+            let held = held.or_else(member).unwrap();
             assert_eq!(held.version, Version(5));
         }
     }
