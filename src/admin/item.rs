@@ -387,28 +387,6 @@ struct ResourceContent<'a> {
     rejected: Option<&'a str>,
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn times_are_written_as_in_rfc_3339() {
-        let cases = [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
-            (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-        ];
-        for (millis, text) in cases {
-            assert_eq!(rfc_3339(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)), text);
-        }
-    }
-}
-
 /// `None` if the resource does not match. A filter by state leaves out Secrets, because the result would tell
 /// their state.
 pub(super) fn resource<'a>(
@@ -435,4 +413,26 @@ pub(super) fn resource<'a>(
         rejected: rejection.map(|rejection| rejection.text.as_str()),
     });
     Some(Resource { r#type: found.type_url.message(), name: found.name.as_str(), content })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_in_rfc_3339() {
+        let cases = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ];
+        for (millis, text) in cases {
+            assert_eq!(rfc_3339(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)), text);
+        }
+    }
 }

@@ -197,7 +197,7 @@ impl Stream {
         let mut told = false;
         let mut replaced = pin!(self.pool.replacement());
         let mut read = pin!(self.read(connection, response));
-        let mut write = pin!(self.write(connection, request));
+        let mut write = pin!(self.write(request));
         let mut probe = pin!(self.answer_probes(connection));
         let end = loop {
             tokio::select! {
@@ -312,7 +312,7 @@ impl Stream {
 
     /// Sends queued messages. Returns only if the queue overflows. For any other end, the reading side sees
     /// the trailers and returns the status.
-    async fn write(&self, connection: &Connection, mut request: SendStream<Bytes>) -> Status {
+    async fn write(&self, mut request: SendStream<Bytes>) -> Status {
         let sending = async {
             loop {
                 let message = self.queue.next().await;

@@ -291,7 +291,11 @@ impl Upstream {
     /// The time to live of a resource expired. The resource is no longer held, so that a new stream asks for
     /// it afresh (TTL-8).
     pub fn expire(&mut self, type_url: &TypeUrl, name: &ResourceName) {
-        match self.subscriptions.get_mut(type_url).map(|subscription| &mut subscription.want) {
+        let mut subscription = self.subscriptions.get_mut(type_url);
+        if let Some(subscription) = &mut subscription {
+            subscription.is_astray = true;
+        }
+        match subscription.map(|subscription| &mut subscription.want) {
             Some(Want::Names(names)) => {
                 names.expire_variant(name);
                 names.set_absent(name);

@@ -36,6 +36,9 @@ pub(in crate::engine::upstream) struct TypeRequest {
     pub(in crate::engine::upstream) said: Said,
     /// SotW: the last accepted `version_info`. It outlives the stream (STR-9).
     pub(in crate::engine::upstream) accepted: String,
+    /// The held resources are no longer those of `accepted`: a response was rejected and applied in part, or a
+    /// resource expired.
+    pub(in crate::engine::upstream) is_astray: bool,
     pub(in crate::engine::upstream) currency: Currency,
     /// The first answers on this stream, if the answers come in parts.
     pub(in crate::engine::upstream) first: Settling,
@@ -53,8 +56,21 @@ fn star() -> ResourceName {
 impl TypeRequest {
     pub(in crate::engine::upstream) fn new(type_url: TypeUrl) -> Self {
         let (want, said, accepted, currency, first, stash) = Default::default();
+        let is_astray = false;
         let is_rejected = false;
-        TypeRequest { type_url, want, said, accepted, currency, first, is_rejected, stash, acks: 0, nacks: 0 }
+        TypeRequest {
+            type_url,
+            want,
+            said,
+            accepted,
+            is_astray,
+            currency,
+            first,
+            is_rejected,
+            stash,
+            acks: 0,
+            nacks: 0,
+        }
     }
 
     pub(in crate::engine::upstream) fn wants_nothing(&self) -> bool {
@@ -105,6 +121,7 @@ impl TypeRequest {
     pub(in crate::engine::upstream) fn accept(&mut self, digest: &Digest) {
         if !(digest.answers_all && self.has_news()) {
             self.accepted.clone_from(&digest.version_info);
+            self.is_astray = false;
         }
     }
 

@@ -168,6 +168,7 @@ impl Streams {
                 machine.close_idle(now);
             }
         }
+        self.forget_connection();
     }
 
     /// The type whose service a stream uses; `None` for an aggregated stream.
