@@ -120,7 +120,10 @@ impl ControlPlane {
         let message = self.sotw(&mut stream, ty)?;
         let entries = self.truth[stream.class][ty].iter().enumerate();
         let of = |(name, entry): (usize, &Option<Entry>)| {
-            entry.map_or(0, |entry| mix(u64::from(entry.content) << 8 | name as u64) ^ entry.ttl.unwrap_or(0))
+            entry.map_or(0, |entry| {
+                mix(u64::from(entry.content) << 8 | u64::from(entry.member) << 7 | name as u64)
+                    ^ entry.ttl.unwrap_or(0)
+            })
         };
         let sum =
             entries.fold(u64::from(self.failing.of(stream.class, ty)), |sum, entry| mix(sum ^ of(entry)));

@@ -92,6 +92,7 @@ const CORPUS: &[u64] = &[
     89249420441535,
     140737488355330,
     140737488362290,
+    140737488856760,
 ];
 
 /// The number of seeds of one day: more than a day's runs reach.

@@ -5,7 +5,8 @@
 //! The exceptions, which hold for both demands:
 //!
 //! - A client that asked for a name again, or gave the name up, is told at once.
-//! - Nothing waits for routing types of another server, of which this server's removals know nothing.
+//! - Nothing waits for routing types of another server, of which this server's removals know nothing, nor of
+//!   routing types that moved here a moment ago.
 //! - Nothing is kept for a client that rejected the last response with the name.
 //! - A move between servers shows the client the other server's state at once (README.md, Open).
 //!
@@ -45,16 +46,15 @@ impl World {
     fn judge_gone(&mut self, stream: &StreamSlot, sent: &Sent, name: usize) {
         let (ty, list) = (sent.ty, list_of(name));
         let slot = self.slot_of(stream, list, ty);
+        let has_moved = |of: usize| stream.moves[self.place(list, of).number()].is_within(REST, self.now);
         let routing = [LDS, RDS].into_iter().filter(|routing| {
             let held = &stream.mirror[*routing];
             let asks = held.wanted & names_of_list(list) != 0 || (held.wildcard && list == 0);
-            held.asked && asks && self.slot_of(stream, list, *routing) == slot
+            held.asked && asks && self.slot_of(stream, list, *routing) == slot && !has_moved(*routing)
         });
         // Without routing types there is nothing that the removal could wait for.
         let Some(routes_since) = routing.map(|ty| stream.mirror[ty].asked_at).min() else { return };
-        if stream.flights[ty].has_rejected(name)
-            || stream.moves[self.place(list, ty).number()].is_within(REST, self.now)
-        {
+        if stream.flights[ty].has_rejected(name) || has_moved(ty) {
             return;
         }
         let early = self.gone_since(stream, sent, name, routes_since).filter(|at| self.now < *at + REST);

@@ -4,7 +4,7 @@ use sluice::engine::upstream::{Event, Input, Output};
 use sluice::xds::{Code, Request, Status, Variant};
 
 use super::control_plane::Reachable;
-use super::hearing::Ending;
+use super::hearing::{Ending, Heard};
 use super::judge::kind_of;
 use super::message::Item;
 use super::message::Message;
@@ -433,7 +433,10 @@ impl World {
         let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
         reference.receive(index, shape, message, self.now);
         // An unsteady server may be heard only later, and that ends its earlier errors (DAT-7).
-        if self.slots[slot].lost_types(now)[message.ty] {
+        let this = &self.slots[slot];
+        let is_unsure =
+            this.wire != Wire::Aggregated && !matches!(this.reach_of(message.ty, now), Heard::Yes(_));
+        if is_unsure || this.lost_types(now)[message.ty] {
             self.slots[slot].reference.doubt_errors(message.ty);
         }
         if let Some(link) = self.links.get_mut(&id).filter(|link| asked && !link.is_poll) {
