@@ -46,11 +46,13 @@ pub struct NameSet {
 
 impl NameSet {
     pub fn of(names: impl IntoIterator<Item = ResourceName>, seed: HashSeed) -> NameSet {
-        let mut set = NameSet::default();
-        for name in names {
-            set.insert(name, seed);
-        }
-        set
+        let mut names: Vec<_> = names.into_iter().collect();
+        names.sort_unstable();
+        // Duplicates collapse (SUB-17).
+        names.dedup();
+        let id = names.iter().fold(0, |id: u128, name| id.wrapping_add(seed.hash(name)));
+        let text_bytes = names.iter().map(|name| name.as_str().len()).sum();
+        NameSet { id: SetId(id), names: in_filling_order(names).collect(), text_bytes }
     }
 
     /// Adds a name. Returns whether the name is new. Duplicates collapse (SUB-17).

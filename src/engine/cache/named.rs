@@ -89,7 +89,8 @@ impl WatchedInSets for NamedCache {
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
-        Some(names.in_texts_of(old, added))
+        // New names are in their first texts.
+        (moved.new.len() < names.len()).then(|| names.in_texts_of(old, added))
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.

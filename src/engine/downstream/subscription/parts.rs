@@ -32,14 +32,14 @@ impl Subscription {
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
     ) -> BTreeMap<Key, NameSet> {
         let before = self.parts.iter().filter(|part| !part.is_wildcard());
-        let mut sets: BTreeMap<_, _> = before.map(|part| (part.key(), NameSet::default())).collect();
+        let mut lists: BTreeMap<_, _> = before.map(|part| (part.key(), Vec::new())).collect();
         for name in names.filter(|name| !name.is_wildcard()) {
             // A name that is private to this stream stays private.
             let private = self.holding(name).filter(|(_, group)| group.private);
             let place = private.unwrap_or_else(|| (CollectionKind::of(name), group_of(name)));
-            sets.entry(place).or_default().insert(name.clone(), seed);
+            lists.entry(place).or_default().push(name.clone());
         }
-        sets
+        lists.into_iter().map(|(place, names)| (place, NameSet::of(names, seed))).collect()
     }
 
     /// The change of a session's collections for names whose group has changed.
