@@ -46,8 +46,8 @@ impl Channels<'_> {
         servers
     }
 
-    /// Entries with the same server, credentials and features share their connections (FED-6). `in_reserve`: the
-    /// server is not the first in the list where it was found first.
+    /// Entries with the same server, credentials and features share their connections (FED-6). `in_reserve`:
+    /// the server is not the first in the list where it was found first.
     fn pool(&mut self, uri: &str, server: &GrpcServer, in_reserve: bool) -> Pool {
         let is_same = |(other, open, _): &&(String, GrpcServer, Pool)| {
             other == uri && open.shares_connections_with(server)

@@ -221,16 +221,15 @@ impl Driver {
 
     /// Returns the reason for the end of the connection.
     async fn drive(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) -> Status {
-        let settings = self.connection.pool.settings().clone();
         let mut ping_at = Instant::now();
-        let mut idle_at = Instant::now() + settings.idle_timeout;
+        let mut idle_at = Instant::now() + self.connection.pool.settings().idle_timeout;
         let mut was_used = false;
         loop {
             let used = self.connection.permits().used > 0;
             if used != was_used {
                 was_used = used;
                 ping_at = Instant::now() + self.connection.pool.ping_interval();
-                idle_at = Instant::now() + settings.idle_timeout;
+                idle_at = Instant::now() + self.connection.pool.settings().idle_timeout;
             }
             if self.leaving && !used {
                 return Status::new(Code::Unavailable, "the connection takes no more streams");

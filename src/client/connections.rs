@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::Guard;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -10,14 +11,14 @@ use tracing::{debug, info, warn};
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
 use super::{ClientSettings, GrpcAddress, StreamEvent};
-use crate::setting::Backoff;
+use crate::setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
 
 #[derive(Debug)]
 pub(super) struct PoolInner {
     dialer: Dialer,
-    settings: Arc<ClientSettings>,
+    settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     state: Mutex<State>,
     news: watch::Sender<News>,
@@ -34,8 +35,8 @@ struct State {
     failures_in_a_row: u32,
     /// The end of the backoff after the last failed attempt.
     retry_at: Option<Instant>,
-    /// Doubles when the server says `too_many_pings` (FU32).
-    ping_interval: Duration,
+    /// Multiplies the interval of PINGs; doubles when the server says `too_many_pings` (FU32).
+    ping_factor: u32,
 }
 
 /// Changes whenever waiting streams should check again.
@@ -62,14 +63,14 @@ impl PoolInner {
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> PoolInner {
-        let settings = Arc::new(settings);
+        let settings = InForce::new(settings);
         let state = State {
             connections: Vec::new(),
             connecting: false,
             waiting: 0,
             failures_in_a_row: 0,
             retry_at: None,
-            ping_interval: settings.ping_interval,
+            ping_factor: 1,
         };
         PoolInner {
             dialer: Dialer::new(address, settings.clone(), metrics.clone()),
@@ -80,8 +81,15 @@ impl PoolInner {
         }
     }
 
-    pub(super) fn settings(&self) -> &Arc<ClientSettings> {
-        &self.settings
+    /// The settings in force, for the next connection, stream or timer. A stream keeps the limits of its queue and
+    /// of its responses, and a connection keeps its windows and socket options.
+    pub(super) fn settings(&self) -> Guard<Arc<Epoch<ClientSettings>>> {
+        self.settings.get()
+    }
+
+    pub(super) fn configure(&self, settings: ClientSettings) {
+        self.settings.publish(settings);
+        self.news();
     }
 
     pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
@@ -93,7 +101,7 @@ impl PoolInner {
     }
 
     pub(super) fn ping_interval(&self) -> Duration {
-        self.state().ping_interval
+        self.settings().ping_interval.saturating_mul(self.state().ping_factor)
     }
 
     /// Waits for a permit on a ready connection ("wait for ready"), and reports each failed attempt to
@@ -147,9 +155,9 @@ impl PoolInner {
     pub(super) fn too_many_pings(&self) {
         self.metrics.too_many_pings.inc();
         let mut state = self.state();
-        state.ping_interval = state.ping_interval.saturating_mul(2);
-        let interval = state.ping_interval;
+        state.ping_factor = state.ping_factor.saturating_mul(2);
         drop(state);
+        let interval = self.ping_interval();
         warn!(server = %self.address(), ?interval, "the server said too_many_pings; PINGs become less frequent");
     }
 
@@ -165,9 +173,10 @@ impl PoolInner {
     }
 
     fn take(&self) -> Option<(StreamPermit, SendRequest)> {
+        let max = self.settings().streams_per_connection;
         let mut state = self.state();
         state.connections.retain(|connection| !connection.is_closed_to_streams());
-        state.connections.iter().find_map(|connection| connection.take(self.settings.streams_per_connection))
+        state.connections.iter().find_map(|connection| connection.take(max))
     }
 
     /// Starts the connecting task, unless it runs. Returns whether the last failure is still current: after
@@ -216,7 +225,7 @@ impl PoolInner {
 
     fn failed(&self, status: Status) {
         let mut state = self.state();
-        let delay = backoff(&self.settings.backoff, state.failures_in_a_row, fastrand::f64());
+        let delay = backoff(&self.settings().backoff, state.failures_in_a_row, fastrand::f64());
         state.retry_at = Some(Instant::now() + delay);
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
@@ -258,7 +267,7 @@ mod tests {
         assert_eq!(delays(1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
     }
     #[test]
-    fn fu32_too_many_pings_doubles_the_interval_each_time() {
+    fn fu32_rel_5_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
         let pool = PoolInner::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
         assert_eq!(pool.ping_interval(), Duration::from_secs(300));
@@ -266,5 +275,14 @@ mod tests {
             pool.too_many_pings();
             assert_eq!(pool.ping_interval(), Duration::from_secs(seconds));
         }
+        pool.configure(ClientSettings {
+            ping_interval: Duration::from_secs(60),
+            ..ClientSettings::default()
+        });
+        assert_eq!(
+            pool.ping_interval(),
+            Duration::from_secs(240),
+            "the server's wish stays with its connections"
+        );
     }
 }

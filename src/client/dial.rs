@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::transport::{Socket, Traffic, Transport};
 use super::{ClientSettings, GrpcAddress};
+use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Code, Status};
 
@@ -53,7 +54,7 @@ impl Ready for Transport {
 #[derive(Debug)]
 pub(super) struct Dialer {
     address: GrpcAddress,
-    settings: Arc<ClientSettings>,
+    settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     /// The last addresses of the name, for use when resolution fails (FU31).
     last_good: Mutex<Vec<SocketAddr>>,
@@ -62,7 +63,7 @@ pub(super) struct Dialer {
 impl Dialer {
     pub(super) fn new(
         address: GrpcAddress,
-        settings: Arc<ClientSettings>,
+        settings: InForce<ClientSettings>,
         metrics: Arc<ClientMetrics>,
     ) -> Dialer {
         Dialer { address, settings, metrics, last_good: Mutex::new(Vec::new()) }
@@ -109,7 +110,7 @@ impl Dialer {
                         return Err(failures.join("; "));
                     }
                 },
-                () = sleep(self.settings.address_stagger), if remaining.len() > 0 => {}
+                () = sleep(self.settings.get().address_stagger), if remaining.len() > 0 => {}
             }
         }
     }
@@ -125,7 +126,7 @@ impl Dialer {
 
     /// A half-open connection must be noticed within seconds (FU3).
     fn set_options(&self, stream: &TcpStream) -> std::io::Result<()> {
-        let settings = &self.settings.tcp_keepalive;
+        let settings = self.settings.get().tcp_keepalive;
         let keepalive = TcpKeepalive::new()
             .with_time(settings.time)
             .with_interval(settings.interval)
@@ -145,8 +146,8 @@ impl Dialer {
         let handshake = async {
             let (send, mut h2) = h2::client::Builder::new()
                 .initial_max_send_streams(0)
-                .initial_window_size(self.settings.stream_window)
-                .initial_connection_window_size(self.settings.connection_window)
+                .initial_window_size(self.settings.get().stream_window)
+                .initial_connection_window_size(self.settings.get().connection_window)
                 .max_header_list_size(HEADER_BYTES_MAX)
                 .enable_push(false)
                 .handshake::<_, Bytes>(transport)
@@ -161,14 +162,14 @@ impl Dialer {
             .await?;
             Ok(Dialed { send, h2, traffic })
         };
-        let limit = self.settings.settings_timeout;
+        let limit = self.settings.get().settings_timeout;
         timeout(limit, handshake)
             .await
             .unwrap_or_else(|_| Err(format!("no HTTP/2 SETTINGS that allow a stream within {limit:?}")))
     }
 
     async fn within_connect<T>(&self, work: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
-        let limit = self.settings.connect_timeout;
+        let limit = self.settings.get().connect_timeout;
         match timeout(limit, work).await {
             Ok(result) => result.map_err(|error| error.to_string()),
             Err(_) => Err(format!("no answer within {limit:?}")),

@@ -122,7 +122,7 @@ impl Poll {
             .header(header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
             .map_err(|error| Failure::Failed(Status::new(Code::Internal, error.to_string())))?;
-        let settings = &self.server.settings;
+        let settings = self.server.settings.epoch();
         let limit = settings.connect_timeout * 2 + settings.request_timeout;
         match timeout(limit, self.server.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),
@@ -135,7 +135,7 @@ impl Poll {
     }
 
     async fn read(&self, mut body: Incoming) -> Result<Bytes, Failure> {
-        let settings = &self.server.settings;
+        let settings = self.server.settings.epoch();
         let mut bytes = BytesMut::new();
         loop {
             let frame = match timeout(settings.request_timeout, body.frame()).await {
@@ -175,7 +175,7 @@ impl Poll {
     async fn refused(&self, refusal: StatusCode, body: Incoming) -> Status {
         let mut status = status::of_http(refusal);
         let limited = http_body_util::Limited::new(body, REFUSAL_BYTES);
-        if let Ok(Ok(body)) = timeout(self.server.settings.request_timeout, limited.collect()).await {
+        if let Ok(Ok(body)) = timeout(self.server.settings.get().request_timeout, limited.collect()).await {
             let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
             if !text.is_empty() {
                 status.message = format!("{}: {text:?}", status.message);

@@ -21,6 +21,11 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Puts other settings in force for all connections to this server.
+    pub fn configure(&self, settings: ClientSettings) {
+        self.inner.configure(settings);
+    }
+
     pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
         Pool { inner: Arc::new(PoolInner::new(address, settings, metrics)) }
     }

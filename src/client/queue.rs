@@ -26,8 +26,6 @@ struct State {
     bytes: usize,
     sending: bool,
     overflowed: bool,
-    /// Bytes that the connection had received when the last message was sent.
-    received_when_sent: u64,
 }
 
 impl Queue {
@@ -78,22 +76,21 @@ impl Queue {
         }
     }
 
-    /// The message from [`Queue::next`] was sent, at a time when the connection had received that many bytes.
-    pub(super) fn sent(&self, length: usize, received: u64) {
+    /// The message from [`Queue::next`] was sent.
+    pub(super) fn sent(&self, length: usize) {
         let mut state = self.state();
         state.sending = false;
         state.bytes = state.bytes.saturating_sub(length);
-        state.received_when_sent = received;
         if state.messages.is_empty() {
             drop(state);
             self.drained.notify_one();
         }
     }
 
-    /// Bytes that the connection had received when the last message was sent. `None` while messages wait.
-    pub(super) fn drained_at(&self) -> Option<u64> {
+    /// Whether all messages were sent.
+    pub(super) fn is_drained(&self) -> bool {
         let state = self.state();
-        (state.messages.is_empty() && !state.sending).then_some(state.received_when_sent)
+        state.messages.is_empty() && !state.sending
     }
 
     /// Waits until the queue becomes empty. May return early.
@@ -146,9 +143,9 @@ mod tests {
         let queue = Queue::new(10, 100);
         queue.push(message(500));
         assert_eq!(queue.next().now_or_never().unwrap().len(), 500, "alone, it may be longer");
-        assert_eq!(queue.drained_at(), None);
-        queue.sent(500, 7);
-        assert_eq!(queue.drained_at(), Some(7));
+        assert!(!queue.is_drained());
+        queue.sent(500);
+        assert!(queue.is_drained());
         queue.push(message(10));
         assert_eq!(queue.next().now_or_never().unwrap().len(), 10);
         queue.push(message(1));

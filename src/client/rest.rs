@@ -10,6 +10,7 @@ use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::rest_connector::{Connector, RestInner};
 use super::{ClientSettings, GrpcAddress, StreamEvent};
+use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::TypeUrl;
 
@@ -29,15 +30,21 @@ impl RestServer {
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
-        let settings = Arc::new(settings);
+        let idle_timeout = settings.idle_timeout;
+        let settings = InForce::new(settings);
         let address = GrpcAddress::Tcp { host: host.to_owned(), port };
         let base = format!("http://{address}{}", prefix.trim_end_matches('/'));
         let dialer = Dialer::new(address, settings.clone(), metrics.clone());
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(settings.idle_timeout)
+            .pool_idle_timeout(idle_timeout)
             .build(Connector { dialer: Arc::new(dialer), metrics: metrics.clone() });
         RestServer { inner: Arc::new(RestInner { client, base, settings, metrics }) }
+    }
+
+    /// Puts other settings in force, for the next connection and the next poll.
+    pub fn configure(&self, settings: ClientSettings) {
+        self.inner.settings.publish(settings);
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first

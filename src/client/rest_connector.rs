@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use super::ClientSettings;
 use super::dial::Dialer;
 use super::transport::Transport;
+use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
 
@@ -23,7 +24,7 @@ pub(super) struct RestInner {
     pub(super) client: Client<Connector, Full<Bytes>>,
     /// `http://host:port/prefix`, without a slash at the end.
     pub(super) base: String,
-    pub(super) settings: Arc<ClientSettings>,
+    pub(super) settings: InForce<ClientSettings>,
     pub(super) metrics: Arc<ClientMetrics>,
 }
 

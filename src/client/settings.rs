@@ -16,12 +16,14 @@ const KEEPALIVE: Range = time(seconds(1)..=hours(2));
 pub const RESERVE_IDLE_TIMEOUT: Duration = ms(500);
 
 settings! {
-    /// The timeouts and limits of one server. The defaults are sluice's own.
+    /// The timeouts and limits of one server. The defaults are sluice's own. Each is read where it acts, also for open
+    /// connections (ADR 21), except for those that a socket or stream keeps.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ClientSettings {
         /// For name resolution, and for the TCP handshake with one address: 3 s each (FU2, FU6).
         connect_timeout: Duration = seconds(3), TIMEOUTS;
-        /// From the TCP connection to the server's SETTINGS, which make the connection ready: 5 s (FU6, RLY-29).
+        /// From the TCP connection to the server's SETTINGS, which make the connection ready: 5 s (FU6,
+        /// RLY-29).
         settings_timeout: Duration = seconds(5), TIMEOUTS;
         /// How long a stream may wait to send its request headers: 5 s.
         stream_open_timeout: Duration = seconds(5), TIMEOUTS;
@@ -34,10 +36,11 @@ settings! {
         /// REST: the time for the head of a response, and for each further part: 10 s.
         request_timeout: Duration = seconds(10), TIMEOUTS;
         /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB.
+        /// Read when a stream opens.
         max_response_bytes: usize = 256 << 20, bytes(1 << 20..=4 << 30);
     }
     fixed {
-        /// How half-open connections are noticed.
+        /// How half-open connections are noticed. Set on a socket when the connection opens.
         tcp_keepalive: TcpKeepalive = TcpKeepalive::default();
         /// The delay between failed attempts to connect.
         backoff: Backoff = Backoff::default();
@@ -49,11 +52,11 @@ settings! {
         idle_timeout: Duration = seconds(10);
         /// The receive window of one stream: 16 MiB.
         stream_window: u32 = 16 << 20;
-        /// The receive window of one connection: 64 MiB, so that a stream with a waiting reader does not block
-        /// its neighbours. Also sets the HTTP/2 library's budget for small DATA frames.
+        /// The receive window of one connection: 64 MiB, so that a stream with a waiting reader does not
+        /// block its neighbours. Also sets the HTTP/2 library's budget for small DATA frames.
         connection_window: u32 = 64 << 20;
-        /// Bytes queued for one stream while the server does not read: 64 MiB. Fits the first requests of several
-        /// types with 100k names each (FU30). A message for an empty queue may be longer.
+        /// Bytes queued for one stream while the server does not read: 64 MiB. Fits the first requests of
+        /// several types with 100k names each (FU30). A message for an empty queue may be longer.
         queue_bytes_max: usize = 64 << 20;
         /// Messages queued for one stream: 1024.
         queue_messages_max: usize = 1024;
@@ -70,7 +73,8 @@ settings! {
         interval: Duration = seconds(3), KEEPALIVE;
         /// Unanswered probes that end the connection.
         probes: u32 = 3, count(1..=100);
-        /// How long sent data may stay unacknowledged (`TCP_USER_TIMEOUT`): 12 s, about as long as keepalive takes.
+        /// How long sent data may stay unacknowledged (`TCP_USER_TIMEOUT`): 12 s, about as long as keepalive
+        /// takes.
         user_timeout: Duration = seconds(12), KEEPALIVE;
     }
 }

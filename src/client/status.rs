@@ -5,8 +5,8 @@ use http::{HeaderMap, StatusCode};
 
 use crate::xds::{Code, Status};
 
-/// The maximum length of a status message, in bytes; the rest is cut off. The text is only for humans. Statuses within
-/// messages have the same limit (`wire::status`).
+/// The maximum length of a status message, in bytes; the rest is cut off. The text is only for humans.
+/// Statuses within messages have the same limit (`wire::status`).
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// The status in trailers, or in the headers of a response without a body. `None` without a `grpc-status`.

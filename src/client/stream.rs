@@ -41,9 +41,11 @@ impl StreamHandle {
         self.queue.push(message);
     }
 
-    /// Asks whether the transport is alive. [`StreamEvent::Alive`] follows once all earlier messages have
-    /// been written and any byte has been received since (RLY-29). If none arrives, the server is made to
-    /// send one; if that fails, the connection and its streams end. Several probes may share one answer.
+    /// Asks whether the transport is alive. The server is made to send something, and [`StreamEvent::Alive`]
+    /// follows once all earlier messages have been written and bytes have arrived since then and since the
+    /// question (RLY-29). If none arrive, the connection and its streams end. Bytes from before the question
+    /// prove nothing, because they may have been on the way when the connection died. Several probes may
+    /// share one answer.
     pub fn probe(&self) {
         self.probed.notify_one();
     }
@@ -195,7 +197,7 @@ impl Stream {
         let mut told = false;
         let mut replaced = pin!(self.pool.replacement());
         let mut read = pin!(self.read(connection, response));
-        let mut write = pin!(self.write(connection, request));
+        let mut write = pin!(self.write(request));
         let mut probe = pin!(self.answer_probes(connection));
         let end = loop {
             tokio::select! {
@@ -310,7 +312,7 @@ impl Stream {
 
     /// Sends queued messages. Returns only if the queue overflows. For any other end, the reading side sees
     /// the trailers and returns the status.
-    async fn write(&self, connection: &Connection, mut request: SendStream<Bytes>) -> Status {
+    async fn write(&self, mut request: SendStream<Bytes>) -> Status {
         let sending = async {
             loop {
                 let message = self.queue.next().await;
@@ -318,7 +320,7 @@ impl Stream {
                 if send_all(&mut request, message).await.is_err() {
                     pending::<()>().await;
                 }
-                self.queue.sent(length, connection.traffic.received());
+                self.queue.sent(length);
             }
         };
         tokio::select! {
@@ -338,16 +340,14 @@ impl Stream {
         loop {
             self.probed.notified().await;
             loop {
-                match self.queue.drained_at() {
-                    Some(received) if connection.traffic.received() > received => break,
-                    Some(received) => connection.probe(received).await,
-                    None => {
-                        // Unwritten messages can't be unanswered. The probe ends a dead connection.
-                        connection.probe(connection.traffic.received()).await;
-                        while self.queue.drained_at().is_none() {
-                            self.queue.drained().await;
-                        }
-                    }
+                // Unwritten messages can't be unanswered. The probe ends a dead connection, too.
+                let is_drained = self.queue.is_drained();
+                connection.probe(connection.traffic.received()).await;
+                if is_drained {
+                    break;
+                }
+                while !self.queue.is_drained() {
+                    self.queue.drained().await;
                 }
             }
             self.report(StreamEvent::Alive).await;

@@ -1,4 +1,5 @@
-//! `limits:`: the limits on the resources that any one peer can use. Each belongs to the room that enforces it.
+//! `limits:`: the limits on the resources that any one peer can use. Each belongs to the room that enforces
+//! it.
 
 use super::reader::Map;
 use crate::driver::RelayLimits;

@@ -255,8 +255,8 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Rejects keys that are valid in general, but not in combination with the others of this map. Settings and
-    /// sections with these keys then have their defaults.
+    /// Rejects keys that are valid in general, but not in combination with the others of this map. Settings
+    /// and sections with these keys then have their defaults.
     pub(super) fn reject_inapplicable(&mut self, keys: &[&'static str], beside: &str) {
         self.inapplicable.extend(keys);
         for key in keys {

@@ -49,8 +49,8 @@ impl GrpcServer {
         GrpcServer { endpoint, connection: ClientSettings::default(), stream: UpstreamSettings::default() }
     }
 
-    /// Entries with the same server, credentials and features share their connections (FED-6). `resource_timeout`
-    /// and other keys of single streams make no difference.
+    /// Entries with the same server, credentials and features share their connections (FED-6).
+    /// `resource_timeout` and other keys of single streams make no difference.
     pub fn shares_connections_with(&self, other: &GrpcServer) -> bool {
         let features =
             |server: &GrpcServer| (server.stream.timeout_is_transient, server.stream.fails_on_data_errors);

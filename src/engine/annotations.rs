@@ -1,7 +1,7 @@
 //! Errors and leases: facts about names beside their content.
 //!
-//! Both are rare, so a [`View`](super::view::View) without annotations has an empty pointer. Annotations are a part
-//! of a view. Like content, updates of annotations to a client are the difference of two views.
+//! Both are rare, so a [`View`](super::view::View) without annotations has an empty pointer. Annotations are
+//! a part of a view. Like content, updates of annotations to a client are the difference of two views.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -140,9 +140,9 @@ pub(super) fn in_filling_order<T>(sorted: Vec<T>) -> impl Iterator<Item = T> {
 /// NAM-17). Control plane, sources and sessions keep the three kinds separate, because the wildcard is the
 /// server's selection, not the set of all existing resources (RLY-13).
 ///
-/// The kind also decides about a name that is no longer in a collection. A former member of the wildcard or of
-/// a glob is gone, once the membership is known (NAM-16). A former name of a set is gone only if the name is known
-/// to be absent (RLY-2).
+/// The kind also decides about a name that is no longer in a collection. A former member of the wildcard or
+/// of a glob is gone, once the membership is known (NAM-16). A former name of a set is gone only if the name
+/// is known to be absent (RLY-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CollectionKind {
     Wildcard,

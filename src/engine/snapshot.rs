@@ -77,8 +77,8 @@ impl Answered {
     }
 }
 
-/// How a source stands towards its server: whether the server can be heard, and whether the content is current. The
-/// content itself does not depend on it.
+/// How a source stands towards its server: whether the server can be heard, and whether the content is
+/// current. The content is the same in any standing.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     reach: Reachability,
@@ -124,8 +124,8 @@ pub struct TypeStanding {
 }
 
 impl TypeStanding {
-    /// Whether the server answered for the whole collection on its present stream, so that a session may return
-    /// (RLY-44). Names that were requested later are UNKNOWN until their answer.
+    /// Whether the server answered for the whole collection on its present stream, so that a session may
+    /// return (RLY-44). Names that were requested later are UNKNOWN until their answer.
     pub fn is_current_for(&self, collection: &Collection) -> bool {
         self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(collection))
     }
@@ -287,8 +287,8 @@ impl TypeSnapshot {
     }
 }
 
-/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few pointers
-/// per type.
+/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few
+/// pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     standing: Standing,

@@ -126,6 +126,7 @@ mod tests {
 
     use super::*;
     use crate::server::ServerLimits;
+    use crate::setting::InForce;
 
     #[test]
     fn fd21_a_lack_of_resources_backs_off_and_a_dead_connection_does_not() {
@@ -173,7 +174,7 @@ mod tests {
         let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address().unwrap();
         let metrics = Arc::new(DownstreamMetrics::default());
-        let gate = Gate::new(&ServerLimits::default(), metrics.clone(), || false);
+        let gate = Gate::new(InForce::new(ServerLimits::default()), metrics.clone(), || false);
         let acceptors = TaskTracker::new();
         let (send, accepted) = mpsc::channel();
         spawn(&acceptors, listener, gate, metrics, stop.clone(), move |connection, permit| {

@@ -47,7 +47,7 @@ pub(super) fn answer<R: OpenStreams>(
         Answer::LoadReports(reports) => {
             let send = send_head(&mut respond, status::stream_response(()), false)?;
             let Shared { limits, metrics, .. } = &*service.shared;
-            let (streams, bytes_max) = (service.streams.clone(), limits.requests.request_bytes);
+            let (streams, bytes_max) = (service.streams.clone(), limits.get().requests.request_bytes);
             Some(alone(load_reports::keep(reports, send, streams, bytes_max, metrics.clone())))
         }
         Answer::Stream { requests, registered, marks } => {

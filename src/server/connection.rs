@@ -62,7 +62,7 @@ pub(super) fn run<R: OpenStreams>(
         // Held until the end of the connection.
         let _permit = &permit;
         let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
-        let streams = Streams::new(shared.metrics.clone(), shared.limits.streams_per_connection);
+        let streams = Streams::new(shared.metrics.clone(), shared.limits.get().streams_per_connection);
         let cut = peer.connection.clone();
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
@@ -75,8 +75,9 @@ pub(super) fn run<R: OpenStreams>(
             }
             // Boxed: few clients poll, and every connection would reserve memory for HTTP/1.1.
             Protocol::Http1 => {
-                let transport = Transport::http1(socket, opening, shared.limits.http1_write_timeout);
-                let http1 = http1_builder(&shared.limits).serve_connection(TokioIo::new(transport), service);
+                let transport = Transport::http1(socket, opening, shared.limits.get().http1_write_timeout);
+                let http1 =
+                    http1_builder(&shared.limits.get()).serve_connection(TokioIo::new(transport), service);
                 live(Box::pin(http1).as_mut(), &streams, &shared, &draining, &cut).await;
             }
             Protocol::Unknown => {
@@ -91,7 +92,7 @@ pub(super) fn run<R: OpenStreams>(
 async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> Option<(Protocol, Bytes)> {
     let opened = tokio::select! {
         () = draining.raised() => return None,
-        opened = timeout(shared.limits.preface_timeout, socket.read_protocol()) => opened,
+        opened = timeout(shared.limits.get().preface_timeout, socket.read_protocol()) => opened,
     };
     match opened {
         Ok(Ok(opened)) => Some(opened),
@@ -233,8 +234,8 @@ fn serve<'a, R: OpenStreams, C: Connection>(
     draining: &'a Signal,
 ) -> impl Future<Output = Served> + use<'a, R, C> {
     let start = Instant::now();
-    let old = shared.limits.draw_connection_age(fastrand::f64()).map(|age| start + age);
-    let used_by = start + shared.limits.first_request_timeout;
+    let old = shared.limits.get().draw_connection_age(fastrand::f64()).map(|age| start + age);
+    let used_by = start + shared.limits.get().first_request_timeout;
     // `None` if no check is left.
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
     async move {
@@ -260,7 +261,7 @@ fn serve<'a, R: OpenStreams, C: Connection>(
                 Some(old) if now >= old && streams.has_unanswered() => {
                     // A client considers the server unreachable if its stream ends before the first response (KAL-4).
                     shared.metrics.age_exemptions.inc();
-                    Some(now + shared.limits.connection_age_grace.max(AGE_RECHECK_MIN))
+                    Some(now + shared.limits.get().connection_age_grace.max(AGE_RECHECK_MIN))
                 }
                 Some(old) if now >= old => return Served::Goaway(Goaway::Age),
                 later => later,
@@ -308,9 +309,9 @@ fn announce<R: OpenStreams>(
     cut: Option<Instant>,
 ) -> Endings {
     let (window, counter) = match reason {
-        Goaway::Idle => (shared.limits.preface_timeout, &shared.metrics.goaways_idle),
-        Goaway::Age => (shared.limits.connection_age_grace, &shared.metrics.goaways_age),
-        Goaway::Drain => (shared.limits.drain_window, &shared.metrics.goaways_drain),
+        Goaway::Idle => (shared.limits.get().preface_timeout, &shared.metrics.goaways_idle),
+        Goaway::Age => (shared.limits.get().connection_age_grace, &shared.metrics.goaways_age),
+        Goaway::Drain => (shared.limits.get().drain_window, &shared.metrics.goaways_drain),
     };
     counter.inc();
     match reason {

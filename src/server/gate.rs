@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::limits::ServerLimits;
+use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 
 /// Counts the connections of all listeners, and per address if that number is limited.
 pub(super) struct Gate {
-    connections_max: u64,
-    /// The limit behind `connections_max`.
-    limit: Limit,
-    per_address_max: Option<u64>,
+    limits: InForce<ServerLimits>,
+    /// The soft limit of open files.
+    descriptors: u64,
     /// At most as many entries as open connections.
     addresses: Mutex<HashMap<IpAddr, u64>>,
     is_out_of_memory: Box<dyn Fn() -> bool + Send + Sync>,
@@ -31,17 +31,14 @@ impl Gate {
     /// Has places for the configured number of connections or for the number that the file descriptors allow (FD21),
     /// whichever is smaller, and none while memory is short (FP7).
     pub(super) fn new(
-        limits: &ServerLimits,
+        limits: InForce<ServerLimits>,
         metrics: Arc<DownstreamMetrics>,
         is_out_of_memory: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Arc<Gate> {
         let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
-        let (connections_max, limit) =
-            connections_max(limits.connections, descriptors.saturating_sub(limits.fd_reserve));
         let addresses = Mutex::default();
-        let per_address_max = limits.connections_per_ip;
         let is_out_of_memory = Box::new(is_out_of_memory);
-        Arc::new(Gate { connections_max, limit, per_address_max, addresses, is_out_of_memory, metrics })
+        Arc::new(Gate { limits, descriptors, addresses, is_out_of_memory, metrics })
     }
 
     /// A place for one more connection. `address` is the address of the peer, `None` on a unix socket.
@@ -59,7 +56,9 @@ impl Gate {
         if (self.is_out_of_memory)() {
             return Err(Limit::MemoryBytes);
         }
-        let counted = match (address, self.per_address_max) {
+        let limits = self.limits.get();
+        // A connection from before there was a limit per address does not count for its address.
+        let counted = match (address, limits.connections_per_ip) {
             (Some(address), Some(max)) => {
                 let mut addresses = self.addresses();
                 let open = addresses.entry(address).or_default();
@@ -71,11 +70,13 @@ impl Gate {
             }
             _ => None,
         };
-        match self.metrics.connection(self.connections_max) {
+        let descriptors = self.descriptors.saturating_sub(limits.fd_reserve);
+        let (max, limit) = connections_max(limits.connections, descriptors);
+        match self.metrics.connection(max) {
             Some(open) => Ok(ConnectionPermit { _open: open, address: counted, gate: self.clone() }),
             None => {
                 self.leave(counted);
-                Err(self.limit)
+                Err(limit)
             }
         }
     }
@@ -119,7 +120,7 @@ mod tests {
 
     fn gate(limits: ServerLimits) -> (Arc<Gate>, Arc<DownstreamMetrics>) {
         let metrics = Arc::new(DownstreamMetrics::default());
-        (Gate::new(&limits, metrics.clone(), || false), metrics)
+        (Gate::new(InForce::new(limits), metrics.clone(), || false), metrics)
     }
 
     fn address(text: &str) -> Option<SocketAddr> {
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn fp7_nobody_comes_in_while_memory_is_short() {
         let metrics = Arc::new(DownstreamMetrics::default());
-        let gate = Gate::new(&ServerLimits::default(), metrics.clone(), || true);
+        let gate = Gate::new(InForce::new(ServerLimits::default()), metrics.clone(), || true);
         assert_eq!(gate.enter(None).err(), Some(Limit::MemoryBytes));
         assert_eq!((metrics.limit_hits(Limit::MemoryBytes), metrics.connections_open.get()), (1, 0));
     }
@@ -160,6 +161,22 @@ mod tests {
         drop((second, other, local));
         assert!(gate.addresses().is_empty());
         assert_eq!(metrics.connections_open.get(), 0);
+    }
+
+    #[test]
+    fn rel_5_other_limits_hold_for_the_next_connection_and_end_none() {
+        let (limits, metrics) =
+            (InForce::new(ServerLimits::default()), Arc::new(DownstreamMetrics::default()));
+        let gate = Gate::new(limits.clone(), metrics.clone(), || false);
+        let open: Vec<_> = (0..2).map(|_| gate.enter(address("10.0.0.1:1")).ok()).collect();
+        limits.publish(ServerLimits { connections: 1, ..ServerLimits::default() });
+        assert_eq!(gate.enter(None).err(), Some(Limit::Connections));
+        assert_eq!(metrics.connections_open.get(), 2);
+        limits.publish(ServerLimits { connections_per_ip: Some(1), ..ServerLimits::default() });
+        let first = gate.enter(address("10.0.0.1:2")).ok();
+        assert_eq!(gate.enter(address("10.0.0.1:3")).err(), Some(Limit::ConnectionsPerIp));
+        drop((open, first));
+        assert!(gate.addresses().is_empty());
     }
 
     #[test]

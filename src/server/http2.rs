@@ -61,9 +61,9 @@ pub(super) async fn open<R: OpenStreams>(
     socket: Socket,
     service: Service<R>,
 ) -> Result<Pin<Box<Http2<R>>>, Fault> {
-    let limits = &service.shared.limits;
+    let limits = service.shared.limits.epoch();
     let (transport, heard) = Transport::http2(socket, limits.control_frames_per_second_max);
-    let mut h2 = builder(limits).handshake(transport).await?;
+    let mut h2 = builder(&limits).handshake(transport).await?;
     let keepalive = Keepalive {
         ping: h2.ping_pong(),
         asked: None,
@@ -91,7 +91,7 @@ fn builder(limits: &ServerLimits) -> h2::server::Builder {
 impl<R: OpenStreams> Connection for Http2<R> {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let mut this = self.project();
-        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {
+        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits.get(), context).is_ready() {
             return Poll::Ready(Err(Fault::KeepaliveTimeout));
         }
         let heard = &this.keepalive.heard;

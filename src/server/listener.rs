@@ -28,8 +28,8 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// The time that a REST or `Fetch*` request waits for a change (RST-9). By default clients give up after a second, and
-/// their timeout is not on the wire. A poll needs 50 ms to reach its source and return.
+/// The time that a REST or `Fetch*` request waits for a change (RST-9). By default clients give up after a
+/// second, and their timeout is not on the wire. A poll needs 50 ms to reach its source and return.
 pub const REST_HOLD: Setting<Duration> = Setting::new("rest_hold", ms(800), time(ms(50)..=seconds(300)));
 
 /// A bound socket on which [`super::Server`] accepts.

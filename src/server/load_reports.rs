@@ -31,8 +31,8 @@ pub(super) fn api_of_path(path: &str) -> Option<ApiVersion> {
     }
 }
 
-/// The interval that clients are asked for: rarely, because the reports are dropped. Their bytes are bounded for the
-/// same time.
+/// The interval that clients are asked for: rarely, because the reports are dropped. Their bytes are bounded
+/// for the same time.
 const INTERVAL: Duration = Duration::from_secs(300);
 
 /// A gRPC message with a `LoadStatsResponse` that sets only `load_reporting_interval` (2), to `seconds` (1) of

@@ -50,6 +50,7 @@ pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
+use crate::setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use gate::{ConnectionPermit, Gate};
 use listener::Accepted;
@@ -75,7 +76,7 @@ pub struct Server<R: OpenStreams> {
 /// State shared by all connections.
 struct Shared<R> {
     relay: Arc<R>,
-    limits: ServerLimits,
+    limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
     health_service: HealthService,
     /// True after the warning about dropped load reports.
@@ -88,8 +89,15 @@ impl<R: OpenStreams> Server<R> {
         let service = tonic_health::server::HealthService::from_health_reporter(health.clone());
         let health_service = HealthServer::new(service).max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
         let load_reports_told = AtomicBool::new(false);
+        let limits = InForce::new(limits);
         let shared = Shared { relay, limits, metrics, health_service, load_reports_told };
         Server { shared: Arc::new(shared), health }
+    }
+
+    /// The limits in force. Listeners, connections and streams read them where they need them, and whoever holds this
+    /// handle may publish others.
+    pub fn limits(&self) -> InForce<ServerLimits> {
+        self.shared.limits.clone()
     }
 
     /// Serves until `shutdown`, then drains. Resolves when every connection is closed, `drain_window` later at the
@@ -106,7 +114,7 @@ impl<R: OpenStreams> Server<R> {
         let gate = {
             let relay = self.shared.relay.clone();
             let is_out_of_memory = move || relay.is_out_of_memory();
-            Gate::new(&self.shared.limits, self.shared.metrics.clone(), is_out_of_memory)
+            Gate::new(self.shared.limits.clone(), self.shared.metrics.clone(), is_out_of_memory)
         };
         for listener in listeners {
             self.accept_on(listener, &gate, &acceptors, &stop, &connections, &draining);
@@ -124,7 +132,7 @@ impl<R: OpenStreams> Server<R> {
         draining.raise();
         connections.close();
         // A connection that hangs must not keep the process from its exit.
-        if timeout(self.shared.limits.drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
+        if timeout(self.shared.limits.get().drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
             tracing::warn!(
                 connections = connections.len(),
                 "connections were still open after the drain window"
@@ -152,7 +160,7 @@ impl<R: OpenStreams> Server<R> {
             let peer = Peer {
                 listener: name.clone(),
                 address,
-                connection: ConnectionCut::with_budget(shared.limits.connection_bytes),
+                connection: ConnectionCut::with_budget(shared.limits.get().connection_bytes),
                 when_unavailable: options.when_unavailable,
             };
             shared.relay.connected(&peer.connection);

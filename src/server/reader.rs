@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -19,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout_at};
 use super::body::poll_data;
 use super::limits::ServerLimits;
 use crate::driver::api::downstream::{Charge, ConnectionCut, RelayStream};
+use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::wire::{Bound, ReadError, RequestReader};
@@ -40,7 +40,7 @@ pub(super) struct Requests {
     /// The charge for the received part of the current request, and for the request that is being handed over.
     charge: Charge,
     /// From the first byte of a request to its last.
-    timeout: Duration,
+    limits: InForce<ServerLimits>,
     /// Runs while the rest of a request is outstanding.
     late: Option<Pin<Box<Sleep>>>,
 }
@@ -91,17 +91,18 @@ impl Requests {
         body: RecvStream,
         reader: RequestReader,
         connection: &ConnectionCut,
-        limits: &ServerLimits,
+        limits: InForce<ServerLimits>,
         metrics: Arc<DownstreamMetrics>,
     ) -> Requests {
-        let (charge, timeout) = (Charge::new(connection), limits.request_timeout);
-        Requests { body, reader, metrics, charge, timeout, late: None }
+        let charge = Charge::new(connection);
+        Requests { body, reader, metrics, charge, limits, late: None }
     }
 
     async fn next(&mut self) -> Result<Request, End> {
         loop {
             // A busy client could keep body and stream always ready; the budget makes the task yield its thread.
             coop::consume_budget().await;
+            self.reader.configure(self.limits.get().requests);
             if let Some(request) = self.reader.next() {
                 self.late = None;
                 return request.map_err(|error| self.unreadable(error));
@@ -133,13 +134,12 @@ impl Requests {
         if !self.reader.is_within_message() {
             self.late = None;
         } else if data.is_pending() {
-            let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+            let timeout = self.limits.get().request_timeout;
+            let late = self.late.get_or_insert_with(|| Box::pin(sleep(timeout)));
             ready!(late.as_mut().poll(context));
             self.metrics.limit_hit(Limit::RequestTimeout);
-            let text = format!(
-                "a request was incomplete after {:?}; the limit is limits.request_timeout",
-                self.timeout
-            );
+            let text =
+                format!("a request was incomplete after {timeout:?}; the limit is limits.request_timeout");
             return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
         }
         data.map(Ok)

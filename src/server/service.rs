@@ -143,7 +143,7 @@ impl<R: OpenStreams> Service<R> {
                 Answer::Later(self.unary().fetch(service, api, body).boxed())
             }
             Some(Route::Health) => {
-                let time = self.shared.limits.first_request_timeout;
+                let time = self.shared.limits.get().first_request_timeout;
                 Answer::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
             }
             Some(Route::LoadReports(api)) if self.takes_load_reports(api) => {
@@ -162,7 +162,7 @@ impl<R: OpenStreams> Service<R> {
 
     /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained here.
     fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
-        let max = self.shared.limits.header_list_bytes;
+        let max = self.shared.limits.get().header_list_bytes;
         let found = header_list_bytes(request);
         if found <= max as usize {
             return None;
@@ -203,7 +203,8 @@ impl<R: OpenStreams> Service<R> {
         kind: StreamKind,
         body: RecvStream,
     ) -> Result<(impl Future<Output = ()> + Send + use<R>, RegisteredStream<R::Stream>), Status> {
-        let Shared { relay, limits, metrics, .. } = &*self.shared;
+        let Shared { relay, metrics, .. } = &*self.shared;
+        let limits = self.shared.limits.epoch();
         if self.streams.refuses_new() {
             return Err(draining());
         }
@@ -211,7 +212,8 @@ impl<R: OpenStreams> Service<R> {
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
         let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
         let reader = RequestReader::new(kind.variant, limits.requests);
-        let requests = Requests::new(body, reader, &self.peer.connection, limits, metrics.clone());
+        let requests =
+            Requests::new(body, reader, &self.peer.connection, self.shared.limits.clone(), metrics.clone());
         let deadline = Instant::now() + limits.first_request_timeout;
         Ok((read_requests(requests, stream, deadline), registered))
     }

@@ -97,7 +97,7 @@ impl<R: OpenStreams> Unary<R> {
             return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text));
         }
         let body = self.read_body(request.into_body()).await?;
-        let request = read_request(&body.0, &self.shared.limits.requests).map_err(|error| {
+        let request = read_request(&body.0, &self.shared.limits.get().requests).map_err(|error| {
             self.shared.metrics.streams_unreadable.inc();
             let over = super::reader::over_limit(&error);
             over.inspect(|limit| self.shared.metrics.limit_hit(*limit));
@@ -132,7 +132,8 @@ impl<R: OpenStreams> Unary<R> {
 
     /// The whole body, within the size limit of a request and the timeout of a first request.
     async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Charge), Refusal> {
-        let Shared { limits, metrics, .. } = &*self.shared;
+        let Shared { metrics, .. } = &*self.shared;
+        let limits = self.shared.limits.epoch();
         let max = limits.requests.request_bytes;
         let read = self.gather(Limited::new(body, max));
         let body = timeout(limits.first_request_timeout, read).await.unwrap_or_else(|_| {
@@ -152,7 +153,7 @@ impl<R: OpenStreams> Unary<R> {
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
                 true => {
                     metrics.limit_hit(Limit::RequestBytes);
-                    let max = self.shared.limits.requests.request_bytes;
+                    let max = self.shared.limits.get().requests.request_bytes;
                     let text =
                         format!("the request has more than {max} bytes; the limit is limits.request_bytes");
                     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
@@ -173,10 +174,12 @@ impl<R: OpenStreams> Unary<R> {
     }
 
     pub(super) async fn fetch(self, service: &'static Service, api: ApiVersion, body: RecvStream) -> Answer {
-        let Shared { limits, metrics, .. } = &*self.shared;
+        let Shared { metrics, .. } = &*self.shared;
+        let limits = self.shared.limits.epoch();
         let reader = RequestReader::new(Variant::Sotw, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;
-        let requests = Requests::new(body, reader, &self.peer.connection, limits, metrics.clone());
+        let requests =
+            Requests::new(body, reader, &self.peer.connection, self.shared.limits.clone(), metrics.clone());
         let request = match read_one(requests, deadline).await {
             Ok(DiscoveryRequest::Sotw(request)) => request,
             Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),

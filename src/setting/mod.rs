@@ -1,15 +1,18 @@
-//! Numbers with a key in the configuration file. The room that obeys a number declares key, default and range, with
-//! the reason as the doc comment (ADR 20).
+//! Numbers with a key in the configuration file. The room that obeys a number declares key, default and
+//! range, with the reason as the doc comment (ADR 20).
 //!
-//! `config` reads all numbers with the same parser. Tests compare `docs/configuration.md` with every declaration.
-//! A range refuses mistakes, for example a wrong unit; the comment gives any other reason for an end.
+//! `config` reads all numbers with the same parser. Tests compare `docs/configuration.md` with every
+//! declaration. A range refuses mistakes, for example a wrong unit; the comment gives any other reason for an
+//! end.
 
 mod backoff;
+mod in_force;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use backoff::Backoff;
+pub use in_force::{Epoch, InForce};
 
 /// The declaration of a number.
 #[derive(Clone, Copy, Debug)]
@@ -143,9 +146,9 @@ impl Read for Defaults {
     }
 }
 
-/// Declares a struct with a field for each setting of a map in the file: `key: type = default, range;`. The name of
-/// the field is the key. `fixed` fields have no key. The macro demands a comment for every field, and adds `read` and
-/// `Default`.
+/// Declares a struct with a field for each setting of a map in the file: `key: type = default, range;`. The
+/// name of the field is the key. `fixed` fields have no key. The macro demands a comment for every field, and
+/// adds `read` and `Default`.
 macro_rules! settings {
     (
         $(#[$attribute:meta])*

@@ -22,23 +22,29 @@ async fn rly_29_a_silent_server_is_made_to_speak() {
     assert_eq!(client.event_text().await, "Alive");
     assert_eq!(pool.metrics().probes.get(), 1);
 
-    // The answer arrived after the request: no further probe is needed.
+    // Each question needs an answer of its own.
     client.handle.probe();
     assert_eq!(client.event_text().await, "Alive");
-    assert_eq!(pool.metrics().probes.get(), 1);
+    assert_eq!(pool.metrics().probes.get(), 2);
 }
 
+/// The response may have been on the way when the connection died.
 #[tokio::test]
-async fn rly_29_a_response_after_the_request_is_proof_enough() {
-    let (mut peer, pool, mut client) = connected().await;
+async fn rly_29_a_response_before_the_probe_proves_nothing() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, ClientSettings { ping_timeout: Duration::from_millis(100), ..settings() });
+    let mut client = Client::open(&pool);
+    client.opened().await;
     client.handle.send(framed(b"request"));
     let mut stream = peer.stream().await;
     soon(stream.request.body_mut().data()).await.unwrap().unwrap();
     stream.headers().send_data(response("1"), false).unwrap();
     assert_eq!(client.event_text().await, "Response 1");
+    let orders = soon(peer.connections.recv()).await.unwrap();
+    orders.send(Order::Freeze).await.unwrap();
+    soon(orders.reserve_many(8)).await.unwrap();
     client.handle.probe();
-    assert_eq!(client.event_text().await, "Alive");
-    assert_eq!(pool.metrics().probes.get(), 0);
+    assert_eq!(client.closed().await.message, "PING unanswered");
 }
 
 #[tokio::test]

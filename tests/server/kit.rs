@@ -12,6 +12,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use sluice::driver::api::downstream::{Form, Message, OpenStreams, Peer, Polled, RelayStream, Variant};
 use sluice::server::{Listener, Server, ServerLimits};
+use sluice::setting::InForce;
 use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice::xds::{self, SotwRequest, Status, StreamKind};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -218,6 +219,8 @@ impl FakeRelay {
 /// A server on a loopback port.
 pub struct Running {
     pub relay: Arc<FakeRelay>,
+    /// The limits in force.
+    pub limits: InForce<ServerLimits>,
     pub metrics: Arc<DownstreamMetrics>,
     pub address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
@@ -234,11 +237,12 @@ pub fn start_on(limits: ServerLimits, listeners: Vec<Listener>, address: SocketA
     let relay = Arc::new(FakeRelay::default());
     let metrics = Arc::new(DownstreamMetrics::default());
     let server = Server::new(relay.clone(), limits, metrics.clone());
+    let limits = server.limits();
     let (shutdown, stopped) = oneshot::channel();
     let served = tokio::spawn(server.serve(listeners, async {
         let _ = stopped.await;
     }));
-    Running { relay, metrics, address, shutdown: Some(shutdown), served }
+    Running { relay, limits, metrics, address, shutdown: Some(shutdown), served }
 }
 
 impl Running {

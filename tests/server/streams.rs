@@ -7,7 +7,7 @@ use sluice::driver::api::downstream::Variant;
 use sluice::server::ServerLimits;
 use sluice::telemetry::Limit;
 use sluice::xds::{Code, Request, SotwRequest, Status};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -106,6 +106,34 @@ async fn fd14_a_stream_without_a_request_ends() {
     }
     assert_eq!(server.metrics.limit_hits(Limit::FirstRequestTimeout), 2);
     assert!(busy.is_open().await);
+}
+
+/// A change of the limits reaches the listener, and streams that are open already.
+#[tokio::test]
+async fn rel_5_other_limits_reach_open_streams_and_running_listeners() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut calls = [client.open(SOTW).await, client.open(SOTW).await, client.open(SOTW).await];
+    calls.iter_mut().for_each(|call| call.send_request(CDS));
+    eventually("all requests are read", || server.relay.requests() == 3).await;
+
+    let mut limits = ServerLimits {
+        connections: 1,
+        request_timeout: Duration::from_millis(150),
+        ..ServerLimits::default()
+    };
+    limits.requests.request_bytes = 8;
+    server.limits.publish(limits);
+    let [mut partial, mut large, mut idle] = calls;
+    partial.requests.send_data(discovery_request(CDS).slice(..3), false).unwrap();
+    let (code, text) = partial.status().await;
+    assert!(code == "4" && text.contains("limits.request_timeout"), "{code} {text}");
+    large.send_request(CDS);
+    let (code, text) = large.status().await;
+    assert!(code == "8" && text.ends_with("limit%20is%208"), "{code} {text}");
+    let mut refused = TcpStream::connect(server.address).await.unwrap();
+    assert!(matches!(soon(refused.read(&mut [0; 64])).await, Ok(0) | Err(_)));
+    assert!(idle.is_open().await, "a lowered limit ends nobody");
 }
 
 /// The same for a request that keeps arriving, a byte at a time.

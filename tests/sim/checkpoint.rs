@@ -10,6 +10,7 @@ use sluice::engine::downstream::{Answer, SourceId};
 use sluice::engine::snapshot::{Snapshot, Standing};
 use sluice::engine::source::{Kept, RestoredType, Source};
 
+use super::hearing::Heard;
 use super::relay::StreamSlot;
 use super::restored::{Checkpoint, Names};
 use super::rng::Rng;
@@ -91,7 +92,7 @@ impl World {
             self.fail(Invariant::CrashSafeDisk, || format!("slot {slot} writes secrets"));
         }
         self.note(30, slot as u64, bytes.len() as u64);
-        let reference = self.slots[slot].reference.checkpoint(self.servers[key.0].delta);
+        let reference = self.slots[slot].reference.checkpoint(self.tells_delta(key.0));
         self.tell(|| format!("slot {slot} is written: {}", show_checkpoint(&reference)));
         self.disk.files.insert(key, File { bytes, reference, written_at: self.now });
     }
@@ -200,7 +201,7 @@ impl World {
         }
         self.disk.begun += 1;
         let id = self.disk.begun << 32 | self.generation << 8 | slot as u64;
-        let mut source = self.source(id);
+        let mut source = self.source(id, key.0);
         let Some(loaded) = self.disk.loaded.get(&key) else { return };
         let age = Duration::from_micros(now - loaded.at);
         source.restore(&loaded.restored.later(age).types, age, time);
@@ -210,6 +211,8 @@ impl World {
         this.reference.restore(&reference, now);
         (this.source, this.has_begun) = (Some(source), true);
         this.heard.clear();
+        this.connection = Heard::Pending;
+        this.of_types.clear();
         self.note(31, slot as u64, 0);
         self.drain(slot);
     }

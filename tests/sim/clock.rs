@@ -11,14 +11,14 @@ use super::words::{SDS, TYPES, bits};
 const PROOF: u64 = 15 * SECOND;
 
 impl Source {
-    /// The next time at which [`Source::pass`] has work. `is_lost`: the server is lost.
-    pub fn due(&self, is_lost: bool) -> Option<u64> {
+    /// The next time at which [`Source::pass`] has work. `is_lost`: the server is lost, by type.
+    pub fn due(&self, is_lost: [bool; TYPES]) -> Option<u64> {
         let mut due = self.guard.next();
         let mut note = |at: Option<u64>| due = due.into_iter().chain(at).min();
         for ty in 0..TYPES {
             let linger = if ty == SDS { 0 } else { self.linger };
             let over = |idle: Option<(u64, bool)>| {
-                let is_kept = |has_content: bool| is_lost && has_content && ty != SDS;
+                let is_kept = |has_content: bool| is_lost[ty] && has_content && ty != SDS;
                 idle.filter(|(_, has_content)| !is_kept(*has_content)).map(|(since, _)| since + linger)
             };
             let demand = &self.demand[ty];

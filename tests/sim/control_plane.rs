@@ -6,7 +6,7 @@ use sluice::xds::{DeltaRequest, Request, SotwRequest, Variant};
 
 use super::failing::{Failing, code_of};
 use super::message::{Item, Message};
-use super::rng::Rng;
+use super::rng::{Rng, mix};
 use super::words::{ALL, Content, Lexicon, Mask, NAMES, SDS, TYPES, bit, bits, count, is_full_state, nth};
 
 /// One resource of the control plane for one class.
@@ -29,6 +29,13 @@ pub enum Reachable {
     Silent,
 }
 
+/// The answer to a poll.
+pub enum PollAnswer {
+    Message(Message),
+    /// The version of the request is current (RST-4).
+    Unchanged,
+}
+
 /// One control plane.
 pub struct ControlPlane {
     /// By class.
@@ -41,6 +48,8 @@ pub struct ControlPlane {
     /// The percentage of corrupted messages.
     pub wrong: u64,
     pub failing: Failing,
+    /// Types without a service.
+    unserved: Mask,
     /// A part of the version strings: after a restart all old versions are unknown.
     epoch: u32,
     streams: BTreeMap<u64, Stream>,
@@ -49,6 +58,8 @@ pub struct ControlPlane {
 struct Stream {
     class: usize,
     variant: Variant,
+    /// The stream is a poll, which is answered as a whole.
+    is_poll: bool,
     nonces: u32,
     types: [Subscription; TYPES],
 }
@@ -67,6 +78,8 @@ struct Subscription {
     /// The first request has no answer yet.
     greeting: bool,
     nonce: String,
+    /// The version in the request of a poll.
+    accepted: String,
 }
 
 impl ControlPlane {
@@ -78,6 +91,7 @@ impl ControlPlane {
             mute,
             wrong: 0,
             failing: Failing::default(),
+            unserved: 0,
             epoch: 1,
             streams: BTreeMap::new(),
         }
@@ -90,7 +104,46 @@ impl ControlPlane {
     }
 
     pub fn open(&mut self, link: u64, class: usize, variant: Variant) {
-        self.streams.insert(link, Stream { class, variant, nonces: 0, types: Default::default() });
+        self.streams
+            .insert(link, Stream { class, variant, is_poll: false, nonces: 0, types: Default::default() });
+    }
+
+    /// A poll began.
+    pub fn open_poll(&mut self, link: u64, class: usize) {
+        self.open(link, class, Variant::Sotw);
+        self.streams.get_mut(&link).unwrap().is_poll = true;
+    }
+
+    /// The answer to a poll, which ends with it. The version is that of all resources of the type.
+    pub fn answer_poll(&mut self, link: u64, ty: usize) -> Option<PollAnswer> {
+        let mut stream = self.streams.remove(&link)?;
+        let message = self.sotw(&mut stream, ty)?;
+        let entries = self.truth[stream.class][ty].iter().enumerate();
+        let of = |(name, entry): (usize, &Option<Entry>)| {
+            entry.map_or(0, |entry| {
+                mix(u64::from(entry.content) << 8 | u64::from(entry.member) << 7 | name as u64)
+                    ^ entry.ttl.unwrap_or(0)
+            })
+        };
+        let sum =
+            entries.fold(u64::from(self.failing.of(stream.class, ty)), |sum, entry| mix(sum ^ of(entry)));
+        let version = format!("{}.{sum:x}", self.epoch);
+        match stream.types[ty].accepted == version {
+            true => Some(PollAnswer::Unchanged),
+            false => Some(PollAnswer::Message(Message { version, ..message })),
+        }
+    }
+
+    pub fn lacks_service(&self, ty: usize) -> bool {
+        self.unserved & bit(ty) != 0
+    }
+
+    pub fn serve_all(&mut self) {
+        self.unserved = 0;
+    }
+
+    pub fn toggle_service(&mut self, ty: usize) {
+        self.unserved ^= bit(ty);
     }
 
     pub fn close(&mut self, link: u64) {
@@ -184,7 +237,7 @@ impl ControlPlane {
         if !subscription.asked {
             return None;
         }
-        let is_full = is_full_state(ty) || subscription.wildcard;
+        let is_full = is_full_state(ty) || subscription.wildcard || stream.is_poll;
         let mut current = subscription.current(truth);
         let failing = subscription.fail(self.failing.of(stream.class, ty));
         bits(failing).for_each(|name| current[name] = None);
@@ -195,7 +248,9 @@ impl ControlPlane {
         let errors = if is_full { failing } else { failing & due };
         let greeting = std::mem::take(&mut subscription.greeting);
         let told = if is_full { there } else { (news | due) & there };
-        let says_something = if is_full {
+        let says_something = if stream.is_poll {
+            true
+        } else if is_full {
             news != 0 || due != 0 || greeting
         } else {
             told != 0 || errors != 0 || subscription.wildcard && greeting
@@ -366,6 +421,7 @@ impl Stream {
         subscription.names = mask;
         subscription.wildcard = wildcard;
         subscription.asked = true;
+        subscription.accepted.clone_from(&request.version_info);
     }
 
     fn take_delta(&mut self, words: &Lexicon, request: &DeltaRequest, epoch: u32) {

@@ -27,21 +27,25 @@ impl Source {
         };
         let expired = self.expired(wants.ty);
         self.shapes(wants).all(|(wildcard, names)| {
-            self.carriers(wants.ty, wildcard).any(|(stream, said)| {
-                // An answer to dropped names settles the type as well; the reference did not take such an
-                // answer.
-                let has_left = stream.variant == Variant::Delta && said.is_answered && said.has_left;
-                has_left
-                    || said.was_silent
-                    || is_answered(stream, wants.ty, wildcard, names & !expired)
-                    || is_silent(stream, said)
-            })
+            self.has_polled(wants.ty, wildcard)
+                || self.carriers(wants.ty, wildcard).any(|(stream, said)| {
+                    // An answer to dropped names settles the type as well; the reference did not take such an
+                    // answer.
+                    let has_left = stream.variant == Variant::Delta && said.is_answered && said.has_left;
+                    has_left
+                        || said.was_silent
+                        || is_answered(stream, wants.ty, wildcard, names & !expired)
+                        || is_silent(stream, said)
+                })
         })
     }
 
     /// The server has answered for all parts beyond doubt.
     pub fn must_be_current(&self, wants: Wants) -> bool {
         self.shapes(wants).all(|(wildcard, names)| {
+            if self.polls {
+                return self.has_polled(wants.ty, wildcard);
+            }
             let mut carriers = self.carriers(wants.ty, wildcard).peekable();
             carriers.peek().is_some()
                 && carriers.all(|(stream, said)| {

@@ -52,6 +52,7 @@ impl ControlPlane {
     /// Makes every name available again.
     pub fn recover(&mut self) {
         self.failing = Failing::default();
+        self.serve_all();
     }
 }
 

@@ -8,7 +8,10 @@ use super::control_plane::{Entry, Reachable};
 use super::guarded::Hold;
 use super::relay::LINGER;
 use super::rng::Rng;
-use super::schedule::{Act, CHANGE_CLASS, CONFIRM, FAIL_NAMES, FLIP, Kind, MILLI, SECOND, TURN_VOID, VANISH};
+use super::schedule::{
+    Act, CHANGE_CLASS, CONFIRM, END_BY_SERVER, FAIL_NAMES, FLIP, Kind, MILLI, SECOND, TURN_VOID, UNSERVE,
+    VANISH, Wire,
+};
 use super::words::{SHORT, TYPES, bit, bits, content, count, names_of_list, nth, show, show_content};
 use super::world::{Job, World};
 
@@ -93,6 +96,16 @@ impl World {
             TURN_VOID => {
                 let server = self.some_server(rng);
                 self.turn_void(server);
+            }
+            UNSERVE => {
+                let server = self.some_server(rng);
+                self.unserve(server, rng);
+            }
+            END_BY_SERVER => {
+                let link = self.some_link(rng).filter(|link| self.links[link].is_open);
+                if let Some(link) = link {
+                    self.end_by_server(link, Status::new(Code::Internal, "the server gives up"));
+                }
             }
             FLIP => {
                 let server = self.some_server(rng);
@@ -221,7 +234,8 @@ impl World {
             return self.change_one(rng);
         }
         let server = self.some_server(rng);
-        let links: Vec<_> = self.servers[server].links().collect();
+        let is_stream = |link: &u64| !self.links.get(link).is_some_and(|link| link.is_poll);
+        let links: Vec<_> = self.servers[server].links().filter(is_stream).collect();
         for link in links {
             let beats = self.servers[server].beats(link);
             self.deliver(link, server, beats);
@@ -269,7 +283,9 @@ impl World {
 
     fn end_some_link(&mut self, rng: &mut Rng) {
         let Some(link) = self.some_link(rng) else { return };
-        let status = Status::new(if rng.percent(80) { Code::Unavailable } else { Code::Ok }, "reset");
+        // A poll without an answer never ends in order.
+        let is_ok = !rng.percent(80) && !self.links[&link].is_poll;
+        let status = Status::new(if is_ok { Code::Ok } else { Code::Unavailable }, "reset");
         // Earlier messages may be lost, or arrive first.
         let delay = if rng.percent(50) { 0 } else { rng.below(2 * SECOND) };
         if self.links[&link].is_open {
@@ -319,7 +335,7 @@ impl World {
             if self.plan.ttls || self.plan.wrong > 0 || self.plan.failings.voids {
                 self.restart_server(server);
             }
-            if self.plan.failings.errors {
+            if self.plan.failings.errors || self.plan.wire(server) != Wire::Aggregated {
                 self.flush_all(server);
             }
         }

@@ -88,12 +88,12 @@ impl Source {
 
     /// Drops resources after the hold. While the server is lost it cannot restore resources, so the hold
     /// restarts.
-    pub(super) fn let_deletions_go(&mut self, now: u64, is_lost: bool) {
+    pub(super) fn let_deletions_go(&mut self, now: u64, is_lost: [bool; TYPES]) {
         let Some(Hold::For(time)) = self.guard.hold else { return };
         let over: Vec<_> =
             self.guard.until.iter().filter(|(_, due)| **due <= now).map(|(key, _)| *key).collect();
         for (ty, members, name) in over {
-            if is_lost {
+            if is_lost[ty] {
                 self.guard.until.insert((ty, members, name), now + time);
             } else {
                 self.delete_held(ty, members, bit(name));

@@ -3,10 +3,12 @@
 //! The reference does not consult the machines; their verdict is compared with the reference's.
 
 use sluice::engine::reachability::Reachability;
+use sluice::engine::upstream::Input;
 
 use super::judge::kind_of;
-use super::schedule::SECOND;
-use super::words::TYPES;
+use super::relay::Slot;
+use super::schedule::{SECOND, Wire};
+use super::words::{SHORT, TYPES};
 use super::world::{Invariant, World};
 
 /// A stream with a shorter life is a sign of a server that answers and dies. An unsteady server must last
@@ -48,13 +50,13 @@ impl Heard {
         latest.filter(|_| is_heard).map_or(Heard::Pending, Heard::Yes)
     }
 
-    fn hear(&mut self, now: u64) {
+    pub fn hear(&mut self, now: u64) {
         if !matches!(self, Heard::Yes(_)) {
             *self = Heard::Yes(now);
         }
     }
 
-    fn lose(&mut self, now: u64) {
+    pub fn lose(&mut self, now: u64) {
         if !self.is_lost() {
             *self = Heard::Lost(now);
         }
@@ -72,6 +74,20 @@ struct Open {
     is_dismissed: bool,
 }
 
+/// The meaning of the end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The status is OK.
+    InOrder,
+    Fails,
+    /// The end of a poll; without an answer it is a failure.
+    PollFails,
+    /// The server does not speak delta (RLY-25).
+    RefusesDelta,
+    /// The server has no service for the only type of the stream (RLY-25).
+    RefusesType,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Hearing {
     /// The relay wants a stream.
@@ -81,6 +97,8 @@ pub struct Hearing {
     /// that takes (FU9).
     is_unsteady: bool,
     ends: Vec<u64>,
+    /// The server has no service for the only type of the stream.
+    is_unserved: bool,
     open: Option<Open>,
     /// The state before the relay left the stream, until it is clear whether the relay reopens the stream at
     /// once.
@@ -112,6 +130,7 @@ impl Hearing {
     fn hear(&mut self, now: u64) {
         let Some(open) = &mut self.open else { return };
         if !std::mem::replace(&mut open.is_heard, true) {
+            self.is_unserved = false;
             self.heard.hear(now);
         }
     }
@@ -124,8 +143,9 @@ impl Hearing {
         self.is_used = true;
     }
 
+    /// A type without a service does not count (RLY-25, RLY-40).
     pub fn is_used(&self) -> bool {
-        self.is_used
+        self.is_used && !self.is_unserved
     }
 
     pub fn open(&mut self, now: u64) {
@@ -135,6 +155,7 @@ impl Hearing {
     /// A response came.
     pub fn answer(&mut self, now: u64) {
         self.pass(now);
+        self.is_unserved = false;
         if let Some(open) = &mut self.open {
             open.answered.get_or_insert(now);
         }
@@ -161,6 +182,7 @@ impl Hearing {
 
     /// No stream could be opened.
     pub fn fail(&mut self, now: u64) {
+        self.is_unserved = false;
         self.heard.lose(now);
     }
 
@@ -179,15 +201,23 @@ impl Hearing {
         }
     }
 
-    /// The stream ended. `in_order`: with OK; `refuses`: the only meaning is that delta is not served
-    /// (RLY-25).
-    pub fn end(&mut self, in_order: bool, refuses: bool, now: u64) {
+    /// The stream ended.
+    pub fn end(&mut self, ending: Ending, now: u64) {
         self.pass(now);
         let Some(open) = self.open.take() else { return };
-        if open.answered.is_none() && !open.is_dismissed && !(open.is_heard && in_order) {
-            if !refuses {
-                self.heard.lose(now);
+        let is_in_order = ending == Ending::InOrder && open.is_heard;
+        if open.answered.is_none() && !open.is_dismissed && !is_in_order {
+            match ending {
+                Ending::RefusesDelta => {}
+                // Said once, until the state changes.
+                Ending::RefusesType if self.is_unserved => {}
+                Ending::RefusesType => (self.is_unserved, self.heard) = (true, Heard::Pending),
+                Ending::InOrder | Ending::Fails | Ending::PollFails => self.fail(now),
             }
+            return;
+        }
+        // Every poll ends, and soon.
+        if ending == Ending::PollFails {
             return;
         }
         if open.since + LASTING <= now || open.is_dismissed {
@@ -225,19 +255,101 @@ impl World {
             let is_open = this.links.get(index).is_some_and(Option::is_some);
             this.heard[index].settle(is_open || (0..TYPES).any(is_here));
         }
+        let is_used = this.heard.iter().any(|stream| stream.is_used);
+        this.connection = if is_used { this.connection } else { Heard::Pending };
         let due = this.reach(now);
-        this.was_lost = due.is_lost();
+        this.was_lost = this.lost_types(now);
         this.reference_due = this.reference.due(this.was_lost);
-        let found = match this.snapshot.standing().reach() {
-            Reachability::Pending => Heard::Pending,
-            Reachability::Heard { .. } => Heard::Yes(now),
-            Reachability::Lost { .. } => Heard::Lost(now),
-        };
+        let found = found(this.snapshot.standing().reach(), now);
         // An event of this very moment may precede its timer.
         let is_same = found.is_as(due) || found.is_as(this.reach(now.saturating_sub(1)));
         if !is_same && !this.reference.is_unclear() {
             let invariant = if found.is_lost() { Invariant::Gate } else { Invariant::Revert };
             self.fail(invariant, || format!("slot {slot} takes its server for {found:?}, which is {due:?}"));
+        }
+        (0..TYPES).for_each(|ty| self.compare_reach_of(slot, ty));
+    }
+
+    /// The same for one type, where types can be lost one by one (RLY-40).
+    fn compare_reach_of(&mut self, slot: usize, ty: usize) {
+        let (now, this) = (self.now, &self.slots[slot]);
+        let standing = this.snapshot.standing().of(&self.words.types[ty]);
+        let Some(found) = standing.and_then(|of_type| of_type.reach.as_ref()).map(|reach| found(reach, now))
+        else {
+            return;
+        };
+        let due = this.reach_of(ty, now);
+        let is_same = found.is_as(due) || found.is_as(this.reach_of(ty, now.saturating_sub(1)));
+        if !is_same && !this.reference.is_unclear() {
+            let invariant = if found.is_lost() { Invariant::Gate } else { Invariant::Revert };
+            self.fail(invariant, || {
+                format!("slot {slot} takes its server for {found:?} for {}, which is {due:?}", SHORT[ty])
+            });
+        }
+    }
+}
+
+/// A state of the machines.
+fn found(reach: &Reachability, now: u64) -> Heard {
+    match reach {
+        Reachability::Pending => Heard::Pending,
+        Reachability::Heard { .. } => Heard::Yes(now),
+        Reachability::Lost { .. } => Heard::Lost(now),
+    }
+}
+
+impl Slot {
+    fn used(&self, ty: Option<usize>) -> impl Iterator<Item = &Hearing> {
+        let is_of_type = move |index: usize| ty.is_none() || self.of_types.get(index) == Some(&ty);
+        let streams = self.heard.iter().enumerate().filter(move |(index, _)| is_of_type(*index));
+        streams.map(|(_, stream)| stream).filter(|stream| stream.is_used())
+    }
+
+    /// Whether the server is heard. One lost stream of all types makes the server lost; of the streams of
+    /// single types all must be lost, or their connection (RLY-40).
+    pub fn reach(&self, now: u64) -> Heard {
+        let heard = || self.used(None).map(|stream| stream.heard(now));
+        if self.wire == Wire::Aggregated {
+            return Heard::of_all(heard());
+        }
+        if self.connection.is_lost() && heard().next().is_some() {
+            return self.connection;
+        }
+        let latest =
+            heard().filter_map(|heard| if let Heard::Yes(since) = heard { Some(since) } else { None });
+        match latest.max() {
+            Some(since) => Heard::Yes(since),
+            None if heard().all(Heard::is_lost) => Heard::of_all(heard()),
+            None => Heard::Pending,
+        }
+    }
+
+    /// Whether the server is heard for one type.
+    pub fn reach_of(&self, ty: usize, now: u64) -> Heard {
+        if self.wire == Wire::Aggregated {
+            return self.reach(now);
+        }
+        let mut used = self.used(Some(ty)).peekable();
+        match self.connection.is_lost() && used.peek().is_some() {
+            true => self.connection,
+            false => Heard::of_all(used.map(|stream| stream.heard(now))),
+        }
+    }
+
+    /// The types whose content stays while the server is lost (RLY-46).
+    pub fn lost_types(&self, now: u64) -> [bool; TYPES] {
+        let is_lost = self.is_lost(now);
+        std::array::from_fn(|ty| is_lost || self.reach_of(ty, now).is_lost())
+    }
+
+    /// Notes what an event says of the connection, which the streams of all types share.
+    pub fn note_connection(&mut self, input: &Input, now: u64) {
+        match input {
+            Input::ConnectFailed { .. } => self.connection.lose(now),
+            Input::Received(_) | Input::Unchanged | Input::Ended { .. } => self.connection.hear(now),
+            // A poll begins before there is a connection.
+            Input::Opened if self.wire == Wire::PerType => self.connection.hear(now),
+            _ => {}
         }
     }
 }

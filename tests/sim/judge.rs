@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluice::engine::cache::Known;
 use sluice::engine::collection::CollectionKind;
-use sluice::engine::downstream::{SourceId, Verdict};
+use sluice::engine::downstream::Verdict;
 use sluice::engine::source::Attachment;
 use sluice::engine::upstream::Cause;
 use sluice::xds::{Request, Resource, TypeUrl, Variant};
@@ -13,7 +13,7 @@ use sluice::xds::{Request, Resource, TypeUrl, Variant};
 use super::held::{Held, Sent};
 use super::reference::Source;
 use super::relay::{Slot, StreamSlot, show_sent};
-use super::schedule::{MILLI, SECOND};
+use super::schedule::{MILLI, SECOND, Wire};
 use super::track::State;
 use super::words::{
     ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_old,
@@ -191,7 +191,7 @@ impl World {
             self.explain(stream, sent, list);
         }
         let says_nothing = put | sent.removed | sent.errors | sent.beats == 0;
-        let slot = self.slot_of(stream, 0);
+        let slot = self.slot_of(stream, 0, ty);
         if stream.variant == Variant::Delta && says_nothing && !self.slots[slot].reference.complete[ty] {
             self.fail(Invariant::JustifiedRemoval, || {
                 format!("{who} is told that there is no {}, and nobody knows", SHORT[ty])
@@ -199,7 +199,7 @@ impl World {
         }
         self.judge_order(stream, sent);
         self.judge_removals(stream, sent);
-        self.judge_break(stream, sent);
+        self.note_routing(stream, sent);
         let is_routing = is_routing(ty);
         let before = stream.mirror[ty].resources;
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
@@ -236,7 +236,7 @@ impl World {
     /// Finds the first moment of the reference, not before the one that the client was shown last (I2), at which all of the
     /// response was true together (I7b), and every removal in it justified (I4).
     fn explain(&mut self, stream: &StreamSlot, sent: &Sent, list: usize) {
-        let slot = self.slot_of(stream, list);
+        let slot = self.slot_of(stream, list, sent.ty);
         let (ty, held) = (sent.ty, &stream.mirror[sent.ty]);
         let asks = held.wanted & names_of_list(list) != 0 || (list == 0 && held.wildcard);
         let told = (sent.put_mask() | sent.removed) & names_of_list(list);
@@ -247,7 +247,7 @@ impl World {
         let source = &self.slots[slot].reference;
         // While a lower server serves, a name that it lacks is as the higher one supplied it (RLY-42); and what only the one
         // before had may be withheld (RLY-51).
-        let first = stream.class * self.servers.len() + list * 2;
+        let first = self.first_of(stream, list);
         let others = [first, first + 1].into_iter().filter(|other| *other != slot && self.plan.fallback);
         let others: Vec<&Source> = others.map(|other| &self.slots[other].reference).collect();
         let is_lower = slot != first;
@@ -289,42 +289,11 @@ impl World {
     /// Names that a client asks for and of which nobody knows whether they exist.
     fn unknown_names(&self, stream: &StreamSlot, ty: usize) -> Mask {
         let unknown = (0..2).flat_map(|list| {
-            let names = &self.slots[self.slot_of(stream, list)].reference.names[ty];
+            let names = &self.slots[self.slot_of(stream, list, ty)].reference.names[ty];
             let wanted = stream.mirror[ty].wanted & names_of_list(list);
             bits(wanted).filter(|name| names[*name].state() == State::Unknown)
         });
         unknown.fold(0, |mask, name| mask | bit(name))
-    }
-
-    pub fn slot_of(&self, stream: &StreamSlot, list: usize) -> usize {
-        stream.class * self.servers.len() + list * 2 + self.serving(stream, list)
-    }
-
-    /// I10, I6: a session asks a lower server only if the one that serves it is lost, and is served by one only then.
-    pub fn judge_shift(&mut self, stream: &StreamSlot, before: [usize; 2], asked: &[bool]) {
-        for (list, before) in before.into_iter().enumerate() {
-            let first = stream.class * self.servers.len() + list * 2;
-            let now = self.serving(stream, list);
-            let opens = stream.session.uses(SourceId(first as u64 + 1)) && !asked[first + 1];
-            if opens && !self.lacks(stream, list, first + before) {
-                let who = self.show_stream(stream);
-                self.fail(Invariant::Gate, || {
-                    format!("{who} asks a second server of list {list}, and lacks nothing")
-                });
-            }
-            if opens {
-                self.tell(|| format!("client {} asks the second server of list {list}", stream.client));
-            }
-            if now != before {
-                self.tell(|| format!("client {} is served by server {now} of list {list}", stream.client));
-            }
-            if (opens || now > before) && !self.slots[first + before].is_lost(self.now) {
-                let who = self.show_stream(stream);
-                self.fail(Invariant::Gate, || {
-                    format!("{who} leaves server {before} of list {list}, which is not lost")
-                });
-            }
-        }
     }
 
     /// RLY-50: no routing type runs ahead of the clusters and endpoints that were there before it.
@@ -334,11 +303,12 @@ impl World {
             return;
         }
         for list in 0..2 {
-            let slot = self.slot_of(stream, list);
+            let slot = self.slot_of(stream, list, sent.ty);
             let explained = self.clients[stream.client].explained.get(&slot).copied().unwrap_or_default();
             let source = &self.slots[slot].reference;
             let route = explained[sent.ty];
-            for ty in [CDS, EDS] {
+            // Types that other servers serve are not comparable.
+            for ty in [CDS, EDS].into_iter().filter(|ty| self.slot_of(stream, list, *ty) == slot) {
                 let held = &stream.mirror[ty];
                 let is_full = held.is_full(ty, stream.variant);
                 let due = |name: usize| due_of(source, ty, name, held, is_full, source.moment);
@@ -548,7 +518,13 @@ impl World {
         }
         published.retain(|snapshot| snapshot.strong_count() > 0);
         let kept = published.len();
-        if kept > 3 + 2 * streams {
+        // A type that moved to another server keeps the former server's snapshot for a while, and the stream in
+        // hand is not among the streams.
+        let kept_max = match self.slots[slot].wire {
+            Wire::Aggregated => 3 + 2 * streams,
+            Wire::PerType | Wire::Rest => 3 + (2 + TYPES) * (streams + 1),
+        };
+        if kept > kept_max {
             self.fail(Invariant::BoundedMemory, || {
                 format!("slot {slot}: {kept} snapshots are kept by {streams} streams")
             });
@@ -626,6 +602,10 @@ impl World {
         let mut late = None;
         let legacy = self.plan.legacy_wildcard;
         let Slot { reference, source, .. } = &mut self.slots[slot];
+        // A poll's names are judged when it is written.
+        if reference.polls {
+            return reference.want_polls(now);
+        }
         let wanted: [Mask; TYPES] = std::array::from_fn(|ty| reference.wanted(ty));
         let streams = reference.streams.iter_mut().enumerate();
         for (index, stream) in streams.filter_map(|(index, stream)| Some((index, stream.as_mut()?))) {

@@ -11,7 +11,7 @@ use super::message::{Item, Message};
 use super::restored::Restoring;
 use super::schedule::MILLI;
 use super::track::{State, Track};
-use super::words::{ALL, Mask, NAMES, SDS, TYPES, bit, bits, is_full_state};
+use super::words::{ALL, Mask, NAMES, SDS, TYPES, bit, bits};
 use sluice::engine::collection::CollectionKind;
 use sluice::xds::Variant;
 
@@ -171,6 +171,12 @@ pub struct Source {
     pub is_early: Option<usize>,
     /// The held resources of mass deletions.
     pub guard: Guard,
+    /// The streams are polls.
+    pub(super) polls: bool,
+    /// By type, and names or wildcard: the polls are answered (RST-4).
+    pub(super) polled: [[bool; 2]; TYPES],
+    /// The names in the last poll of a type, and the time since which more are wanted.
+    pub(super) last_polled: [(Mask, Option<u64>); TYPES],
 }
 
 impl Source {
@@ -189,6 +195,9 @@ impl Source {
             in_doubt: [false; TYPES],
             is_early: None,
             guard: Guard::default(),
+            polls: false,
+            polled: Default::default(),
+            last_polled: Default::default(),
         }
     }
 
@@ -270,6 +279,7 @@ impl Source {
 
     pub(super) fn free_wildcard(&mut self, ty: usize) {
         self.demand[ty].wildcard = false;
+        self.polled[ty][1] = false;
         self.demand[ty].wildcard_idle_since = None;
         self.complete[ty] = false;
         self.guard.forget(ty, true, ALL);
@@ -281,13 +291,13 @@ impl Source {
 
     /// Time passes: frees names after their linger (RLY-61), except content of a lost server (RLY-46); and
     /// expires times to live (TTL-8).
-    pub fn pass(&mut self, now: u64, is_lost: bool) {
+    pub fn pass(&mut self, now: u64, is_lost: [bool; TYPES]) {
         self.moment += 1;
         for ty in 0..TYPES {
             let linger = if ty == SDS { 0 } else { self.linger };
             let is_over = |idle: Option<(u64, bool)>| {
                 idle.is_some_and(|(since, has_content)| {
-                    since + linger <= now && !(is_lost && has_content && ty != SDS)
+                    since + linger <= now && !(is_lost[ty] && has_content && ty != SDS)
                 })
             };
             for name in bits(self.demand[ty].held) {
@@ -321,6 +331,7 @@ impl Source {
 
     pub(super) fn free(&mut self, ty: usize, name: usize) {
         self.demand[ty].held &= !bit(name);
+        self.polled[ty][0] &= self.demand[ty].held != 0;
         self.demand[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
         self.guard.forget(ty, false, bit(name));
@@ -399,6 +410,7 @@ impl Source {
     /// A response was delivered on a stream, which serves this demand of the type.
     pub fn receive(&mut self, index: usize, kind: Option<CollectionKind>, message: &Message, now: u64) {
         self.moment += 1;
+        self.note_poll(index, message);
         let mut silent_until = now;
         if let Some(Some(stream)) = self.streams.get_mut(index) {
             stream.signs += 1;
@@ -468,6 +480,7 @@ impl Source {
         let (ty, moment) = (message.ty, self.moment);
         let wanted = self.demand[ty].held;
         let there = self.there(ty, false);
+        let is_full = self.is_full(ty);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
         let (mut mentioned, mut brought, mut grows) = (0, 0, false);
@@ -506,7 +519,7 @@ impl Source {
         mentioned |= failed;
         removed |= not_found;
         if message.variant == Variant::Sotw
-            && is_full_state(ty)
+            && is_full
             && !message.is_unidentified()
             && !message.is_heartbeat()
         {
@@ -532,6 +545,7 @@ impl Source {
             return;
         }
         let there = self.there(ty, true);
+        let is_full = self.is_full(ty);
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let said = &mut stream.types[ty];
         let unconfirmed = &mut said.unconfirmed;
@@ -568,10 +582,10 @@ impl Source {
         *unconfirmed &= !removed;
         let proves = !message.is_unidentified() && !message.is_heartbeat();
         let gone = match message.variant {
-            Variant::Sotw if proves && is_full_state(ty) => !stay,
+            Variant::Sotw if proves && is_full => !stay,
             _ => removed,
         };
-        if message.variant == Variant::Sotw && is_full_state(ty) {
+        if message.variant == Variant::Sotw && is_full {
             self.complete[ty] |= proves;
         } else if !message.is_heartbeat() {
             said.answer(proves, grows, now);
@@ -606,7 +620,8 @@ impl Source {
                 && !said.waiting[name]
                     .is_some_and(|(since, _)| said.answers(since).any(|at| at + timeout > now))
         };
-        let is_due = self.streams.iter().flatten().any(is_over);
+        // A poll answers each name.
+        let is_due = !self.polls && self.streams.iter().flatten().any(is_over);
         if is_due && self.names[ty][name].state() == State::Unknown {
             self.names[ty][name].lose(State::Absent, self.moment);
             for stream in self.streams.iter_mut().flatten() {

@@ -8,7 +8,7 @@ use sluice::engine::Time;
 use sluice::engine::authority::{Authorities, Authority, NameGroup};
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
-use sluice::engine::downstream::{Composition, Limits, List, Router, Session, SourceId, Watch};
+use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
 use sluice::engine::fallback;
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
@@ -19,10 +19,11 @@ use super::guarded::Hold;
 use super::hearing::{Heard, Hearing};
 use super::held::{Held, Sent};
 use super::judge::Flight;
+use super::places::{PLACES, Place};
 use super::reference;
 use super::returns::Moves;
 use super::routes::Routing;
-use super::schedule::{MILLI, SECOND};
+use super::schedule::{MILLI, SECOND, Wire};
 use super::words::{Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
 
@@ -42,8 +43,13 @@ pub struct Slot {
     pub reference: reference::Source,
     /// By stream.
     pub heard: Vec<Hearing>,
-    /// The server was lost at the last call of the source.
-    pub was_lost: bool,
+    /// The server was lost for these types at the last call of the source.
+    pub was_lost: [bool; TYPES],
+    pub wire: Wire,
+    /// The only type of each stream.
+    pub of_types: Vec<Option<usize>>,
+    /// The connection that all streams share, where types have streams of their own.
+    pub connection: Heard,
     /// The next time at which the machine wants a call.
     pub due: Option<u64>,
     /// The next time at which the reference has an event.
@@ -68,11 +74,6 @@ impl Slot {
     pub fn when(&self, moment: u32) -> Option<u64> {
         let at = self.times.partition_point(|(known, _)| *known < moment);
         self.times.get(at).map(|(_, time)| *time)
-    }
-
-    /// Whether the server is heard: one lost stream makes the server lost (RLY-40).
-    pub fn reach(&self, now: u64) -> Heard {
-        Heard::of_all(self.heard.iter().filter(|stream| stream.is_used()).map(|stream| stream.heard(now)))
     }
 
     /// The next time at which the machine, or the reference, has work.
@@ -130,8 +131,8 @@ pub struct StreamSlot {
     pub early: Mask,
     /// Routing types have their turn after too long a wait.
     pub is_round: bool,
-    /// By list.
-    pub moves: [Moves; 2],
+    /// By place.
+    pub moves: [Moves; PLACES],
     pub routing: Routing,
 }
 
@@ -148,6 +149,7 @@ pub struct Routes<'a> {
     class: usize,
     servers: usize,
     fallback: bool,
+    wires: [Wire; 2],
 }
 
 impl Router for Routes<'_> {
@@ -156,7 +158,7 @@ impl Router for Routes<'_> {
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
-        let first = self.class * self.servers + 2 * usize::from(self.list(type_url, group));
+        let first = self.class * self.servers + 2 * self.list(type_url, group).0 as usize;
         Ok(SourceId((first + usize::from(server)) as u64))
     }
 
@@ -164,15 +166,15 @@ impl Router for Routes<'_> {
         Ok(true)
     }
 
-    fn list(&self, _: &TypeUrl, group: NameGroup) -> u16 {
-        u16::from(group.authority != Authority::None)
+    fn list(&self, _: &TypeUrl, group: NameGroup) -> ListId {
+        ListId(u64::from(group.authority != Authority::None))
     }
 
-    fn fallback(&self, number: u16) -> Option<List> {
+    fn fallback(&self, id: ListId) -> Option<List> {
         let list = List {
-            number,
+            id,
             servers: 2,
-            by_type: false,
+            by_type: self.wires[id.0 as usize] != Wire::Aggregated,
             settings: fallback::FallbackSettings::default(),
             deleting: 0,
         };
@@ -193,12 +195,15 @@ impl World {
                 Slot {
                     server,
                     class,
-                    source: Some(self.source(id)),
+                    source: Some(self.source(id, server)),
                     snapshot: Arc::default(),
                     links: Vec::new(),
-                    reference: reference::Source::new(LINGER, RESOURCE_TIMEOUT).guarded(self.plan.mass),
+                    reference: self.reference_of(server),
                     heard: Vec::new(),
-                    was_lost: false,
+                    was_lost: [false; TYPES],
+                    wire: self.plan.wire(server),
+                    of_types: Vec::new(),
+                    connection: Heard::Pending,
                     due: None,
                     reference_due: None,
                     published: Vec::new(),
@@ -210,7 +215,7 @@ impl World {
             .collect();
     }
 
-    pub fn source(&self, id: u64) -> Source {
+    pub fn source(&self, id: u64, server: usize) -> Source {
         let wildcard =
             if self.plan.legacy_wildcard { WildcardStyle::Legacy } else { WildcardStyle::Explicit };
         let upstream = upstream::UpstreamSettings {
@@ -218,6 +223,8 @@ impl World {
             gather: Duration::from_micros(self.plan.gather),
             resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
             needs_answer: self.plan.fallback,
+            transport: self.transport(server),
+            variant: if self.plan.wire(server) == Wire::Rest { Variant::Sotw } else { Variant::Delta },
             mass_deletion_hold: self.plan.mass.map(|hold| match hold {
                 Hold::For(time) => upstream::Hold::For(Duration::from_micros(time)),
                 Hold::UntilConfirmed => upstream::Hold::UntilConfirmed,
@@ -302,7 +309,7 @@ impl World {
                 self.slots[slot].reference.pass(self.now, is_lost);
                 self.hear_silence(slot);
                 // A server may count as heard again from this very moment on.
-                let is_lost = self.slots[slot].is_lost(self.now);
+                let is_lost = self.slots[slot].lost_types(self.now);
                 self.slots[slot].reference.let_deletions_go(self.now, is_lost);
                 if let Some(source) = self.slots[slot].source.as_mut().filter(|_| is_due) {
                     source.handle_timeout(time);
@@ -422,7 +429,7 @@ impl World {
 
     fn routes(&self, class: usize) -> Routes<'_> {
         let (servers, fallback) = (self.servers.len(), self.plan.fallback);
-        Routes { authorities: &self.authorities, class, servers, fallback }
+        Routes { authorities: &self.authorities, class, servers, fallback, wires: self.plan.wires }
     }
 
     fn queue_watches(&mut self, stream: &mut StreamSlot, watches: Vec<Watch>) {
@@ -444,9 +451,9 @@ impl World {
         if decision.next.is_none() {
             return;
         }
-        let before = [self.serving(stream, 0), self.serving(stream, 1)];
-        let asked: Vec<bool> =
-            (0..self.slots.len()).map(|slot| stream.session.uses(SourceId(slot as u64))).collect();
+        let before = self.all_serving(stream);
+        let asks_second = |place: Place| self.asks(stream, place, self.first_of(stream, place.list) + 1);
+        let asked: Vec<Place> = self.places().filter(|place| asks_second(*place)).collect();
         let shift = stream.session.shift(&latest, &mut self.routes(stream.class), time);
         if shift.refused.is_some() {
             return self.fail(Invariant::Hygiene, || "a shift was refused".to_owned());
@@ -462,12 +469,6 @@ impl World {
         let (slots, time) = (&self.slots, self.time());
         let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
         stream.looks_at = stream.session.look(&latest, time).look_at;
-    }
-
-    /// The server of a list that serves a session.
-    pub fn serving(&self, stream: &StreamSlot, list: usize) -> usize {
-        let served = stream.session.served_by().find(|(number, _)| usize::from(*number) == list);
-        served.map_or(0, |(_, server)| usize::from(server))
     }
 
     /// Releases sources that the session no longer uses, after all sources have the update.

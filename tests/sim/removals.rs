@@ -1,65 +1,102 @@
-//! The judge of removals: a control plane may say that a cluster is gone a moment before the route that makes this safe, so
-//! that it rests until then (RLY-51).
+//! The judge of removals from the cluster side. A control plane may report that a cluster is gone a moment
+//! before the route that makes this safe. So the removal rests for a moment, and then waits until the client
+//! has ACKed the routes that no longer name the cluster (RLY-51).
+//!
+//! The exceptions, which hold for both demands:
+//!
+//! - A client that asked for a name again, or gave the name up, is told at once.
+//! - Nothing waits for routing types of another server, of which this server's removals know nothing, nor of
+//!   routing types that moved here a moment ago.
+//! - Nothing is kept for a client that rejected the last response with the name.
+//! - A move between servers shows the client the other server's state at once (README.md, Open).
+//!
+//! The demands are limited to removals whose time is known beyond doubt, see [`World::gone_since`].
 
 use sluice::xds::Variant;
 
 use super::held::Sent;
+use super::judge::due_of;
 use super::relay::StreamSlot;
+use super::routes::tracks;
 use super::schedule::{MILLI, SECOND};
-use super::words::{ALL, ALL_OLD, SHORT, TYPES, bit, bits, is_cluster_side, is_routing, names_of_list, show};
+use super::track::State;
+use super::words::{ALL, ALL_OLD, LDS, RDS, SHORT, bit, bits, is_cluster_side, list_of, names_of_list, show};
 use super::world::{Invariant, World};
 
 /// A removal of the cluster side waits at least this long for a change of the routing types.
-const REST: u64 = 25 * MILLI;
+pub(super) const REST: u64 = 25 * MILLI;
 
-/// What was there for so long before is gone for the first time.
+/// A resource that existed for so long before its removal was not removed earlier within the same rest.
 const STEADY: u64 = SECOND;
 
 impl World {
     /// To be called once the response is explained, and before the client holds it.
     pub fn judge_removals(&mut self, stream: &StreamSlot, sent: &Sent) {
         let held = &stream.mirror[sent.ty];
-        // Where names are asked for beside the wildcard, a name may go because one of the two says so.
-        let is_plain = is_cluster_side(sent.ty) && !held.is_mixed();
-        // A complete set can keep only what its source, or the former one, still has the last bytes of.
-        if !is_plain || stream.variant == Variant::Sotw {
+        if !is_cluster_side(sent.ty) {
             return;
         }
-        let asked = held.wanted | if held.wildcard { ALL_OLD } else { 0 };
-        // What the client asked for again, it is told at once.
-        let again = held.due | if held.due_all { ALL } else { 0 };
-        let gone = sent.removed & held.mask() & held.known & asked & !again;
-        for list in 0..2 {
-            let asks = |ty: &usize| {
-                let routes = &stream.mirror[*ty];
-                let names = routes.wanted & names_of_list(list) != 0;
-                routes.asked && (names || (list == 0 && routes.wildcard))
-            };
-            let routing = (0..TYPES).filter(|ty| is_routing(*ty)).filter(asks);
-            // Where the client had asked for no routing types yet, nobody knew of anything that the removal could wait for.
-            let Some(routes_since) = routing.map(|ty| stream.mirror[ty].asked_at).min() else { continue };
-            let slot = self.slot_of(stream, list);
-            let explained = self.clients[stream.client].explained.get(&slot);
-            let Some(moment) = explained.map(|moments| moments[sent.ty]) else { continue };
-            let source = &self.slots[slot].reference;
-            let tracks = if held.wildcard { &source.members[sent.ty] } else { &source.names[sent.ty] };
-            let this = &self.slots[slot];
-            let since = |name: usize| this.time_of(tracks[name].changed_at(moment));
-            // Of what comes and goes, the stream may have seen an earlier removal.
-            let came = |name: usize| {
-                this.time_of(tracks[name].changed_at(tracks[name].changed_at(moment).saturating_sub(1)))
-            };
-            let is_early = |name: &usize| {
-                let at = since(*name);
-                self.now < at + REST && came(*name) + STEADY < at && routes_since <= at
-            };
-            let early = bits(gone & names_of_list(list)).find(is_early);
-            if let Some(name) = early {
-                let (who, ty) = (self.show_stream(stream), SHORT[sent.ty]);
-                let rested = (self.now - since(name)) / MILLI;
-                let text = format!("{who} is told after {rested} ms that {ty} {} is gone", show(bit(name)));
-                return self.fail(Invariant::Order, || text);
-            }
+        let gone = if sent.is_full { held.mask() & !sent.put_mask() } else { sent.removed & held.mask() };
+        let again = held.due | held.stale | if held.due_all { ALL } else { 0 };
+        for name in bits(gone & !again) {
+            self.judge_gone(stream, sent, name);
         }
+    }
+
+    fn judge_gone(&mut self, stream: &StreamSlot, sent: &Sent, name: usize) {
+        let (ty, list) = (sent.ty, list_of(name));
+        let slot = self.slot_of(stream, list, ty);
+        let has_moved = |of: usize| stream.moves[self.place(list, of).number()].is_within(REST, self.now);
+        let routing = [LDS, RDS].into_iter().filter(|routing| {
+            let held = &stream.mirror[*routing];
+            let asks = held.wanted & names_of_list(list) != 0 || (held.wildcard && list == 0);
+            held.asked && asks && self.slot_of(stream, list, *routing) == slot && !has_moved(*routing)
+        });
+        // Without routing types there is nothing that the removal could wait for.
+        let Some(routes_since) = routing.map(|ty| stream.mirror[ty].asked_at).min() else { return };
+        if stream.flights[ty].has_rejected(name) || has_moved(ty) {
+            return;
+        }
+        let early = self.gone_since(stream, sent, name, routes_since).filter(|at| self.now < *at + REST);
+        if let Some(at) = early {
+            let (who, after) = (self.show_stream(stream), self.now - at);
+            return self.fail(Invariant::Order, || {
+                format!("{who} is told after {after} µs that {} {} is gone", SHORT[ty], show(bit(name)))
+            });
+        }
+        if self.judges_uses(stream) && stream.routing.sent[ty] & bit(name) != 0 {
+            self.judge_use(stream, ty, name);
+        }
+    }
+
+    /// The time at which this stream found a name gone, if that is clear.
+    fn gone_since(&self, stream: &StreamSlot, sent: &Sent, name: usize, routes_since: u64) -> Option<u64> {
+        let (ty, held) = (sent.ty, &stream.mirror[sent.ty]);
+        let slot = self.slot_of(stream, list_of(name), ty);
+        let (this, source) = (&self.slots[slot], &self.slots[slot].reference);
+        // The last answer of the server about the name, for delta clients. Where names are asked for beside the
+        // wildcard, a name may go because of either. A complete set can keep only names whose last bytes its
+        // source still has.
+        let asked = held.wanted | if held.wildcard { ALL_OLD } else { 0 };
+        let is_plain = !held.is_mixed() && held.known & asked & bit(name) != 0;
+        let explained = self.clients[stream.client].explained.get(&slot).map(|moments| moments[ty]);
+        let answered =
+            explained.filter(|_| is_plain && stream.variant == Variant::Delta).and_then(|moment| {
+                let track = if held.wildcard { &source.members[ty][name] } else { &source.names[ty][name] };
+                let changed = track.changed_at(moment);
+                let (at, came) =
+                    (this.time_of(changed), this.time_of(track.changed_at(changed.saturating_sub(1))));
+                (came + STEADY < at && routes_since <= at).then_some(at)
+            });
+        // Where routes name clusters: the removal of a resource of this server, which this stream sent. Where the
+        // client has the name by the wildcard and by name, the first loss counts.
+        let is_sent = self.judges_uses(stream) && stream.routing.sent[ty] & bit(name) != 0;
+        let is_gone = || {
+            let is_full = held.is_full(ty, stream.variant);
+            due_of(source, ty, name, held, is_full, source.moment) == State::Absent
+        };
+        let left = tracks(source, held, ty, name).filter_map(|track| track.left_at(source.moment)).min();
+        let left = left.filter(|_| is_sent && is_gone()).map(|moment| this.when(moment).unwrap_or(self.now));
+        answered.into_iter().chain(left).max()
     }
 }

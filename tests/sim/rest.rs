@@ -3,6 +3,7 @@
 use sluice::xds::Variant;
 
 use super::judge::due_of;
+use super::schedule::Wire;
 use super::track::State;
 use super::words::{EDS, SHORT, TYPES, bit, bits, is_full_state, list_of, show, show_content};
 use super::world::{Invariant, World};
@@ -18,14 +19,14 @@ impl World {
                 continue;
             };
             let Some(Some(stream)) = self.streams.get(id as usize) else { continue };
-            let served = [self.serving(stream, 0), self.serving(stream, 1)];
-            if served != [0, 0] {
+            let served = self.all_serving(stream);
+            if served.iter().any(|server| *server > 0) {
                 self.fail(Invariant::Revert, || {
                     format!("client {client} is served by {served:?}, though all is well")
                 });
             }
             let Some(Some(stream)) = self.streams.get(id as usize) else { continue };
-            let slots = [self.slot_of(stream, 0), self.slot_of(stream, 1)];
+            let slots = [self.slot_of(stream, 0, EDS), self.slot_of(stream, 1, EDS)];
             // The names that the relay knows the client to have, and that exist.
             let held = stream.mirror[EDS].wanted & stream.mirror[EDS].mask() & stream.mirror[EDS].known;
             let is_there = |name: &usize| {
@@ -39,6 +40,8 @@ impl World {
                 });
             }
             for ty in 0..TYPES {
+                let Some(Some(stream)) = self.streams.get(id as usize) else { continue };
+                let slots = [self.slot_of(stream, 0, ty), self.slot_of(stream, 1, ty)];
                 for name in bits(self.plan.names) {
                     self.judge_rest_of(client, slots, ty, name);
                 }
@@ -110,10 +113,12 @@ impl World {
                     // (RLY-28).
                     let is_unclaimed = reference.names[ty][name].upstream_version.is_empty();
                     let tells_nothing = match self.servers[server].delta {
+                        _ if self.plan.wire(server) == Wire::Rest => false,
                         true => self.servers[server].mute && is_unclaimed,
                         false => !is_full_state(ty),
                     };
-                    let is_mute = self.servers[server].mute || !self.servers[server].delta;
+                    let is_polled = self.plan.wire(server) == Wire::Rest;
+                    let is_mute = !is_polled && (self.servers[server].mute || !self.servers[server].delta);
                     let is_silent = is_mute && reference.is_unspoken(ty);
                     let is_right = match (state, truth) {
                         (State::Present(content), Some(entry)) => entry.content == content,
@@ -138,7 +143,8 @@ impl World {
                     let state = reference.members[ty][name].state();
                     let due = truth.filter(|entry| entry.member).map(|entry| entry.content);
                     // A SotW server cannot report removals of members of these types (SST-4).
-                    let tells_nothing = !self.servers[server].delta && !is_full_state(ty);
+                    let is_full = is_full_state(ty) || self.plan.wire(server) == Wire::Rest;
+                    let tells_nothing = !self.servers[server].delta && !is_full;
                     let is_right = match state {
                         State::Present(_) if due.is_none() => tells_nothing,
                         State::Present(content) => due == Some(content),

@@ -5,10 +5,11 @@
 
 use super::current::Wants;
 use super::hearing::Heard;
+use super::places::{PLACES, Place};
 use super::relay::StreamSlot;
 use super::schedule::SECOND;
 use super::track::State;
-use super::words::{TYPES, bits, names_of_list};
+use super::words::{bits, names_of_list};
 use super::world::{Invariant, World};
 
 /// A server that is heard again has this long to supply everything.
@@ -31,6 +32,11 @@ impl Moves {
         self.at = now;
     }
 
+    /// Whether the last move is no longer ago than this.
+    pub fn is_within(&self, time: u64, now: u64) -> bool {
+        self.strikes > 0 && now <= self.at + time
+    }
+
     fn is_held(&self, now: u64) -> bool {
         self.strikes >= STRIKES && now < self.at + HOLD_DOWN
     }
@@ -38,78 +44,92 @@ impl Moves {
 
 impl World {
     /// A session looked at its servers, and was served by these before.
-    pub fn note_moves(&mut self, stream: &mut StreamSlot, before: [usize; 2]) {
-        for (list, before) in before.into_iter().enumerate() {
-            let serving = self.serving(stream, list);
+    pub fn note_moves(&mut self, stream: &mut StreamSlot, before: [usize; PLACES]) {
+        for place in self.places() {
+            let (serving, before) = (self.serving(stream, place), before[place.number()]);
             if serving != before {
-                stream.moves[list].note(self.now);
-                self.judge_move(stream, list);
+                stream.moves[place.number()].note(self.now);
             }
             if serving < before {
-                self.judge_return(stream, list);
+                self.judge_return(stream, place);
             }
         }
     }
 
-    /// What a session wants of a list, type by type.
-    fn wants(&self, stream: &StreamSlot, list: usize) -> impl Iterator<Item = Wants> + use<> {
-        let wants = |ty: usize| {
-            let held = &stream.mirror[ty];
-            let wildcard = list == 0 && held.asked && held.wildcard;
-            Wants { ty, wildcard, names: held.wanted & names_of_list(list) }
-        };
-        (0..TYPES).map(wants).collect::<Vec<_>>().into_iter()
+    /// I10, I6: a session asks a lower server only if the one that serves it is lost, and is served by one only then.
+    pub fn judge_shift(&mut self, stream: &StreamSlot, before: [usize; PLACES], asked: &[Place]) {
+        for place in self.places() {
+            let (list, before) = (place.list, before[place.number()]);
+            let first = self.first_of(stream, list);
+            let now = self.serving(stream, place);
+            let opens = self.asks(stream, place, first + 1) && !asked.contains(&place);
+            if opens && !self.lacks(stream, place, first + before) {
+                let who = self.show_stream(stream);
+                self.fail(Invariant::Gate, || {
+                    format!("{who} asks a second server of list {list}, and lacks nothing")
+                });
+            }
+            if opens {
+                self.tell(|| format!("client {} asks the second server of list {list}", stream.client));
+            }
+            if now != before {
+                self.tell(|| format!("client {} is served by server {now} of list {list}", stream.client));
+            }
+            if (opens || now > before) && !self.slots[first + before].reach_at(place, self.now).is_lost() {
+                let who = self.show_stream(stream);
+                self.fail(Invariant::Gate, || {
+                    format!("{who} leaves server {before} of list {list}, which is not lost")
+                });
+            }
+        }
     }
 
-    /// A session went back to the first server. Before that has answered for all that the session wants, none does, unless it
-    /// had its time or the second server is lost as well (RLY-44, RLY-46).
-    fn judge_return(&mut self, stream: &StreamSlot, list: usize) {
-        let first = stream.class * self.servers.len() + list * 2;
-        let Heard::Yes(since) = self.slots[first].reach(self.now) else { return };
-        if since + RESOLVE <= self.now || self.slots[first + 1].is_lost(self.now) {
+    /// What a session wants of a place, type by type.
+    fn wants(&self, stream: &StreamSlot, place: Place) -> impl Iterator<Item = Wants> + use<> {
+        let wants = |ty: usize| {
+            let held = &stream.mirror[ty];
+            let wildcard = place.list == 0 && held.asked && held.wildcard;
+            Wants { ty, wildcard, names: held.wanted & names_of_list(place.list) }
+        };
+        place.types().map(wants).collect::<Vec<_>>().into_iter()
+    }
+
+    /// A session went back to the first server. Two cases need no reason: the server had its time, and the
+    /// second server is lost as well, so that the server that knows most serves (RLY-46). Else the first server
+    /// has everything that the session wants, where an error is a state like any other (FBK-3), and has answered
+    /// for all of it since it is heard again (RLY-44).
+    fn judge_return(&mut self, stream: &StreamSlot, place: Place) {
+        let (first, list) = (self.first_of(stream, place.list), place.list);
+        let Heard::Yes(since) = self.slots[first].reach_at(place, self.now) else { return };
+        if since + RESOLVE <= self.now || self.slots[first + 1].reach_at(place, self.now).is_lost() {
             return;
         }
         let source = &self.slots[first].reference;
-        let early = self.wants(stream, list).find(|wants| !source.may_be_current(*wants, self.now));
-        if let Some(wants) = early {
-            let who = self.show_stream(stream);
-            self.fail(Invariant::Revert, || {
-                format!(
-                    "{who} goes back to the first server of list {list}, which did not answer for {wants:?}"
-                )
-            });
-        }
-    }
-
-    /// To a first server that has not had its time a session returns only if that has all, or if the second one is lost, so
-    /// that who knows most serves (RLY-46).
-    fn judge_move(&mut self, stream: &StreamSlot, list: usize) {
-        let first = stream.class * self.servers.len() + list * 2;
-        let Heard::Yes(since) = self.slots[first].reach(self.now) else { return };
-        let is_early = self.now < since + RESOLVE && !self.slots[first + 1].is_lost(self.now);
-        if self.serving(stream, list) == 0 && is_early && self.owes(stream, list, first) {
-            let who = self.show_stream(stream);
-            self.fail(Invariant::Revert, || {
-                format!("{who} returns in list {list} to a server that lacks something")
-            });
-        }
+        let unanswered = self.wants(stream, place).find(|wants| !source.may_be_current(*wants, self.now));
+        let why = match unanswered {
+            _ if self.owes(stream, place, first) => "which lacks something".to_owned(),
+            Some(wants) => format!("which did not answer for {wants:?}"),
+            None => return,
+        };
+        let who = self.show_stream(stream);
+        self.fail(Invariant::Revert, || format!("{who} goes back to the first server of list {list}, {why}"));
     }
 
     /// Whether something that a client asks for is unknown to the source that serves it.
-    pub fn lacks(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
+    pub fn lacks(&self, stream: &StreamSlot, place: Place, slot: usize) -> bool {
         let source = &self.slots[slot].reference;
-        (0..TYPES).any(|ty| {
+        place.types().any(|ty| {
             let held = &stream.mirror[ty];
             let unknown = |name: usize| source.names[ty][name].state() == State::Unknown;
-            let lacks_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
-            lacks_members || bits(held.wanted & names_of_list(list)).any(unknown)
+            let lacks_members = place.list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            lacks_members || bits(held.wanted & names_of_list(place.list)).any(unknown)
         })
     }
 
     /// Whether a source has neither content nor an error nor the absence of something that a client asks for (FBK-3).
-    fn owes(&self, stream: &StreamSlot, list: usize, slot: usize) -> bool {
+    fn owes(&self, stream: &StreamSlot, place: Place, slot: usize) -> bool {
         let source = &self.slots[slot].reference;
-        (0..TYPES).any(|ty| {
+        place.types().any(|ty| {
             let held = &stream.mirror[ty];
             let tracks = &source.names[ty];
             // A resource that was rejected is an error, too.
@@ -118,34 +138,33 @@ impl World {
                     && tracks[name].failed.is_none()
                     && !source.is_in_doubt(ty)
             };
-            let owes_members = list == 0 && held.asked && held.wildcard && !source.complete[ty];
-            owes_members || bits(held.wanted & names_of_list(list)).any(is_owed)
+            let owes_members = place.list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            owes_members || bits(held.wanted & names_of_list(place.list)).any(is_owed)
         })
     }
 
     /// To be called when a session has looked at its servers.
     pub fn judge_returns(&mut self, stream: &StreamSlot) {
-        for list in 0..2 {
-            let first = stream.class * self.servers.len() + list * 2;
-            let Heard::Yes(since) = self.slots[first].reach(self.now) else { continue };
-            let is_over = since + RESOLVE <= self.now && !stream.moves[list].is_held(self.now);
-            let is_held = stream.moves[list].is_held(self.now);
-            let source = &self.slots[first].reference;
-            let is_answered = self.wants(stream, list).all(|wants| source.must_be_current(wants));
-            let has_all = is_answered && !self.lacks(stream, list, first) && stream.watches.is_empty();
-            if self.serving(stream, list) > 0 && has_all && !is_held {
-                let who = self.show_stream(stream);
-                let text = format!(
-                    "{who} stays with the second server of list {list}, though the first answered for all it wants"
-                );
-                self.fail(Invariant::Revert, || text);
+        for place in self.places() {
+            if self.serving(stream, place) == 0 {
+                continue;
             }
-            if self.serving(stream, list) > 0 && is_over {
-                let (who, waited) = (self.show_stream(stream), (self.now - since) / SECOND);
-                let text = format!(
-                    "{who} stays with the second server of list {list}, {waited} s after the first is back"
-                );
-                self.fail(Invariant::Revert, || text);
+            let (first, list) = (self.first_of(stream, place.list), place.list);
+            let Heard::Yes(since) = self.slots[first].reach_at(place, self.now) else { continue };
+            let is_held = stream.moves[place.number()].is_held(self.now);
+            let is_over = since + RESOLVE <= self.now;
+            let source = &self.slots[first].reference;
+            let is_answered = self.wants(stream, place).all(|wants| source.must_be_current(wants));
+            let has_all = is_answered && !self.lacks(stream, place, first) && stream.watches.is_empty();
+            if !is_held && (has_all || is_over) {
+                let why = match has_all {
+                    true => "though the first answered for all it wants".to_owned(),
+                    false => format!("{} s after the first is back", (self.now - since) / SECOND),
+                };
+                let who = self.show_stream(stream);
+                self.fail(Invariant::Revert, || {
+                    format!("{who} stays with the second server of list {list}, {why}")
+                });
             }
         }
     }

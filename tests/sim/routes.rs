@@ -12,8 +12,8 @@ use super::rng::{Rng, mix};
 use super::schedule::{MILLI, SECOND};
 use super::track::{State, Track};
 use super::words::{
-    CDS, Content, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, content, count, is_cluster_side,
-    is_routing, list_of, names_of_list, nth, show,
+    CDS, Content, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, content, count, is_routing, list_of,
+    names_of_list, nth, show,
 };
 use super::world::{Invariant, Job, World};
 
@@ -33,7 +33,7 @@ pub fn cluster_of(name: usize, content: Content, names: Mask) -> usize {
 #[derive(Debug, Default)]
 pub struct Routing {
     /// Names that were sent on it, by type.
-    sent: [Mask; TYPES],
+    pub sent: [Mask; TYPES],
     /// What the client had of a routing type before the oldest response that it has not answered.
     before: [Option<[Content; NAMES]>; TYPES],
 }
@@ -108,53 +108,35 @@ impl World {
     // === what clients are told ===
 
     /// Before a response is taken for what the client has.
-    pub fn judge_break(&mut self, stream: &mut StreamSlot, sent: &Sent) {
-        let ty = sent.ty;
-        // What runs out of its time to live goes in no order. See README.md for relays that came back.
-        let is_ordered = self.plan.routes && !self.plan.ttls && self.generation == 1;
-        if is_ordered && is_cluster_side(ty) && stream.watches.is_empty() {
-            let held = &stream.mirror[ty];
-            let gone = if sent.is_full { held.mask() & !sent.put_mask() } else { sent.removed & held.mask() };
-            // What the client gives up, or asks for anew, it is told at once.
-            let asked = held.due | held.stale | if held.due_all { !0 } else { 0 };
-            bits(gone & stream.routing.sent[ty] & !asked)
-                .for_each(|cluster| self.judge_gone(stream, ty, cluster));
-        }
+    pub fn note_routing(&mut self, stream: &mut StreamSlot, sent: &Sent) {
         let routing = &mut stream.routing;
-        routing.sent[ty] |= sent.put_mask();
-        if is_routing(ty) && !stream.flights[ty].is_waiting() {
-            routing.before[ty] = Some(stream.mirror[ty].resources);
+        routing.sent[sent.ty] |= sent.put_mask();
+        if is_routing(sent.ty) && !stream.flights[sent.ty].is_waiting() {
+            routing.before[sent.ty] = Some(stream.mirror[sent.ty].resources);
         }
     }
 
-    /// A client is told that a name of the cluster side is gone.
-    fn judge_gone(&mut self, stream: &StreamSlot, ty: usize, cluster: usize) {
+    /// Whether the uses of clusters by routes are judged. Expired resources go in no order. See README.md for
+    /// relays after a restart.
+    pub fn judges_uses(&self, stream: &StreamSlot) -> bool {
+        self.plan.routes && !self.plan.ttls && self.generation == 1 && stream.watches.is_empty()
+    }
+
+    /// A client is told that a name of the cluster side is gone: no route that the client uses names it, unless
+    /// the removal waited for long enough.
+    pub fn judge_use(&mut self, stream: &StreamSlot, ty: usize, cluster: usize) {
         let list = list_of(cluster);
-        let slot = &self.slots[self.slot_of(stream, list)];
+        let here = self.slot_of(stream, list, ty);
+        let slot = &self.slots[here];
         let source = &slot.reference;
         let held = &stream.mirror[ty];
         let is_full = held.is_full(ty, stream.variant);
         if due_of(source, ty, cluster, held, is_full, source.moment) != State::Absent {
             return;
         }
-        // What this server never had went with the one that served before. Where the client has it by the wildcard and by name, the
-        // stream knows by which of them it was sent it: the time of the first that lost it counts.
         let left = tracks(source, held, ty, cluster).filter_map(|track| track.left_at(source.moment)).min();
         let Some(gone_at) = left else { return };
         let since = slot.when(gone_at).unwrap_or(self.now);
-        let asks = |ty: usize| {
-            let held = &stream.mirror[ty];
-            held.asked && (held.wanted & names_of_list(list) != 0 || (held.wildcard && list == 0))
-        };
-        // For a client that rejected the last response nothing is kept.
-        let is_kept = !stream.flights[ty].has_rejected(cluster);
-        if is_kept && (asks(LDS) || asks(RDS)) && self.now < since + REST {
-            let (who, after) = (self.show_stream(stream), self.now - since);
-            let cluster = show(bit(cluster));
-            return self.fail(Invariant::Order, || {
-                format!("{who} is told after {after} µs that {} {cluster} is gone", SHORT[ty])
-            });
-        }
         // It may have been seen to be gone before it came back in the meantime.
         let was_gone = |moment: u32| {
             let is_gone = |track: &Track| !matches!(track.state_at(moment), State::Present(_));
@@ -165,7 +147,8 @@ impl World {
         if (then(HOLD + SECOND)..=then(HOLD - SECOND)).any(was_gone) {
             return;
         }
-        let used = [LDS, RDS].into_iter().find_map(|routing| {
+        let routing = [LDS, RDS].into_iter().filter(|routing| self.slot_of(stream, list, *routing) == here);
+        let used = routing.into_iter().find_map(|routing| {
             Some((routing, self.used_by(stream, slot, routing, cluster, (gone_at, since))?))
         });
         if let Some((routing, route)) = used {
@@ -191,7 +174,7 @@ impl World {
     ) -> Option<usize> {
         let (source, held, list) = (&slot.reference, &stream.mirror[ty], list_of(cluster));
         let (flight, is_full) = (&stream.flights[ty], held.is_full(ty, stream.variant));
-        let is_lower = self.serving(stream, list) > 0;
+        let is_lower = self.serving(stream, self.place(list, ty)) > 0;
         let before = stream.routing.before[ty].filter(|_| flight.is_waiting());
         bits(stream.routing.sent[ty] & names_of_list(list)).find(|name| {
             let names =
@@ -214,7 +197,12 @@ impl World {
 }
 
 /// What a source knows of a name, of what a client asks for.
-fn tracks<'a>(source: &'a Source, held: &Held, ty: usize, name: usize) -> impl Iterator<Item = &'a Track> {
+pub fn tracks<'a>(
+    source: &'a Source,
+    held: &Held,
+    ty: usize,
+    name: usize,
+) -> impl Iterator<Item = &'a Track> {
     let named = (held.wanted & bit(name) != 0).then_some(&source.names[ty][name]);
     let member = held.wildcard.then_some(&source.members[ty][name]);
     named.into_iter().chain(member)

@@ -13,6 +13,19 @@ pub const GROWN: u64 = 1 << 20;
 /// From this seed on worlds have the additions of [`Plan::grow_again`].
 pub const GROWN_AGAIN: u64 = 1 << 21;
 
+/// From this seed on worlds have the additions of [`Plan::grow_wires`].
+pub const GROWN_WIRES: u64 = 1 << 47;
+
+/// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    Aggregated,
+    /// A stream for each type.
+    PerType,
+    /// A poll for each type, again and again.
+    Rest,
+}
+
 /// Whether faults continue to the end, or cease so that everything must come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -95,6 +108,10 @@ pub struct Plan {
     /// Routes and listeners name clusters, and come to name others.
     pub routes: bool,
     pub failings: Failings,
+    /// By list.
+    pub wires: [Wire; 2],
+    /// The time between two polls, which the machines at most double.
+    pub refresh: u64,
 }
 
 /// Events of later worlds: removes most of a type from a server, or restores the type; an operator confirms.
@@ -107,6 +124,10 @@ pub const FLIP: u8 = 103;
 /// Puts names in error at a server, or makes its responses unusable.
 pub const FAIL_NAMES: u8 = 104;
 pub const TURN_VOID: u8 = 105;
+/// A server has no service for a type, or has it again.
+pub const UNSERVE: u8 = 106;
+/// A server ends one stream with a status of its own.
+pub const END_BY_SERVER: u8 = 107;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -150,12 +171,17 @@ impl Plan {
             mass: None,
             routes: false,
             failings: Failings::default(),
+            wires: [Wire::Aggregated; 2],
+            refresh: SECOND,
         };
         if seed >= GROWN {
             plan.grow();
         }
         if seed >= GROWN_AGAIN {
             plan.grow_again();
+        }
+        if seed >= GROWN_WIRES {
+            plan.grow_wires();
         }
         plan
     }
@@ -180,6 +206,24 @@ impl Plan {
         let mut rng = Rng::new(mix(self.seed) ^ 0x6708);
         self.routes = rng.percent(50);
         self.failings = Failings { errors: rng.percent(40), voids: rng.percent(15) };
+    }
+
+    /// Draws the wires.
+    fn grow_wires(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x670a);
+        use Wire::{Aggregated, PerType, Rest};
+        self.wires = match rng.below(8) {
+            0..2 => [Aggregated, Aggregated],
+            2..4 => [PerType, PerType],
+            4..6 => [Rest, Rest],
+            6 => [PerType, Rest],
+            _ => [Rest, PerType],
+        };
+        self.refresh = [SECOND, 3 * SECOND, 10 * SECOND][rng.below(3) as usize];
+    }
+
+    pub fn wire(&self, server: usize) -> Wire {
+        self.wires[server / 2]
     }
 
     pub fn acts(&self) -> Vec<Act> {
@@ -220,6 +264,9 @@ impl Plan {
         }
         if self.failings.voids {
             kinds.push(TURN_VOID);
+        }
+        if self.wires.iter().any(|wire| *wire != Wire::Aggregated) {
+            kinds.extend([UNSERVE, UNSERVE, END_BY_SERVER]);
         }
         for act in acts.iter_mut().filter(|_| !kinds.is_empty()) {
             if rng.percent(8) {

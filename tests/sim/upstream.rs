@@ -4,10 +4,11 @@ use sluice::engine::upstream::{Event, Input, Output};
 use sluice::xds::{Code, Request, Status, Variant};
 
 use super::control_plane::Reachable;
+use super::hearing::{Ending, Heard};
 use super::judge::kind_of;
 use super::message::Item;
 use super::message::Message;
-use super::schedule::{MILLI, SECOND};
+use super::schedule::{MILLI, SECOND, Wire};
 use super::words::{SHORT, bits, names_of_list, show, show_content};
 use super::world::{Invariant, Job, World};
 
@@ -39,9 +40,25 @@ pub struct Link {
     expected: Option<(usize, String, bool)>,
     /// A flush is scheduled.
     flushing: bool,
+    /// The only type of the stream.
+    pub ty: Option<usize>,
+    /// The stream is a poll.
+    pub is_poll: bool,
 }
 
-fn unavailable(text: &str) -> Status {
+impl Link {
+    fn ending(&self, status: &Status) -> Ending {
+        match status.code {
+            Code::Unimplemented if self.variant == Variant::Delta => Ending::RefusesDelta,
+            Code::Unimplemented if self.ty.is_some() => Ending::RefusesType,
+            _ if self.is_poll => Ending::PollFails,
+            Code::Ok => Ending::InOrder,
+            _ => Ending::Fails,
+        }
+    }
+}
+
+pub fn unavailable(text: &str) -> Status {
     Status::new(Code::Unavailable, text)
 }
 
@@ -106,9 +123,12 @@ impl World {
             links.resize(index + 1, None);
         }
         links[index] = Some(id);
-        let count = links.iter().flatten().count();
+        let ty = self.type_of_stream(slot, index);
+        let is_same_type =
+            |other: &usize| self.link_of(slot, *other).is_some_and(|id| self.links[&id].ty == ty);
+        let count = (0..index).filter(is_same_type).count();
         self.slots[slot].hearing(index).want();
-        if count > 2 {
+        if count > 1 {
             self.fail(Invariant::UpstreamEconomy, || format!("slot {slot} has more than two streams"));
         }
         let link = Link {
@@ -124,10 +144,13 @@ impl World {
             begins: 0,
             expected: None,
             flushing: false,
+            ty,
+            is_poll: self.plan.wire(server) == Wire::Rest,
         };
+        // A poll begins before there is a connection.
+        let latency = if link.is_poll { 1 } else { self.latency(server) };
         self.links.insert(id, link);
         self.note(3, id, slot as u64);
-        let latency = self.latency(server);
         self.after(latency, Job::Connect(id));
     }
 
@@ -157,6 +180,9 @@ impl World {
             self.fail(Invariant::UpstreamEconomy, || "a request before the stream is open".to_owned());
             return;
         }
+        if link.is_poll {
+            return self.poll_server(id, request);
+        }
         judge_answer(link, &request).unwrap_or_else(|text| self.fail(Invariant::Nonces, || text));
         let Some(link) = self.links.get_mut(&id) else { return };
         link.up = link.up.max(now + latency);
@@ -171,7 +197,9 @@ impl World {
     pub fn connect(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let (slot, index, server, variant) = (link.slot, link.index, link.server, link.variant);
+        let is_poll = link.is_poll;
         match self.servers[server].reachable {
+            _ if is_poll => self.begin_poll(id),
             Reachable::Yes => {
                 link.is_open = true;
                 let class = self.slots[slot].class;
@@ -183,6 +211,9 @@ impl World {
                 if variant == Variant::Delta && !self.servers[server].delta {
                     let status = Status::new(Code::Unimplemented, "delta is not served");
                     self.after(2 * MILLI, Job::End(id, status));
+                } else if self.links[&id].ty.is_some_and(|ty| self.servers[server].lacks_service(ty)) {
+                    let status = Status::new(Code::Unimplemented, "the type is not served");
+                    self.after(2 * MILLI, Job::EndedByServer(id, status));
                 }
                 self.input(slot, index, Input::Opened);
             }
@@ -201,7 +232,8 @@ impl World {
 
     /// Passes an event on a stream to its source.
     pub fn input(&mut self, slot: usize, index: usize, input: Input) {
-        let time = self.time();
+        let (time, now) = (self.time(), self.now);
+        self.slots[slot].note_connection(&input, now);
         if let Some(source) = &mut self.slots[slot].source {
             source.handle_upstream(index, input, time);
         }
@@ -210,23 +242,34 @@ impl World {
 
     // === ending ===
 
+    /// The stream ends with its connection.
     pub fn end_link(&mut self, id: u64, status: Status) {
+        self.finish_link(id, status, |status, jitter| Input::Closed { status, jitter });
+    }
+
+    /// The server ends the stream, and the connection stays.
+    pub fn end_by_server(&mut self, id: u64, status: Status) {
+        self.finish_link(id, status, |status, jitter| Input::Ended { status, jitter });
+    }
+
+    fn finish_link(&mut self, id: u64, status: Status, input: fn(Status, f64) -> Input) {
         let Some(link) = self.links.remove(&id) else { return };
         let (slot, index) = (link.slot, link.index);
         self.servers[link.server].close(id);
         self.slots[slot].links[index] = None;
+        self.slots[slot].reference.end_poll(index);
         self.slots[slot].reference.stream_ended(index);
         self.note(5, id, 0);
         self.tell(|| format!("slot {slot}.{index} ends: {status}"));
         let now = self.now;
-        let refuses = link.variant == Variant::Delta && status.code == Code::Unimplemented;
-        self.slots[slot].hearing(index).end(status.code == Code::Ok, refuses, now);
+        let ending = link.ending(&status);
+        self.slots[slot].hearing(index).end(ending, now);
         let jitter = self.rng.unit();
-        self.input(slot, index, Input::Closed { status, jitter });
+        self.input(slot, index, input(status, jitter));
     }
 
     pub fn dismiss(&mut self, id: u64) {
-        let Some(link) = self.links.get(&id).filter(|link| link.is_open) else { return };
+        let Some(link) = self.links.get(&id).filter(|link| link.is_open && !link.is_poll) else { return };
         let (slot, index) = (link.slot, link.index);
         self.tell(|| format!("slot {slot}.{index} is dismissed"));
         self.after(5 * MILLI, Job::End(id, unavailable("maximum age")));
@@ -309,6 +352,9 @@ impl World {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.flushing = false;
         let server = link.server;
+        if link.is_poll {
+            return self.answer_poll(id, server);
+        }
         let mut messages = self.servers[server].flush(id);
         if self.plan.parts {
             let (server, rng) = (&mut self.servers[server], &mut self.rng);
@@ -329,7 +375,8 @@ impl World {
                 message.items.push(message.items[0].clone());
             }
             let latency = self.latency(server);
-            let rest = self.takes_for_rest();
+            let is_poll = self.links.get(&id).is_some_and(|link| link.is_poll);
+            let rest = if is_poll { 0 } else { self.takes_for_rest() };
             let now = self.now;
             let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_silent) else { return };
             link.begins = link.down.max(now + latency);
@@ -366,12 +413,18 @@ impl World {
 
     // === what arrives at the relay ===
 
+    /// To be called when the relay has the answer.
+    pub fn hear_answer(&mut self, slot: usize, index: usize) {
+        let now = self.now;
+        self.slots[slot].hearing(index).answer(now);
+        self.heard(slot);
+    }
+
     pub fn reach_relay(&mut self, id: u64, message: &Message) {
         let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
         let now = self.now;
-        self.slots[slot].hearing(index).answer(now);
-        self.heard(slot);
+        self.hear_answer(slot, index);
         let class = self.slots[slot].class;
         self.tell(|| format!("slot {slot}.{index} < {}", show_message(message)));
         self.note(6, id, message.items.len() as u64 | u64::from(message.removed) << 8);
@@ -380,10 +433,13 @@ impl World {
         let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
         reference.receive(index, shape, message, self.now);
         // An unsteady server may be heard only later, and that ends its earlier errors (DAT-7).
-        if self.slots[slot].is_lost(now) {
+        let this = &self.slots[slot];
+        let is_unsure =
+            this.wire != Wire::Aggregated && !matches!(this.reach_of(message.ty, now), Heard::Yes(_));
+        if is_unsure || this.lost_types(now)[message.ty] {
             self.slots[slot].reference.doubt_errors(message.ty);
         }
-        if let Some(link) = self.links.get_mut(&id).filter(|_| asked) {
+        if let Some(link) = self.links.get_mut(&id).filter(|link| asked && !link.is_poll) {
             link.expected = Some((message.ty, message.nonce.clone(), message.has_faults()));
         }
         let response = message.response(&self.words, class);
@@ -392,6 +448,9 @@ impl World {
             && let Some((ty, nonce, _)) = link.expected.take()
         {
             self.fail(Invariant::Nonces, || format!("ACK-8: {} {nonce:?} is not answered", SHORT[ty]));
+        }
+        if self.links.get(&id).is_some_and(|link| link.is_poll) {
+            self.end_link(id, Status::ok());
         }
     }
 }

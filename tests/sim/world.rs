@@ -72,6 +72,11 @@ pub enum Job {
     Returned(u64),
     /// The keepalive of a connection that became silent.
     Silence(u64),
+    /// A poll finds its server, or does not; and the server answers that nothing changed.
+    Polled(u64, Box<Request>),
+    Unchanged(u64),
+    /// The server ends one stream by itself.
+    EndedByServer(u64, Status),
     ServerCloses(usize, u64),
     /// Removes a cluster without references from a server, for a class.
     Retire(usize, usize, usize),
@@ -280,6 +285,9 @@ impl World {
             Job::Probed(link) => self.probed(link),
             Job::Returned(link) => self.returned(link),
             Job::Silence(link) => self.silence(link),
+            Job::Polled(link, request) => self.polled(link, &request),
+            Job::Unchanged(link) => self.unchanged(link),
+            Job::EndedByServer(link, status) => self.end_by_server(link, status),
             Job::ServerCloses(server, link) => self.servers[server].close(link),
             Job::Retire(server, class, name) => self.retire(server, class, name),
             Job::Watch(stream) => self.tell_source(stream),

@@ -19,7 +19,7 @@ const PERCENT_MAX: usize = 6;
 const OPENINGS: &[&str] = &["What", "Of", "Who", "That"];
 
 /// The text of a comment on a line, if there is any. A `//` within a string follows no space.
-fn comment(line: &str) -> Option<&str> {
+pub fn comment(line: &str) -> Option<&str> {
     let (start, _) = line.match_indices("//").find(|(at, _)| {
         let before = &line[..*at];
         before.trim().is_empty() || before.ends_with(' ')
@@ -41,7 +41,7 @@ fn checked<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a st
     numbered.take_while(move |(_, line)| !in_src || !is_tests(line))
 }
 
-/// `src/wire/frame.rs` belongs to `wire`, and `src/app.rs` to `app`. Each folder of `tests` is a room, except
+/// `src/wire/mark.rs` belongs to `wire`, and `src/bootstrap.rs` to `bootstrap`. Each folder of `tests` is a room, except
 /// the simulator's, and so are `benches` and the load tool.
 fn room(path: &str) -> Option<&str> {
     let (top, rest) = path.split_once('/')?;

@@ -12,7 +12,7 @@ use crate::telemetry::Limit;
 const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 
-/// The keys that hold every key: what the example can't show at its default.
+/// Together with the example: every key. Here stand the keys that the example can't show at their defaults.
 const EVERYTHING: &str = "
 node: {locality: {}}
 xds_servers: [{server_uri: 'localhost:1', channel_creds: [{type: insecure, config: {}}]}]

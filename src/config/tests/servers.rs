@@ -29,7 +29,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
     assert_eq!(grpc(&loaded.config).endpoint, Endpoint::Unix("/etc/istio/proxy/XDS".into()));
 }
 
-/// That the port is the error, not the form.
+/// The port is the error, not the form.
 #[test]
 fn a_port_that_does_not_exist_is_named() {
     for (uri, port) in [
@@ -53,7 +53,7 @@ fn a_port_that_does_not_exist_is_named() {
     );
 }
 
-/// Of several spellings one would be a list that nobody asks for.
+/// One of several spellings would be a list that nobody asks for.
 #[test]
 fn nam_7_an_authority_is_written_as_it_is() {
     for (name, is_fine) in [("a.b", true), ("a%2Eb", false), ("a%2eb", false)] {

@@ -92,8 +92,11 @@ impl Account {
 
     /// When a poll for this many names may be answered. Each poll is a stream of its own, so the rate belongs
     /// to the connection.
-    pub(crate) fn admit_poll(&self, names: usize, now: Time, rate: impl FnOnce() -> Limiter) -> Admission {
-        lock(&self.polls).get_or_insert_with(rate).admit_poll(names, now)
+    pub(crate) fn admit_poll(&self, names: usize, now: Time, (per_second, burst): (u32, u32)) -> Admission {
+        let mut polls = lock(&self.polls);
+        let limiter = polls.get_or_insert_with(|| Limiter::new(per_second, burst));
+        limiter.configure(per_second, burst);
+        limiter.admit_poll(names, now)
     }
 
     pub fn over_budget(&self) -> Status {

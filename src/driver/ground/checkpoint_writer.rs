@@ -20,10 +20,10 @@ use crate::checkpoint::store::Unwanted;
 use crate::checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::servers::ServerLists;
+use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::source::Image;
-use crate::setting::{Setting, hours, ms, seconds, time};
+use crate::setting::{InForce, Setting, hours, ms, seconds, time};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
@@ -41,8 +41,8 @@ const REFRESH_LONGEST: Duration = Duration::from_secs(600);
 /// writes to the disk.
 pub const INTERVAL: Setting<Duration> = Setting::new("interval", seconds(5), time(ms(100)..=hours(1)));
 
-/// The maximum age of content that is served after a restart. The age counts from the last confirmation by the
-/// server.
+/// The maximum age of content that is served after a restart. The age counts from the last confirmation by
+/// the server.
 pub const MAX_AGE: Setting<Duration> = Setting::new("max_age", hours(24), time(seconds(1)..=hours(24 * 365)));
 
 /// The directory of the checkpoint, and the times of writing and expiry.
@@ -63,7 +63,7 @@ struct Failing {
 
 /// The checkpoint of one relay.
 pub struct CheckpointWriter {
-    settings: CheckpointSettings,
+    settings: InForce<CheckpointSettings>,
     store: Arc<Store>,
     relay: Digest,
     metrics: Arc<CheckpointMetrics>,
@@ -89,7 +89,7 @@ impl CheckpointWriter {
     ) -> CheckpointWriter {
         CheckpointWriter {
             store: Arc::new(Store::new(settings.directory.clone())),
-            settings,
+            settings: InForce::new(settings),
             relay: digest_of_relay(node),
             metrics,
             restored: Mutex::default(),
@@ -101,21 +101,27 @@ impl CheckpointWriter {
         }
     }
 
+    /// Takes other times over. The directory stays.
+    pub fn configure(&self, settings: CheckpointSettings) {
+        self.settings.publish(settings);
+    }
+
     pub fn interval(&self) -> Duration {
-        self.settings.interval
+        self.settings.get().interval
     }
 
     /// The time between two writes of an unchanged source.
     pub fn refresh(&self) -> Duration {
-        (self.settings.max_age / 4).min(REFRESH_LONGEST).max(self.settings.interval)
+        let settings = self.settings.get();
+        (settings.max_age / 4).min(REFRESH_LONGEST).max(settings.interval)
     }
 
     /// The identity under which a source is written. `None` for private sources, and for files, which are on
     /// disk anyway.
-    pub fn identity(key: &SourceKey, lists: &ServerLists) -> Option<Identity> {
-        let server = lists.server(key.place);
+    pub fn identity(key: &SourceKey, listed: ListedServer<'_>) -> Option<Identity> {
+        let server = listed.server();
         (key.owner == Owner::Everyone && !server.is_local()).then(|| Identity {
-            list: (*lists.list(key.place.list).label).into(),
+            list: (*listed.list.label).into(),
             server: (*server.uri).into(),
             class: *blake3::hash(&class_bytes(&key.class)).as_bytes(),
         })
@@ -127,8 +133,8 @@ impl CheckpointWriter {
     pub async fn load(self: &Arc<Self>, lists: &ServerLists) {
         let begun = Instant::now();
         let known: HashSet<(Box<str>, Box<str>)> = lists
-            .places()
-            .map(|place| ((*lists.list(place.list).label).into(), (*lists.server(place).uri).into()))
+            .configured()
+            .map(|listed| ((*listed.list.label).into(), (*listed.server().uri).into()))
             .collect();
         let writer = self.clone();
         let loaded = tokio::task::spawn_blocking(move || {
@@ -159,8 +165,9 @@ impl CheckpointWriter {
         let Identity { list, server, .. } = &header.identity;
         // After the clock was set back, no file counts as too old (FP6).
         let age = now.duration_since(header.confirmed_at).unwrap_or_default();
-        if age > self.settings.max_age {
-            return Err(Unwanted::TooOld { age: age.as_secs(), max: self.settings.max_age.as_secs() });
+        let max_age = self.settings.get().max_age;
+        if age > max_age {
+            return Err(Unwanted::TooOld { age: age.as_secs(), max: max_age.as_secs() });
         }
         if !known.contains(&(list.clone(), server.clone())) {
             return Err(Unwanted::Server { list: list.clone(), server: server.clone() });
@@ -186,7 +193,7 @@ impl CheckpointWriter {
     /// superseded.
     pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
         *lock(&self.live).entry(identity.clone()).or_default() += 1;
-        let (now, max_age) = (wall_now(), self.settings.max_age);
+        let (now, max_age) = (wall_now(), self.settings.get().max_age);
         let mut restored = lock(&self.restored);
         restored
             .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::Guard;
+
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
@@ -15,11 +17,12 @@ use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::servers::{Place, Server, ServerLists};
+use crate::driver::ground::servers::{Server, ServerLists};
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::{Time, source};
+use crate::setting::{Epoch, InForce};
 use crate::telemetry::{Metrics, Throttle};
 use crate::xds::{Code, Node, Status, TypeUrl, Variant};
 
@@ -30,17 +33,18 @@ pub struct DriverSettings {
     pub source: source::SourceSettings,
     pub classes: NodeClasses,
     pub limits: RelayLimits,
-    /// The relay's own node (RLY-15).
+    /// The relay's own node (RLY-15), read at the start of a source: another node needs a new process.
     pub node: Node,
     pub stream: Limits,
-    /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES).
+    /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES). Read once, at the start: the cache
+    /// has a fixed size.
     pub encoded_bytes: u64,
-    /// `None`: nothing is kept on disk.
+    /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }
 
 pub struct DriverContext {
-    pub settings: DriverSettings,
+    in_force: InForce<DriverSettings>,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub throttle: Throttle,
@@ -72,33 +76,47 @@ impl DriverContext {
             presented_views: PresentedViews::default(),
             fallback_log: FallbackLog::default(),
             first_answers: Mutex::default(),
-            settings,
+            in_force: InForce::new(settings),
             metrics,
         }
     }
 
-    pub fn server(&self, place: Place) -> &Arc<Server> {
-        self.settings.lists.server(place)
+    /// The configuration in force.
+    pub fn settings(&self) -> Guard<Arc<Epoch<DriverSettings>>> {
+        self.in_force.get()
+    }
+
+    /// The configuration in force, to keep across an await.
+    pub fn epoch(&self) -> Arc<Epoch<DriverSettings>> {
+        self.in_force.epoch()
+    }
+
+    /// Puts a configuration in force. The caller tells sources and streams.
+    pub fn publish(&self, settings: DriverSettings) {
+        if let (Some(writer), Some(checkpoint)) = (&self.checkpoint, &settings.checkpoint) {
+            writer.configure(checkpoint.clone());
+        }
+        self.in_force.publish(settings);
     }
 
     /// The rate at which a stream may change its subscriptions, or a connection may poll.
     pub fn changes_limiter(&self) -> Limiter {
-        Limiter::new(self.settings.limits.changes_per_second, self.settings.limits.changes_burst)
+        let settings = self.settings();
+        Limiter::new(settings.limits.changes_per_second, settings.limits.changes_burst)
     }
 
     /// How long the next first answer of a listener has to wait.
     pub fn first_answer_in(&self, listener: &Arc<str>, now: Time) -> Duration {
-        let rate = || {
-            Limiter::new(
-                self.settings.limits.first_answers_per_second,
-                self.settings.limits.first_answers_burst,
-            )
-        };
+        let settings = self.settings();
+        let (per_second, burst) =
+            (settings.limits.first_answers_per_second, settings.limits.first_answers_burst);
         let mut listeners = lock(&self.first_answers);
-        match listeners.get_mut(listener) {
-            Some(limiter) => limiter.reserve(now),
-            None => listeners.entry(listener.clone()).or_insert_with(rate).reserve(now),
-        }
+        let limiter = match listeners.get_mut(listener) {
+            Some(limiter) => limiter,
+            None => listeners.entry(listener.clone()).or_insert_with(|| Limiter::new(per_second, burst)),
+        };
+        limiter.configure(per_second, burst);
+        limiter.reserve(now)
     }
 
     /// The class of a client, for names of one style and one type at a server. At a server that ignores nodes,
@@ -108,24 +126,24 @@ impl DriverContext {
         node: Option<&Node>,
         type_url: &TypeUrl,
         style: NameStyle,
-        place: Place,
+        server: &Server,
     ) -> Result<NodeClass, Status> {
-        let anonymous = Node::default();
-        let is_local = self.server(place).is_local();
+        let (anonymous, settings) = (Node::default(), self.settings());
+        let is_local = server.is_local();
         // RLY-21, FD11: without an id, such clients would share their secrets.
-        if !is_local && self.settings.classes.lacks_id(node, type_url, style) {
+        if !is_local && settings.classes.lacks_id(node, type_url, style) {
             let text = "Secrets are served per node, and this client has no `node.id`";
             return Err(Status::new(Code::InvalidArgument, text));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
-        let class = self.settings.classes.classify(node, type_url, style);
+        let class = settings.classes.classify(node, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
     }
 
     /// Whether clients are split by id only because the type holds Secrets (RLY-21).
     pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
-        let anonymous = Node::default();
-        let rule = || self.settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
+        let (anonymous, settings) = (Node::default(), self.settings());
+        let rule = || settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
         type_url.is_secret() && rule().is_some_and(|rule| !rule.projection.id && !rule.share_secrets)
     }
 
@@ -136,11 +154,11 @@ impl DriverContext {
         variant: Variant,
         type_url: &TypeUrl,
     ) -> ClientFeatures {
-        let anonymous = Node::default();
+        let (anonymous, settings) = (Node::default(), self.settings());
         let node = node.unwrap_or(&anonymous);
         // Features belong to the client, so the rules of both name styles count.
         let mut rules = [NameStyle::Old, NameStyle::Xdstp]
-            .map(|style| self.settings.classes.rule(node, type_url, style))
+            .map(|style| settings.classes.rule(node, type_url, style))
             .into_iter()
             .flatten();
         ClientFeatures::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
-use crate::driver::ground::servers::ListId;
+use crate::driver::ground::servers::ListKey;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// Beyond this, the name that was unused for longest is forgotten. A request for it moves to a private source a
@@ -18,7 +18,7 @@ const NAMES_MAX: u64 = 100_000;
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A name of a type, or its wildcard (`None`), in one server list.
-type Key = (ListId, TypeUrl, Option<ResourceName>);
+type Key = (ListKey, TypeUrl, Option<ResourceName>);
 
 pub struct DoNotCacheNames {
     /// False as long as the table is empty, as it mostly is. A lookup is then skipped.
@@ -37,12 +37,12 @@ impl Default for DoNotCacheNames {
 }
 
 impl DoNotCacheNames {
-    pub fn add(&self, list: ListId, type_url: &TypeUrl, name: Option<&ResourceName>) {
+    pub fn add(&self, list: ListKey, type_url: &TypeUrl, name: Option<&ResourceName>) {
         self.names.insert((list, type_url.clone(), name.cloned()), ());
         self.any.store(true, Ordering::Release);
     }
 
-    pub fn has(&self, list: ListId, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
+    pub fn has(&self, list: ListKey, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
         self.any.load(Ordering::Acquire) && self.names.contains_key(&(list, type_url.clone(), name.cloned()))
     }
 }

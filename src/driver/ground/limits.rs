@@ -5,16 +5,16 @@ use crate::setting::{Range, SOME, Setting, bytes, count, settings};
 /// Classes and private sources: each costs at least an upstream stream.
 const SOURCES: Range = count(1..=1_000_000);
 
-/// Encoded answers, kept for the next client with the same state; the same again for JSON. An evicted answer is
-/// encoded again.
+/// Encoded answers, kept for the next client with the same state; the same again for JSON. An evicted answer
+/// is encoded again.
 pub const ENCODED_BYTES: Setting<u64> = Setting::new("encoded_bytes", 256 << 20, bytes(0..=1 << 40));
 
 settings! {
     /// The limits on what clients make the relay do.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct RelayLimits {
-        /// Changes of subscription and NACKs of one stream, and polls of one connection; 400 names count as one.
-        /// ACKs never count.
+        /// Changes of subscription and NACKs of one stream, and polls of one connection; 400 names count as
+        /// one. ACKs never count.
         changes_per_second: u32 = 100, SOME;
         /// The burst allowed for `changes_per_second`, for a client's start.
         changes_burst: u32 = 500, SOME;
@@ -22,11 +22,11 @@ settings! {
         first_answers_per_second: u32 = 20_000, SOME;
         /// The burst allowed for `first_answers_per_second`.
         first_answers_burst: u32 = 10_000, SOME;
-        /// Node classes in use at a time, for each server: each costs an upstream stream and a cache. A client that
-        /// needs one more is refused (RLY-14).
+        /// Node classes in use at a time, for each server: each costs an upstream stream and a cache. A
+        /// client that needs one more is refused (RLY-14).
         node_classes: usize = 1_000, SOURCES;
-        /// Node classes in use on one connection, Secrets aside. A downstream relay brings the classes of its own
-        /// clients, by default with 30 streams per connection.
+        /// Node classes in use on one connection, Secrets aside. A downstream relay brings the classes of its
+        /// own clients, by default with 30 streams per connection.
         node_classes_per_connection: usize = 64, SOURCES;
         /// Additional node classes for Secrets, which split by client, for each server: half the maximum of
         /// connections.
@@ -35,7 +35,8 @@ settings! {
         private_sources: usize = 10_000, SOURCES;
         /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90 %
         /// it closes the connections with the most memory (FP7). `None`: the limit of the process's control
-        /// group, if there is one. Below 8 MiB the process itself would not fit.
+        /// group, if there is one. Below 8 MiB the process itself would not fit. `app` reads the number once, at the
+        /// start.
         memory_bytes: Option<u64> = None, bytes(8 << 20..=1 << 50);
     }
 }

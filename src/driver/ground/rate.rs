@@ -41,6 +41,11 @@ impl Limiter {
         Limiter { per_second, burst, full_at, full_at_without_names, waiting_since: None }
     }
 
+    /// Sets another rate and burst. Slots already taken stay taken.
+    pub fn configure(&mut self, per_second: u32, burst: u32) {
+        (self.per_second, self.burst) = (per_second.max(1), burst.max(1));
+    }
+
     /// Takes the next slot, and returns the time until the slot.
     pub fn reserve(&mut self, now: Time) -> Duration {
         let interval = Duration::from_secs(1) / self.per_second;

@@ -24,8 +24,7 @@ use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 impl StatusView for Relay {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
         // Lists without a server have no attachment to show.
-        let lists = &self.shared.settings.lists;
-        let is_attached = |handle: &&Arc<SourceHandle>| !lists.server(handle.key().place).is_made_up();
+        let is_attached = |handle: &&Arc<SourceHandle>| !handle.server(0).is_made_up();
         self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
@@ -72,11 +71,8 @@ fn sources_of<'a>(
 }
 
 /// The servers of these sources, each once.
-fn servers_of<'a>(
-    sources: impl Iterator<Item = &'a SourceHandle>,
-    shared: &DriverContext,
-) -> Option<Arc<str>> {
-    join(sources.map(|source| shared.server(source.place()).uri.clone()))
+fn servers_of<'a>(sources: impl Iterator<Item = &'a SourceHandle>) -> Option<Arc<str>> {
+    join(sources.map(|source| source.serving_server().uri.clone()))
 }
 
 fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
@@ -165,7 +161,7 @@ fn type_status(
     };
     SessionTypeStatus {
         type_url: subscription.type_url.clone(),
-        server: servers_of(sources_of(subscription, sources), shared),
+        server: servers_of(sources_of(subscription, sources)),
         class: join(sources_of(subscription, sources).map(|source| source.status().class.digest.clone())),
         stale_since: sources_of(subscription, sources).filter_map(|source| source.status().stale_since).min(),
         wildcard: subscription.is_wildcard(),
@@ -191,7 +187,6 @@ fn type_status(
             name: wait.name.clone(),
             server: servers_of(
                 sources.iter().filter(|(id, _)| *id == wait.source).map(|(_, source)| &**source),
-                shared,
             ),
             duration: shared.clock.now().since(wait.since),
         }),

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::Attach;
-use crate::driver::source::handle::{Command, SourceHandle};
+use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
 use crate::driver::stream::state::{Stream, Tables};
 use crate::driver::stream::unsent;
@@ -33,19 +33,34 @@ impl Relay {
         Relay { tables: Tables { sources, streams: Arc::default() }, shared }
     }
 
+    /// Puts a configuration in force for all sources and streams, without touching connections (REL-5).
+    pub fn configure(&self, settings: DriverSettings) {
+        self.shared.publish(settings);
+        for source in self.tables.sources.all() {
+            source.configure();
+        }
+        // Streams read the configuration in their next request or poll, which brings their timers up to date.
+        let mut last = None;
+        while let Some(stream) = self.tables.streams.next(last) {
+            last = Some(stream.number());
+            stream.wake();
+        }
+    }
+
     /// Loads everything that needs no client: the checkpoint, and the state of every `file:` server.
     ///
     /// # Errors
     /// The `server_uri` of a file server whose first state cannot be loaded, and the reason.
     pub async fn load(&self) -> Result<(), (Arc<str>, Status)> {
+        let settings = self.shared.epoch();
         if let Some(checkpoint) = &self.shared.checkpoint {
-            checkpoint.load(&self.shared.settings.lists).await;
+            checkpoint.load(&settings.lists).await;
         }
-        for place in self.shared.settings.lists.places() {
-            let server = self.shared.server(place);
+        for listed in settings.lists.configured() {
+            let server = listed.server();
             if matches!(server.attach, Attach::Files { .. }) {
                 let named = |status| (server.uri.clone(), status);
-                let source = self.tables.sources.own(place, any_class());
+                let source = self.tables.sources.own(listed, any_class());
                 SourceHandle::loaded(&source).await.map_err(named)?;
             }
         }

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::driver::api::status::SourceStatus;
-use crate::driver::ground::servers::Place;
+use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::SourceKey;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::Collection;
@@ -16,7 +16,7 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::CollectionKey;
 use crate::xds::{Code, Node, Status, TypeUrl};
 
-/// The maximum number of change of a session's collections in a source's queue. Streams with more changes wait.
+/// The maximum number of changes in a source's queue. Streams with more changes wait.
 const COMMANDS_MAX: usize = 4096;
 
 /// The table of sources.
@@ -69,6 +69,8 @@ pub enum Command {
     Dismiss(SessionId),
     /// The source is off the table, because another class has its place.
     Displace,
+    /// There is a new configuration in force.
+    Configure,
     /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
     /// The operator confirms held deletions of these types, or of all types (FU18).
@@ -89,6 +91,8 @@ pub struct SourceHandle {
     /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that may
     /// serve.
     identifiers: Box<[Box<str>]>,
+    /// The servers that may serve, with their settings: at least one.
+    pub(super) servers: ArcSwap<Vec<Arc<Server>>>,
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
     /// failover server.
     pub(super) serving: AtomicU16,
@@ -107,6 +111,7 @@ impl SourceHandle {
         id: SourceId,
         key: Arc<SourceKey>,
         identifiers: Box<[Box<str>]>,
+        servers: &[Arc<Server>],
         status: SourceStatus,
     ) -> (SourceHandle, mpsc::UnboundedReceiver<Queued>) {
         let (commands, queue) = mpsc::unbounded_channel();
@@ -114,6 +119,7 @@ impl SourceHandle {
             id,
             key,
             identifiers,
+            servers: ArcSwap::from_pointee(servers.to_vec()),
             serving: AtomicU16::new(0),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
@@ -137,9 +143,14 @@ impl SourceHandle {
         self.identifiers.get(usize::from(serving)).map_or("", |identifier| identifier)
     }
 
-    /// The place of the serving server.
-    pub fn place(&self) -> Place {
-        self.key.place.failover(self.serving.load(Ordering::Relaxed))
+    /// The server with this number: 0 is the server of the place, 1 is the failover server.
+    pub fn server(&self, number: u16) -> Arc<Server> {
+        let servers = self.servers.load();
+        servers.get(usize::from(number)).unwrap_or(&servers[0]).clone()
+    }
+
+    pub fn serving_server(&self) -> Arc<Server> {
+        self.server(self.serving.load(Ordering::Relaxed))
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -150,7 +161,8 @@ impl SourceHandle {
         self.status.load_full()
     }
 
-    /// Sends a change of a session's collections to the source. Waits while the queue is full.
+    /// Sends a change of a session's collections to the source, or the session's end. Waits while the queue
+    /// is full.
     pub async fn send(&self, command: Command) {
         // The semaphore is never closed, and the task outlives its handles.
         let permit = self.permits.clone().acquire_owned().await.ok();
@@ -170,6 +182,11 @@ impl SourceHandle {
     /// The source is off the table.
     pub fn displace(&self) {
         let _ = self.commands.send((Command::Displace, None));
+    }
+
+    /// There is a new configuration in force.
+    pub fn configure(&self) {
+        let _ = self.commands.send((Command::Configure, None));
     }
 
     /// Brings the status up to date. The receiver resolves when the status is current.

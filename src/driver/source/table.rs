@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::servers::Place;
+use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::class_users::{Holder, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
@@ -70,7 +70,7 @@ enum Pool {
 
 /// A stream's request for a source.
 pub(crate) struct Claim<'a> {
-    pub place: Place,
+    pub listed: ListedServer<'a>,
     pub class: NodeClass,
     pub owner: Owner,
     /// The class is split by client only because of Secrets.
@@ -99,15 +99,15 @@ impl Sources {
         claim: Claim<'_>,
         streams: &dyn Fn() -> usize,
     ) -> Result<Arc<SourceHandle>, Refused> {
-        let Claim { place, class, owner, is_for_secrets, holder, held } = claim;
-        let is_local = self.shared.server(place).is_local();
+        let Claim { listed, class, owner, is_for_secrets, holder, held } = claim;
+        let (place, is_local) = (listed.place(), listed.server().is_local());
         let pool = match owner {
             _ if is_local => Pool::Local,
             Owner::Stream(_) => Pool::Private,
             Owner::Everyone if is_for_secrets => Pool::Secrets(place),
             Owner::Everyone => Pool::Classes(place),
         };
-        let key = self.key(place, class, owner);
+        let key = key(listed, class, owner);
         let mut entries = self.table.entries();
         let found = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
         // A class for Secrets counts as an ordinary class once a stream asks for other types.
@@ -122,7 +122,7 @@ impl Sources {
         }
         let (handle, is_new) = match entries.by_key.get(&key) {
             Some(entry) => (entry.handle.clone(), false),
-            None => (self.start(&mut entries, key.clone(), pool), true),
+            None => (self.start(&mut entries, key.clone(), listed, pool), true),
         };
         entries.count_as(&key, pool);
         // Local servers have no bound, so their users are not counted.
@@ -136,31 +136,28 @@ impl Sources {
     }
 
     /// The source of a class at a server, for the relay itself.
-    pub fn own(&self, place: Place, class: NodeClass) -> Arc<SourceHandle> {
-        let key = self.key(place, class, Owner::Everyone);
+    pub fn own(&self, listed: ListedServer<'_>, class: NodeClass) -> Arc<SourceHandle> {
+        let key = key(listed, class, Owner::Everyone);
         let mut entries = self.table.entries();
         let found = entries.by_key.get(&key).map(|entry| entry.handle.clone());
-        found.unwrap_or_else(|| self.start(&mut entries, key, Pool::Local))
+        found.unwrap_or_else(|| self.start(&mut entries, key, listed, Pool::Local))
     }
 
     /// The source of types whose class has no room.
     pub(crate) fn of_refused(&self) -> Arc<SourceHandle> {
-        self.own(Place::REFUSED, any_class())
+        self.own(self.shared.settings().lists.refused(), any_class())
     }
 
-    fn key(&self, place: Place, class: NodeClass, owner: Owner) -> Arc<SourceKey> {
-        // Files ignore nodes, so all clients share them.
-        let class = match self.shared.server(place).is_local() {
-            true => any_class(),
-            false => NodeClass { legacy_wildcard: true, ..class },
-        };
-        Arc::new(SourceKey { place, class, owner })
-    }
-
-    fn start(&self, entries: &mut Entries, key: Arc<SourceKey>, pool: Pool) -> Arc<SourceHandle> {
+    fn start(
+        &self,
+        entries: &mut Entries,
+        key: Arc<SourceKey>,
+        listed: ListedServer<'_>,
+        pool: Pool,
+    ) -> Arc<SourceHandle> {
         entries.made += 1;
         let listing: Arc<dyn Listing> = self.table.clone();
-        let handle = task::start(SourceId(entries.made), key.clone(), self.shared.clone(), listing);
+        let handle = task::start(SourceId(entries.made), key.clone(), listed, self.shared.clone(), listing);
         entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Users::default() });
         *entries.counts.entry(pool).or_default() += 1;
         handle
@@ -179,7 +176,7 @@ impl Sources {
         pool: Pool,
         holder: Holder,
     ) -> Result<(), Refused> {
-        let max = self.shared.settings.limits.node_classes_per_connection;
+        let max = self.shared.settings().limits.node_classes_per_connection;
         let used = entries.by_connection.get(&holder.connection).copied().unwrap_or_default();
         let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(holder.connection));
         if !matches!(pool, Pool::Classes(_)) || used < max || uses_it() {
@@ -198,7 +195,7 @@ impl Sources {
     /// Bounds the classes of each server (RLY-14), the classes for Secrets, and private sources. A newcomer's
     /// first classes may displace others.
     fn admit(&self, entries: &mut Entries, pool: Pool, holder: Holder) -> Result<(), Refused> {
-        let settings = &self.shared.settings;
+        let settings = self.shared.settings();
         let (max, limit, text) = match pool {
             Pool::Local => return Ok(()),
             Pool::Classes(_) => (
@@ -386,6 +383,15 @@ impl Listing for Table {
         }
         unused
     }
+}
+
+fn key(listed: ListedServer<'_>, class: NodeClass, owner: Owner) -> Arc<SourceKey> {
+    // Files ignore nodes, so all clients share them.
+    let class = match listed.server().is_local() {
+        true => any_class(),
+        false => NodeClass { legacy_wildcard: true, ..class },
+    };
+    Arc::new(SourceKey { place: listed.place(), class, owner })
 }
 
 /// The only class of a server with the same answers for all clients.

@@ -34,8 +34,10 @@ impl StreamState {
     async fn divert_now(self: &Arc<Self>, type_url: &TypeUrl) {
         let diverted = {
             let inner = &mut *lock(&self.inner);
+            let settings = self.shared.settings();
             let mut routes = Routes {
                 stream: self,
+                settings: &settings,
                 node: inner.node.as_deref(),
                 sources: &mut inner.sources,
                 refusal: Some(&mut inner.refusal),

@@ -6,7 +6,6 @@ use tracing::{debug, warn};
 
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::servers::ListId;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Fallbacks, Inner, StreamState, newest};
@@ -21,6 +20,7 @@ const FAIL_AFTER: Duration = Duration::from_secs(10);
 impl StreamState {
     /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
     pub(crate) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
+        inner.follow(&self.shared.settings());
         let decision = inner.session.look(&newest(&inner.sources), now);
         if decision.next.is_some() && !std::mem::replace(&mut inner.is_shifting, true) {
             self.shift();
@@ -40,7 +40,9 @@ impl StreamState {
                 inner.is_shifting = false;
                 let sources = inner.sources.clone();
                 let node = inner.node.as_deref();
-                let mut routes = Routes { stream, node, sources: &mut inner.sources, refusal: None };
+                let settings = stream.shared.settings();
+                let mut routes =
+                    Routes { stream, settings: &settings, node, sources: &mut inner.sources, refusal: None };
                 let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
                 stream.note_moves(&mut inner.fallbacks, &shifted.moves);
                 shifted
@@ -62,19 +64,18 @@ impl StreamState {
     }
 
     fn note_moves(&self, fallbacks: &mut Fallbacks, moves: &[Moved]) {
-        for Moved { list: number, type_url, from, to } in moves {
-            let list = self.shared.settings.lists.list(ListId::of(*number));
-            let uri = |server: u16| list.servers.get(usize::from(server)).map(|server| server.uri.clone());
-            let (Some(from_uri), Some(to_uri)) = (uri(*from), uri(*to)) else { continue };
+        let settings = self.shared.settings();
+        for Moved { list: id, type_url, from, to } in moves {
+            let Some(list) = settings.lists.list(*id) else { continue };
+            let (from_uri, to_uri) = (&list.at(*from).server().uri, &list.at(*to).server().uri);
             debug!(stream = self.number(), list = %list.label, ?type_url, from = %from_uri, to = %to_uri,
                 "a stream moved to another server");
-            let counted = self.shared.metrics.fallback.moved(&list.label, &to_uri, *to == 0);
+            let counted = self.shared.metrics.fallback.moved(&list.label, to_uri, *to == 0);
             let fell = counted.map(|counted| {
-                let (list, server) = ((*number, &list.label), (*to, &to_uri));
-                let episode = self.shared.fallback_log.join(list, server, &from_uri, &self.shared.throttle);
-                ((*number, type_url.clone()), counted, episode)
+                let episode = self.shared.fallback_log.join(list.at(*to), from_uri, &self.shared.throttle);
+                ((*id, type_url.clone()), counted, episode)
             });
-            fallbacks.retain(|((known, of), ..)| (known, of) != (number, type_url));
+            fallbacks.retain(|((known, of), ..)| (known, of) != (id, type_url));
             fallbacks.extend(fell);
         }
     }

@@ -13,7 +13,7 @@ impl StreamState {
         let mut next: Option<Time> = None;
         for (type_url, wait) in session.name_waits().filter(|(_, wait)| wait.is_endless() && !wait.is_told) {
             let Some((_, source)) = sources.iter().find(|(id, _)| *id == wait.source) else { continue };
-            let server = self.shared.server(source.place());
+            let server = source.serving_server();
             let due = wait.since + server.resource_timeout(type_url);
             if due > now {
                 next = next.into_iter().chain([due]).min();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tracing::{debug, trace, warn};
 
 use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -16,6 +17,7 @@ use crate::driver::stream::subscriber::subscriber_at;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::Excess;
 use crate::engine::downstream::{RequestOutcome, Verdict, Watch};
+use crate::setting::Epoch;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::TypeMetrics;
 use crate::xds::{Code, Node, Request, Status, TypeUrl};
@@ -56,9 +58,12 @@ impl StreamState {
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
         inner.asked_at.get_or_insert(now);
+        let settings = self.shared.settings();
+        inner.follow(&settings);
         let rerouted = inner.take_node(request, self);
         let mut routes = Routes {
             stream: self,
+            settings: &settings,
             node: inner.node.as_deref(),
             sources: &mut inner.sources,
             refusal: Some(&mut inner.refusal),
@@ -134,7 +139,8 @@ impl StreamState {
 
     /// All polls of one connection share a rate, because each poll is a stream of its own.
     pub(crate) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
-        let rate = || self.shared.changes_limiter();
+        let settings = self.shared.settings();
+        let rate = (settings.limits.changes_per_second, settings.limits.changes_burst);
         let account = self.peer.connection.account();
         let admission = account.admit_poll(names, self.shared.clock.now(), rate);
         self.slow_down(admission, "or polls on this connection").await
@@ -149,7 +155,7 @@ impl StreamState {
                 Ok(())
             }
             Admission::Refused => {
-                let rate = self.shared.settings.limits.changes_per_second;
+                let rate = self.shared.settings().limits.changes_per_second;
                 let text = format!(
                     "more than {rate} changes of subscription or NACKs per second {place}; the limit is \
                         limits.changes_per_second, and {NAMES_PER_TOKEN} names count as one change"
@@ -214,6 +220,16 @@ impl StreamState {
 }
 
 impl Inner {
+    /// Takes the configuration in force over, if there is a new one. Mostly a comparison of two numbers.
+    pub(crate) fn follow(&mut self, settings: &Epoch<DriverSettings>) {
+        if self.epoch == settings.number() {
+            return;
+        }
+        self.epoch = settings.number();
+        self.limiter.configure(settings.limits.changes_per_second, settings.limits.changes_burst);
+        self.session.configure(settings.stream, &|list| settings.lists.list(list)?.fallback());
+    }
+
     /// Stores the node of the first message. Of later nodes, only the dynamic parameters count (STR-2, STR-3).
     /// Returns whether the sharing of sources may have changed (RLY-16).
     fn take_node(&mut self, request: &Request, stream: &StreamState) -> bool {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::driver::ground::servers::{ListId, Place};
+use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::servers::ListedServer;
 use crate::driver::ground::source_key::Owner;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::{Claim, Refused};
@@ -12,7 +13,7 @@ use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::state::StreamState;
 use crate::engine::authority::{Authority, NameGroup};
-use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
+use crate::engine::downstream::{ClientFeatures, List, ListId, Router, SourceId};
 use crate::engine::view::View;
 use crate::telemetry::Limit;
 use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
@@ -20,6 +21,8 @@ use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 /// Finds the source of each part of a subscription.
 pub(crate) struct Routes<'a> {
     pub stream: &'a StreamState,
+    /// The configuration in force.
+    pub settings: &'a DriverSettings,
     pub node: Option<&'a Node>,
     pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
     /// Takes the refusal of a class without room. `None` if the request must fail in that case.
@@ -28,29 +31,28 @@ pub(crate) struct Routes<'a> {
 
 impl Router for Routes<'_> {
     fn group_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
-        let shared = &self.stream.shared;
-        let lists = &shared.settings.lists;
+        let (shared, lists) = (&self.stream.shared, &self.settings.lists);
         let authority = name.map_or(Authority::None, |name| lists.authorities().authority_of(name));
         NameGroup {
             authority,
-            private: shared.do_not_cache.has(lists.route(type_url, authority), type_url, name),
+            private: shared.do_not_cache.has(lists.route(type_url, authority).key(), type_url, name),
         }
     }
 
-    fn list(&self, type_url: &TypeUrl, group: NameGroup) -> u16 {
-        self.stream.shared.settings.lists.route(type_url, group.authority).number()
+    fn list(&self, type_url: &TypeUrl, group: NameGroup) -> ListId {
+        self.settings.lists.route(type_url, group.authority).id
     }
 
-    fn fallback(&self, list: u16) -> Option<List> {
-        self.stream.shared.settings.lists.list(ListId::of(list)).fallback(list)
+    fn fallback(&self, list: ListId) -> Option<List> {
+        self.settings.lists.list(list)?.fallback()
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
         let (shared, tables) = (&self.stream.shared, self.stream.tables());
-        let (place, owner) = self.place(type_url, group, server)?;
-        let class = shared.classify(self.node, type_url, group.authority.style(), place)?;
+        let (listed, owner) = self.place(type_url, group, server)?;
+        let class = shared.classify(self.node, type_url, group.authority.style(), listed.server())?;
         let claim = Claim {
-            place,
+            listed,
             class,
             owner,
             is_for_secrets: shared.is_apart_for_secrets(self.node, type_url, group.authority.style()),
@@ -61,7 +63,7 @@ impl Router for Routes<'_> {
             Ok(handle) => handle,
             Err(refused) => self.without(type_url, refused)?,
         };
-        let has_private_id = group.private && shared.server(place).is_local();
+        let has_private_id = group.private && listed.server().is_local();
         let id = if has_private_id { private_source(handle.id()) } else { handle.id() };
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.sources.reserve_exact(1);
@@ -85,20 +87,25 @@ impl Router for Routes<'_> {
             // request (VHD-3).
             return Ok(true);
         }
-        let place = shared.settings.lists.place(type_url, Authority::None);
-        Ok(shared.classify(self.node, type_url, Authority::None.style(), place)?.legacy_wildcard)
+        let listed = self.settings.lists.route(type_url, Authority::None).at(0);
+        Ok(shared.classify(self.node, type_url, Authority::None.style(), listed.server())?.legacy_wildcard)
     }
 }
 
-impl Routes<'_> {
+impl<'a> Routes<'a> {
     /// The server of a part, and the source's owner.
-    fn place(&self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<(Place, Owner), Status> {
-        let (stream, shared) = (self.stream, &self.stream.shared);
-        let place = Place { server, ..shared.settings.lists.place(type_url, group.authority) };
+    fn place(
+        &self,
+        type_url: &TypeUrl,
+        group: NameGroup,
+        server: u16,
+    ) -> Result<(ListedServer<'a>, Owner), Status> {
+        let stream = self.stream;
+        let listed = self.settings.lists.route(type_url, group.authority).at(server);
         if group.authority == Authority::Unknown {
             self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
         }
-        let server = shared.server(place);
+        let server = listed.server();
         let is_hosts = type_url.kind() == Kind::VirtualHost;
         if is_hosts && stream.kind().variant == Variant::Sotw {
             let text = "virtual hosts (VHDS) are served in the delta variant only";
@@ -106,12 +113,12 @@ impl Routes<'_> {
         }
         if is_hosts && server.is_sotw() {
             self.warn("hosts without delta", type_url, "virtual hosts, which need a server with delta");
-            return Ok((Place::NOBODY, Owner::Everyone));
+            return Ok((self.settings.lists.nobody(), Owner::Everyone));
         }
         // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
         // directory gives all clients the same answers.
         let is_private = (is_hosts || group.private) && !server.is_local();
-        Ok((place, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
+        Ok((listed, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
     }
 
     /// The source of a type whose class has no room. A stream of a single type ends instead.

@@ -25,7 +25,7 @@ use crate::driver::stream::private_part::session_at;
 use crate::driver::stream::refusal::Refusal;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::downstream::{AnswerKey, Session, SourceId};
+use crate::engine::downstream::{AnswerKey, ListId, Session, SourceId};
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::{BehindMetrics, GaugePart, TypeMetrics};
 use crate::xds::{Node, Status, StreamKind, TypeUrl};
@@ -73,6 +73,8 @@ pub(crate) struct Inner {
     /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
+    /// The number of the configuration that the session and the limiter have.
+    pub(crate) epoch: u64,
     pub(crate) limiter: Limiter,
     /// The charge for the names of this stream.
     pub(crate) names: Charge,
@@ -166,7 +168,7 @@ impl StreamState {
 
 /// The lists, or types of lists, with a server other than the preferred server. Each has its part of a gauge,
 /// and its episode.
-pub(crate) type Fallbacks = Vec<((u16, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
+pub(crate) type Fallbacks = Vec<((ListId, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
 
 /// Looks up the newest snapshot of a source of the stream.
 pub(crate) fn newest(

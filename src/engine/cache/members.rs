@@ -100,8 +100,8 @@ pub(super) fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
     view.put(old, new);
 }
 
-/// Whether an error, or the end of an error (`None`), changes the annotations. Errors of names that are neither
-/// members nor globs are bounded in number.
+/// Whether an error, or the end of an error (`None`), changes the annotations. Errors of names that are
+/// neither members nor globs are bounded in number.
 pub(super) fn takes_error(
     annotations: &Annotations,
     name: &ResourceName,

@@ -25,7 +25,7 @@ pub use session::limits::{Excess, Limits};
 pub use session::moves::{Moved, Shift};
 pub use session::request::RequestOutcome;
 pub use session::router::{List, Router, Watch};
-pub use sources::SourceId;
+pub use sources::{ListId, SourceId};
 pub use subscription::Subscription;
 pub use subscription::name_wait::NameWait;
 pub use subscription::nonces::Verdict;

@@ -4,11 +4,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
 
+/// A server list, as the configuration describes the list: another list, or other servers, have another id
+/// (ADR 21). The router makes the ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListId(pub u64);
+
 /// The sources that a part is asked of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The server list.
-    pub list: u16,
+    pub list: ListId,
     /// The serving source.
     pub source: SourceId,
     /// The sources of the other servers that are asked too (FBK-5, FBK-11); `None` if there are no others.

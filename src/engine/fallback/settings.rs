@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::setting::{Setting, hours, ms, seconds, time};
 
 /// A recovered higher server takes its clients back after at most this time, even with resources missing
-/// (RLY-44). A lower server serves after the same time, even with resources missing (RLY-41). 15 s is gRPC's own
-/// resource timer.
+/// (RLY-44). A lower server serves after the same time, even with resources missing (RLY-41). 15 s is gRPC's
+/// own resource timer.
 pub const RESOLVE_TIMEOUT: Setting<Duration> =
     Setting::new("resolve_timeout", seconds(15), time(ms(100)..=seconds(600)));
 

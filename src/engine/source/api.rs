@@ -8,8 +8,8 @@ use crate::engine::upstream;
 use crate::setting::{Setting, bytes, hours, ms, seconds, settings, time};
 use crate::xds::{ResourceName, TypeUrl};
 
-/// Resources kept without a session, per source: the maximum size. A client that returns within `linger` finds
-/// them; under pressure the oldest go first.
+/// Resources kept without a session, per source: the maximum size. A client that returns within `linger`
+/// finds them; under pressure the oldest go first.
 pub const UNWATCHED_BYTES: Setting<usize> = Setting::new("unwatched_bytes", 64 << 20, bytes(0..=1 << 40));
 
 settings! {
@@ -19,15 +19,15 @@ settings! {
         /// Updates that follow another update within this time are sent together (RLY-54). Zero: never. Above
         /// 200 ms, clients would notice the delay.
         coalescing: Duration = ms(10), time(ms(0)..=ms(200));
-        /// The time that names, wildcards and streams outlive their last session (RLY-60): 30 s, so that a client
-        /// that restarts finds its resources.
+        /// The time that names, wildcards and streams outlive their last session (RLY-60): 30 s, so that a
+        /// client that restarts finds its resources.
         linger: Duration = seconds(30), time(ms(0)..=hours(1));
     }
     fixed {
         /// See [`UNWATCHED_BYTES`].
         unwatched_bytes: usize = UNWATCHED_BYTES.default;
-        /// Sessions are woken when the server is lost or heard again, because their choice of server depends on
-        /// the event.
+        /// Sessions are woken when the server is lost or heard again, because their choice of server depends
+        /// on the event.
         tells_reach: bool = false;
         /// The source serves a single stream, and so may take resources that must not be shared (CCH-1).
         private: bool = false;

@@ -39,6 +39,11 @@ impl Linger {
         Linger { linger, bytes_max, queue, parked, is_held: false, held_types, entries, bytes, evicted }
     }
 
+    /// Sets another time and bound. Entries keep the time they were given.
+    pub fn configure(&mut self, linger: Duration, bytes_max: usize) {
+        (self.linger, self.bytes_max) = (linger, bytes_max);
+    }
+
     /// Keeps all entries past their time while the server is lost, within the bound of bytes: returning
     /// clients have no other copy of the resources (RLY-46).
     pub fn hold(&mut self, is_held: bool) {
@@ -148,6 +153,19 @@ mod tests {
 
     fn name(text: &str) -> Lingering {
         (TypeUrl::of_message("acme.T"), Some(text.into()))
+    }
+
+    #[test]
+    fn rel_5_another_time_and_bound_hold_for_what_comes() {
+        let mut linger = Linger::new(Duration::from_secs(30), 1000);
+        let start = Time::from_micros(5);
+        linger.add(name("a"), 10, true, start);
+        linger.configure(Duration::from_secs(5), 15);
+        assert_eq!(linger.pop(start + Duration::from_secs(29)), None, "the entry keeps its time");
+        linger.add(name("b"), 10, true, start);
+        assert_eq!(linger.pop(start), Some(name("b")), "the oldest of too many bytes");
+        linger.add(name("c"), 1, true, start);
+        assert_eq!(linger.poll_timeout(), Some(start + Duration::from_secs(5)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A source: one server, as one node class sees it.
 //!
-//! A source consists of the collection of its sessions, the cache, and the upstream streams or files that fill
-//! the cache. Sessions pull: a source never hands out an update, but publishes a
+//! A source consists of the collections of its sessions, the cache, and the upstream streams or files that
+//! fill the cache. Sessions pull: a source never hands out an update, but publishes a
 //! [`Snapshot`](super::snapshot::Snapshot) and names the sessions to wake. One task owns a source.
 //!
 //! Drive a source with [`Source::watch`], [`Source::unwatch`], [`Source::handle_upstream`],

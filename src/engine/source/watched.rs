@@ -1,10 +1,10 @@
-//! The collection of a session.
+//! The collections of a session.
 
 use crate::engine::cache::slots::SlotId;
 use crate::engine::class::NameStyle;
 use crate::xds::TypeUrl;
 
-/// The collection of a session in one type.
+/// The collections of a session in one type.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) type_url: TypeUrl,

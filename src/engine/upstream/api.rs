@@ -38,12 +38,13 @@ pub enum Transport {
 /// 10 ms, polls would load the server without end.
 pub const REFRESH_DELAY: Range = time(ms(10)..=hours(24));
 
-/// The time after which an unanswered name counts as absent (TMR-1): above the slowest answer of a server, and
-/// below the 15 s of gRPC clients (RLY-29).
+/// The time after which an unanswered name counts as absent (TMR-1): above the slowest answer of a server,
+/// and below the 15 s of gRPC clients (RLY-29).
 pub const RESOURCE_TIMEOUT: Setting<Duration> =
     Setting::new("resource_timeout", seconds(10), time(seconds(1)..=seconds(600)));
 
-/// [`RESOURCE_TIMEOUT`] for servers that report absent names themselves: 30 s, as silence is an error then (A88).
+/// [`RESOURCE_TIMEOUT`] for servers that report absent names themselves: 30 s, as silence is an error then
+/// (A88).
 pub const TRANSIENT_RESOURCE_TIMEOUT: Duration = seconds(30);
 
 /// [`Hold::For`]: the time in which an operator or the server can restore what was deleted by mistake.
@@ -377,7 +378,8 @@ pub enum Event {
         type_url: TypeUrl,
         status: Status,
     },
-    /// The timers of names expired, with [`UpstreamSettings::timeout_is_transient`]: UNAVAILABLE for now (DAT-1).
+    /// The timers of names expired, with [`UpstreamSettings::timeout_is_transient`]: UNAVAILABLE for now
+    /// (DAT-1).
     Timeout {
         type_url: TypeUrl,
         names: Vec<ResourceName>,

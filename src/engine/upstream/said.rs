@@ -20,7 +20,7 @@ pub(super) struct Said {
     pub(super) is_good: bool,
     /// The first request claims the held versions, so that a server may answer by silence (DEL-35, STR-10).
     pub(super) may_be_silent: bool,
-    /// The server marks whole sets (`subscription/marks.rs`).
+    /// The server marks whole sets (`type_request/marks.rs`).
     pub(super) has_marks: bool,
     /// The number of written requests of the type.
     pub(super) requests: u64,

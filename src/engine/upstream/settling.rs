@@ -6,7 +6,7 @@
 //! ([`Output::RoundTrip`]): everything that the server had handed to its transport arrives before the end of
 //! the round trip. After a large message there has to be silence for a while, too: servers make the next part
 //! only when the part before has left. A server with marks reports the end itself
-//! (`subscription/marks.rs`), and the machine detects nothing.
+//! (`type_request/marks.rs`), and the machine detects nothing.
 //!
 //! ```text
 //!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
@@ -48,7 +48,7 @@ pub(super) enum Settling {
     /// A round trip has begun after the last message.
     Proving(u8),
     Proven(u8),
-    /// The server has begun to answer, and a mark will report the end (`subscription/marks.rs`).
+    /// The server has begun to answer, and a mark will report the end (`type_request/marks.rs`).
     Awaiting,
     Settled,
 }

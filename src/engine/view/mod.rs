@@ -216,8 +216,8 @@ impl View {
         })
     }
 
-    /// This view plus departed names that a client keeps, with the annotations that the client knows (`told`).
-    /// The id depends on the names and annotations.
+    /// This view plus departed names that a client keeps, with the annotations that the client knows
+    /// (`told`). The id depends on the names and annotations.
     #[must_use]
     pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Annotations) -> View {
         let mut view = self.clone();

@@ -27,8 +27,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::metrics::LogMetrics;
 
-/// Limits on lines queued for a blocked output: the memory of a process must not depend on its log. Further lines are
-/// dropped and counted (FP14).
+/// Limits on lines queued for a blocked output: the memory of a process must not depend on its log. Further
+/// lines are dropped and counted (FP14).
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
 

@@ -81,6 +81,11 @@ impl RequestReader {
         }
     }
 
+    /// Takes other limits over, for the rest of the bytes.
+    pub fn configure(&mut self, limits: ReaderLimits) {
+        self.limits = limits;
+    }
+
     pub fn push(&mut self, chunk: Bytes) {
         frame::append(&mut self.chunk, chunk);
     }

@@ -32,7 +32,7 @@ COPY = TARGET / "mutants"
 
 # The parts of the tree that the simulator needs, and the crates that these parts use.
 PARTS = ("src/xds", "src/setting", "src/engine", "src/wire/version.rs", "src/checkpoint", "tests/sim")
-CRATES = ("blake3", "bytes", "imbl", "thiserror")
+CRATES = ("arc-swap", "blake3", "bytes", "imbl", "thiserror")
 LIB = """\
 pub mod mutants;
 pub mod xds;

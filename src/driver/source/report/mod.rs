@@ -17,7 +17,7 @@ use super::health::Health;
 use crate::driver::api::status::{ClassStatus, Refused, SourceState};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::servers::{Attach, Place};
+use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
 use crate::engine::source::{StreamIndex, is_mass};
@@ -43,7 +43,8 @@ pub struct Report {
     shared: Arc<DriverContext>,
     server_uri: Arc<str>,
     list: Arc<str>,
-    place: Place,
+    /// The servers that may serve.
+    uris: Box<[Arc<str>]>,
     stream: Option<u64>,
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
@@ -92,17 +93,22 @@ enum OutageKind {
 const EMPTIED_MIN: usize = 5;
 
 impl Report {
-    pub fn new(shared: &Arc<DriverContext>, node: &Node, digest: String, key: &SourceKey) -> Report {
+    pub fn new(
+        shared: &Arc<DriverContext>,
+        node: &Node,
+        digest: String,
+        key: &SourceKey,
+        listed: ListedServer<'_>,
+    ) -> Report {
         let now = shared.clock.now();
-        let server = shared.server(key.place);
-        let list = &shared.settings.lists.list(key.place.list).label;
+        let (server, list) = (listed.server(), &listed.list.label);
         // A source without a server is complete.
         let is_whole = server.is_made_up();
         let mut report = Report {
             metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
             list: list.clone(),
-            place: key.place,
+            uris: listed.serving().iter().map(|server| server.uri.clone()).collect(),
             stream: match key.owner {
                 Owner::Everyone => None,
                 Owner::Stream(session) => Some(session.0),
@@ -143,7 +149,7 @@ impl Report {
 
     /// A stream is open to this server, numbered from the server of the place.
     fn attached_to(&mut self, number: u16) {
-        let uri = &self.shared.server(self.place.failover(number)).uri;
+        let Some(uri) = self.uris.get(usize::from(number)) else { return };
         if *uri == self.server_uri {
             return;
         }

@@ -46,13 +46,14 @@ impl Report {
         self.enter(state, now);
     }
 
-    /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the stream.
+    /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the
+    /// stream.
     pub fn note_lost_type(&mut self, lost_type: Option<(TypeUrl, bool)>) {
         self.lost_type = lost_type;
     }
 
-    /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of suppressed lines, and
-    /// the type if only one type is lost.
+    /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of
+    /// suppressed lines, and the type if only one type is lost.
     pub(super) fn loss_to_log(
         &mut self,
         cause: &str,
@@ -148,8 +149,8 @@ impl Report {
         }
     }
 
-    /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer would
-    /// tell the operator.
+    /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer
+    /// would tell the operator.
     pub(super) fn unanswered(&mut self, now: Time) {
         if self.answered {
             return;

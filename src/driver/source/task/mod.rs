@@ -10,12 +10,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
+use crate::checkpoint::Identity;
 use crate::client::{FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
-use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::servers::Attach;
+use crate::driver::ground::context::{DriverContext, DriverSettings};
+use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
@@ -43,21 +44,23 @@ const STALL: Duration = Duration::from_secs(1);
 pub fn start(
     id: SourceId,
     key: Arc<SourceKey>,
+    listed: ListedServer<'_>,
     shared: Arc<DriverContext>,
     listing: Arc<dyn Listing>,
 ) -> Arc<SourceHandle> {
-    let server = shared.server(key.place).clone();
-    let node = of_class(&shared.settings.node, &key.class);
+    let server = listed.server().clone();
+    let in_force = shared.epoch();
+    let node = of_class(&in_force.node, &key.class);
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
-    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key);
-    let serving = shared.settings.lists.serving(key.place);
+    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, listed);
     let identifiers =
-        serving.map(|server| format!("{} via {}", shared.settings.node.id, server.uri).into()).collect();
+        listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);
-    let (handle, mut queue) = SourceHandle::new(id, key, identifiers, status);
+    let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
     let handle = Arc::new(handle);
-    let settings = settings(&shared, handle.key());
+    let settings = settings(&in_force, handle.key(), listed);
+    let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(number, settings, attachment(&server.attach));
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
     let for_task = handle.clone();
@@ -74,9 +77,10 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
-        let checkpoint = restore(&mut source, &mut report, for_task.key(), &shared);
+        let checkpoint = restore(&mut source, &mut report, identity, &shared);
         let task = SourceTask {
             source,
+            epoch: in_force.number(),
             number,
             link,
             streams: HashMap::new(),
@@ -96,9 +100,9 @@ pub fn start(
     handle
 }
 
-fn settings(shared: &DriverContext, key: &SourceKey) -> source::SourceSettings {
-    let mut settings = shared.settings.source.clone();
-    settings.tells_reach |= shared.settings.lists.list(key.place.list).servers.len() > 1;
+fn settings(in_force: &DriverSettings, key: &SourceKey, listed: ListedServer<'_>) -> source::SourceSettings {
+    let mut settings = in_force.source.clone();
+    settings.tells_reach |= listed.list.servers().len() > 1;
     if matches!(key.owner, Owner::Stream(_)) {
         // A private source ends with its stream.
         (settings.private, settings.linger) = (true, Duration::ZERO);
@@ -144,12 +148,11 @@ async fn refuse(
 fn restore(
     source: &mut Source,
     report: &mut Report,
-    key: &SourceKey,
+    identity: Option<Identity>,
     shared: &DriverContext,
 ) -> Option<CheckpointSchedule> {
     let writer = shared.checkpoint.as_ref()?;
-    let identity = CheckpointWriter::identity(key, &shared.settings.lists)?;
-    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity);
+    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity?);
     if let Some(restored) = restored {
         let age = wall_now().duration_since(restored.header.written_at).unwrap_or_default();
         source.restore(&restored.types, age, shared.clock.now());
@@ -163,6 +166,8 @@ fn restore(
 
 struct SourceTask {
     source: Source,
+    /// The number of the configuration that the source has.
+    epoch: u64,
     /// The source's number in the ids of views.
     number: u64,
     link: Link,
@@ -187,6 +192,8 @@ struct SourceTask {
 impl SourceTask {
     async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id().0, "source started");
+        // A command of before the first client is lost.
+        self.follow_configuration();
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
         loop {
@@ -254,6 +261,7 @@ impl SourceTask {
                 self.source.forget(session, now);
                 self.follow_members();
             }
+            Command::Configure => self.follow_configuration(),
             Command::Save(done) => {
                 if let Some(checkpoint) = &mut self.checkpoint {
                     checkpoint.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
@@ -348,6 +356,20 @@ impl SourceTask {
         found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
     }
 
+    /// Takes the configuration in force over, if there is a new one.
+    fn follow_configuration(&mut self) {
+        let settings = self.shared.epoch();
+        if self.epoch == settings.number() {
+            return;
+        }
+        self.epoch = settings.number();
+        // A place that left the configuration keeps its settings until its streams have left.
+        let Some(listed) = settings.lists.find(self.handle.key().place) else { return };
+        self.handle.servers.store(Arc::new(listed.serving().to_vec()));
+        let own = self::settings(&settings, self.handle.key(), listed);
+        self.source.configure(own, listed.server().upstream_settings(), self.shared.clock.now());
+    }
+
     /// Chooses another member if the shown member has left.
     fn follow_members(&mut self) {
         let Some(member) = &mut self.member else { return };
@@ -359,7 +381,7 @@ impl SourceTask {
         );
         self.report.shows(&node);
         self.told = true;
-        self.link.set_node(&self.shared.server(self.handle.key().place).attach, &node);
+        self.link.set_node(&self.handle.server(0).attach, &node);
         self.source.succeed(self.shared.clock.now());
     }
 
@@ -371,7 +393,7 @@ impl SourceTask {
     }
 
     fn may_retire(&mut self) -> bool {
-        let pinned = matches!(self.shared.server(self.handle.key().place).attach, Attach::Files { .. });
+        let pinned = matches!(self.handle.server(0).attach, Attach::Files { .. });
         if pinned || !self.source.is_idle() {
             return false;
         }

@@ -67,7 +67,7 @@ impl SourceTask {
                         | crate::engine::upstream::Output::OpenNext { server, .. } => server,
                         _ => 0,
                     };
-                    let server = self.shared.server(self.handle.key().place.failover(number));
+                    let server = self.handle.server(number);
                     let metrics = || self.shared.metrics.of_server(&server.uri);
                     self.link.carry_out(&server.attach, index, type_url, output, metrics);
                 }
@@ -87,7 +87,8 @@ impl SourceTask {
         streams.machines().nth(index).is_some_and(|(_, machine)| machine.reach().is_lost())
     }
 
-    /// The type of a lost stream, where each type has its own stream (ADR 18), and whether the server was lost with the stream.
+    /// The type of a lost stream, where each type has its own stream (ADR 18), and whether the server was
+    /// lost with the stream.
     fn lost_type(&self, index: StreamIndex) -> Option<(TypeUrl, bool)> {
         let Attachment::Streams(streams) = self.source.attachment() else { return None };
         Some((streams.type_of(index)?.clone(), streams.reach().is_lost()))
@@ -99,7 +100,7 @@ impl SourceTask {
         let Some((_, machine)) = streams.machines().nth(index) else { return };
         let number = machine.server();
         if self.handle.serving.swap(number, Ordering::Relaxed) != number {
-            let server = self.shared.server(self.handle.key().place.failover(number));
+            let server = self.handle.server(number);
             self.source.set_server(server.uri.clone());
         }
     }

@@ -26,13 +26,14 @@ use crate::xds::{Request, SotwRequest, Status, StreamKind};
 impl Stream {
     pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<DriverContext>, tables: &Tables) -> Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
-        let settings = &shared.settings;
+        let settings = shared.settings();
         let inner = Inner {
             session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..)),
             node: None,
             sources: Vec::new(),
             refusal: None,
             types: Vec::new(),
+            epoch: settings.number(),
             limiter: shared.changes_limiter(),
             names: Charge::new(&peer.connection),
             unsent: Vec::new(),

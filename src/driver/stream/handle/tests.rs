@@ -30,11 +30,13 @@ pub(crate) fn relay() -> Relay {
 }
 
 fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
-    let settings = DriverSettings {
-        lists: ServerLists::new(
-            vec![Arc::new(Server { uri: "nowhere".into(), attach })],
-            fallback::FallbackSettings::default(),
-        ),
+    let servers = vec![Arc::new(Server { uri: "nowhere".into(), attach })];
+    Relay::new(settings(ServerLists::new(servers, fallback::FallbackSettings::default())), metrics)
+}
+
+fn settings(lists: ServerLists) -> DriverSettings {
+    DriverSettings {
+        lists,
         source: source::SourceSettings::default(),
         classes: NodeClasses::default(),
         limits: RelayLimits {
@@ -50,8 +52,7 @@ fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
         stream: Limits::default(),
         checkpoint: None,
         encoded_bytes: 1 << 20,
-    };
-    Relay::new(settings, metrics)
+    }
 }
 
 /// A peer with a connection of its own, from this address.
@@ -80,7 +81,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
             ..DeltaRequest::default()
         };
         stream.request(Request::Delta(request)).await.unwrap();
-        let list = relay.shared.settings.lists.route(&endpoints, Authority::None);
+        let list = relay.shared.settings().lists.route(&endpoints, Authority::None).key();
         relay.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
@@ -95,6 +96,54 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         assert_eq!(left, [], "ends first: {ends_first}");
         assert_eq!(relay.tables.streams.len(), 0);
     }
+}
+
+/// Another configuration reaches open streams and running sources. A new authority before the others moves nothing.
+#[tokio::test(start_paused = true)]
+async fn rel_5_streams_and_sources_follow_the_configuration_in_force() {
+    let metrics = Arc::new(Metrics::new());
+    let client = metrics.of_server("nowhere").client().clone();
+    let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
+    let lists = |authorities: &[&str], resource_timeout| {
+        let settings = upstream::UpstreamSettings { resource_timeout, ..Default::default() };
+        let attach = Attach::Rest { server: server.clone(), settings };
+        let servers = vec![Arc::new(Server { uri: "nowhere".into(), attach })];
+        let mut lists = ServerLists::new(servers.clone(), fallback::FallbackSettings::default());
+        let authority = |name: &&str| (name.to_string(), servers.clone(), Default::default());
+        lists.set_authorities(authorities.iter().map(authority).collect());
+        lists
+    };
+    let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
+    let name = format!("xdstp://b/{}/1", endpoints.message());
+    let ask = |names: &[&str]| {
+        Request::Delta(DeltaRequest {
+            node: Some(Box::default()),
+            type_url: endpoints.as_str().into(),
+            subscribe: names.iter().map(|name| (*name).into()).collect(),
+            ..DeltaRequest::default()
+        })
+    };
+    let relay = Relay::new(settings(lists(&["b"], Duration::from_secs(10))), metrics);
+    let stream = relay.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    stream.request(ask(&[&name, "x"])).await.unwrap();
+    let ids = || relay.tables.sources.all().iter().map(|source| source.id()).collect::<Vec<_>>();
+    let before = ids();
+    assert_eq!(before.len(), 2, "of the authority, and of old-style names");
+
+    let timeout = Duration::from_secs(3);
+    let mut other = settings(lists(&["a", "b"], timeout));
+    other.stream.names_per_stream = 3;
+    relay.configure(other);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for source in relay.tables.sources.all() {
+        assert_eq!(source.serving_server().resource_timeout(&endpoints), timeout);
+    }
+    stream.request(ask(&[&format!("{name}1")])).await.unwrap();
+    assert_eq!(ids(), before, "its names are asked of the same sources");
+    stream.request(ask(&[&format!("xdstp://a/{}/1", endpoints.message())])).await.unwrap_err();
+    let other = relay.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    other.request(ask(&[&format!("xdstp://a/{}/1", endpoints.message())])).await.unwrap();
+    assert_eq!(ids().len(), 3, "the new authority has a source of its own");
 }
 
 /// A client that reads nothing is sent at most `limits.connection_bytes` and one message, over all of its

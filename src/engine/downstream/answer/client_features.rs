@@ -4,8 +4,8 @@ use crate::engine::collection::Collection;
 use crate::engine::view::View;
 use crate::xds::{Kind, Node, ResourceName, TypeUrl, Variant};
 
-/// The feature of clients that take `Resource` messages as elements of a SotW response. Both spellings are in use,
-/// and so are the spellings from before `xds.` (TTL-2).
+/// The feature of clients that take `Resource` messages as elements of a SotW response. Both spellings are in
+/// use, and so are the spellings from before `xds.` (TTL-2).
 const WRAPPER: &[&str] =
     &["xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "envoy.config.resource-in-sotw"];
 
@@ -22,7 +22,8 @@ pub struct ClientFeatures {
     pub ttl: bool,
     /// The client takes `Resource` around elements of SotW responses (WIR-8). Meaningless in delta.
     pub wrapper: bool,
-    /// A full-state answer may leave out names with errors, and a SotW answer may hold errors alone (ERR-8, SST-7).
+    /// A full-state answer may leave out names with errors, and a SotW answer may hold errors alone (ERR-8,
+    /// SST-7).
     pub errors_alone: bool,
 }
 
@@ -49,9 +50,9 @@ impl ClientFeatures {
     }
 }
 
-/// The features that a class shows upstream: the features of its clients (RLY-12), and the wrapper, which the relay
-/// removes for clients without support (RLY-22). TTLs are requested only if clients understand TTLs, by the listed
-/// name (TTL-2).
+/// The features that a class shows upstream: the features of its clients (RLY-12), and the wrapper, which the
+/// relay removes for clients without support (RLY-22). TTLs are requested only if clients understand TTLs, by
+/// the listed name (TTL-2).
 pub fn upstream_features(of_class: &[String]) -> Vec<String> {
     let mut features = of_class.to_vec();
     features.push(WRAPPER[0].to_owned());

@@ -12,8 +12,8 @@ use crate::xds::{Resource, ResourceName, Status, Version};
 type CompleteSet = (Vec<Arc<Resource>>, Vec<(ResourceName, Arc<Status>)>);
 
 impl Answer {
-    /// The content of a full-state message: the resources, and all errors each time. The client drops names that are
-    /// in neither list (ERR-4).
+    /// The content of a full-state message: the resources, and all errors each time. The client drops names
+    /// that are in neither list (ERR-4).
     pub(super) fn complete_set(&self, news: &News, asides: &Asides) -> CompleteSet {
         let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
         let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));

@@ -14,11 +14,11 @@ use crate::engine::view::{View, difference};
 use crate::xds::{ResourceName, Variant, Version};
 
 impl Composition {
-    /// A message never has both the resource and the error of a name (ERR-2), and no second message follows for the
-    /// error. So the client does not hold the error, and is not told of its end (ERR-3).
+    /// A message never has both the resource and the error of a name (ERR-2), and no second message follows
+    /// for the error. So the client does not hold the error, and is not told of its end (ERR-3).
     fn leave_errors_untold(&mut self, answer: &Answer) {
-        // A name that stays in the view although the source no longer has the name keeps the errors that the client
-        // was told.
+        // A name that stays in the view although the source no longer has the name keeps the errors that the
+        // client was told.
         let mut views = answer.parts.iter().map(|part| &part.view).chain(&self.targets);
         if views.all(|view| view.annotations().errors().next().is_none()) {
             return;
@@ -86,9 +86,9 @@ impl Answer {
         Composition { chunks, endpoints, left_out, ..Composition::default() }
     }
 
-    /// Compares the client's views with the views that the client should hold, over all parts. A name that is wanted
-    /// by itself and by the wildcard is one resource to the client: its own subscription decides, and the wildcard
-    /// decides if the subscription has no resource (SUB-12, DEL-22).
+    /// Compares the client's views with the views that the client should hold, over all parts. A name that is
+    /// wanted by itself and by the wildcard is one resource to the client: its own subscription decides, and
+    /// the wildcard decides if the subscription has no resource (SUB-12, DEL-22).
     fn news(&self) -> News {
         // In SotW, `departed` has refused names only, and their absence is known at once.
         let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
@@ -104,8 +104,8 @@ impl Answer {
             news.told_absent |= !difference.gone.is_empty();
             changed.extend(difference.put.into_iter().chain(difference.gone));
             if self.full {
-                // Names that the client kept because absence could not be told (SST-6) go with the first complete
-                // set.
+                // Names that the client kept because absence could not be told (SST-6) go with the first
+                // complete set.
                 let kept = part.held.beside(&part.view).map(|(name, _)| name);
                 changed.extend(kept.filter(|name| part.view.knows_absent(name)));
             }
@@ -138,13 +138,14 @@ impl Answer {
         news
     }
 
-    /// The resource behind a name that is or was an alias. Clients hold the resource under its own name (ALI-1).
+    /// The resource behind a name that is or was an alias. Clients hold the resource under its own name
+    /// (ALI-1).
     fn aliased(&self, alias: &ResourceName) -> Option<&Arc<Aliased>> {
         self.parts.iter().find_map(|part| part.snapshot.of(&self.type_url)?.names.aliases.get(alias))
     }
 
-    /// The former resources of an alias that moved to another resource (ALI-2), unless a view still covers the
-    /// resource.
+    /// The former resources of an alias that moved to another resource (ALI-2), unless a view still covers
+    /// the resource.
     fn left_behind(
         &self,
         alias: &ResourceName,

@@ -1,8 +1,8 @@
 //! Errors and TTLs in answers.
 //!
-//! A control plane and a client may have different features: the control plane may wrap resources for a client
-//! that takes bare resources only, and may set a TTL for a client that ignores TTLs. This file translates between
-//! the two. A resource without a translation is left out and counted (RLY-22, RLY-23).
+//! A control plane and a client may have different features: the control plane may wrap resources for a
+//! client that takes bare resources only, and may set a TTL for a client that ignores TTLs. This file
+//! translates between the two. A resource without a translation is left out and counted (RLY-22, RLY-23).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

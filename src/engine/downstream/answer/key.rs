@@ -20,8 +20,8 @@ pub struct AnswerKey {
 /// The views before and after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Step {
-    /// An answer of one part and nothing else, as nearly all updates are. Nothing is hashed, because the key is made
-    /// for each client.
+    /// An answer of one part and nothing else, as nearly all updates are. Nothing is hashed, because the key
+    /// is made for each client.
     Plain {
         due: ViewId,
         held: ViewId,

@@ -1,8 +1,8 @@
 //! Answers: the steps from the views that a client holds to the views that the client should hold.
 //!
-//! An [`Answer`] names two views per part of a subscription; [`Answer::compose`] turns the views into resources and
-//! removals. Equal keys mean equal compositions, so the driver composes and encodes once for all clients with the
-//! same views.
+//! An [`Answer`] names two views per part of a subscription; [`Answer::compose`] turns the views into
+//! resources and removals. Equal keys mean equal compositions, so the driver composes and encodes once for
+//! all clients with the same views.
 
 pub mod chunk;
 pub mod client_features;
@@ -62,8 +62,8 @@ pub struct Answer {
     /// The version of a SotW message without content.
     pub repeats: Option<Version>,
     pub parts: Vec<AnswerPart>,
-    /// Names to answer regardless of the parts: the client unsubscribed from the name beside a wildcard (DEL-19), or
-    /// the name is refused (NAM-5).
+    /// Names to answer regardless of the parts: the client unsubscribed from the name beside a wildcard
+    /// (DEL-19), or the name is refused (NAM-5).
     pub departed: Vec<ResourceName>,
     /// The refused names of `departed`, and the reasons (NAM-5). A reason follows from the name and the type.
     pub refused: Vec<(ResourceName, Arc<Status>)>,
@@ -130,8 +130,8 @@ impl Answer {
         answer
     }
 
-    /// Whether the client keeps its resource under a name of a part while the part's source does not know the name.
-    /// If the wildcard or a glob supplies the name, the client is sent the supplied resource (SUB-12).
+    /// Whether the client keeps its resource under a name of a part while the part's source does not know the
+    /// name. If the wildcard or a glob supplies the name, the client is sent the supplied resource (SUB-12).
     pub fn leaves(&self, part: &AnswerPart, name: &ResourceName) -> bool {
         let is_named = |part: &AnswerPart| matches!(part.collection, Collection::Names(_));
         let is_supplied = || self.parts.iter().any(|other| !is_named(other) && other.view.has(name));

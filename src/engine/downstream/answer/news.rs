@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::xds::{Resource, ResourceName};
 
-/// The difference between the views that the client holds and the views that the client should hold, over all parts.
+/// The difference between the views that the client holds and the views that the client should hold, over all
+/// parts.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// New and changed resources by name, each name once (SST-8, DEL-16).
@@ -26,8 +27,8 @@ impl News {
         all
     }
 
-    /// Merges the entries of a resource with several wanted aliases, or with a wanted alias and its own name (SST-8,
-    /// DEL-16).
+    /// Merges the entries of a resource with several wanted aliases, or with a wanted alias and its own name
+    /// (SST-8, DEL-16).
     pub(super) fn by_own_name(&mut self) {
         if self.put.iter().any(|(name, resource)| *name != resource.name) {
             let put = std::mem::take(&mut self.put);

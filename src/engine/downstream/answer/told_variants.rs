@@ -8,8 +8,8 @@ use crate::xds::{Constraints, ResourceName};
 /// The constraints of a variant; `None` for a resource without constraints.
 pub(super) type ToldVariant = Option<Arc<Constraints>>;
 
-/// The variants that a client was told under its names with parameters. For SotW clients, only the existence of this
-/// value matters.
+/// The variants that a client was told under its names with parameters. For SotW clients, only the existence
+/// of this value matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ToldVariants {
     pub(in crate::engine::downstream) held: BTreeMap<ResourceName, BTreeSet<ToldVariant>>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::snapshot::Snapshot;
 
 /// The snapshots for answers, one per source for all types, so that no type runs ahead of another.
@@ -16,7 +16,7 @@ pub struct Turn<'a> {
     pub carried: u64,
     pub now: Time,
     /// Server lists with a recent move to another server.
-    pub moved: Vec<u16>,
+    pub moved: Vec<ListId>,
     /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
     /// responses (NON-4), each type once, and then the routing types.
     pub overdue: bool,

@@ -20,8 +20,8 @@ const REST: Duration = Duration::from_millis(25);
 const REST_MAX: Duration = Duration::from_millis(250);
 
 /// Losses within [`REST`] of each other wait together. If there are [`APART_MAX`] losses already, losses
-/// within this time wait together, so that a part has at most [`APART_MAX`] losses plus [`ORDER_WAIT_MAX`] ÷ this
-/// time.
+/// within this time wait together, so that a part has at most [`APART_MAX`] losses plus [`ORDER_WAIT_MAX`] ÷
+/// this time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The maximum number of resting losses that are [`REST`] apart. If a part has more losses, the client is

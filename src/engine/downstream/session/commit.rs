@@ -11,10 +11,10 @@ use crate::engine::view::View;
 use crate::xds::{Kind, ResourceName, SetMark, Version};
 
 impl Session {
-    /// Records a handover: the answer was composed into `chunks` messages, and the message at
-    /// `answer.chunk` goes out now. `version` is the version of this message, `endpoints` are the names
-    /// that must follow (ORD-5), and `targets` and `told_names` come from the composition. Returns the nonce, or
-    /// `None` if the answer had no message.
+    /// Records a handover: the answer was composed into `chunks` messages, and the message at `answer.chunk`
+    /// goes out now. `version` is the version of this message, `endpoints` are the names that must follow
+    /// (ORD-5), and `targets` and `told_names` come from the composition. Returns the nonce, or `None` if the
+    /// answer had no message.
     #[allow(
         clippy::too_many_arguments,
         reason = "what the composition says, of which the driver keeps only this"

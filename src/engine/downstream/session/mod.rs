@@ -33,7 +33,8 @@ use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
 use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
-use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::session::router::List;
+use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::NameWait;
 use crate::engine::downstream::subscription::part::Part;
@@ -87,6 +88,13 @@ impl Session {
             endpoints_due: None,
             excess: None,
         }
+    }
+
+    /// Takes other limits and rules of fallback over, from the next request and look on. `list` as
+    /// [`Router::fallback`](router::Router::fallback); a list that is gone keeps its rules.
+    pub fn configure(&mut self, limits: Limits, list: &dyn Fn(ListId) -> Option<List>) {
+        self.limits = limits;
+        self.positions.configure(list);
     }
 
     pub fn variant(&self) -> Variant {

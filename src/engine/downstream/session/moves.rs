@@ -10,7 +10,7 @@ use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::list_position::{Former, ListPosition};
 use crate::engine::downstream::session::router::{Router, Watch};
-use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::fallback::{Decision, Sight};
@@ -21,7 +21,7 @@ use crate::xds::{ResourceName, Status, TypeUrl};
 /// A session's move to another server of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    pub list: u16,
+    pub list: ListId,
     /// `None`: all types.
     pub type_url: Option<TypeUrl>,
     pub from: u16,
@@ -68,7 +68,7 @@ impl Session {
             for _ in 0..=servers {
                 let Some(position) = self.positions.0.get(index) else { break };
                 let Some(next) = self.decide(position, latest, now).next else { break };
-                let (list, type_url) = (position.list.number, position.type_url.clone());
+                let (list, type_url) = (position.list.id, position.type_url.clone());
                 let from = position.fallback.serving();
                 let former = self.parts_of(position).map(|(_, part)| part.source());
                 let former: Snapshots = former.map(|source| (source, latest(source))).collect();
@@ -122,8 +122,8 @@ impl Session {
     }
 
     /// The serving server of each list of several servers, or of each type of such a list.
-    pub fn served_by(&self) -> impl Iterator<Item = (u16, u16)> {
-        self.positions.iter().map(|position| (position.list.number, position.fallback.serving()))
+    pub fn served_by(&self) -> impl Iterator<Item = (ListId, u16)> {
+        self.positions.iter().map(|position| (position.list.id, position.fallback.serving()))
     }
 
     fn decide(

@@ -37,10 +37,10 @@ impl Session {
         self.poll_from(&newest, false, now)
     }
 
-    /// Begins a round after the routing types have waited for [`ORDER_WAIT_MAX`] (ORD-10). Until they have had their
-    /// turn, answers are built from the present snapshots, and later changes wait. The round begins anew if
-    /// a source notes more collections of the client on the cluster side, because no routing type goes before
-    /// their clusters (RLY-50).
+    /// Begins a round after the routing types have waited for [`ORDER_WAIT_MAX`] (ORD-10). Until they have
+    /// had their turn, answers are built from the present snapshots, and later changes wait. The round begins
+    /// anew if a source notes more collections of the client on the cluster side, because no routing type
+    /// goes before their clusters (RLY-50).
     fn begin_round(
         &mut self,
         newest: &Snapshots,

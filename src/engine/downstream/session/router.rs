@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKey};
 use crate::engine::downstream::answer::client_features::ClientFeatures;
-use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::fallback::FallbackSettings;
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Status, TypeUrl};
@@ -38,12 +38,12 @@ pub trait Router {
     }
 
     /// The server list for names of a group of a type.
-    fn list(&self, _type_url: &TypeUrl, _group: NameGroup) -> u16 {
-        0
+    fn list(&self, _type_url: &TypeUrl, _group: NameGroup) -> ListId {
+        ListId(0)
     }
 
     /// The fallback between the servers of a list; `None` for a list of one server.
-    fn fallback(&self, _list: u16) -> Option<List> {
+    fn fallback(&self, _list: ListId) -> Option<List> {
         None
     }
 }
@@ -51,7 +51,7 @@ pub trait Router {
 /// The properties of a server list of several servers, as a session needs them.
 #[derive(Clone, Debug)]
 pub struct List {
-    pub number: u16,
+    pub id: ListId,
     pub servers: u16,
     /// The servers are reached type by type, and so is the fallback between them (ADR 18).
     pub by_type: bool,

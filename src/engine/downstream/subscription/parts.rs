@@ -51,7 +51,7 @@ impl Subscription {
         Change { wildcard: None, names, non_canonical: false }
     }
 
-    /// Sets the collection in one collection; `None` removes the part. The client's content stays. Returns
+    /// Sets the collection of a part; `None` removes the part. The client's content stays. Returns
     /// the former sources of the part.
     pub fn set_part(
         &mut self,

@@ -36,6 +36,19 @@ fn rpc_6_the_method_says_the_type() {
 }
 
 #[test]
+fn rel_5_a_session_obeys_other_limits_from_its_next_request_on() {
+    let mut session = Session::new(crate::xds::Variant::Sotw, Limits::default(), HashSeed(7), 1);
+    let ask = |session: &mut Session, type_url: &str| {
+        let resource_names = vec!["a".into(), "b".into()];
+        let request = SotwRequest { type_url: type_url.to_owned(), resource_names, ..SotwRequest::default() };
+        session.request(&Request::Sotw(request), &mut Routes::default(), Time::ZERO).map(|_| ())
+    };
+    ask(&mut session, EDS).unwrap();
+    session.configure(Limits { names_per_stream: 3, ..Limits::default() }, &|_| None);
+    assert_eq!(ask(&mut session, CDS).unwrap_err().code, Code::ResourceExhausted);
+}
+
+#[test]
 fn typ_4_the_version_of_the_method_is_not_that_of_the_type() {
     assert_eq!(ask(STREAM_CLUSTERS_V2, true, "").unwrap(), CDS_V2);
     assert_eq!(ask(STREAM_CLUSTERS_V2, true, CDS).unwrap(), CDS);

@@ -182,11 +182,6 @@ impl Source {
     ) -> usize {
         let count = names.len();
         if count > 0 {
-            let kind = match kind {
-                CollectionKind::Wildcard => CollectionKind::Wildcard,
-                CollectionKind::Globs => CollectionKind::Globs,
-                CollectionKind::Names => CollectionKind::Names,
-            };
             let mut changes = Changes::new(&type_url, kind);
             changes.absent = names;
             self.carry_out(&changes, now);

@@ -76,6 +76,23 @@ impl Source {
         }
     }
 
+    /// Takes other settings over: limits and new timers obey at once, and running timers end as they were set.
+    /// `upstream` are the settings of the same server; only files have none.
+    pub fn configure(
+        &mut self,
+        settings: SourceSettings,
+        upstream: Option<&upstream::UpstreamSettings>,
+        now: Time,
+    ) {
+        self.linger.configure(settings.linger, settings.unwatched_bytes);
+        if let (Attachment::Streams(streams), Some(upstream)) = (&mut self.attachment, upstream) {
+            streams.configure(upstream::UpstreamSettings { linger: settings.linger, ..upstream.clone() });
+        }
+        self.settings = settings;
+        self.expire_linger(now);
+        self.after(now);
+    }
+
     // === what the server says ===
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {

@@ -1,4 +1,4 @@
-//! The collection of sessions: names, globs and wildcards begin and end.
+//! The collections of sessions: names, globs and wildcards begin and end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

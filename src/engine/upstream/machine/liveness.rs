@@ -38,6 +38,8 @@ impl Upstream {
             return;
         }
         self.last_error = None;
+        // Lasting silence, too, shows that the service is there again.
+        self.unserved = None;
         self.reach.hear(now);
         self.event(Event::Heard);
     }

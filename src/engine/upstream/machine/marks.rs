@@ -1,5 +1,4 @@
-//! Handles the marks of a server (ADR 14). The rules stand in
-//! `subscription/marks.rs`.
+//! Handles the marks of a server (ADR 14). The rules stand in `type_request/marks.rs`.
 
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;

@@ -184,9 +184,15 @@ impl Upstream {
         }
     }
 
-    /// Adds wanted resources. Names that are wanted already change nothing. An wanted of the other kind
-    /// (names for the wildcard, or the reverse) replaces the wanted before. To exchange names, subscribe
-    /// first and unsubscribe afterwards, else the stream may close in between.
+    /// Takes other settings of the same server over: the same transport, variant, form of wildcards and failover.
+    /// The next request, timer or attempt obeys.
+    pub fn configure(&mut self, settings: UpstreamSettings) {
+        self.settings = settings;
+    }
+
+    /// Adds wanted resources. Names that are wanted already change nothing. Resources of
+    /// another kind replace the previous resources, for example names the wildcard. To exchange names,
+    /// subscribe first and unsubscribe afterwards, else the stream may close in between.
     pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) {
         if matches!(&wanted, Wanted::Names(names) | Wanted::Globs(names) if names.is_empty()) {
             return;
@@ -285,7 +291,11 @@ impl Upstream {
     /// The time to live of a resource expired. The resource is no longer held, so that a new stream asks for
     /// it afresh (TTL-8).
     pub fn expire(&mut self, type_url: &TypeUrl, name: &ResourceName) {
-        match self.subscriptions.get_mut(type_url).map(|subscription| &mut subscription.want) {
+        let mut subscription = self.subscriptions.get_mut(type_url);
+        if let Some(subscription) = &mut subscription {
+            subscription.is_astray = true;
+        }
+        match subscription.map(|subscription| &mut subscription.want) {
             Some(Want::Names(names)) => {
                 names.expire_variant(name);
                 names.set_absent(name);

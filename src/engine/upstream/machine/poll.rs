@@ -51,9 +51,16 @@ impl Upstream {
     /// See [`super::Input::Unchanged`]. A poll without a version cannot have this answer, and stays
     /// unanswered.
     pub(super) fn unchanged(&mut self, now: Time) {
-        let claimed = |subscription: &&TypeRequest| !subscription.accepted.is_empty();
-        let Some(subscription) = self.subscriptions.values().find(claimed) else { return };
+        let claimed = |subscription: &&mut TypeRequest| !subscription.accepted.is_empty();
+        let Some(subscription) = self.subscriptions.values_mut().find(claimed) else { return };
         let type_url = subscription.type_url.clone();
+        // The server went back to the accepted version, or keeps it, and the relay no longer holds the resources of
+        // this version. Only a poll without a version brings them again.
+        if std::mem::take(&mut subscription.is_astray) {
+            subscription.accepted.clear();
+            self.answered(now);
+            return self.event(Event::Unchanged { type_url });
+        }
         self.answered(now);
         self.event(Event::Unchanged { type_url: type_url.clone() });
         self.set_current(&type_url);

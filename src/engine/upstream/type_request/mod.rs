@@ -36,6 +36,9 @@ pub(in crate::engine::upstream) struct TypeRequest {
     pub(in crate::engine::upstream) said: Said,
     /// SotW: the last accepted `version_info`. It outlives the stream (STR-9).
     pub(in crate::engine::upstream) accepted: String,
+    /// The held resources are no longer those of `accepted`: a response was rejected and applied in part, or a
+    /// resource expired.
+    pub(in crate::engine::upstream) is_astray: bool,
     pub(in crate::engine::upstream) currency: Currency,
     /// The first answers on this stream, if the answers come in parts.
     pub(in crate::engine::upstream) first: Settling,
@@ -53,8 +56,21 @@ fn star() -> ResourceName {
 impl TypeRequest {
     pub(in crate::engine::upstream) fn new(type_url: TypeUrl) -> Self {
         let (want, said, accepted, currency, first, stash) = Default::default();
+        let is_astray = false;
         let is_rejected = false;
-        TypeRequest { type_url, want, said, accepted, currency, first, is_rejected, stash, acks: 0, nacks: 0 }
+        TypeRequest {
+            type_url,
+            want,
+            said,
+            accepted,
+            is_astray,
+            currency,
+            first,
+            is_rejected,
+            stash,
+            acks: 0,
+            nacks: 0,
+        }
     }
 
     pub(in crate::engine::upstream) fn wants_nothing(&self) -> bool {
@@ -66,10 +82,10 @@ impl TypeRequest {
         !self.said.enter.is_empty() || !self.said.leave.is_empty()
     }
 
-    /// Returns true if the wanted cannot follow the type's requests on this stream. A wildcard stands in
-    /// the first request of its type on a stream, or not at all. Otherwise a response to an earlier request
-    /// would look like the whole membership. A legacy wildcard cannot be left again either (RLY-19). Globs
-    /// after names have the same problem.
+    /// Returns true if a request for `wanted` cannot follow the type's requests on this stream. A wildcard
+    /// stands in the first request of its type on a stream, or not at all. Otherwise a response to an earlier
+    /// request would look like the whole membership. A legacy wildcard cannot be left again either (RLY-19).
+    /// Globs after names have the same problem.
     pub(in crate::engine::upstream) fn needs_fresh_stream(&self, wanted: &Wanted) -> bool {
         let is_mixed = match wanted {
             Wanted::Wildcard => true,
@@ -79,7 +95,7 @@ impl TypeRequest {
         self.said.asked && (is_mixed || self.said.for_wildcard)
     }
 
-    /// Returns true if the wanted takes up a name again before the unsubscription was written. The server
+    /// Returns true if `wanted` takes up a name again before the unsubscription was written. The server
     /// would see no change and send nothing, so the two need separate requests (RLY-59).
     pub(in crate::engine::upstream) fn must_leave_first(&self, wanted: &Wanted) -> bool {
         match wanted {
@@ -90,7 +106,7 @@ impl TypeRequest {
         }
     }
 
-    /// Returns true if the whole wanted is wanted already.
+    /// Returns true if all of `wanted` is wanted already.
     pub(in crate::engine::upstream) fn wants(&self, wanted: &Wanted) -> bool {
         match (&self.want, wanted) {
             (Want::Wildcard(_), Wanted::Wildcard) => true,
@@ -105,6 +121,7 @@ impl TypeRequest {
     pub(in crate::engine::upstream) fn accept(&mut self, digest: &Digest) {
         if !(digest.answers_all && self.has_news()) {
             self.accepted.clone_from(&digest.version_info);
+            self.is_astray = false;
         }
     }
 
@@ -113,7 +130,7 @@ impl TypeRequest {
         Lower::of(None, &digest.version_info, &self.accepted)
     }
 
-    /// Adds an wanted. An wanted of another kind replaces the wanted before.
+    /// Adds wanted resources. Resources of another kind replace the previous resources.
     pub(in crate::engine::upstream) fn add(&mut self, wanted: Wanted) {
         if self.wants_nothing() {
             // A server may keep silent to a client that claims a version (STR-10), but nothing is held.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a server that reads with the codec of this crate sees of a request.
+/// A request as a server sees it that reads with the codec of this crate.
 fn reread(request: &Request, node: Option<&[u8]>) -> Request {
     let variant = if matches!(request, Request::Sotw(_)) { Variant::Sotw } else { Variant::Delta };
     let mut reader = RequestReader::new(variant, ReaderLimits::default());

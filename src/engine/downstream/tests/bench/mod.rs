@@ -34,7 +34,7 @@ pub struct Client {
     pub variant: Variant,
     pub routes: Routes,
     pub held: BTreeMap<TypeUrl, Held>,
-    /// Change of a session's collections that the sources have not been told.
+    /// Changes of the session's collections on their way to the sources.
     pub on_the_way: VecDeque<Watch>,
     /// The compositions of answers with unsent messages.
     pub unsent: Vec<(AnswerKey, Composition)>,
@@ -46,7 +46,7 @@ pub struct Bench {
     pub snapshots: Vec<Arc<Snapshot>>,
     pub clients: Vec<Client>,
     pub woken: BTreeSet<SessionId>,
-    /// Change of a session's collections wait for [`Bench::deliver`].
+    /// Changes of sessions' collections wait for [`Bench::deliver`].
     pub slow_watches: bool,
     pub composed: BTreeMap<AnswerKey, String>,
     /// Resources that a client was sent again without a reason.
@@ -242,8 +242,8 @@ impl Bench {
         self.join(Variant::Delta, Limits::default())
     }
 
-    /// A client that is another sluice and reads marks. The transcript shows a mark as `(2: whole GLOB)`: the number
-    /// of requests, and the complete collections.
+    /// A client that is another sluice and reads marks. The transcript shows a mark as `(2: whole GLOB)`: the
+    /// number of requests, and the complete collections.
     pub fn sluice(&mut self) -> ClientId {
         let client = self.delta();
         let kind = StreamKind { marks: true, ..Variant::Delta.into() };
@@ -280,7 +280,7 @@ impl Bench {
         Ok(taken)
     }
 
-    /// Tells the sources of the next change of a session's collections.
+    /// Tells the sources of the next `count` changes of a session's collections.
     pub fn deliver(&mut self, client: ClientId, count: usize) {
         let session = SessionId(client as u64);
         for _ in 0..count {

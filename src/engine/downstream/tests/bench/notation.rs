@@ -41,8 +41,8 @@ pub fn names_of(message: &str, list: &str) -> Vec<ResourceName> {
     list.split_whitespace().map(|name| name_of(message, name)).collect()
 }
 
-/// `a|x|y` has the name `a` and the aliases `x` and `y`. `content~1000` is 1000 bytes larger. `content@30` has a TTL
-/// of 30 seconds. A cluster with a content that begins with `e` is an EDS cluster.
+/// `a|x|y` has the name `a` and the aliases `x` and `y`. `content~1000` is 1000 bytes larger. `content@30`
+/// has a TTL of 30 seconds. A cluster with a content that begins with `e` is an EDS cluster.
 pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
     let (content, ttl) = content.split_once('@').map_or((content, None), |(text, ttl)| (text, Some(ttl)));
     let (text, padding) = content.split_once('~').unwrap_or((content, "0"));

@@ -7,8 +7,8 @@ use crate::xds::{Code, DeltaRequest, Request, ResourceName, SotwRequest, Status,
 impl Bench {
     // === SotW requests ===
 
-    /// Sends a list of names like a well-behaved client: with its newest nonce and version, so the request is an ACK,
-    /// too.
+    /// Sends a list of names like a well-behaved client: with its newest nonce and version, so the request is
+    /// an ACK, too.
     pub fn ask(&mut self, client: ClientId, message: &str, list: &str) -> RequestOutcome {
         let (nonce, version) = {
             let held = self.held(client, message);

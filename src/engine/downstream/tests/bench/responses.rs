@@ -117,8 +117,8 @@ impl Bench {
         }
     }
 
-    /// Asserts that equal keys mean equal compositions. As in the driver, the messages after the first are not
-    /// composed again.
+    /// Asserts that equal keys mean equal compositions. As in the driver, the messages after the first are
+    /// not composed again.
     fn compose(&mut self, client: ClientId, answer: &Answer) -> Composition {
         let key = answer.key();
         let unsent = &mut self.clients[client].unsent;
@@ -185,7 +185,8 @@ impl Bench {
     }
 }
 
-/// RLY-5: a complete set contains every resource that may exist and that the client was sent or may have from before.
+/// RLY-5: a complete set contains every resource that may exist and that the client was sent or may have from
+/// before.
 fn judge_missing(held: &Held, answer: &Answer, chunk: &crate::engine::downstream::Chunk) {
     let is_told = |name: &ResourceName| {
         chunk.resources.iter().any(|resource| resource.name == *name || resource.aliases.contains(name))

@@ -1,15 +1,15 @@
 //! The routes of the clients to the sources.
 
 use crate::engine::authority::{Authority, NameGroup};
-use crate::engine::downstream::{ClientFeatures, List, Router, SourceId};
+use crate::engine::downstream::{ClientFeatures, List, ListId, Router, SourceId};
 use crate::engine::fallback;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 /// Sends a stream's subscriptions to the sources with these indices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Routes {
-    /// The number of servers in the list for all names; the sources are the sources of its servers. With 0 there is
-    /// no list, and `old` and `xdstp` decide.
+    /// The number of servers in the list for all names; the sources are the sources of its servers. With 0
+    /// there is no list, and `old` and `xdstp` decide.
     pub servers: u16,
     pub reachability_only: bool,
     /// Each type has streams of its own.
@@ -28,12 +28,12 @@ impl Router for Routes {
         name.map_or(Authority::None, Authority::of_style).shared()
     }
 
-    fn fallback(&self, list: u16) -> Option<List> {
+    fn fallback(&self, list: ListId) -> Option<List> {
         let on_reachability_only = self.reachability_only;
         let settings =
             fallback::FallbackSettings { on_reachability_only, ..fallback::FallbackSettings::default() };
         let Routes { servers, by_type, deleting, .. } = *self;
-        (servers > 1).then_some(List { number: list, servers, by_type, settings, deleting })
+        (servers > 1).then_some(List { id: list, servers, by_type, settings, deleting })
     }
 
     fn source(&mut self, _: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {

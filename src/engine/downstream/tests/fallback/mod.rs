@@ -6,8 +6,8 @@ mod stand_ins;
 use std::time::Duration;
 
 use crate::engine::collection::CollectionKind;
-use crate::engine::downstream::SourceId;
-use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams, url};
+use crate::engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, Routes, streams, url};
+use crate::engine::downstream::{Limits, Router, SourceId};
 use crate::engine::reachability::Reachability;
 use crate::engine::upstream::{Event, Input};
 use crate::xds::{Code, DeltaResponse, ResourceError, Response, Status};
@@ -210,6 +210,23 @@ fn fbk_17_with_reachability_only_all_clients_go() {
     bench.hear(1);
     bench.names(1, EDS, "a=2");
     assert_eq!(bench.follow(client), "ClusterLoadAssignment a=2");
+}
+
+#[test]
+fn rel_5_fbk_17_a_session_follows_other_rules_of_its_list() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, EDS, "+a");
+    bench.hear(0);
+    bench.names(0, EDS, "a=1");
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    assert!(!bench.asks(client, 1), "nothing is missing");
+    let routes = Routes { servers: 2, reachability_only: true, ..Routes::default() };
+    bench.clients[client].session.configure(Limits::default(), &|list| routes.fallback(list));
+    bench.follow(client);
+    assert!(bench.asks(client, 1));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::engine::source::{Attachment, Streams};
 use crate::engine::upstream::{Input, UpstreamSettings};
 use crate::xds::{BadElement, Received, Response, SotwResponse, Variant};
 
-/// Only the listener's name is the same on both servers: the listener leads to other routes and another cluster.
+/// Only the listener's name is the same on both servers: the listener leads to other routes and another
+/// cluster.
 #[test]
 fn rly_51_on_the_way_back_a_cluster_stays_until_the_client_has_left_it() {
     for leaves in [true, false] {

@@ -169,8 +169,8 @@ fn rly_42_what_the_wildcard_of_the_second_server_has_it_does_not_lack_as_a_name(
     bench.check(client, CDS, "f=2");
 }
 
-/// SUB-12: the next server has no answer for a name, but its wildcard has the name. The client is sent the wildcard's
-/// resource, and nothing again when the answer for the name follows.
+/// SUB-12: the next server has no answer for a name, but its wildcard has the name. The client is sent the
+/// wildcard's resource, and nothing again when the answer for the name follows.
 #[test]
 fn sub_12_the_wildcard_of_the_next_server_supplies_names_that_it_is_silent_about() {
     let mut bench = servers(2);

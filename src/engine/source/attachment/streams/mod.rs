@@ -52,6 +52,21 @@ impl Streams {
         Streams { settings, machines, placed, suspects, connection, events }
     }
 
+    /// Takes other settings of the same server over.
+    pub fn configure(&mut self, settings: UpstreamSettings) {
+        self.settings = settings;
+        for index in 0..self.machines.len() {
+            let of_type = self.machines.get(index).and_then(|machine| machine.type_url.clone());
+            let settings = match &of_type {
+                Some(type_url) => self.settings_of(type_url),
+                None => Some(self.settings.clone()),
+            };
+            if let (Some(machine), Some(settings)) = (self.machines.get_mut(index), settings) {
+                machine.upstream.configure(settings);
+            }
+        }
+    }
+
     /// The hold of a response that removes most of a type (FU18).
     pub fn mass_deletion_hold(&self) -> Option<Hold> {
         self.settings.mass_deletion_hold
@@ -153,6 +168,7 @@ impl Streams {
                 machine.close_idle(now);
             }
         }
+        self.forget_connection();
     }
 
     /// The type whose service a stream uses; `None` for an aggregated stream.

@@ -30,6 +30,13 @@ impl Streams {
         }
     }
 
+    /// Without streams the connection is over, and its state says nothing about the next (CLI-1, FBK-21).
+    pub(super) fn forget_connection(&mut self) {
+        if self.machines.iter().all(|machine| machine.upstream.is_idle()) {
+            self.connection = Reachability::Pending;
+        }
+    }
+
     /// Whether the server can be heard at all. A lost stream of all types means a lost server (CLI-1). A lost
     /// stream of a single type does not, as long as there are others.
     pub fn reach(&self) -> Reachability {

@@ -59,6 +59,7 @@ impl Streams {
             input => machine.upstream.handle(input, now),
         }
         self.open_in_turn(now);
+        self.forget_connection();
     }
 
     /// Only a stream with several types can be blamed on a type, and only without failover to another server.
@@ -188,6 +189,7 @@ impl Streams {
                 machine.upstream.handle_timeout(now);
             }
         }
+        self.forget_connection();
     }
 
     fn due(&self, index: StreamIndex) -> Option<Time> {

@@ -1,6 +1,8 @@
 //! Types with streams of their own, and files.
 
 use super::*;
+use crate::engine::reachability::Reachability;
+use crate::engine::upstream::Input;
 
 fn per_type(variant: Variant, transport: Transport) -> Bench {
     let settings = UpstreamSettings { transport, variant, ..UpstreamSettings::default() };
@@ -152,4 +154,37 @@ fn files_are_current_once_they_are_read() {
     assert!(!bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
     bench.state(&[(EDS, "a=1")]);
     assert!(bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
+}
+
+#[test]
+fn cli_1_a_lost_connection_is_forgotten_with_the_last_stream() {
+    let rest = Transport::Rest { refresh_delay: Duration::from_secs(1) };
+    for (variant, transport) in [(Variant::Delta, Transport::PerType), (Variant::Sotw, rest)] {
+        let mut bench = per_type(variant, transport);
+        let status = Status::new(Code::Unavailable, "refused");
+        bench.watch(1, EDS, "a");
+        bench.source.handle_upstream(0, Input::ConnectFailed { status }, bench.now);
+        assert!(bench.source.reach_of(&url(EDS)).is_some_and(|reach| reach.is_lost()));
+        bench.source.forget(SessionId(1), bench.now);
+        bench.advance(Duration::from_secs(31));
+        assert!(bench.source.is_idle());
+        bench.watch(2, EDS, "a");
+        let reach = bench.source.reach_of(&url(EDS));
+        assert_eq!(reach, Some(Reachability::Pending), "no attempt has failed yet");
+    }
+}
+
+#[test]
+fn rly_25_a_service_that_is_there_again_and_silent_is_heard() {
+    let mut bench = per_type(Variant::Sotw, Transport::PerType);
+    bench.watch(1, EDS, "a");
+    bench.source.handle_upstream(0, Input::Opened, bench.now);
+    let status = Status::new(Code::Unimplemented, "unknown service");
+    bench.source.handle_upstream(0, Input::Ended { status, jitter: 0.5 }, bench.now);
+    assert_eq!(bench.source.reach_of(&url(EDS)), Some(Reachability::Pending), "the type does not count");
+    bench.advance(Duration::from_secs(1));
+    bench.source.handle_upstream(0, Input::Opened, bench.now);
+    bench.advance(Duration::from_secs(10));
+    bench.source.handle_upstream(0, Input::Alive, bench.now);
+    assert!(bench.source.reach_of(&url(EDS)).is_some_and(|reach| reach.is_heard()), "silence is an answer");
 }

@@ -4,6 +4,7 @@
 
 mod attachments;
 mod checkpoint;
+mod configure;
 mod mass_deletion;
 mod received_at;
 mod suspects;

@@ -251,6 +251,65 @@ fn rst_8_rly_37_a_bad_element_deletes_nothing_and_its_version_is_not_accepted() 
     );
 }
 
+/// After a rollback the server has the accepted version again, and the relay has a part of the rejected one.
+#[test]
+fn rst_8_a_server_that_goes_back_to_the_accepted_version_is_asked_for_all_of_it() {
+    check(
+        rest(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 - a=1 b=1
+        Names EDS a=1 b=1
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > EDS v2 - a=2 !
+        Names EDS a=2
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > unchanged
+        unchanged EDS
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 - a=1 b=1
+        Names EDS a=1 b=1
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        "#,
+    );
+}
+
+#[test]
+fn ttl_8_an_expired_resource_is_polled_for_without_a_version() {
+    let mut script = Script::new(rest());
+    for line in ["+ EDS a", "opened", "EDS v1 - a=1", "closed OK"] {
+        script.raw(line);
+    }
+    script.upstream.expire(&super::script::type_url("EDS"), &"a".into());
+    let mut versions = Vec::new();
+    for line in ["after 15s", "opened", "unchanged", "closed OK", "after 15s", "opened"] {
+        versions.extend(script.raw(line).into_iter().filter_map(|output| match output {
+            Output::Send { request: Request::Sotw(request), .. } => Some(request.version_info),
+            _ => None,
+        }));
+    }
+    assert_eq!(versions, ["v1", ""]);
+}
+
 /// 304 to a request without a version says nothing.
 #[test]
 fn rst_4_nothing_can_be_unchanged_without_a_version() {
