@@ -26,10 +26,10 @@ pub(crate) fn relay() -> Relay {
     let metrics = Arc::new(Metrics::new());
     let client = metrics.of_server("nowhere").client().clone();
     let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
-    hub_of(Attach::Rest { server, settings: upstream::UpstreamSettings::default() }, metrics)
+    relay_of(Attach::Rest { server, settings: upstream::UpstreamSettings::default() }, metrics)
 }
 
-fn hub_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
+fn relay_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
     let servers = vec![Arc::new(Server { uri: "nowhere".into(), attach })];
     Relay::new(settings(ServerLists::new(servers, fallback::FallbackSettings::default())), metrics)
 }
@@ -206,7 +206,7 @@ pub(crate) async fn relay_of_clusters(names: &[&str], bytes: usize) -> (Relay, t
     let clusters: Vec<_> = names.iter().map(|name| (*name, bytes)).collect();
     write_clusters(&directory, &clusters);
     let files = Attach::Files { directory: directory.path().into() };
-    let relay = hub_of(files, Arc::new(Metrics::new()));
+    let relay = relay_of(files, Arc::new(Metrics::new()));
     relay.load().await.unwrap();
     (relay, directory)
 }
