@@ -6,9 +6,11 @@
 
 pub mod xds;
 pub mod setting;
+pub mod identity;
 pub mod engine;
 pub mod wire;
 pub mod telemetry;
+pub mod trust;
 pub mod client;
 pub mod checkpoint;
 pub mod driver;

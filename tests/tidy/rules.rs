@@ -23,7 +23,7 @@ impl fmt::Display for Id {
 }
 
 /// Three capitals, a dash and a number are an id (`RLY-31`), except with these.
-const NO_FAMILIES: &[&str] = &["CVE", "ISO", "SHA", "UTF"];
+const NO_FAMILIES: &[&str] = &["CVE", "SHA", "UTF"];
 
 /// Families of one or two letters, whose ids have no dash (`FU9`).
 const SHORT: &[&str] = &["E", "FD", "FP", "FU", "I"];
