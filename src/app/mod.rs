@@ -5,6 +5,7 @@
 
 mod ending;
 mod servers;
+mod tls;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -27,6 +28,9 @@ use crate::engine::source;
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
+use tls::Certificates;
+
+pub use tls::check_certificates;
 
 /// How long the process waits at its end for work that cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);
@@ -70,17 +74,22 @@ fn raise_open_files() {
 
 async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
     ignore_hangups();
-    let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
     let relay = Relay::new(relay_settings(&config, &metrics), metrics.clone());
     // Only a directory has files to load. Errors there belong to the host, as with sockets.
     if let Err((uri, status)) = relay.load().await {
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let listeners = config.listeners.iter();
-    let listeners = listeners
-        .map(|listener| bind(&listener.name, &listener.address).map(|bound| bound.with(listener.options)))
-        .collect::<Result<_>>()?;
+    let mut certificates = Certificates::default();
+    let mut listeners = Vec::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let bound = bind(&listener.name, &listener.address)?.with(listener.options);
+        listeners.push(certificates.secure(bound, index, &config, &metrics.downstream.tls)?);
+    }
+    let readiness = Arc::new(
+        Readiness::new(config.admin.ready_requires_upstream)
+            .with_certificates(move || certificates.have_expired()),
+    );
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
@@ -155,7 +164,8 @@ fn hold_to_memory(relay: &Relay, budget: Option<u64>) -> Result<JoinHandle<()>> 
 /// Logs addresses, servers and the next step.
 fn announce(config: &Config) {
     for listener in &config.listeners {
-        info!(listener = %listener.name, address = %listener.address, "listening for xDS clients");
+        let security = if listener.tls.is_some() { "tls" } else { "plaintext" };
+        info!(listener = %listener.name, address = %listener.address, security, "listening for xDS clients");
     }
     info!(address = %config.admin.address, "listening for admin requests; GET / lists the paths");
     for (list, servers) in config.servers.lists() {

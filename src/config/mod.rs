@@ -19,6 +19,7 @@ pub mod upstream;
 mod rest;
 mod fallback;
 pub mod servers;
+mod tls;
 pub mod listener;
 mod upstream_node;
 mod classes;

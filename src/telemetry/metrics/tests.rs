@@ -30,8 +30,8 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     server.of_type(&types).version_anomaly(VersionAnomaly::WentBackwards);
     types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
-    metrics.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
-    metrics.tls.reload_failing("listeners[main]", false);
+    metrics.downstream.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
+    metrics.downstream.tls.reload_failing("listeners[main]", false);
     let held = (
         server.source(&"xds_servers".into()),
         server.of_type(&types).held_back(),

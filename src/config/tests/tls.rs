@@ -1,0 +1,138 @@
+//! `listeners[].tls`.
+
+use super::*;
+use crate::trust::anchors::AnchorFiles;
+use crate::trust::crl::{CrlSettings, Depth};
+use crate::trust::identity::{ClientName, IdentityKind, TextMatch};
+use crate::trust::pair::PairFiles;
+use crate::trust::server::{ClientCertificate, MinVersion, OnClientExpiry, ServerTls};
+
+fn tls(text: &str) -> ServerTls {
+    let text = format!("listeners: [{{name: mesh, address: '127.0.0.1:1', tls: {{{PAIR}{text}}}}}]");
+    with_server(&text).listeners[0].tls.clone().unwrap()
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let text = format!("{SERVER}listeners: [{{name: mesh, address: '127.0.0.1:1', tls: {{{text}}}}}]");
+    match read(&text) {
+        Err(ConfigError::Invalid { errors }) => errors.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const PAIR: &str = "certificates: [{certificate_file: id/tls.crt, private_key_file: id/tls.key}]";
+
+#[test]
+fn a_pair_is_enough_for_tls_without_client_certificates() {
+    let directory = Path::new("/etc/sluice/id");
+    let pair = PairFiles { certificate: directory.join("tls.crt"), private_key: directory.join("tls.key") };
+    let expected = ServerTls {
+        certificates: vec![pair],
+        client_certificate: ClientCertificate::None,
+        anchors: None,
+        identity: IdentityKind::Spiffe,
+        clients: Vec::new(),
+        crl: None,
+        min_version: MinVersion::Tls12,
+        refresh_interval: Duration::from_secs(600),
+        on_client_expiry: OnClientExpiry::End,
+    };
+    assert_eq!(tls(""), expected);
+}
+
+#[test]
+fn authorities_ask_for_client_certificates() {
+    let mesh = tls(
+        ", ca_certificate_file: ca.crt, trust_domain: prod.example, min_version: '1.3', on_client_expiry: keep, \
+         clients: [{spiffe: {prefix: 'spiffe://prod.example/ns/'}}, {spiffe: 'spiffe://prod.example/a'}], \
+         crl: {files: [crl.pem], depth: chain, when_unknown: allow, when_expired: allow}",
+    );
+    assert_eq!(mesh.client_certificate, ClientCertificate::Required);
+    let file = "/etc/sluice/ca.crt".into();
+    let anchors = AnchorFiles::Authorities { file, trust_domain: Some("prod.example".into()) };
+    assert_eq!(mesh.anchors, Some(anchors));
+    let clients = [
+        ClientName::Spiffe(TextMatch::Prefix("spiffe://prod.example/ns/".into())),
+        ClientName::Spiffe(TextMatch::Exact("spiffe://prod.example/a".into())),
+    ];
+    assert_eq!(mesh.clients, clients);
+    let crl = CrlSettings {
+        files: vec!["/etc/sluice/crl.pem".into()],
+        depth: Depth::Chain,
+        allows_unknown: true,
+        allows_expired: true,
+    };
+    assert_eq!(mesh.crl, Some(crl));
+    assert_eq!((mesh.min_version, mesh.on_client_expiry), (MinVersion::Tls13, OnClientExpiry::Keep));
+
+    let dns = tls(", ca_certificate_file: ca.crt, identity: dns, clients: [{dns: {suffix: .mesh}}], \
+                   client_certificate: optional");
+    assert_eq!(dns.clients, [ClientName::Dns(TextMatch::Suffix(".mesh".into()))]);
+    assert_eq!(dns.client_certificate, ClientCertificate::Optional);
+    let bundles = tls(", spiffe_trust_bundle_map_file: map.json");
+    assert_eq!(bundles.anchors, Some(AnchorFiles::BundleMap("/etc/sluice/map.json".into())));
+}
+
+#[test]
+fn a_listener_on_the_network_warns_only_in_plaintext() {
+    let warnings = |tls: &str| {
+        let text = format!("{SERVER}listeners: [{{name: a, address: '0.0.0.0:1'{tls}}}]");
+        read(&text).unwrap().warnings.iter().filter(|warning| warning.path.starts_with("listeners")).count()
+    };
+    assert_eq!((warnings(""), warnings(&format!(", tls: {{{PAIR}}}"))), (1, 0));
+}
+
+#[test]
+fn every_contradiction_is_named() {
+    let key = |name: &str| format!("listeners[0].tls.{name}");
+    for (text, name, says) in [
+        ("".to_owned(), "certificates", "missing"),
+        ("certificates: []".to_owned(), "certificates", "1 to 8 pairs"),
+        (
+            "certificates: [{certificate_file: a/tls.crt, private_key_file: b/tls.key}]".to_owned(),
+            "certificates[0].private_key_file",
+            "not in the directory of certificate_file",
+        ),
+        (
+            format!("{PAIR}, client_certificate: required"),
+            "ca_certificate_file",
+            "the authorities of clients",
+        ),
+        (
+            format!("{PAIR}, ca_certificate_file: a"),
+            "trust_domain",
+            "the one trust domain for which ca_certificate_file may speak",
+        ),
+        (format!("{PAIR}, trust_domain: a"), "trust_domain", "there is no ca_certificate_file"),
+        (
+            format!("{PAIR}, ca_certificate_file: a, trust_domain: 'spiffe://a'"),
+            "trust_domain",
+            "without spiffe://",
+        ),
+        (format!("{PAIR}, ca_certificate_file: a, identity: dns"), "clients", "accepts listed names only"),
+        (
+            format!("{PAIR}, ca_certificate_file: a, trust_domain: a, spiffe_trust_bundle_map_file: b"),
+            "spiffe_trust_bundle_map_file",
+            "use one",
+        ),
+        (
+            format!("{PAIR}, ca_certificate_file: a, trust_domain: a, client_certificate: none"),
+            "client_certificate",
+            "there are authorities",
+        ),
+        (
+            format!("{PAIR}, ca_certificate_file: a, trust_domain: a, clients: [{{dns: b}}]"),
+            "clients[0]",
+            "one `spiffe`",
+        ),
+        (format!("{PAIR}, crl: {{files: [a]}}"), "crl", "no client certificate is asked for"),
+        (format!("{PAIR}, min_version: '1.1'"), "min_version", "1.2 or 1.3"),
+        (format!("{PAIR}, proxy_protocol: true"), "proxy_protocol", "not supported"),
+        (format!("{PAIR}, jwt: {{}}"), "jwt", "not supported"),
+    ] {
+        let errors = errors(&text);
+        let found =
+            errors.iter().any(|error| error.starts_with(&format!("{}: ", key(name))) && error.contains(says));
+        assert!(found, "{text}: {errors:?}");
+    }
+}

@@ -1,0 +1,223 @@
+//! `listeners[].tls`.
+
+use std::path::{Path, PathBuf};
+
+use super::error::Problem;
+use super::reader::{Item, Map};
+use super::units::word;
+use crate::identity::spiffe::check_trust_domain;
+use crate::setting::Read;
+use crate::trust::anchors::AnchorFiles;
+use crate::trust::crl::{CrlSettings, Depth};
+use crate::trust::identity::{ClientName, IdentityKind, TextMatch};
+use crate::trust::pair::PairFiles;
+use crate::trust::server::settings::REFRESH_INTERVAL;
+use crate::trust::server::{ClientCertificate, MinVersion, OnClientExpiry, ServerTls};
+
+const CERTIFICATES: &str = "a list of 1 to 8 pairs of certificate_file and private_key_file";
+const CERTIFICATES_MAX: usize = 8;
+
+const CLIENT_CERTIFICATE: &[(&str, ClientCertificate)] = &[
+    ("none", ClientCertificate::None),
+    ("optional", ClientCertificate::Optional),
+    ("required", ClientCertificate::Required),
+];
+const IDENTITY: &[(&str, IdentityKind)] = &[("spiffe", IdentityKind::Spiffe), ("dns", IdentityKind::Dns)];
+pub(super) const MIN_VERSION: &[(&str, MinVersion)] =
+    &[("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
+const ON_CLIENT_EXPIRY: &[(&str, OnClientExpiry)] =
+    &[("end", OnClientExpiry::End), ("keep", OnClientExpiry::Keep)];
+const DEPTH: &[(&str, Depth)] = &[("leaf", Depth::Leaf), ("chain", Depth::Chain)];
+const DENY: &[(&str, bool)] = &[("deny", false), ("allow", true)];
+
+/// Keys of other servers, refused by name.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("proxy_protocol", "put the relay itself at the address that clients use"),
+    ("jwt", "clients prove themselves by certificates"),
+    ("session_tickets", "sessions are never resumed"),
+];
+
+/// `None` only if an error was reported.
+pub(super) fn read_server_tls(map: &mut Map<'_>, directory: &Path) -> Option<ServerTls> {
+    let certificates = read_certificates(map, directory);
+    let identity = map.or("identity", IdentityKind::default(), word(IDENTITY));
+    let anchors = read_anchors(map, identity, directory);
+    let by_default = if anchors.is_some() { ClientCertificate::Required } else { ClientCertificate::None };
+    let client_certificate = map.or("client_certificate", by_default, word(CLIENT_CERTIFICATE));
+    let asks = client_certificate != ClientCertificate::None;
+    if asks && anchors.is_none() {
+        let expected = "ca_certificate_file or spiffe_trust_bundle_map_file, the authorities of clients";
+        map.error("ca_certificate_file", Problem::Missing { expected: expected.into() });
+    }
+    if !asks && anchors.is_some() {
+        map.contradiction("client_certificate", "none, but there are authorities for client certificates");
+    }
+    let clients = read_clients(map, identity);
+    if identity == IdentityKind::Dns && clients.is_empty() && asks {
+        let expected = "the DNS names of clients: `identity: dns` accepts listed names only";
+        map.error("clients", Problem::Missing { expected: expected.into() });
+    }
+    let crl = map.item("crl").and_then(|item| item.map(|map| read_crl(map, directory)).flatten());
+    if crl.is_some() && !asks {
+        map.contradiction("crl", "no client certificate is asked for");
+    }
+    map.unsupported(UNSUPPORTED);
+    Some(ServerTls {
+        client_certificate,
+        anchors,
+        identity,
+        clients,
+        crl,
+        min_version: map.or("min_version", MinVersion::default(), word(MIN_VERSION)),
+        refresh_interval: map.value(&REFRESH_INTERVAL),
+        on_client_expiry: map.or("on_client_expiry", OnClientExpiry::default(), word(ON_CLIENT_EXPIRY)),
+        certificates: certificates?,
+    })
+}
+
+fn read_certificates(map: &mut Map<'_>, directory: &Path) -> Option<Vec<PairFiles>> {
+    let list = map.required("certificates", CERTIFICATES)?;
+    let items = list.list()?;
+    if items.is_empty() || items.len() > CERTIFICATES_MAX {
+        list.invalid(CERTIFICATES);
+        return None;
+    }
+    items.iter().map(|item| item.map(|map| read_pair(map, directory)).flatten()).collect()
+}
+
+/// A certificate with its key.
+fn read_pair(map: &mut Map<'_>, directory: &Path) -> Option<PairFiles> {
+    let certificate = map.required("certificate_file", "a file with the certificate chain in PEM");
+    let certificate = certificate.and_then(|item| read_path(&item, directory));
+    let key = map.required("private_key_file", "a file with the private key in PEM");
+    let key = key.and_then(|item| read_path(&item, directory));
+    let (certificate, private_key) = (certificate?, key?);
+    if certificate.parent() != private_key.parent() {
+        map.contradiction(
+            "private_key_file",
+            "not in the directory of certificate_file; both must change together",
+        );
+    }
+    Some(PairFiles { certificate, private_key })
+}
+
+/// A path, relative to the configuration's directory.
+pub(super) fn read_path(item: &Item<'_>, directory: &Path) -> Option<PathBuf> {
+    item.text().map(|path| directory.join(path))
+}
+
+fn read_anchors(map: &mut Map<'_>, identity: IdentityKind, directory: &Path) -> Option<AnchorFiles> {
+    let file = map.item("ca_certificate_file").and_then(|item| read_path(&item, directory));
+    let bundles = map.item("spiffe_trust_bundle_map_file").and_then(|item| read_path(&item, directory));
+    let domain = map.item("trust_domain");
+    match (file, bundles) {
+        (Some(_), Some(_)) => {
+            map.contradiction("spiffe_trust_bundle_map_file", "ca_certificate_file is present, too; use one");
+            None
+        }
+        (Some(file), None) => {
+            let trust_domain = read_trust_domain(map, domain, identity);
+            Some(AnchorFiles::Authorities { file, trust_domain })
+        }
+        (None, Some(file)) => {
+            if domain.is_some() {
+                map.contradiction("trust_domain", "the bundle map names its trust domains itself");
+            }
+            if identity == IdentityKind::Dns {
+                map.contradiction("identity", "dns, but a bundle map has authorities for SPIFFE IDs only");
+            }
+            Some(AnchorFiles::BundleMap(file))
+        }
+        (None, None) => {
+            if domain.is_some() {
+                map.contradiction("trust_domain", "there is no ca_certificate_file");
+            }
+            None
+        }
+    }
+}
+
+/// IDN-3: the authorities of a file speak for one trust domain.
+fn read_trust_domain(map: &Map<'_>, item: Option<Item<'_>>, identity: IdentityKind) -> Option<String> {
+    match (identity, item) {
+        (IdentityKind::Dns, Some(_)) => {
+            map.contradiction("trust_domain", "does not apply to `identity: dns`");
+            None
+        }
+        (IdentityKind::Dns, None) => None,
+        (IdentityKind::Spiffe, None) => {
+            let expected = "the one trust domain for which ca_certificate_file may speak (several need \
+                            spiffe_trust_bundle_map_file)";
+            map.error("trust_domain", Problem::Missing { expected: expected.into() });
+            None
+        }
+        (IdentityKind::Spiffe, Some(item)) => {
+            let text = item.text()?;
+            if check_trust_domain(text).is_err() {
+                item.invalid("a trust domain such as prod.example, without spiffe://");
+                return None;
+            }
+            Some(text.to_owned())
+        }
+    }
+}
+
+fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Vec<ClientName> {
+    let read = |item: &Item<'_>| {
+        item.map(|map| {
+            let spiffe = map.item("spiffe").and_then(|item| read_text_match(&item));
+            let dns = map.item("dns").and_then(|item| read_text_match(&item));
+            match (identity, spiffe, dns) {
+                (IdentityKind::Spiffe, Some(text), None) => Some(ClientName::Spiffe(text)),
+                (IdentityKind::Dns, None, Some(text)) => Some(ClientName::Dns(text)),
+                (IdentityKind::Spiffe, ..) => {
+                    map.invalid("one `spiffe`, as `identity` is spiffe");
+                    None
+                }
+                (IdentityKind::Dns, ..) => {
+                    map.invalid("one `dns`, as `identity` is dns");
+                    None
+                }
+            }
+        })
+        .flatten()
+    };
+    map.list("clients").iter().filter_map(read).collect()
+}
+
+/// A text, or a map with `prefix` or `suffix`.
+pub(super) fn read_text_match(item: &Item<'_>) -> Option<TextMatch> {
+    if let super::tree::Tree::Text(text) = item.tree
+        && !text.is_empty()
+    {
+        return Some(TextMatch::Exact(text.clone()));
+    }
+    item.map(|map| {
+        let text = |item: Option<Item<'_>>| item.and_then(|item| item.text().map(str::to_owned));
+        let (prefix, suffix) = (text(map.item("prefix")), text(map.item("suffix")));
+        match (prefix, suffix) {
+            (Some(prefix), None) => Some(TextMatch::Prefix(prefix)),
+            (None, Some(suffix)) => Some(TextMatch::Suffix(suffix)),
+            _ => {
+                map.invalid("a text, or one of prefix and suffix");
+                None
+            }
+        }
+    })
+    .flatten()
+}
+
+fn read_crl(map: &mut Map<'_>, directory: &Path) -> Option<CrlSettings> {
+    const FILES: &str = "at least one file with certificate revocation lists in PEM";
+    let list = map.required("files", FILES)?;
+    let items = list.list()?;
+    if items.is_empty() {
+        list.invalid(FILES);
+    }
+    Some(CrlSettings {
+        files: items.iter().filter_map(|item| read_path(item, directory)).collect(),
+        depth: map.or("depth", Depth::default(), word(DEPTH)),
+        allows_unknown: map.or("when_unknown", false, word(DENY)),
+        allows_expired: map.or("when_expired", false, word(DENY)),
+    })
+}
