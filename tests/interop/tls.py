@@ -132,6 +132,27 @@ def envoy_by_sds(stage):
     envoy.assert_content()
 
 
+def quickstart_with_tls(stage):
+    """The five commands of the README, with other ports."""
+    shutil.copytree(packages.ROOT / "config", stage.directory / "config", ignore=shutil.ignore_patterns("certs"))
+    ports = {old: PORTS.take() for old in ("18001", "19000", "10000")}
+    for file in [stage.directory / "config/tls.yaml", *(stage.directory / "config/quickstart").iterdir()]:
+        text = file.read_text()
+        for old, new in ports.items():
+            text = text.replace(old, str(new))
+        file.write_text(text)
+    assert "trying out only" in stage.sluice_says("dev-certs", "config/certs")
+    Process(stage, "sluice", [stage.sluice, "serve", "--config", "config/tls.yaml"])
+    eventually("the relay is ready", lambda: get(ports["19000"], "/ready"))
+    files = [f"config/{file}" if "/" in file else file for file in FILES]
+    admin = str(PORTS.take())
+    flags = ("--config", "config/tls.yaml", *files, "--admin-port", admin)
+    (stage.directory / "envoy.yaml").write_text(stage.sluice_says("bootstrap", "envoy", *flags))
+    command = [packages.envoy_binary(), "-c", "envoy.yaml", "--concurrency", "1", "--disable-hot-restart"]
+    Process(stage, "envoy", command)
+    eventually("Envoy answers", lambda: "Hello from sluice" in get(ports["10000"]).body)
+
+
 def grpc_client(stage):
     """C-core with the `tls` credentials of A65."""
     plane, _ = mutual_relay(stage)
@@ -191,6 +212,7 @@ def openssl(stage):
 
 
 CASES = [
+    Case("tls quickstart", {"envoy"}, quickstart_with_tls, relay_only=True),
     Case("tls envoy 1.3", {"envoy"}, lambda stage: envoy_with_files(stage, "1.3"), relay_only=True),
     Case("tls envoy 1.2", {"envoy"}, lambda stage: envoy_with_files(stage, "1.2"), relay_only=True),
     Case("tls envoy sds", {"envoy"}, envoy_by_sds, relay_only=True),
