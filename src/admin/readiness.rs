@@ -31,39 +31,43 @@ impl State {
 
 /// The state behind `/ready`.
 #[derive(Debug)]
-pub struct Readiness {
-    state: AtomicU8,
-    requires_upstream: bool,
+pub struct Readiness(AtomicU8);
+
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness(AtomicU8::new(State::Starting as u8))
+    }
 }
 
 impl Readiness {
-    /// A relay without a reachable upstream still serves its cache, and normally stays ready. With
-    /// `requires_upstream`, a relay with sources is ready only while at least one source is connected.
-    pub fn new(requires_upstream: bool) -> Readiness {
-        Readiness { state: AtomicU8::new(State::Starting as u8), requires_upstream }
-    }
-
     /// Moves on to a later state; an earlier state changes nothing.
     pub fn advance(&self, state: State) {
-        self.state.fetch_max(state as u8, Relaxed);
+        self.0.fetch_max(state as u8, Relaxed);
     }
 
     pub fn state(&self) -> State {
-        match self.state.load(Relaxed) {
+        match self.0.load(Relaxed) {
             0 => State::Starting,
             1 => State::Ready,
             _ => State::Draining,
         }
     }
 
-    /// Whether to answer 200, and the body.
-    pub(super) fn report(&self, sources: &[Arc<SourceStatus>], now: SystemTime) -> (bool, Report) {
+    /// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
+    /// normally stays ready. With `requires_upstream`, a relay with sources is ready only while at least one
+    /// source is connected.
+    pub(super) fn report(
+        &self,
+        requires_upstream: bool,
+        sources: &[Arc<SourceStatus>],
+        now: SystemTime,
+    ) -> (bool, Report) {
         let mut upstreams: BTreeMap<&str, Upstream> = BTreeMap::new();
         for source in sources {
             upstreams.entry(&source.server).or_default().add(source, now);
         }
         let any_connected = sources.iter().any(|source| source.state.is_attached());
-        let upstream_suffices = !self.requires_upstream || sources.is_empty() || any_connected;
+        let upstream_suffices = !requires_upstream || sources.is_empty() || any_connected;
         let state = self.state();
         let upstreams =
             upstreams.into_iter().map(|(server, upstream)| (server.to_owned(), upstream)).collect();

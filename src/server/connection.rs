@@ -22,6 +22,7 @@ use super::service::Service;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, RelayStream, Signal};
+use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
@@ -53,7 +54,7 @@ enum Goaway {
 pub(super) fn run<R: OpenStreams>(
     mut socket: Socket,
     peer: Peer,
-    options: ListenerOptions,
+    options: InForce<ListenerOptions>,
     shared: Arc<Shared<R>>,
     draining: Arc<Signal>,
     permit: ConnectionPermit,

@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::setting::{Setting, ms, seconds, time};
+use crate::setting::{InForce, Setting, ms, seconds, time};
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
 /// lose a second. The kernel caps the queue at `net.core.somaxconn`.
@@ -36,17 +36,18 @@ pub const REST_HOLD: Setting<Duration> = Setting::new("rest_hold", ms(800), time
 #[derive(Debug)]
 pub struct Listener {
     name: Arc<str>,
-    options: ListenerOptions,
+    options: InForce<ListenerOptions>,
     socket: ListeningSocket,
 }
 
-/// The options that may differ from listener to listener.
+/// The options that may differ from listener to listener. A connection reads them for each call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
     /// Serves methods and types of the v2 API (TYP-5).
     pub v2: bool,
     /// See [`REST_HOLD`].
     pub rest_hold: Duration,
+    /// A stream keeps the value from its start.
     pub when_unavailable: WhenUnavailable,
     pub load_reports: LoadReports,
 }
@@ -142,16 +143,17 @@ impl Listener {
     }
 
     fn new(name: &str, socket: ListeningSocket) -> Listener {
-        Listener { name: name.into(), options: ListenerOptions::default(), socket }
+        Listener { name: name.into(), options: InForce::new(ListenerOptions::default()), socket }
     }
 
     #[must_use]
     pub fn with(self, options: ListenerOptions) -> Listener {
-        Listener { options, ..self }
+        Listener { options: InForce::new(options), ..self }
     }
 
-    pub fn options(&self) -> ListenerOptions {
-        self.options
+    /// The options in force. Whoever holds this handle may publish others.
+    pub fn options(&self) -> InForce<ListenerOptions> {
+        self.options.clone()
     }
 
     /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard is

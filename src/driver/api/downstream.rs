@@ -37,6 +37,7 @@ pub struct Peer {
     /// `None` on a unix socket.
     pub address: Option<SocketAddr>,
     pub connection: ConnectionCut,
+    /// The option of the listener at the start of the stream.
     pub when_unavailable: WhenUnavailable,
 }
 
