@@ -46,7 +46,7 @@ const ROOMS: &[Room] = &[
     room("identity", &[], Some(&["thiserror"]), &[]),
     room("engine", &["xds", "setting", "identity"], Some(&["bytes", "imbl"]), &[]),
     room("wire", &["xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
-    room("telemetry", &["xds", "engine"], None, &["tonic", "hyper", "axum"]),
+    room("telemetry", &["xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], None, &["tonic", "hyper", "axum"]),
     room("client", &["xds", "setting", "wire", "telemetry", "trust"], None, &["axum"]),
     room("checkpoint", &["xds", "engine", "wire"], None, &["tokio", "tonic", "hyper", "axum"]),
@@ -57,7 +57,7 @@ const ROOMS: &[Room] = &[
         &["prost", "tonic", "hyper", "axum"],
     ),
     room("server", &["xds", "setting", "identity", "wire", "telemetry", "trust", "driver"], None, &["axum"]),
-    room("admin", &["xds", "identity", "wire", "telemetry", "trust", "driver"], None, &["tonic"]),
+    room("admin", &["xds", "setting", "identity", "wire", "telemetry", "trust", "driver"], None, &["tonic"]),
     room(
         "config",
         &["xds", "setting", "identity", "engine", "wire", "trust", "client", "driver", "server"],

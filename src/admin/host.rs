@@ -17,7 +17,7 @@ pub(super) async fn check(Shared(admin): Shared<Admin>, request: Request, next: 
     };
     // With both an authority and a header, the authority counts.
     let host = request.uri().authority().map(|authority| authority.as_str()).or(said);
-    if host.is_some_and(|host| is_ours(host, &admin.hosts)) {
+    if host.is_some_and(|host| is_ours(host, &admin.settings.get().hosts)) {
         return next.run(request).await;
     }
     let text = "unknown Host: use an IP address or localhost, or add the name to admin.hosts\n";

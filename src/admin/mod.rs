@@ -50,12 +50,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::driver::api::control::Controls;
+use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics};
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery, bad_request};
 use rejections::Rejections;
-pub use state::Admin;
+pub use state::{Admin, AdminSettings};
 
 /// For a further connection, the oldest connection without a request under way is closed. Health checks are
 /// thus always answered.
@@ -85,15 +86,14 @@ impl Admin {
     /// socket.
     pub async fn serve(
         mut listener: impl Listener,
-        hosts: Vec<String>,
+        settings: InForce<AdminSettings>,
         relay: Arc<dyn Controls>,
         readiness: Arc<Readiness>,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let router =
-            Admin { relay, readiness, metrics: metrics.clone(), requests, hosts: hosts.into() }.router();
+        let router = Admin { relay, readiness, metrics: metrics.clone(), requests, settings }.router();
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();
         while let Some((io, _)) = shutdown.run_until_cancelled(listener.accept()).await {
@@ -174,7 +174,10 @@ async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Re
 
 async fn ready(Shared(admin): Shared<Admin>) -> Response {
     admin.relay.refresh().await;
-    let (ready, report) = admin.readiness.report(&admin.relay.sources(), wall_now());
+    let (ready, report) = {
+        let requires_upstream = admin.settings.get().ready_requires_upstream;
+        admin.readiness.report(requires_upstream, &admin.relay.sources(), wall_now())
+    };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
 }

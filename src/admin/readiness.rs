@@ -32,18 +32,17 @@ impl State {
 /// The state behind `/ready`.
 pub struct Readiness {
     state: AtomicU8,
-    requires_upstream: bool,
     certificate_expired: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-impl Readiness {
-    /// A relay without a reachable upstream still serves its cache, and normally stays ready. With
-    /// `requires_upstream`, a relay with sources is ready only while at least one source is connected.
-    pub fn new(requires_upstream: bool) -> Readiness {
+impl Default for Readiness {
+    fn default() -> Readiness {
         let certificate_expired = Box::new(|| false);
-        Readiness { state: AtomicU8::new(State::Starting as u8), requires_upstream, certificate_expired }
+        Readiness { state: AtomicU8::new(State::Starting as u8), certificate_expired }
     }
+}
 
+impl Readiness {
     /// A relay whose own certificate has expired is not ready: clients refuse it (CRT-7).
     #[must_use]
     pub fn with_certificates(self, have_expired: impl Fn() -> bool + Send + Sync + 'static) -> Readiness {
@@ -63,14 +62,21 @@ impl Readiness {
         }
     }
 
-    /// Whether to answer 200, and the body.
-    pub(super) fn report(&self, sources: &[Arc<SourceStatus>], now: SystemTime) -> (bool, Report) {
+    /// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
+    /// normally stays ready. With `requires_upstream`, a relay with sources is ready only while at least one
+    /// source is connected.
+    pub(super) fn report(
+        &self,
+        requires_upstream: bool,
+        sources: &[Arc<SourceStatus>],
+        now: SystemTime,
+    ) -> (bool, Report) {
         let mut upstreams: BTreeMap<&str, Upstream> = BTreeMap::new();
         for source in sources {
             upstreams.entry(&source.server).or_default().add(source, now);
         }
         let any_connected = sources.iter().any(|source| source.state.is_attached());
-        let upstream_suffices = !self.requires_upstream || sources.is_empty() || any_connected;
+        let upstream_suffices = !requires_upstream || sources.is_empty() || any_connected;
         let state = self.state();
         let upstreams =
             upstreams.into_iter().map(|(server, upstream)| (server.to_owned(), upstream)).collect();

@@ -6,7 +6,17 @@ use tokio::sync::Semaphore;
 
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
+use crate::setting::InForce;
 use crate::telemetry::Metrics;
+
+/// The options of the admin listener. Each request reads them (ADR 21).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminSettings {
+    /// Accepted host names beside IP addresses and `localhost` (ADM-2). In lower case.
+    pub hosts: Vec<String>,
+    /// Whether `/ready` also requires that an upstream has answered.
+    pub ready_requires_upstream: bool,
+}
 
 /// The admin server.
 #[derive(Clone)]
@@ -15,6 +25,5 @@ pub struct Admin {
     pub(super) readiness: Arc<Readiness>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) requests: Arc<Semaphore>,
-    /// Accepted names beside IP addresses and `localhost` (ADM-2).
-    pub(super) hosts: Arc<[String]>,
+    pub(super) settings: InForce<AdminSettings>,
 }

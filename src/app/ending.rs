@@ -5,6 +5,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::setting::InForce;
+
 /// The part of the drain reserved for work after the connections: a tenth, at most this long.
 const RESERVE_MAX: Duration = Duration::from_secs(1);
 
@@ -14,39 +16,51 @@ const END_MIN: Duration = Duration::from_secs(1);
 /// Deadlines for the parts of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
+    /// `drain`, until the signal comes.
+    drain: InForce<Duration>,
+    began: watch::Sender<Option<Began>>,
+}
+
+/// The moment of the signal, and `drain` at that moment.
+#[derive(Clone, Copy, Debug)]
+struct Began {
+    at: Instant,
     drain: Duration,
-    /// When the signal came.
-    began: watch::Sender<Option<Instant>>,
 }
 
 impl Ending {
-    pub fn new(drain: Duration) -> Ending {
+    pub fn new(drain: InForce<Duration>) -> Ending {
         Ending { drain, began: watch::Sender::new(None) }
     }
 
     /// The longest time for connections to end. The rest of the drain is reserved for later work.
     pub fn connections(&self) -> Duration {
-        self.drain - reserve(self.drain)
+        let drain = self.now().drain;
+        drain - reserve(drain)
     }
 
     /// The signal came.
     pub fn begin(&self) {
-        self.began.send_if_modified(|began| began.is_none().then(|| *began = Some(Instant::now())).is_some());
+        let now = self.now();
+        self.began.send_if_modified(|began| began.is_none().then(|| *began = Some(now)).is_some());
     }
 
-    fn after(&self, time: Duration) -> Instant {
-        self.began.borrow().unwrap_or_else(Instant::now) + time
+    /// The beginning of the drain; before the signal, a drain that would begin now.
+    fn now(&self) -> Began {
+        self.began.borrow().unwrap_or_else(|| Began { at: Instant::now(), drain: ***self.drain.get() })
     }
 
     /// The deadline of connections and of admin answers. Half of the reserve is left for uninterruptible work and the log.
     pub fn all_closed_by(&self) -> Instant {
-        self.after(self.drain - reserve(self.drain) / 2)
+        let Began { at, drain } = self.now();
+        at + (drain - reserve(drain) / 2)
     }
 
     /// The deadline of the last checkpoint write: the same as for connections, since both begin together.
     pub fn saved_by(&self) -> Instant {
-        let end = self.drain.max(END_MIN);
-        self.after(end - reserve(end))
+        let Began { at, drain } = self.now();
+        let end = drain.max(END_MIN);
+        at + (end - reserve(end))
     }
 
     /// Resolves at [`Ending::all_closed_by`]; never before the signal.
@@ -60,7 +74,8 @@ impl Ending {
 
     /// Until the process must be gone.
     pub fn left(&self) -> Duration {
-        self.after(self.drain.max(END_MIN)).saturating_duration_since(Instant::now())
+        let Began { at, drain } = self.now();
+        (at + drain.max(END_MIN)).saturating_duration_since(Instant::now())
     }
 }
 
@@ -78,7 +93,7 @@ mod tests {
             [(60_000, 59_000, 59_500, 59_000, 500), (2_000, 1_800, 1_900, 1_800, 100), (0, 0, 0, 900, 1_000)];
         for (drain, connections, closed, saved, left) in drains {
             let ms = Duration::from_millis;
-            let ending = Ending::new(ms(drain));
+            let ending = Ending::new(InForce::new(ms(drain)));
             assert_eq!(ending.connections(), ms(connections));
             ending.begin();
             let began = Instant::now();
@@ -91,10 +106,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_signal_gives_no_more_time() {
-        let ending = Ending::new(Duration::from_secs(2));
+        let ending = Ending::new(InForce::new(Duration::from_secs(2)));
         ending.begin();
         tokio::time::advance(Duration::from_secs(1)).await;
         ending.begin();
         assert_eq!(ending.left(), Duration::from_secs(1));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn rel_5_the_signal_takes_the_drain_in_force() {
+        let seconds = Duration::from_secs;
+        let drain = InForce::new(seconds(2));
+        let ending = Ending::new(drain.clone());
+        drain.publish(seconds(5));
+        ending.begin();
+        assert_eq!(ending.left(), seconds(5));
+        drain.publish(seconds(60));
+        assert_eq!(ending.left(), seconds(5), "a drain under way keeps its end");
     }
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -20,12 +20,13 @@ use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::admin::{Admin, Readiness, State};
-use crate::config::{Address, Config, Listener, LogFormat};
+use crate::admin::{Admin, AdminSettings, Readiness, State};
+use crate::config::{self, Address, Config, Listener, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::{DriverSettings, Relay};
 use crate::engine::source;
 use crate::server::{self, BoundSocket, Server, ServerLimits};
+use crate::setting::InForce;
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
 use tls::Certificates;
@@ -38,16 +39,16 @@ const HANG_MAX: Duration = Duration::from_secs(1);
 /// Runs the relay until SIGTERM or SIGINT, then drains.
 pub fn serve(config: Config) -> Result<()> {
     let metrics = Arc::new(Metrics::new());
-    let format = match config.log.format {
+    let format = InForce::new(match config.log.format {
         LogFormat::Text => logging::Format::Text,
         LogFormat::Json => logging::Format::Json,
-    };
-    let mut guard = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    });
+    let (mut guard, _) = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
     seed();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
     let runtime = runtime.context("runtime")?;
-    let ending = Ending::new(config.drain);
+    let ending = Ending::new(InForce::new(config.drain));
     let result = runtime.block_on(run(config, metrics, &ending));
     // Neither a hanging disk nor a blocked log output keeps the process alive after the drain (RLY-77).
     let left = || if result.is_ok() { ending.left().min(HANG_MAX) } else { HANG_MAX };
@@ -86,10 +87,7 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         let bound = bind(&listener.name, &listener.address)?.with(listener.options);
         listeners.push(certificates.secure(bound, index, &config, &metrics.downstream.tls)?);
     }
-    let readiness = Arc::new(
-        Readiness::new(config.admin.ready_requires_upstream)
-            .with_certificates(move || certificates.have_expired()),
-    );
+    let readiness = Arc::new(Readiness::default().with_certificates(move || certificates.have_expired()));
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
@@ -98,7 +96,7 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
     let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
     let mut admin = tokio::spawn(serve_admin(
         admin_socket,
-        config.admin.hosts.clone(),
+        InForce::new(admin_settings(&config.admin)),
         relay,
         readiness.clone(),
         metrics,
@@ -140,24 +138,17 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
 /// Holds the process to `limits.memory_bytes` (FP7), or else to the limit of its control group. Without
 /// either, the relay only reclaims the memory of clients that stopped reading.
 fn hold_to_memory(relay: &Relay, budget: Option<u64>) -> Result<JoinHandle<()>> {
-    let (relay, unread) = (relay.clone(), relay.clone());
-    let alone = |unread: Relay| tokio::spawn(async move { unread.take_back().await });
-    let (budget, resident, from) = match (budget, resident_bytes()) {
-        (Some(budget), resident) => {
-            let resident = resident.context(
-                "cannot enforce limits.memory_bytes: /proc/self/status does not report the resident memory",
-            )?;
-            (budget, resident, "limits.memory_bytes")
-        }
-        (None, Some(resident)) => match cgroup_memory_limit() {
-            Some(limit) => (limit, resident, "the control group"),
-            None => return Ok(alone(unread)),
-        },
-        (None, None) => return Ok(alone(unread)),
-    };
-    info!(resident, budget, from, "memory budget in force");
+    let (resident, otherwise) = (resident_bytes(), cgroup_memory_limit());
+    if budget.is_some() && resident.is_none() {
+        bail!("cannot enforce limits.memory_bytes: /proc/self/status does not report the resident memory");
+    }
+    let from = if budget.is_some() { "limits.memory_bytes" } else { "the control group" };
+    if let (Some(budget), Some(resident)) = (budget.or(otherwise), resident) {
+        info!(resident, budget, from, "memory budget in force");
+    }
+    let relay = relay.clone();
     Ok(tokio::spawn(async move {
-        futures_util::future::join(relay.hold_to(budget), unread.take_back()).await;
+        futures_util::future::join(relay.hold_to_memory(otherwise), relay.take_back()).await;
     }))
 }
 
@@ -219,7 +210,7 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
 
 async fn serve_admin(
     socket: BoundSocket,
-    hosts: Vec<String>,
+    settings: InForce<AdminSettings>,
     relay: Relay,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
@@ -227,10 +218,10 @@ async fn serve_admin(
 ) {
     match socket {
         BoundSocket::Tcp(listener) => {
-            Admin::serve(listener, hosts, Arc::new(relay), readiness, metrics, stop).await
+            Admin::serve(listener, settings, Arc::new(relay), readiness, metrics, stop).await
         }
         BoundSocket::Unix(listener, _file) => {
-            Admin::serve(listener, hosts, Arc::new(relay), readiness, metrics, stop).await
+            Admin::serve(listener, settings, Arc::new(relay), readiness, metrics, stop).await
         }
     }
 }
@@ -252,6 +243,11 @@ fn relay_settings(config: &Config, metrics: &Metrics) -> DriverSettings {
         encoded_bytes: config.encoded_bytes,
         checkpoint: config.checkpoint.clone(),
     }
+}
+
+fn admin_settings(admin: &config::Admin) -> AdminSettings {
+    let config::Admin { hosts, ready_requires_upstream, .. } = admin.clone();
+    AdminSettings { hosts, ready_requires_upstream }
 }
 
 /// `drain`: the part of the drain for connections.

@@ -81,10 +81,14 @@ impl PoolInner {
         }
     }
 
-    /// The settings in force, for the next connection, stream or timer. A stream keeps the limits of its queue and
-    /// of its responses, and a connection keeps its windows and socket options.
+    /// The settings in force, for the next connection, stream, message or timer. A connection keeps its windows
+    /// and socket options.
     pub(super) fn settings(&self) -> Guard<Arc<Epoch<ClientSettings>>> {
         self.settings.get()
+    }
+
+    pub(super) fn in_force(&self) -> InForce<ClientSettings> {
+        self.settings.clone()
     }
 
     pub(super) fn configure(&self, settings: ClientSettings) {

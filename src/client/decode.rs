@@ -17,9 +17,8 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn new(variant: Variant, message_bytes_max: usize) -> Decoder {
-        let reader = ResponseReader::new(message_bytes_max);
-        Decoder { variant, reader, reads_marks: false, mark: None }
+    pub(super) fn new(variant: Variant) -> Decoder {
+        Decoder { variant, reader: ResponseReader::default(), reads_marks: false, mark: None }
     }
 
     /// From now on, expect marks in responses.
@@ -32,7 +31,9 @@ impl Decoder {
         self.mark.take()
     }
 
-    pub(super) fn push(&mut self, chunk: Bytes) {
+    /// `message_bytes_max`: the limit for messages that begin in this chunk.
+    pub(super) fn push(&mut self, chunk: Bytes, message_bytes_max: usize) {
+        self.reader.limit(message_bytes_max);
         self.reader.push(chunk);
     }
 

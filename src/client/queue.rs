@@ -6,6 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::ClientSettings;
+use crate::setting::InForce;
+
 /// A queue of messages, bounded by bytes and by number (FU30). The message being sent counts until HTTP/2 has
 /// accepted its last byte.
 #[derive(Debug)]
@@ -15,8 +18,8 @@ pub(super) struct Queue {
     filled: Notify,
     overflowed: Notify,
     drained: Notify,
-    bytes_max: usize,
-    messages_max: usize,
+    /// Read for each message (ADR 21).
+    settings: InForce<ClientSettings>,
 }
 
 #[derive(Debug, Default)]
@@ -29,23 +32,24 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn new(bytes_max: usize, messages_max: usize) -> Queue {
+    pub(super) fn new(settings: InForce<ClientSettings>) -> Queue {
         Queue {
             state: Mutex::default(),
             filled: Notify::new(),
             overflowed: Notify::new(),
             drained: Notify::new(),
-            bytes_max,
-            messages_max,
+            settings,
         }
     }
 
     /// Adds a message. A message for an empty queue may have any length. After an overflow, messages are
     /// discarded.
     pub(super) fn push(&self, message: Bytes) {
+        let settings = self.settings.get();
         let mut state = self.state();
         let waiting = state.messages.len() + usize::from(state.sending);
-        let fits = waiting < self.messages_max && state.bytes.saturating_add(message.len()) <= self.bytes_max;
+        let bytes = state.bytes.saturating_add(message.len());
+        let fits = waiting < settings.queue_messages_max && bytes <= settings.queue_bytes_max;
         if state.overflowed {
             return;
         }
@@ -115,13 +119,21 @@ mod tests {
 
     use super::*;
 
+    fn queue(bytes_max: usize, messages_max: usize) -> Queue {
+        Queue::new(InForce::new(settings(bytes_max, messages_max)))
+    }
+
+    fn settings(queue_bytes_max: usize, queue_messages_max: usize) -> ClientSettings {
+        ClientSettings { queue_bytes_max, queue_messages_max, ..ClientSettings::default() }
+    }
+
     fn message(length: usize) -> Bytes {
         Bytes::from(vec![0; length])
     }
 
     #[test]
     fn fu30_a_queue_overflows_by_bytes_and_by_number() {
-        let by_bytes = Queue::new(10, 100);
+        let by_bytes = queue(10, 100);
         by_bytes.push(message(6));
         by_bytes.push(message(4));
         assert_eq!(by_bytes.overflowed().now_or_never(), None);
@@ -129,7 +141,7 @@ mod tests {
         assert_eq!(by_bytes.overflowed().now_or_never(), Some(()));
         assert_eq!(by_bytes.next().now_or_never(), None, "what waited was let go");
 
-        let by_number = Queue::new(10, 2);
+        let by_number = queue(10, 2);
         for _ in 0..2 {
             by_number.push(message(1));
         }
@@ -139,8 +151,22 @@ mod tests {
     }
 
     #[test]
+    fn rel_5_a_queue_follows_the_limits_in_force() {
+        let in_force = InForce::new(settings(10, 1));
+        let queue = Queue::new(in_force.clone());
+        queue.push(message(1));
+        in_force.publish(settings(10, 3));
+        queue.push(message(1));
+        assert_eq!(queue.overflowed().now_or_never(), None);
+        in_force.publish(settings(2, 3));
+        assert_eq!(queue.overflowed().now_or_never(), None, "a lower limit ends no queue by itself");
+        queue.push(message(1));
+        assert_eq!(queue.overflowed().now_or_never(), Some(()));
+    }
+
+    #[test]
     fn fu30_a_message_on_its_way_counts_until_it_is_sent() {
-        let queue = Queue::new(10, 100);
+        let queue = queue(10, 100);
         queue.push(message(500));
         assert_eq!(queue.next().now_or_never().unwrap().len(), 500, "alone, it may be longer");
         assert!(!queue.is_drained());

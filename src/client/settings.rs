@@ -35,8 +35,7 @@ settings! {
         ping_interval: Duration = minutes(5), time(seconds(10)..=hours(24));
         /// REST: the time for the head of a response, and for each further part: 10 s.
         request_timeout: Duration = seconds(10), TIMEOUTS;
-        /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB.
-        /// Read when a stream opens.
+        /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB. Read when a message begins.
         max_response_bytes: usize = 256 << 20, bytes(1 << 20..=4 << 30);
     }
     fixed {

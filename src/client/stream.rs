@@ -67,8 +67,7 @@ pub(super) fn open(
     variant: Variant,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
-    let settings = pool.settings();
-    let queue = Arc::new(Queue::new(settings.queue_bytes_max, settings.queue_messages_max));
+    let queue = Arc::new(Queue::new(pool.in_force()));
     let probed = Arc::new(Notify::new());
     let rounds = Arc::new(Notify::new());
     let (own_queue, own_probed, own_rounds) = (queue.clone(), probed.clone(), rounds.clone());
@@ -236,7 +235,7 @@ impl Stream {
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
             return End::by_server(status);
         }
-        let mut decoder = Decoder::new(self.variant, self.pool.settings().max_response_bytes);
+        let mut decoder = Decoder::new(self.variant);
         if self.variant == Variant::Delta && sets_marks(&head.headers) {
             decoder.read_marks();
             self.report(StreamEvent::Marks).await;
@@ -251,7 +250,7 @@ impl Stream {
             connection.heard();
             // Release capacity at once: a message may be longer than the window.
             let _ = body.flow_control().release_capacity(chunk.len());
-            decoder.push(chunk);
+            decoder.push(chunk, self.pool.settings().max_response_bytes);
             while let Some(response) = decoder.next().await {
                 is_receiving = false;
                 match response {

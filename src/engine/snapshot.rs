@@ -7,28 +7,13 @@ use imbl::{OrdMap, OrdSet};
 
 use super::annotations::Annotations;
 use super::cache::aliased::Aliased;
-use super::cache::{CachedResource, Known};
-use super::collection::{Collection, NameSet, SetId};
+use super::cache::slots::WatchedSet;
+use super::cache::{Bodies, CachedBodies, Names};
+use super::collection::{Collection, SetId};
 use super::reachability::Reachability;
 use super::view::View;
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, TypeUrl};
-
-/// Resources by name, sorted, persistent.
-pub type Bodies = OrdMap<ResourceName, Arc<Resource>>;
-
-/// As [`Bodies`], with the times of receipt.
-pub type CachedBodies = OrdMap<ResourceName, CachedResource>;
-
-/// Names and their states, sorted, persistent.
-pub type Names = OrdMap<ResourceName, Known>;
-
-/// A watched set, and its view.
-#[derive(Clone, Debug)]
-pub struct WatchedSet {
-    pub names: Arc<NameSet>,
-    pub view: Arc<View>,
-}
 
 /// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]

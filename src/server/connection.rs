@@ -25,6 +25,7 @@ use super::socket::Plain;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, RelayStream, Signal};
+use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::xds::{Code, Status};
@@ -62,7 +63,7 @@ pub(super) fn run<R: OpenStreams>(
     socket: Plain,
     security: Security,
     mut peer: Peer,
-    options: ListenerOptions,
+    options: InForce<ListenerOptions>,
     shared: Arc<Shared<R>>,
     draining: Arc<Signal>,
     permit: ConnectionPermit,

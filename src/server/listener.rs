@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use super::handshake::{ListenerTls, Security};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::identity;
-use crate::setting::{Setting, ms, seconds, time};
+use crate::setting::{InForce, Setting, ms, seconds, time};
 use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
 
@@ -40,18 +40,19 @@ pub const REST_HOLD: Setting<Duration> = Setting::new("rest_hold", ms(800), time
 #[derive(Debug)]
 pub struct Listener {
     name: Arc<str>,
-    options: ListenerOptions,
+    options: InForce<ListenerOptions>,
     tls: Option<ListenerTls>,
     socket: ListeningSocket,
 }
 
-/// The options that may differ from listener to listener.
+/// The options that may differ from listener to listener. A connection reads them for each call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
     /// Serves methods and types of the v2 API (TYP-5).
     pub v2: bool,
     /// See [`REST_HOLD`].
     pub rest_hold: Duration,
+    /// A stream keeps the value from its start.
     pub when_unavailable: WhenUnavailable,
     pub load_reports: LoadReports,
 }
@@ -158,12 +159,13 @@ impl Listener {
     }
 
     fn new(name: &str, socket: ListeningSocket) -> Listener {
-        Listener { name: name.into(), options: ListenerOptions::default(), tls: None, socket }
+        let options = InForce::new(ListenerOptions::default());
+        Listener { name: name.into(), options, tls: None, socket }
     }
 
     #[must_use]
     pub fn with(self, options: ListenerOptions) -> Listener {
-        Listener { options, ..self }
+        Listener { options: InForce::new(options), ..self }
     }
 
     /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: a connection ends with its client's
@@ -177,8 +179,9 @@ impl Listener {
         self.tls.clone().map_or_else(|| Security::Plaintext(Arc::default()), Security::Tls)
     }
 
-    pub fn options(&self) -> ListenerOptions {
-        self.options
+    /// The options in force. Whoever holds this handle may publish others.
+    pub fn options(&self) -> InForce<ListenerOptions> {
+        self.options.clone()
     }
 
     /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard is

@@ -173,14 +173,14 @@ impl<R: OpenStreams> Server<R> {
                 address,
                 identity,
                 connection: ConnectionCut::with_budget(shared.limits.get().connection_bytes),
-                when_unavailable: options.when_unavailable,
+                when_unavailable: options.get().when_unavailable,
             };
             shared.relay.connected(&peer.connection);
             connections.spawn(connection::run(
                 socket,
                 security.clone(),
                 peer,
-                options,
+                options.clone(),
                 shared.clone(),
                 draining.clone(),
                 permit,

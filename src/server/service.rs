@@ -22,6 +22,7 @@ use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
 use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
+use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
@@ -52,7 +53,7 @@ pub(super) struct Service<R: OpenStreams> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
     pub(super) peer: Peer,
-    pub(super) options: ListenerOptions,
+    pub(super) options: InForce<ListenerOptions>,
 }
 
 type Response = http::Response<ResponseBody>;
@@ -122,7 +123,7 @@ impl<R: OpenStreams> Service<R> {
             return Answer::Now(no_http2());
         }
         match route {
-            Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.v2 => {
+            Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.get().v2 => {
                 let text = format!(
                     "{path} is a method of the v2 API; `v2: true` on the listener enables the v2 API"
                 );
@@ -130,7 +131,7 @@ impl<R: OpenStreams> Service<R> {
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
-                let kind = StreamKind { variant, service, api, v2: self.options.v2, marks };
+                let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks };
                 let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
                 match self.open_stream(kind, body) {
                     Ok((requests, registered)) => Answer::Stream { requests, registered, marks },
@@ -176,12 +177,18 @@ impl<R: OpenStreams> Service<R> {
     }
 
     fn unary(&self) -> Unary<R> {
-        let (shared, streams, peer) = (self.shared.clone(), self.streams.clone(), self.peer.clone());
-        Unary { shared, streams, peer, options: self.options }
+        let (shared, streams, options) = (self.shared.clone(), self.streams.clone(), self.options.clone());
+        Unary { shared, streams, peer: self.peer(), options }
+    }
+
+    /// The client, as the listener treats its next stream.
+    fn peer(&self) -> Peer {
+        Peer { when_unavailable: self.options.get().when_unavailable, ..self.peer.clone() }
     }
 
     fn takes_load_reports(&self, api: ApiVersion) -> bool {
-        self.options.load_reports == LoadReports::Drop && (api == ApiVersion::V3 || self.options.v2)
+        let options = self.options.get();
+        options.load_reports == LoadReports::Drop && (api == ApiVersion::V3 || options.v2)
     }
 
     fn note_load_reports(&self) {
@@ -208,7 +215,7 @@ impl<R: OpenStreams> Service<R> {
         if self.streams.refuses_new() {
             return Err(draining());
         }
-        let stream = relay.open(kind, self.peer.clone())?;
+        let stream = relay.open(kind, self.peer())?;
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
         let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
         let reader = RequestReader::new(kind.variant, limits.requests);

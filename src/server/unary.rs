@@ -16,6 +16,7 @@ use super::{Shared, status};
 use crate::driver::api::downstream::{
     Charge, Form, OpenStreams, Peer, Polled, Polling, RelayStream, Variant,
 };
+use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::wire::RequestReader;
 use crate::wire::json::read_request;
@@ -37,7 +38,7 @@ pub(super) struct Unary<R: OpenStreams> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
     pub(super) peer: Peer,
-    pub(super) options: ListenerOptions,
+    pub(super) options: InForce<ListenerOptions>,
 }
 
 /// An error response over HTTP.
@@ -110,7 +111,7 @@ impl<R: OpenStreams> Unary<R> {
     }
 
     fn service_of(&self, path: &str) -> Result<(&'static Service, ApiVersion), Refusal> {
-        let off = |api| api == ApiVersion::V2 && !self.options.v2;
+        let off = |api| api == ApiVersion::V2 && !self.options.get().v2;
         match Service::of_rest_path(path) {
             Some((_, api)) if off(api) => {
                 let text =
@@ -206,7 +207,7 @@ impl<R: OpenStreams> Unary<R> {
         if self.streams.refuses_new() {
             return Err(draining());
         }
-        let (variant, v2, marks) = (Variant::Sotw, self.options.v2, false);
+        let (variant, v2, marks) = (Variant::Sotw, self.options.get().v2, false);
         let kind = StreamKind { variant, service: Some(service), api, v2, marks };
         let stream = self.shared.relay.open(kind, self.peer.clone())?;
         // Registered, so that a drain ends the wait.
@@ -215,7 +216,7 @@ impl<R: OpenStreams> Unary<R> {
     }
 
     fn hold(&self) -> Duration {
-        self.options.rest_hold
+        self.options.get().rest_hold
     }
 }
 

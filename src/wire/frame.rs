@@ -168,6 +168,11 @@ impl ResponseReader {
         ResponseReader { max_bytes, chunk, header, message: None, failed: false }
     }
 
+    /// Sets another limit, for messages whose header is not yet read.
+    pub fn limit(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes;
+    }
+
     pub fn push(&mut self, chunk: Bytes) {
         append(&mut self.chunk, chunk);
     }

@@ -166,6 +166,24 @@ async fn fu17_a_message_over_the_limit_ends_the_stream_with_both_sizes() {
     assert_eq!(reason, Reason::CANCEL);
 }
 
+/// An open stream follows the limit in force, from the next message on.
+#[tokio::test]
+async fn rel_5_each_message_has_the_limit_in_force() {
+    let mut peer = Peer::start(Builder::new()).await;
+    let pool = pool(peer.port, ClientSettings { max_response_bytes: 1000, ..settings() });
+    let mut client = Client::open(&pool);
+    client.opened().await;
+    let mut reply = peer.stream().await.headers();
+    let version = "v".repeat(200);
+    reply.send_data(response(&version), false).unwrap();
+    assert_eq!(client.event_text().await, format!("Response {version}"));
+    pool.configure(ClientSettings { max_response_bytes: 100, ..settings() });
+    reply.send_data(framed(&[0; 101]), false).unwrap();
+    assert_eq!(client.event_text().await, "Undecodable RESOURCE_EXHAUSTED");
+    let status = client.closed().await;
+    assert!(status.message.contains("101") && status.message.contains("100"), "{status}");
+}
+
 #[tokio::test]
 async fn fu11_garbage_ends_the_stream() {
     for garbage in [&[9, 9, 9, 9, 9, 9][..], &[1, 0, 0, 0, 1, 0], &framed(b"\xff\xff\xff\xff")] {

@@ -19,8 +19,8 @@ import resources
 from harness import PORTS, Case, eventually, server_entry
 
 ROUNDS = int(os.environ.get("SLUICE_ROTATIONS", "20"))
-# CRT-1: a second, and some for a busy machine.
-SEEN_WITHIN = 3.0
+# CRT-1: a second; the rest is for a busy machine, whose own clients may be late.
+SEEN_WITHIN = 10.0
 
 
 def swap(directory, pair, number):

@@ -1,11 +1,16 @@
 //! From a path to a stream of the right kind.
 
-use sluice::server::{Listener, ListenerOptions, ServerLimits};
-use sluice::xds::{ApiVersion, Variant};
+use std::time::Duration;
+
+use sluice::driver::api::downstream::WhenUnavailable;
+use sluice::server::{Listener, ListenerOptions, LoadReports, ServerLimits};
+use sluice::xds::{ApiVersion, Code, Status, Variant};
 
 use crate::kit::*;
 
 const V2_CLUSTERS: &str = "/envoy.api.v2.ClusterDiscoveryService/DeltaClusters";
+const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+const LOAD_REPORTS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
 #[tokio::test]
 async fn rpc_2_a_method_of_one_type_opens_a_stream_of_it() {
@@ -55,4 +60,33 @@ async fn typ_5_methods_of_v2_are_off_until_the_listener_turns_them_on() {
     server.connect().await.open(V2_CLUSTERS).await.head().await;
     let stream = server.relay.stream(0).await;
     assert_eq!((stream.kind.api, stream.kind.v2), (ApiVersion::V2, true));
+}
+
+/// One connection all along: each call reads the options of its listener.
+#[tokio::test]
+async fn rel_5_calls_follow_the_options_in_force() {
+    let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (address, options) = (listener.address().unwrap(), listener.options());
+    let server = start_on(ServerLimits::default(), vec![listener], address);
+    let mut client = server.connect().await;
+    assert_eq!(status_of(client.open(V2_CLUSTERS).await.head().await.headers()).0, "12");
+    client.open(SOTW).await.head().await;
+    assert_eq!(server.relay.stream(0).await.peer.when_unavailable, WhenUnavailable::Hold);
+    client.open(LOAD_REPORTS).await.head().await;
+
+    options.publish(ListenerOptions {
+        v2: true,
+        rest_hold: Duration::from_millis(70),
+        when_unavailable: WhenUnavailable::Fail,
+        load_reports: LoadReports::Refuse,
+    });
+    client.open(V2_CLUSTERS).await.head().await;
+    let stream = server.relay.stream(1).await;
+    assert!(stream.kind.v2 && stream.peer.when_unavailable == WhenUnavailable::Fail);
+    assert_eq!(status_of(client.open(LOAD_REPORTS).await.head().await.headers()).0, "12");
+    *server.relay.polls.answer.lock().unwrap() = Some(Err(Status::new(Code::Unavailable, "later")));
+    let mut poll = client.open(FETCH).await;
+    poll.send_request(CDS);
+    poll.head().await;
+    assert_eq!(server.relay.polls.asked.lock().unwrap()[0].2, Duration::from_millis(70));
 }

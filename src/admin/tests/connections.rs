@@ -103,7 +103,8 @@ async fn shutdown_finishes_answers_under_way_and_waits_for_nothing_else() {
 async fn tcp_and_unix_sockets_both_serve() {
     let view = Arc::new(FakeView::default());
     let metrics = Arc::new(Metrics::new());
-    let readiness = Arc::new(Readiness::new(false));
+    let readiness = Arc::new(Readiness::default());
+    let settings = InForce::new(AdminSettings::default());
     let shutdown = CancellationToken::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admin.sock");
@@ -112,13 +113,13 @@ async fn tcp_and_unix_sockets_both_serve() {
     let address = tcp.local_addr().unwrap();
     tokio::spawn(Admin::serve(
         tcp,
-        Vec::new(),
+        settings.clone(),
         view.clone(),
         readiness.clone(),
         metrics.clone(),
         shutdown.clone(),
     ));
-    tokio::spawn(Admin::serve(unix, Vec::new(), view, readiness, metrics, shutdown));
+    tokio::spawn(Admin::serve(unix, settings, view, readiness, metrics, shutdown));
     let mut by_tcp = tokio::net::TcpStream::connect(address).await.unwrap();
     let mut by_unix = tokio::net::UnixStream::connect(&path).await.unwrap();
     by_tcp.write_all(get_request("/healthz").as_bytes()).await.unwrap();

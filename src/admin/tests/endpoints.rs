@@ -159,3 +159,16 @@ async fn adm_2_a_foreign_host_is_answered_nothing() {
     assert_eq!(admin.send("GET /clients HTTP/1.0\r\n\r\n").await.status, 421);
     assert_eq!(admin.send(&get_request("/clients").replace("localhost", "[::1]:19000")).await.status, 200);
 }
+
+#[tokio::test]
+async fn rel_5_each_request_reads_the_settings_in_force() {
+    let admin = Fixture::start(vec![source("cp-1", SourceState::Connecting, false)], false);
+    admin.readiness.advance(State::Ready);
+    let named = get_request("/ready").replace("localhost", "relay.example");
+    assert_eq!(admin.send(&named).await.status, 421);
+    let settings = AdminSettings { hosts: vec!["relay.example".to_owned()], ready_requires_upstream: false };
+    admin.settings.publish(settings.clone());
+    assert_eq!(admin.send(&named).await.status, 200);
+    admin.settings.publish(AdminSettings { ready_requires_upstream: true, ..settings });
+    assert_eq!(admin.send(&named).await.status, 503);
+}

@@ -201,6 +201,7 @@ impl Listener for MemoryListener {
 
 struct Fixture {
     view: Arc<FakeView>,
+    settings: InForce<AdminSettings>,
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
@@ -224,21 +225,24 @@ impl Answer {
 impl Fixture {
     fn start(sources: Vec<Arc<SourceStatus>>, requires_upstream: bool) -> Fixture {
         let view = Arc::new(FakeView { sources, ..FakeView::default() });
-        let readiness = Arc::new(Readiness::new(requires_upstream));
+        let readiness = Arc::new(Readiness::default());
+        let settings =
+            AdminSettings { ready_requires_upstream: requires_upstream, ..AdminSettings::default() };
+        let settings = InForce::new(settings);
         let metrics = Arc::new(Metrics::new());
         let shutdown = CancellationToken::new();
         let (connections, accepted) = mpsc::unbounded_channel();
         let listener = MemoryListener(accepted);
         let admin = Admin::serve(
             listener,
-            Vec::new(),
+            settings.clone(),
             view.clone(),
             readiness.clone(),
             metrics.clone(),
             shutdown.clone(),
         );
         let server = tokio::spawn(admin);
-        Fixture { view, readiness, metrics, shutdown, connections, server }
+        Fixture { view, settings, readiness, metrics, shutdown, connections, server }
     }
 
     fn connect(&self) -> DuplexStream {

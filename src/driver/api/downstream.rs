@@ -40,6 +40,7 @@ pub struct Peer {
     /// The proved identity of the client (IDN-1).
     pub identity: Arc<Identity>,
     pub connection: ConnectionCut,
+    /// The option of the listener at the start of the stream.
     pub when_unavailable: WhenUnavailable,
 }
 

@@ -36,8 +36,7 @@ pub struct DriverSettings {
     /// The relay's own node (RLY-15), read at the start of a source: another node needs a new process.
     pub node: Node,
     pub stream: Limits,
-    /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES). Read once, at the start: the cache
-    /// has a fixed size.
+    /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES).
     pub encoded_bytes: u64,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
@@ -96,6 +95,7 @@ impl DriverContext {
         if let (Some(writer), Some(checkpoint)) = (&self.checkpoint, &settings.checkpoint) {
             writer.configure(checkpoint.clone());
         }
+        self.encoder.configure(settings.encoded_bytes);
         self.in_force.publish(settings);
     }
 

@@ -31,13 +31,20 @@ const LARGE_BYTES: u64 = 1 << 20;
 const CUT_PART: usize = 8;
 const CUT_MIN: usize = 16;
 
-/// Keeps the process within `budget` bytes of resident memory, for as long as the future is polled.
-pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, budget: u64) {
+/// Keeps the process within its budget of resident memory, for as long as the future is polled. Without
+/// `limits.memory_bytes` the budget is `otherwise`.
+pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise: Option<u64>) {
     let mut before = Pressure::None;
     loop {
         tokio::time::sleep(INTERVAL).await;
+        // Read each time, because another configuration may come into force.
+        let budget = shared.settings().limits.memory_bytes.or(otherwise);
         // Some systems do not tell the resident memory. There, `app` refuses the key.
-        let Some(resident) = resident_bytes() else { continue };
+        let (Some(budget), Some(resident)) = (budget, resident_bytes()) else {
+            shared.pressure.set(Pressure::None);
+            before = Pressure::None;
+            continue;
+        };
         let now = Pressure::of(resident, budget);
         shared.pressure.set(now);
         if now != before {

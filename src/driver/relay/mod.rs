@@ -88,9 +88,10 @@ impl Relay {
         unsent::take_back(self.shared.clone(), self.tables.clone()).await;
     }
 
-    /// Keeps the process within this many bytes of resident memory (FP7), for as long as the future is polled.
-    pub async fn hold_to(&self, budget: u64) {
-        memory::watch(self.shared.clone(), self.tables.clone(), budget).await;
+    /// Keeps the process within `limits.memory_bytes` of resident memory (FP7), or else within `otherwise`, for
+    /// as long as the future is polled.
+    pub async fn hold_to_memory(&self, otherwise: Option<u64>) {
+        memory::watch(self.shared.clone(), self.tables.clone(), otherwise).await;
     }
 }
 

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Stamp;
+use super::{Bodies, Stamp};
 use crate::engine::Time;
-use crate::engine::snapshot::Bodies;
 use crate::engine::view::ViewId;
 use crate::xds::{Resource, ResourceName};
 

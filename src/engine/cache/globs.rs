@@ -9,11 +9,10 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::members::{Members, put, takes_error};
-use super::slots::{Moved, SlotId, Slots, WatchedInSets};
-use super::{Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
+use super::slots::{Moved, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::{CachedBodies, Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
-use crate::engine::snapshot::{CachedBodies, WatchedSet};
 use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;

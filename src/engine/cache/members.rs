@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CachedResource, Departed};
+use super::{CachedBodies, CachedResource, Departed};
 use crate::engine::annotations::Annotations;
-use crate::engine::snapshot::CachedBodies;
 use crate::engine::time::ReceivedAt;
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName, Status};

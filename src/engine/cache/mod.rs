@@ -17,11 +17,13 @@ mod tests;
 
 use std::sync::Arc;
 
+use imbl::OrdMap;
+
 use super::Time;
 use super::time::ReceivedAt;
 use super::upstream::Cause;
 use super::view::ViewId;
-use crate::xds::Resource;
+use crate::xds::{Resource, ResourceName};
 
 /// The approximate cost of a lingering name in all tables, beside its text and content. Measured as the
 /// resident memory of a process with 100,000 lingering names.
@@ -54,6 +56,15 @@ pub enum Known {
     Present(CachedResource),
     Absent(Cause),
 }
+
+/// Resources by name, sorted, persistent.
+pub type Bodies = OrdMap<ResourceName, Arc<Resource>>;
+
+/// As [`Bodies`], with the times of receipt.
+pub type CachedBodies = OrdMap<ResourceName, CachedResource>;
+
+/// Names and their states, sorted, persistent.
+pub type Names = OrdMap<ResourceName, Known>;
 
 impl Known {
     pub fn resource(&self) -> Option<&Arc<Resource>> {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::aliased::Aliased;
-use super::slots::{Moved, SlotId, Slots, WatchedInSets};
+use super::slots::{Moved, SlotId, Slots, WatchedInSets, WatchedSet};
 use super::{
-    CachedResource, Counts, Departed, EntryState, Known, News, SessionId, Stamp, StateCounts, UNWATCHED_BYTES,
+    CachedResource, Counts, Departed, EntryState, Known, Names, News, SessionId, Stamp, StateCounts,
+    UNWATCHED_BYTES,
 };
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId, in_filling_order};
-use crate::engine::snapshot::{Names, WatchedSet};
 use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;

@@ -10,9 +10,15 @@ use imbl::OrdMap;
 
 use super::{News, SessionId, Stamp};
 use crate::engine::collection::{NameSet, SetId};
-use crate::engine::snapshot::WatchedSet;
 use crate::engine::view::{View, ViewId};
 use crate::xds::ResourceName;
+
+/// A watched set, and its view.
+#[derive(Clone, Debug)]
+pub struct WatchedSet {
+    pub names: Arc<NameSet>,
+    pub view: Arc<View>,
+}
 
 /// A watched set inside one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::members::{Members, takes_error};
-use super::{Departed, News, SessionId, Stamp};
+use super::{CachedBodies, Departed, News, SessionId, Stamp};
 use crate::engine::annotations::Lease;
-use crate::engine::snapshot::CachedBodies;
 use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Changes;
 use crate::engine::view::View;

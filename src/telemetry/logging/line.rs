@@ -13,6 +13,9 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::Format;
+use crate::setting::InForce;
+
 /// The maximum length of a value in a line. Longer than a client's rejection (`limits.error_detail_bytes`, 4
 /// KiB), and short enough for a few hundred of the longest lines in the queue.
 pub(super) const VALUE_BYTES_MAX: usize = 8 * 1024;
@@ -70,32 +73,44 @@ fn is_literal(text: &str) -> bool {
     end.is_some_and(|end| end + 1 == rest.len())
 }
 
-/// A line with one JSON object.
-pub(super) struct JsonLine;
+/// A line in the format in force.
+pub(super) struct Line<T> {
+    pub format: InForce<Format>,
+    pub text: T,
+}
 
-impl<S, N> FormatEvent<S, N> for JsonLine
+impl<S, N, T> FormatEvent<S, N> for Line<T>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
+    T: FormatEvent<S, N>,
 {
     fn format_event(
         &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
+        context: &FmtContext<'_, S, N>,
+        writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let mut line = JsonFields(Map::new());
-        line.put("timestamp", time);
-        line.put("level", event.metadata().level().as_str());
-        event.record(&mut line);
-        line.put("target", event.metadata().target());
-        let line = Value::Object(line.0).to_string();
-        // JSON does not escape characters that only terminals interpret.
-        Escaping { inner: &mut writer, escape: Escape::Json, left: usize::MAX }.write_str(&line)?;
-        writeln!(writer)
+        match ***self.format.get() {
+            Format::Text => self.text.format_event(context, writer, event),
+            Format::Json => json_line(writer, event),
+        }
     }
+}
+
+/// A line with one JSON object.
+fn json_line(mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    let mut time = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut time))?;
+    let mut line = JsonFields(Map::new());
+    line.put("timestamp", time);
+    line.put("level", event.metadata().level().as_str());
+    event.record(&mut line);
+    line.put("target", event.metadata().target());
+    let line = Value::Object(line.0).to_string();
+    // JSON does not escape characters that only terminals interpret.
+    Escaping { inner: &mut writer, escape: Escape::Json, left: usize::MAX }.write_str(&line)?;
+    writeln!(writer)
 }
 
 /// The field at the beginning of a line.

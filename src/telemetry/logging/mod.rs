@@ -22,10 +22,11 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::{EnvFilter, reload};
 
 use super::metrics::LogMetrics;
+use crate::setting::InForce;
 
 /// Limits on lines queued for a blocked output: the memory of a process must not depend on its log. Further
 /// lines are dropped and counted (FP14).
@@ -52,6 +53,8 @@ pub enum LogError {
     Thread(#[from] io::Error),
     #[error("logging is set up already")]
     Twice,
+    #[error("cannot change the log directives: {0}")]
+    Ended(reload::Error),
 }
 
 /// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`).
@@ -62,20 +65,44 @@ pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
     })
 }
 
-/// Starts logging for the whole process. The guard must live until the process ends; dropping the guard
-/// flushes the queue.
-pub fn init(format: Format, directives: &str, metrics: &LogMetrics) -> Result<LogGuard, LogError> {
+/// Starts logging for the whole process. Each line has the format in force. The guard must live until the
+/// process ends; dropping the guard flushes the queue.
+pub fn init(
+    format: InForce<Format>,
+    directives: &str,
+    metrics: &LogMetrics,
+) -> Result<(LogGuard, LogFilter), LogError> {
     let filter = parse_directives(directives)?;
     let (sink, guard) = LineSink::start(io::stderr(), metrics.dropped.clone())?;
-    tracing::subscriber::set_global_default(subscriber(format, filter, sink)).map_err(|_| LogError::Twice)?;
-    Ok(guard)
+    let (subscriber, filter) = subscriber(format, filter, sink);
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Twice)?;
+    Ok((guard, filter))
 }
 
-fn subscriber(format: Format, filter: EnvFilter, sink: LineSink) -> Box<dyn Subscriber + Send + Sync> {
+fn subscriber(
+    format: InForce<Format>,
+    filter: EnvFilter,
+    sink: LineSink,
+) -> (impl Subscriber + Send + Sync, LogFilter) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(sink).with_ansi(false);
-    match format {
-        Format::Text => Box::new(builder.fmt_fields(line::TextFields).finish()),
-        Format::Json => Box::new(builder.event_format(line::JsonLine).finish()),
+    let builder = builder.fmt_fields(line::TextFields).map_event_format(|text| line::Line { format, text });
+    let builder = builder.with_filter_reloading();
+    let handle = builder.reload_handle();
+    let configure = move |filter| handle.reload(filter);
+    (builder.finish(), LogFilter(Box::new(configure)))
+}
+
+/// The log directives in force. The filter remembers the directives of each call site, so `tracing` has to be
+/// told of others.
+pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
+
+impl LogFilter {
+    /// Puts other directives in force, for all call sites.
+    ///
+    /// # Errors
+    /// The directives are unreadable, or logging has ended.
+    pub fn publish(&self, directives: &str) -> Result<(), LogError> {
+        (self.0)(parse_directives(directives)?).map_err(LogError::Ended)
     }
 }
 

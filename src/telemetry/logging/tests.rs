@@ -46,7 +46,8 @@ fn logged(format: Format, directives: &str, events: impl FnOnce()) -> String {
     let metrics = Metrics::new();
     let written = Written::default();
     let (sink, guard) = LineSink::start(written.clone(), metrics.log.dropped.clone()).unwrap();
-    with_default(subscriber(format, parse_directives(directives).unwrap(), sink), events);
+    let (subscriber, _) = subscriber(InForce::new(format), parse_directives(directives).unwrap(), sink);
+    with_default(subscriber, events);
     drop(guard);
     assert_eq!(metrics.log.dropped.get(), 0);
     String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
@@ -128,6 +129,29 @@ fn directives_choose_levels_by_target() {
     assert!(text.contains("but this") && !text.contains("not this"), "{text}");
     assert!(matches!(parse_directives("info,=="), Err(LogError::Directives { .. })));
     assert!(matches!(parse_directives("sluice=loud"), Err(LogError::Directives { .. })));
+}
+
+#[test]
+fn rel_5_lines_follow_the_format_and_the_directives_in_force() {
+    let (metrics, written, format) = (Metrics::new(), Written::default(), InForce::new(Format::Text));
+    let (sink, guard) = LineSink::start(written.clone(), metrics.log.dropped.clone()).unwrap();
+    let (subscriber, filter) = subscriber(format.clone(), parse_directives("warn").unwrap(), sink);
+    with_default(subscriber, || {
+        let say = |text: &str| tracing::info!("{text}");
+        say("too early");
+        filter.publish("info").unwrap();
+        say("as text");
+        format.publish(Format::Json);
+        say("as JSON");
+        assert!(filter.publish("info,==").is_err());
+        filter.publish("warn").unwrap();
+        say("too late");
+    });
+    drop(guard);
+    let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = log.lines().collect();
+    assert!(lines.len() == 2 && lines[0].ends_with("as text"), "{log}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(lines[1]).unwrap()["message"], "as JSON");
 }
 
 #[test]

@@ -186,11 +186,13 @@ def applied(file, text, blocks, misfits):
 
 
 def manifest():
-    """The manifest of the copy. It has the tree's versions and profiles, so that compiled dependencies serve both."""
+    """The manifest of the copy. It has the tree's versions and profiles, so that compiled dependencies serve both.
+
+    Few schedules need no optimization, and the build takes a tenth of the time."""
     text = (ROOT / "Cargo.toml").read_text()
     edition = tomllib.loads(text)["workspace"]["package"]["edition"]
     crates = "\n".join(re.search(rf"(?m)^{crate} = .*$", text)[0] for crate in CRATES)
-    profiles = "".join(re.findall(r"(?ms)^\[profile\..*?(?=^\[|\Z)", text))
+    profiles = "".join(re.findall(r"(?ms)^\[profile\.\w+\]$.*?(?=^\[|\Z)", text))
     return f"""\
 [workspace]
 
@@ -215,7 +217,11 @@ unused = "allow"
 [dependencies]
 {crates}
 
-{profiles}"""
+{profiles}
+
+[profile.dev.package]
+sluice-mutants = {{ opt-level = 0 }}
+"""
 
 
 def sources():
@@ -273,12 +279,11 @@ def write(files):
             path.write_text(text)
 
 
-def build(level):
-    """Builds the simulator of the copy at an optimization level; gives its path."""
+def build(*options):
+    """Builds the simulator of the copy; gives its path."""
     command = ["cargo", "test", "--test", "sim", "--no-run", "--message-format=json-render-diagnostics"]
-    command += ["--manifest-path", COPY / "Cargo.toml", "--target-dir", TARGET]
-    environment = os.environ | {"CARGO_PROFILE_TEST_OPT_LEVEL": str(level)}
-    built = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    command += ["--manifest-path", COPY / "Cargo.toml", "--target-dir", TARGET, *options]
+    built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode:
         sys.exit("mutants: the copy does not build")
     messages = map(json.loads, built.stdout.splitlines())
@@ -316,8 +321,7 @@ class Report:
 
 def repeat(pool, mutants, report):
     """Runs each mutant with the schedule that its file records, and none with some; gives the mutants to search for."""
-    # Few schedules need no optimization, and the build takes a tenth of the time.
-    simulator = build(0)
+    simulator = build()
     without = pool.submit(simulate, simulator, 0, LATER, SEEDS_WITHOUT)
     runs = [
         (number, mutant, pool.submit(simulate, simulator, number, mutant.first + mutant.seeds - 1, 1))
@@ -343,7 +347,7 @@ def repeat(pool, mutants, report):
 def search(pool, mutants, report, record):
     """Runs each mutant until an invariant is violated."""
     print(f"searching for {len(mutants)} mutants", flush=True)
-    simulator = build(2)
+    simulator = build("--config", "profile.dev.package.sluice-mutants.opt-level=2")
     runs = [
         (mutant, pool.submit(simulate, simulator, number, mutant.first, SEEDS_MAX))
         for number, mutant in mutants

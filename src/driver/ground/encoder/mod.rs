@@ -26,6 +26,7 @@ use crate::engine::downstream::{Answer, AnswerKey};
 use crate::engine::downstream::{AnswerPart, Chunk};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::View;
+use crate::setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
 use crate::wire::json::write_response;
@@ -82,11 +83,7 @@ const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
 /// work, and block no thread.
 #[derive(Debug)]
 pub struct Encoder {
-    /// Every client looks up every update, so the hash is a fast one. Clients cannot choose the keys, and so
-    /// cannot cause collisions.
-    cache: Cache<AnswerKey, Arc<Encoded>, foldhash::fast::RandomState>,
-    /// Complete sets in JSON, or the errors of failed conversions. The budget has the same size.
-    json: Cache<JsonKey, JsonResult>,
+    caches: InForce<Caches>,
     flights: SingleFlight<AnswerKey>,
     json_flights: SingleFlight<JsonKey>,
     made: Mutex<Made<AnswerKey, Encoded>>,
@@ -96,16 +93,24 @@ pub struct Encoder {
     metrics: Arc<Metrics>,
 }
 
+/// The bodies within a budget. Another budget needs other caches, because the size of a cache is fixed.
+#[derive(Debug)]
+struct Caches {
+    bytes_max: u64,
+    idle: Duration,
+    /// Every client looks up every update, so the hash is a fast one. Clients cannot choose the keys, and so
+    /// cannot cause collisions.
+    messages: Cache<AnswerKey, Arc<Encoded>, foldhash::fast::RandomState>,
+    /// Complete sets in JSON, or the errors of failed conversions. The budget has the same size.
+    json: Cache<JsonKey, JsonResult>,
+}
+
 type JsonKey = (AnswerKey, Version);
 pub(crate) type JsonResult = Result<Arc<Document>, Status>;
 
-impl Encoder {
-    pub fn new(bytes_max: u64, metrics: Arc<Metrics>) -> Encoder {
-        Encoder::with_idle(bytes_max, IDLE, metrics)
-    }
-
-    fn with_idle(bytes_max: u64, idle: Duration, metrics: Arc<Metrics>) -> Encoder {
-        let cache = Cache::builder()
+impl Caches {
+    fn new(bytes_max: u64, idle: Duration) -> Caches {
+        let messages = Cache::builder()
             .max_capacity(bytes_max)
             .weigher(|_, encoded: &Arc<Encoded>| {
                 let bytes: usize = encoded.messages.iter().map(|message| message.body.len()).sum();
@@ -121,17 +126,40 @@ impl Encoder {
             })
             .time_to_idle(idle)
             .build();
+        Caches { bytes_max, idle, messages, json }
+    }
+
+    fn run_pending_tasks(&self) {
+        self.messages.run_pending_tasks();
+        self.json.run_pending_tasks();
+    }
+}
+
+impl Encoder {
+    pub fn new(bytes_max: u64, metrics: Arc<Metrics>) -> Encoder {
+        Encoder::with_idle(bytes_max, IDLE, metrics)
+    }
+
+    fn with_idle(bytes_max: u64, idle: Duration, metrics: Arc<Metrics>) -> Encoder {
         // The other half of the cores keeps serving small bodies.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Encoder {
-            cache,
-            json,
+            caches: InForce::new(Caches::new(bytes_max, idle)),
             flights: SingleFlight::default(),
             json_flights: SingleFlight::default(),
             made: Mutex::default(),
             json_made: Mutex::default(),
             large: Semaphore::new((cores / 2).max(1)),
             metrics,
+        }
+    }
+
+    /// Puts another budget in force. Its caches begin empty; streams still find the bodies that others send, and make
+    /// the rest again.
+    pub fn configure(&self, bytes_max: u64) {
+        let caches = self.caches.get();
+        if caches.bytes_max != bytes_max {
+            self.caches.publish(Caches::new(bytes_max, caches.idle));
         }
     }
 
@@ -184,7 +212,7 @@ impl Encoder {
     }
 
     fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
-        self.cache.get(key).or_else(|| lock(&self.made).live.get(key)?.upgrade())
+        self.caches.get().messages.get(key).or_else(|| lock(&self.made).live.get(key)?.upgrade())
     }
 
     /// Makes a body that other streams may be waiting for.
@@ -192,7 +220,7 @@ impl Encoder {
         let flight = FlightGuard { flights: &self.flights, key: answer.key() };
         let encoded = Arc::new(self.make(answer, identifier));
         lock(&self.made).add(flight.key, answer, &encoded);
-        self.cache.insert(flight.key, encoded.clone());
+        self.caches.get().messages.insert(flight.key, encoded.clone());
         encoded
     }
 
@@ -206,33 +234,33 @@ impl Encoder {
 
     /// Forgets the outdated bodies of a source that has published a new snapshot.
     pub fn move_on(&self, source: u64, snapshot: &Snapshot) {
+        let caches = self.caches.get();
         let outdated = lock(&self.made).move_on(source, snapshot);
         if !outdated.is_empty() {
-            outdated.iter().for_each(|key| self.cache.invalidate(key));
+            outdated.iter().for_each(|key| caches.messages.invalidate(key));
             // Otherwise the cache would keep the bodies until it is busy enough.
-            self.cache.run_pending_tasks();
+            caches.messages.run_pending_tasks();
         }
         let outdated = lock(&self.json_made).move_on(source, snapshot);
         if !outdated.is_empty() {
-            outdated.iter().for_each(|key| self.json.invalidate(key));
-            self.json.run_pending_tasks();
+            outdated.iter().for_each(|key| caches.json.invalidate(key));
+            caches.json.run_pending_tasks();
         }
     }
 
     /// Drops bodies without recent use. The caches do this by themselves only while they are used, so the documents
     /// of the last polls would stay until the next poll.
     pub fn tidy(&self) {
-        self.cache.run_pending_tasks();
-        self.json.run_pending_tasks();
+        self.caches.get().run_pending_tasks();
     }
 
     /// Drops all bodies. Streams make them again when needed.
     pub fn clear(&self) {
-        self.cache.invalidate_all();
-        self.json.invalidate_all();
-        // Memory is short, so the cache must not put this off.
-        self.cache.run_pending_tasks();
-        self.json.run_pending_tasks();
+        let caches = self.caches.get();
+        caches.messages.invalidate_all();
+        caches.json.invalidate_all();
+        // Memory is short, so the caches must not put this off.
+        caches.run_pending_tasks();
     }
 
     /// A complete set as a JSON document with this version. Otherwise like [`Encoder::poll_encode`].
@@ -256,14 +284,14 @@ impl Encoder {
                 .map(text);
         }
         let key = (answer.key(), version);
-        if let Some(document) = self.json.get(&key) {
+        if let Some(document) = self.caches.get().json.get(&key) {
             self.metrics.encodings.hit();
             return Poll::Ready(text(document));
         }
         if !self.json_flights.begin(key, waker) {
             return Poll::Pending;
         }
-        if let Some(document) = self.json.get(&key) {
+        if let Some(document) = self.caches.get().json.get(&key) {
             self.json_flights.end(&key);
             self.metrics.encodings.hit();
             return Poll::Ready(text(document));
@@ -285,7 +313,7 @@ impl Encoder {
         if let Ok(document) = &document {
             lock(&self.json_made).add(flight.key, answer, document);
         }
-        self.json.insert(flight.key, document.clone());
+        self.caches.get().json.insert(flight.key, document.clone());
         document
     }
 

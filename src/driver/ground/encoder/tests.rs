@@ -173,3 +173,25 @@ async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
         assert!(shared.len() > 2 << 20);
     }
 }
+
+/// Another budget holds for the next body. A body in use is still found.
+#[tokio::test]
+async fn rel_5_the_caches_have_the_size_in_force() {
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let stream = wildcard_of(&relay).await;
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let poll = || encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+    let Poll::Ready(in_use) = poll() else { panic!("a small body is made at once") };
+    encoder.configure(1);
+    assert!(poll().map(|found| Arc::ptr_eq(&found, &in_use)) == Poll::Ready(true));
+    drop(in_use);
+    let is_kept = || {
+        let body = poll();
+        encoder.tidy();
+        let body = body.map(|body| Arc::downgrade(&body));
+        body.map(|body| body.upgrade().is_some()) == Poll::Ready(true)
+    };
+    assert!(!is_kept(), "nothing fits into a byte");
+    encoder.configure(1 << 20);
+    assert!(is_kept());
+}

@@ -147,6 +147,28 @@ async fn rel_5_streams_and_sources_follow_the_configuration_in_force() {
     assert_eq!(ids().len(), 3, "the new authority has a source of its own");
 }
 
+/// Another memory budget holds from the next measurement on.
+#[tokio::test(start_paused = true)]
+async fn rel_5_the_memory_budget_is_the_one_in_force() {
+    let relay = relay();
+    let lists = || ServerLists::new(Vec::new(), fallback::FallbackSettings::default());
+    let configure = |memory_bytes| {
+        let settings = settings(lists());
+        let limits = RelayLimits { memory_bytes, ..settings.limits.clone() };
+        relay.configure(DriverSettings { limits, ..settings });
+    };
+    let holding = relay.clone();
+    let hold = tokio::spawn(async move { holding.hold_to_memory(None).await });
+    let mut seen = Vec::new();
+    for memory_bytes in [None, Some(1), Some(1 << 40), Some(1), None] {
+        configure(memory_bytes);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        seen.push(relay.is_out_of_memory());
+    }
+    assert_eq!(seen, [false, true, false, true, false]);
+    hold.abort();
+}
+
 /// A client that reads nothing is sent at most `limits.connection_bytes` and one message, over all of its
 /// streams.
 #[tokio::test(start_paused = true)]
