@@ -63,7 +63,8 @@ impl Channels<'_> {
         if in_reserve {
             connection.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
-        let pool = Pool::new(address, connection, self.metrics.of_server(uri).client().clone());
+        let metrics = self.metrics.of_server(uri).client().clone();
+        let pool = Pool::with_credentials(address, server.credentials.clone(), connection, metrics);
         self.open.push((uri.to_owned(), server.clone(), pool.clone()));
         pool
     }
@@ -80,7 +81,9 @@ fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings
 }
 
 fn attach_rest(rest: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
-    let connection = rest.connection.clone();
-    let server = client::RestServer::new(&rest.host, rest.port, &rest.prefix, connection, metrics);
+    let address = GrpcAddress::Tcp { host: rest.host.clone(), port: rest.port };
+    let (credentials, connection) = (rest.credentials.clone(), rest.connection.clone());
+    let server =
+        client::RestServer::with_credentials(address, &rest.prefix, credentials, connection, metrics);
     Attach::Rest { server, settings: rest.stream.clone() }
 }

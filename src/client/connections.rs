@@ -8,9 +8,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::calls::Calls;
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
-use super::{ClientSettings, GrpcAddress, StreamEvent};
+use super::{ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
@@ -18,6 +19,7 @@ use crate::xds::Status;
 #[derive(Debug)]
 pub(super) struct PoolInner {
     dialer: Dialer,
+    calls: Calls,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     state: Mutex<State>,
@@ -60,6 +62,7 @@ impl Drop for Waiting<'_> {
 impl PoolInner {
     pub(super) fn new(
         address: GrpcAddress,
+        credentials: &Credentials,
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> PoolInner {
@@ -74,6 +77,7 @@ impl PoolInner {
         };
         PoolInner {
             dialer: Dialer::new(address, settings.clone(), metrics.clone()),
+            calls: Calls::new(&credentials.calls),
             settings,
             metrics,
             state: Mutex::new(state),
@@ -94,6 +98,11 @@ impl PoolInner {
 
     pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
         &self.metrics
+    }
+
+    /// The metadata of all calls to the server.
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     pub(super) fn address(&self) -> &GrpcAddress {
@@ -245,7 +254,7 @@ impl PoolInner {
 
 /// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
 /// (CLI-4). `jitter` is from 0 to 1.
-fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
+pub(super) fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
     // Beyond this exponent, the delay has reached the cap.
     let factor = 1.6_f64.powi(failures.min(64) as i32);
     let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());
@@ -269,7 +278,12 @@ mod tests {
     #[test]
     fn fu32_rel_5_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let pool = PoolInner::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
+        let pool = PoolInner::new(
+            address,
+            &Credentials::default(),
+            ClientSettings::default(),
+            Arc::new(ClientMetrics::default()),
+        );
         assert_eq!(pool.ping_interval(), Duration::from_secs(300));
         for seconds in [600, 1200] {
             pool.too_many_pings();

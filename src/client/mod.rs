@@ -11,6 +11,8 @@
 //! of the HTTP/2 library.
 
 mod address;
+mod calls;
+mod credentials;
 mod settings;
 mod event;
 mod file;
@@ -28,6 +30,8 @@ mod transport;
 mod status;
 
 pub use address::GrpcAddress;
+pub use calls::{CallMetadata, InitialMetadata, MetadataValue, TokenError, VALUE_BYTES_MAX, token_expiry};
+pub use credentials::Credentials;
 pub use event::StreamEvent;
 pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};
 pub use poll::PollHandle;

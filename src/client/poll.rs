@@ -116,13 +116,16 @@ impl Poll {
 
     /// Sends the request and waits for the head of the response. Connecting has a time limit of its own.
     async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Failure> {
-        let request = Request::post(&self.url)
+        let mut request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
             .map_err(|error| Failure::Failed(Status::new(Code::Internal, error.to_string())))?;
         let settings = self.server.settings.epoch();
+        // IDN-9, IDN-12.
+        let calls = &self.server.calls;
+        calls.add_to(request.headers_mut(), &settings.backoff).await.map_err(Failure::Failed)?;
         let limit = settings.connect_timeout * 2 + settings.request_timeout;
         match timeout(limit, self.server.client.request(request)).await {
             Ok(Ok(response)) => Ok(response),

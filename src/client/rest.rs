@@ -6,10 +6,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 
+use super::calls::Calls;
 use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::rest_connector::{Connector, RestInner};
-use super::{ClientSettings, GrpcAddress, StreamEvent};
+use super::{ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::TypeUrl;
@@ -19,6 +20,7 @@ use crate::xds::TypeUrl;
 #[derive(Clone, Debug)]
 pub struct RestServer {
     inner: Arc<RestInner>,
+    credentials: Arc<Credentials>,
 }
 
 impl RestServer {
@@ -30,21 +32,39 @@ impl RestServer {
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
+        let address = GrpcAddress::Tcp { host: host.to_owned(), port };
+        RestServer::with_credentials(address, prefix, Credentials::default(), settings, metrics)
+    }
+
+    /// As [`RestServer::new`], with metadata for each request.
+    pub fn with_credentials(
+        address: GrpcAddress,
+        prefix: &str,
+        credentials: Credentials,
+        settings: ClientSettings,
+        metrics: Arc<ClientMetrics>,
+    ) -> RestServer {
         let idle_timeout = settings.idle_timeout;
         let settings = InForce::new(settings);
-        let address = GrpcAddress::Tcp { host: host.to_owned(), port };
         let base = format!("http://{address}{}", prefix.trim_end_matches('/'));
         let dialer = Dialer::new(address, settings.clone(), metrics.clone());
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(idle_timeout)
             .build(Connector { dialer: Arc::new(dialer), metrics: metrics.clone() });
-        RestServer { inner: Arc::new(RestInner { client, base, settings, metrics }) }
+        let calls = Calls::new(&credentials.calls);
+        let inner = Arc::new(RestInner { client, base, calls, settings, metrics });
+        RestServer { inner, credentials: Arc::new(credentials) }
     }
 
     /// Puts other settings in force, for the next connection and the next poll.
     pub fn configure(&self, settings: ClientSettings) {
         self.inner.settings.publish(settings);
+    }
+
+    /// Part of the identity of the server: two credentials are two servers (ISO-5).
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first

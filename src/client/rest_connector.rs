@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 
 use super::ClientSettings;
+use super::calls::Calls;
 use super::dial::Dialer;
 use super::transport::Transport;
 use crate::setting::InForce;
@@ -24,6 +25,7 @@ pub(super) struct RestInner {
     pub(super) client: Client<Connector, Full<Bytes>>,
     /// `http://host:port/prefix`, without a slash at the end.
     pub(super) base: String,
+    pub(super) calls: Calls,
     pub(super) settings: InForce<ClientSettings>,
     pub(super) metrics: Arc<ClientMetrics>,
 }

@@ -46,9 +46,13 @@ impl Endpoint {
     }
 }
 
+/// Whether connections to the host stay on this host.
+pub(super) fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 pub(super) fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
-    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    if !is_local {
+    if !is_local(host) {
         uri.warn("connection is unencrypted; anyone on the path can read or alter it");
     }
 }

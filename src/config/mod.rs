@@ -12,6 +12,7 @@ mod reader;
 mod address;
 mod connection;
 mod credentials;
+mod calls;
 mod checkpoint;
 mod deletion;
 pub mod limits;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod peer;
+mod calls;
 mod files;
 mod liveness;
 mod pool;

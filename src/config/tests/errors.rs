@@ -140,9 +140,8 @@ fn of_a_server() {
         ],
     );
     check_server(
-        "channel_creds: [], call_creds: [], refresh_delay: 1s",
+        "channel_creds: [], refresh_delay: 1s",
         &[
-            "call_creds: this key is not supported by this version; no tokens are sent upstream yet",
             "channel_creds: found a list; expected [{type: insecure}]; plaintext must be explicit",
             "refresh_delay: does not apply to a gRPC server",
         ],
