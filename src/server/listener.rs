@@ -12,6 +12,7 @@ use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::driver::api::downstream::WhenUnavailable;
+use crate::identity;
 use crate::setting::{Setting, ms, seconds, time};
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
@@ -97,6 +98,17 @@ impl Accepted {
         match self {
             Accepted::Tcp(_, address) => Some(*address),
             Accepted::Unix(_) => None,
+        }
+    }
+
+    /// The user at the other end of a unix socket, as the kernel knows it (IDN-1). `None` on TCP.
+    pub(super) fn user(&self) -> Option<identity::Identity> {
+        match self {
+            Accepted::Tcp(..) => None,
+            Accepted::Unix(stream) => {
+                let credentials = stream.peer_cred().ok()?;
+                Some(identity::Identity::Unix { uid: credentials.uid() })
+            }
         }
     }
 }

@@ -50,6 +50,7 @@ pub use limits::ServerLimits;
 pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
+use crate::identity::Identity;
 use crate::setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use gate::{ConnectionPermit, Gate};
@@ -151,8 +152,10 @@ impl<R: OpenStreams> Server<R> {
     ) {
         let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
         let (connections, draining) = (connections.clone(), draining.clone());
+        let anonymous = Arc::new(Identity::Anonymous);
         let serve = move |accepted: Accepted, permit: ConnectionPermit| {
             let address = accepted.address();
+            let identity = accepted.user().map_or_else(|| anonymous.clone(), Arc::new);
             let socket = match accepted {
                 Accepted::Tcp(stream, _) => Socket::Tcp(stream),
                 Accepted::Unix(stream) => Socket::Unix(stream),
@@ -160,6 +163,7 @@ impl<R: OpenStreams> Server<R> {
             let peer = Peer {
                 listener: name.clone(),
                 address,
+                identity,
                 connection: ConnectionCut::with_budget(shared.limits.get().connection_bytes),
                 when_unavailable: options.when_unavailable,
             };

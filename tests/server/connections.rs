@@ -1,9 +1,11 @@
 //! Connections from the first byte to the last: deadlines, limits, floods, age.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use http::Request;
 use sluice::driver::api::downstream::Variant;
+use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
 use sluice::telemetry::Limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -194,10 +196,23 @@ async fn a_unix_socket_serves_and_its_file_goes_at_shutdown() {
     let stream = server.relay.stream(0).await;
     assert_eq!((stream.variant, stream.peer.address), (Variant::Delta, None));
     assert_eq!(&*stream.peer.listener, "local");
+    let uid = std::fs::metadata(&path).unwrap().uid();
+    assert_eq!(*stream.peer.identity, Identity::Unix { uid }, "IDN-1: the user is known from the kernel");
 
     server.shut_down();
     soon(&mut server.served).await.unwrap();
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn idn_1_a_tcp_client_is_anonymous_whatever_its_headers_say() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let request = Request::post(format!("http://relay{DELTA}"))
+        .header("content-type", "application/grpc")
+        .header("x-forwarded-client-cert", "URI=spiffe://prod.example/ns/shop/sa/web");
+    client.call(request.body(()).unwrap()).await.head().await;
+    assert_eq!(*server.relay.stream(0).await.peer.identity, Identity::Anonymous);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ pub use crate::driver::ground::account::Account;
 pub use crate::driver::ground::connection::{Charge, ConnectionCut, Polling};
 pub use crate::driver::ground::signal::{Raised, Signal};
 pub use crate::driver::ground::unread::Delivery;
+use crate::identity::Identity;
 pub use crate::xds::Variant;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
@@ -36,6 +37,8 @@ pub struct Peer {
     pub listener: Arc<str>,
     /// `None` on a unix socket.
     pub address: Option<SocketAddr>,
+    /// The proved identity of the client (IDN-1).
+    pub identity: Arc<Identity>,
     pub connection: ConnectionCut,
     pub when_unavailable: WhenUnavailable,
 }

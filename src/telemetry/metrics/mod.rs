@@ -1,7 +1,7 @@
 //! The catalogue of all metrics, and the handles for counting.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
-//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`; no resource names,
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `place`, `result`; no resource names,
 //! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with the
 //! catalogue.
 //!
@@ -30,12 +30,14 @@ mod catalogue;
 mod checkpoint;
 mod downstream;
 mod fallback;
+mod tls;
 mod types;
 mod upstream;
 
 pub use checkpoint::CheckpointMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
+pub use tls::{TLS_OK, TlsMetrics};
 pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
 pub use upstream::{
     ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly,
@@ -53,6 +55,7 @@ pub struct Metrics {
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub log: LogMetrics,
+    pub tls: TlsMetrics,
     types: TypeTable,
     node_classes: Gauge,
     private_sources: Gauge,
@@ -86,6 +89,7 @@ impl Metrics {
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let log = LogMetrics::new(&mut catalogue);
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
+        let tls = TlsMetrics::new(&mut catalogue, &tls::USUAL);
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
             downstream,
@@ -94,6 +98,7 @@ impl Metrics {
             checkpoint,
             fallback,
             log,
+            tls,
             types,
             node_classes,
             private_sources,

@@ -30,6 +30,8 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     server.of_type(&types).version_anomaly(VersionAnomaly::WentBackwards);
     types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
+    metrics.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
+    metrics.tls.reload_failing("listeners[main]", false);
     let held = (
         server.source(&"xds_servers".into()),
         server.of_type(&types).held_back(),
@@ -82,8 +84,8 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
     let allowed = [
-        "code", "kind", "le", "limit", "list", "method", "reason", "server", "state", "type", "variant",
-        "version",
+        "code", "kind", "le", "limit", "list", "method", "place", "reason", "result", "server", "state",
+        "type", "variant", "version",
     ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }

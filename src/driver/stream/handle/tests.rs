@@ -60,6 +60,7 @@ pub(crate) fn peer(address: [u8; 4]) -> Peer {
     Peer {
         listener: "main".into(),
         address: Some((address, 4000).into()),
+        identity: Arc::default(),
         connection: ConnectionCut::default(),
         when_unavailable: WhenUnavailable::Hold,
     }
@@ -154,6 +155,7 @@ async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
     let peer = Peer {
         listener: "main".into(),
         address: None,
+        identity: Arc::default(),
         connection: ConnectionCut::with_budget(1 << 20),
         when_unavailable: WhenUnavailable::Hold,
     };
@@ -226,6 +228,7 @@ pub(crate) async fn wildcard_of(relay: &Relay) -> Stream {
     let peer = Peer {
         listener: "main".into(),
         address: None,
+        identity: Arc::default(),
         connection: ConnectionCut::default(),
         when_unavailable: WhenUnavailable::Hold,
     };

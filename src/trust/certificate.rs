@@ -1,0 +1,201 @@
+//! The facts of one certificate that rustls does not tell: times, names, and the uses of the key.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::time::ASN1Time;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+/// The tag of a URI among the alternative names (RFC 5280, section 4.2.1.6).
+const TAG_URI: u32 = 6;
+
+/// The permitted sizes of RSA keys, in bits (SEC-5). Larger keys cost milliseconds for each handshake.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
+
+/// The facts of a certificate. None of them is proved before the chain is proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+    pub names: Names,
+    /// May sign certificates: basic constraints say so.
+    pub is_authority: bool,
+    /// `None` without the extension.
+    pub key_usage: Option<KeyUsage>,
+    /// The permitted purposes of the key; `None` without the extension.
+    pub purposes: Option<Purposes>,
+    pub has_accepted_key: bool,
+    /// Restricts the names below an authority.
+    pub has_name_constraints: bool,
+    /// The subject, as DER.
+    pub subject: Vec<u8>,
+}
+
+/// The subject alternative names, typed (IDN-4). The common name is never read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    pub dns: Vec<String>,
+    pub ips: Vec<IpAddr>,
+    pub uris: Vec<String>,
+    /// URIs that are no text; they count, too (IDN-2).
+    pub bad_uris: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyUsage {
+    pub digital_signature: bool,
+    pub certificate_sign: bool,
+    pub crl_sign: bool,
+}
+
+/// The extended key usage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purposes {
+    pub server: bool,
+    pub client: bool,
+}
+
+impl Certificate {
+    /// Parses one certificate in DER.
+    ///
+    /// # Errors
+    /// The reason in words.
+    pub fn parse(der: &[u8]) -> Result<Certificate, String> {
+        let (rest, parsed) = X509Certificate::from_der(der).map_err(|_| "DER is malformed".to_owned())?;
+        if !rest.is_empty() {
+            return Err(format!("DER ends after {} of {} bytes", der.len() - rest.len(), der.len()));
+        }
+        let malformed = |what: &'static str| move |_| format!("the extension {what} is malformed");
+        let key_usage = parsed.key_usage().map_err(malformed("key usage"))?.map(|usage| KeyUsage {
+            digital_signature: usage.value.digital_signature(),
+            certificate_sign: usage.value.key_cert_sign(),
+            crl_sign: usage.value.crl_sign(),
+        });
+        let purposes =
+            parsed.extended_key_usage().map_err(malformed("extended key usage"))?.map(|usage| Purposes {
+                server: usage.value.any || usage.value.server_auth,
+                client: usage.value.any || usage.value.client_auth,
+            });
+        let constraints = parsed.basic_constraints().map_err(malformed("basic constraints"))?;
+        let has_name_constraints =
+            parsed.name_constraints().map_err(malformed("name constraints"))?.is_some();
+        Ok(Certificate {
+            not_before: time(parsed.validity().not_before),
+            not_after: time(parsed.validity().not_after),
+            names: Names::read(&parsed)?,
+            is_authority: constraints.is_some_and(|constraints| constraints.value.ca),
+            key_usage,
+            purposes,
+            has_accepted_key: is_accepted(parsed.public_key()),
+            has_name_constraints,
+            subject: parsed.subject().as_raw().to_vec(),
+        })
+    }
+
+    pub fn is_expired(&self, now: SystemTime) -> bool {
+        self.not_after < now
+    }
+}
+
+impl Names {
+    fn read(parsed: &X509Certificate<'_>) -> Result<Names, String> {
+        let mut names = Names::default();
+        for extension in parsed.iter_extensions() {
+            let ParsedExtension::SubjectAlternativeName(found) = extension.parsed_extension() else {
+                if extension.oid == x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME {
+                    return Err("the extension subject alternative name is malformed".to_owned());
+                }
+                continue;
+            };
+            for name in &found.general_names {
+                match name {
+                    GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
+                    GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),
+                    GeneralName::Invalid(tag, _) if tag.0 == TAG_URI => names.bad_uris += 1,
+                    GeneralName::IPAddress(bytes) => names.ips.extend(ip(bytes)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(names)
+    }
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(IpAddr::from(v4));
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+}
+
+/// Times before 1970 count as 1970.
+fn time(time: ASN1Time) -> SystemTime {
+    let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// A time for messages: both clocks belong into a message about validity (CRT-4).
+pub fn time_text(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = i64::try_from(seconds).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
+    time.and_then(|time| time.to_rfc2822().ok()).unwrap_or_else(|| format!("Unix time {seconds}"))
+}
+
+/// Whether a key is RSA of a usual size, P-256, P-384 or Ed25519 (SEC-5).
+fn is_accepted(key: &SubjectPublicKeyInfo<'_>) -> bool {
+    const ED25519: &str = "1.3.101.112";
+    match key.parsed() {
+        Ok(PublicKey::RSA(rsa)) => RSA_BITS.contains(&rsa.key_size()),
+        Ok(PublicKey::EC(point)) => matches!(point.key_size(), 256 | 384),
+        _ => key.algorithm.algorithm.to_id_string() == ED25519,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+    use crate::telemetry::wall_now;
+    use crate::trust::issue::{Authority, Leaf};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn idn_4_names_are_typed() {
+        let now = wall_now();
+        let leaf = Leaf {
+            uris: &["spiffe://d/a", "https://relay.example"],
+            hosts: &["relay.example", "10.0.0.1", "::1"],
+            is_client: true,
+            ..Leaf::default()
+        };
+        let issued = Authority::new("test", DAY, now).unwrap().issue(&leaf, DAY, now).unwrap();
+        let facts =
+            Certificate::parse(&CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()).unwrap();
+        assert_eq!(facts.names.dns, ["relay.example"]);
+        assert_eq!(facts.names.uris, ["spiffe://d/a", "https://relay.example"]);
+        assert_eq!(facts.names.ips, ["10.0.0.1".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);
+        assert_eq!(facts.purposes, Some(Purposes { server: false, client: true }));
+        assert!(facts.has_accepted_key && !facts.is_authority && !facts.is_expired(now));
+        assert!(facts.is_expired(now + DAY + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn crt_3_a_cut_certificate_is_told_apart_from_one_with_a_tail() {
+        let now = wall_now();
+        let authority = Authority::new("test", DAY, now).unwrap();
+        let der = CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap().to_vec();
+        assert!(Certificate::parse(&der).unwrap().is_authority);
+        assert_eq!(Certificate::parse(&der[..der.len() - 1]), Err("DER is malformed".to_owned()));
+        let long = [der.as_slice(), &[0; 3]].concat();
+        let error = format!("DER ends after {} of {} bytes", der.len(), der.len() + 3);
+        assert_eq!(Certificate::parse(&long), Err(error));
+    }
+}

@@ -1,0 +1,158 @@
+//! The files of a place, read as a whole (CRT-2).
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::fault::Fault;
+
+/// The longest file (SEC-10). The bundles of all public authorities take 300 KiB.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A file changed so recently may change again without a new time: clocks of file systems have ticks, and some
+/// count seconds.
+const TICK: Duration = Duration::from_secs(2);
+
+/// The state of a file without its content: device, inode, length, and the times of content and of inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Follows symlinks, so that the `..data` link of a mounted volume counts.
+    fn of(path: &Path) -> io::Result<Stamp> {
+        let found = fs::metadata(path)?;
+        Ok(Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+
+    fn is_recent(&self, now: SystemTime) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + TICK >= now
+    }
+}
+
+/// The stamps of all files of a place; `None` stands for a file without a stamp.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamps(Vec<Option<Stamp>>);
+
+impl Stamps {
+    pub fn of(paths: &[PathBuf]) -> Stamps {
+        Stamps(paths.iter().map(|path| Stamp::of(path).ok()).collect())
+    }
+
+    /// Whether equal stamps may hide another content.
+    pub fn are_recent(&self, now: SystemTime) -> bool {
+        self.0.iter().flatten().any(|stamp| stamp.is_recent(now))
+    }
+}
+
+/// The contents of all files of a place, from one moment.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Contents(BTreeMap<PathBuf, Vec<u8>>);
+
+impl Contents {
+    /// Reads all files, between two equal looks at their stamps.
+    ///
+    /// # Errors
+    /// The first unreadable file, or a file that changed meanwhile.
+    pub fn read(paths: &[PathBuf]) -> Result<(Contents, Stamps), Fault> {
+        let before = Stamps::of(paths);
+        let mut contents = BTreeMap::new();
+        for path in paths {
+            if !contents.contains_key(path) {
+                contents.insert(path.clone(), read(path)?);
+            }
+        }
+        let after = Stamps::of(paths);
+        let moved = before.0.iter().zip(&after.0).position(|(before, after)| before != after);
+        if let Some(path) = moved.and_then(|at| paths.get(at)) {
+            return Err(Fault::passing(path, "the file changed while it was read"));
+        }
+        Ok((Contents(contents), before))
+    }
+
+    /// A digest of all paths and contents. The contents are not kept: one of them is a private key.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for (path, bytes) in &self.0 {
+            let path = path.as_os_str().as_encoded_bytes();
+            for part in [path, bytes] {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// The content of a file; empty for a path that is no file of the place.
+    pub fn of(&self, path: &Path) -> &[u8] {
+        self.0.get(path).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    let unreadable = |error: io::Error| Fault::passing(path, format!("cannot read the file: {error}"));
+    let file = File::open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(Fault::new(path, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Fault::new(path, format!("longer than {} MiB", FILE_BYTES_MAX >> 20)));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sec_10_a_long_file_a_directory_and_no_file_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = directory.path().join("long");
+        File::create(&long).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+        for (path, reason) in [
+            (long, "longer than 4 MiB"),
+            (directory.path().to_owned(), "not a regular file"),
+            (directory.path().join("absent"), "cannot read the file: No such file or directory (os error 2)"),
+        ] {
+            let fault = Contents::read(std::slice::from_ref(&path)).err().unwrap();
+            assert_eq!((fault.path, fault.reason.as_str()), (path, reason));
+        }
+    }
+
+    #[test]
+    fn crt_1_another_target_of_a_link_is_another_stamp() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["old", "new"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("tls.crt"), "equal length").unwrap();
+        }
+        std::os::unix::fs::symlink("old", at("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/tls.crt", at("tls.crt")).unwrap();
+        let paths = [at("tls.crt")];
+        let before = Stamps::of(&paths);
+        assert_eq!(before, Stamps::of(&paths));
+        std::os::unix::fs::symlink("new", at("..swap")).unwrap();
+        fs::rename(at("..swap"), at("..data")).unwrap();
+        assert_ne!(before, Stamps::of(&paths));
+    }
+}

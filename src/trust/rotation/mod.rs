@@ -1,0 +1,375 @@
+//! The files of one place over time: watched, judged, put in force (CRT-1 to CRT-4, CRT-6, CRT-7, CRT-11).
+//!
+//! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on network file
+//! systems, and must follow each symlink of a path; a poll of ten files costs 20 µs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::certificate::time_text;
+use super::contents::{Contents, Stamps};
+use super::fault::Fault;
+use crate::setting::InForce;
+use crate::telemetry::metrics::TlsMetrics;
+use crate::telemetry::wall_now;
+
+/// The interval of looks at the state of the files. A new pair is in use within a second.
+const POLL: Duration = Duration::from_millis(500);
+/// The pause after a fault that a rotation in progress may cause, and the time after which the fault is told: files
+/// written one after the other do not match meanwhile (CRT-2).
+const RETRY: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Expired authorities are looked for in this interval (CRT-6).
+const JUDGE_AGAIN: Duration = Duration::from_secs(3600);
+/// A look at the ends of certificates.
+const EXPIRY_CHECK: Duration = Duration::from_secs(60);
+/// Parts of a certificate's life: a WARN, and a WARN every hour (CRT-11).
+const LIFE_WARN: f64 = 0.20;
+const LIFE_HOURLY: f64 = 0.05;
+
+/// A set of files in force together.
+pub trait Generation: Send + Sync + Sized + 'static {
+    /// The certificates whose end an operator must know.
+    fn expiries(&self, now: SystemTime) -> Vec<Expiry>;
+
+    /// Oddities for the log, one sentence each.
+    fn remarks(&self, now: SystemTime) -> Vec<String>;
+
+    /// Whether both generations judge all peers alike.
+    fn judges_like(&self, other: &Self) -> bool;
+}
+
+/// The validity of a certificate in the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The part of the place: `certificates[0]`.
+    pub part: String,
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+    /// A certificate of the relay itself, not of an authority.
+    pub is_own: bool,
+}
+
+/// Builds a generation from contents: `(contents, the generation in force, now)`.
+pub type Build<T> = dyn Fn(&Contents, Option<&T>, SystemTime) -> Result<T, Fault> + Send + Sync;
+
+/// The files of one place, and the way from contents to a generation.
+pub struct Place<T> {
+    /// The place in logs and metrics: `listeners[main].tls`.
+    pub name: String,
+    pub paths: Vec<PathBuf>,
+    /// All files are read again in this interval, changed or not.
+    pub refresh: Duration,
+    pub build: Arc<Build<T>>,
+}
+
+/// A place whose files are in force. Dropping the last clone ends the watch.
+pub struct Watched<T> {
+    in_force: InForce<T>,
+    /// Counts generations that may judge peers differently from the one before.
+    judgements: watch::Receiver<u64>,
+    _task: Arc<AbortOnDropHandle<()>>,
+}
+
+impl<T> Clone for Watched<T> {
+    fn clone(&self) -> Watched<T> {
+        let (in_force, judgements) = (self.in_force.clone(), self.judgements.clone());
+        Watched { in_force, judgements, _task: self._task.clone() }
+    }
+}
+
+impl<T> Watched<T> {
+    pub fn in_force(&self) -> &InForce<T> {
+        &self.in_force
+    }
+
+    /// Changes when open connections must be judged again (CRT-8).
+    pub fn judgements(&self) -> watch::Receiver<u64> {
+        self.judgements.clone()
+    }
+}
+
+impl<T: Generation> Watched<T> {
+    /// Whether a certificate of the relay itself has expired (CRT-7).
+    pub fn has_expired(&self) -> bool {
+        let now = wall_now();
+        self.in_force.get().expiries(now).iter().any(|expiry| expiry.is_own && expiry.not_after < now)
+    }
+}
+
+impl<T: Generation> Place<T> {
+    /// Reads the files once.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn read(&self) -> Result<T, Fault> {
+        let (contents, _) = Contents::read(&self.paths)?;
+        (self.build)(&contents, None, wall_now())
+    }
+
+    /// Reads the files, and watches them from then on. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn watch(self, metrics: TlsMetrics) -> Result<Watched<T>, Fault> {
+        self.watch_with(metrics, Arc::new(wall_now))
+    }
+
+    fn watch_with(self, metrics: TlsMetrics, clock: Arc<Clock>) -> Result<Watched<T>, Fault> {
+        let (contents, stamps) = Contents::read(&self.paths)?;
+        let first = (self.build)(&contents, None, clock())?;
+        let in_force = InForce::new(first);
+        let (judged, judgements) = watch::channel(0);
+        let rotation = Rotation {
+            read_at: Instant::now(),
+            judged_at: Instant::now(),
+            expiry_checked: None,
+            digest: contents.digest(),
+            stamps,
+            failing: None,
+            warned: Vec::new(),
+            in_force: in_force.clone(),
+            judged,
+            metrics,
+            clock,
+            place: Arc::new(self),
+        };
+        rotation.metrics.reload_failing(&rotation.place.name, false);
+        for remark in in_force.get().remarks((rotation.clock)()) {
+            tracing::warn!(place = %rotation.place.name, "{remark}");
+        }
+        let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(rotation.run())));
+        Ok(Watched { in_force, judgements, _task: task })
+    }
+}
+
+type Clock = dyn Fn() -> SystemTime + Send + Sync;
+
+struct Rotation<T> {
+    place: Arc<Place<T>>,
+    in_force: InForce<T>,
+    judged: watch::Sender<u64>,
+    metrics: TlsMetrics,
+    clock: Arc<Clock>,
+    /// The state of the files at the last read, good or bad.
+    stamps: Stamps,
+    /// The digest of the contents in force.
+    digest: [u8; 32],
+    read_at: Instant,
+    judged_at: Instant,
+    expiry_checked: Option<Instant>,
+    failing: Option<Failing>,
+    /// The hour of the last warning, by part.
+    warned: Vec<(String, Warned)>,
+}
+
+/// Files that cannot be used.
+struct Failing {
+    since: Instant,
+    fault: Fault,
+    /// The fault was logged.
+    is_told: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Warned {
+    Once,
+    At(Instant),
+}
+
+/// The result of one look at the files.
+enum Look<T> {
+    Unchanged,
+    /// Other files with the same content, or files of which nothing new came.
+    Same(Stamps),
+    New {
+        generation: T,
+        stamps: Stamps,
+        digest: [u8; 32],
+    },
+    Bad(Fault),
+}
+
+impl<T: Generation> Rotation<T> {
+    async fn run(mut self) {
+        loop {
+            self.check_expiries();
+            sleep(self.pause()).await;
+            self.look().await;
+        }
+    }
+
+    /// Short while a rotation may be in progress.
+    fn pause(&self) -> Duration {
+        match &self.failing {
+            Some(failing) if failing.fault.may_pass && !failing.is_told => RETRY,
+            _ => POLL,
+        }
+    }
+
+    async fn look(&mut self) {
+        let now = Instant::now();
+        let is_refresh = now >= self.read_at + self.place.refresh;
+        let is_judgement = now >= self.judged_at + JUDGE_AGAIN;
+        let retries = self.failing.as_ref().is_some_and(|failing| failing.fault.may_pass && !failing.is_told);
+        let (place, wall, known, digest) =
+            (self.place.clone(), (self.clock)(), self.stamps.clone(), self.digest);
+        let in_force = self.in_force.epoch();
+        // Files and lists are read and parsed off the serving tasks (SEC-10).
+        let look = tokio::task::spawn_blocking(move || {
+            let stamps = Stamps::of(&place.paths);
+            let is_certain = stamps == known && !stamps.are_recent(wall);
+            if is_certain && !is_refresh && !is_judgement && !retries {
+                return Look::Unchanged;
+            }
+            let (contents, stamps) = match Contents::read(&place.paths) {
+                Ok(read) => read,
+                Err(fault) => return Look::Bad(fault),
+            };
+            let new = contents.digest();
+            if new == digest && !is_judgement {
+                return Look::Same(stamps);
+            }
+            match (place.build)(&contents, Some(&in_force), wall) {
+                Ok(generation) => Look::New { generation, stamps, digest: new },
+                Err(fault) => Look::Bad(fault),
+            }
+        });
+        let look = look.await.unwrap_or_else(|_| {
+            let path = self.place.paths.first().cloned().unwrap_or_default();
+            Look::Bad(Fault::new(&path, "reading the files failed"))
+        });
+        if is_refresh {
+            self.read_at = now;
+        }
+        if is_judgement {
+            self.judged_at = now;
+        }
+        self.conclude(look, now);
+    }
+
+    fn conclude(&mut self, look: Look<T>, now: Instant) {
+        match look {
+            Look::Unchanged => {}
+            Look::Same(stamps) => {
+                self.stamps = stamps;
+                self.recover();
+            }
+            Look::New { generation, stamps, digest } => {
+                let is_new = digest != self.digest;
+                (self.stamps, self.digest) = (stamps, digest);
+                self.recover();
+                self.publish(generation, is_new);
+            }
+            Look::Bad(fault) => self.fail(fault, now),
+        }
+    }
+
+    fn publish(&mut self, generation: T, is_new: bool) {
+        let wall = (self.clock)();
+        let before = self.in_force.epoch();
+        let judges_like = generation.judges_like(&before);
+        // The hourly look at expired authorities changes nothing as a rule.
+        if !is_new && judges_like {
+            return;
+        }
+        let remarks = generation.remarks(wall);
+        let ends: Vec<_> = generation
+            .expiries(wall)
+            .into_iter()
+            .map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)))
+            .collect();
+        self.in_force.publish(generation);
+        self.warned.clear();
+        self.expiry_checked = None;
+        tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the certificate files");
+        for remark in remarks {
+            tracing::warn!(place = %self.place.name, "{remark}");
+        }
+        if !judges_like {
+            self.judged.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn recover(&mut self) {
+        if self.failing.take().is_some_and(|failing| failing.is_told) {
+            tracing::info!(place = %self.place.name, "the certificate files can be used again");
+        }
+        self.metrics.reload_failing(&self.place.name, false);
+    }
+
+    /// CRT-3: the last good generation stays; the log has one line for each fault.
+    fn fail(&mut self, fault: Fault, now: Instant) {
+        let stamps = Stamps::of(&self.place.paths);
+        let (since, was_told) = match &self.failing {
+            Some(failing) => (failing.since, failing.is_told && failing.fault == fault),
+            None => (now, false),
+        };
+        let is_due = !fault.may_pass || now >= since + PATIENCE;
+        if is_due && !was_told {
+            tracing::warn!(
+                place = %self.place.name, key = %fault.key, %fault,
+                "cannot use the new certificate files; the last good ones stay in force"
+            );
+        }
+        if is_due {
+            self.metrics.reload_failing(&self.place.name, true);
+            self.stamps = stamps;
+        }
+        self.failing = Some(Failing { since, fault, is_told: is_due });
+    }
+
+    fn check_expiries(&mut self) {
+        let now = Instant::now();
+        if self.expiry_checked.is_some_and(|last| now < last + EXPIRY_CHECK) {
+            return;
+        }
+        self.expiry_checked = Some(now);
+        let wall = (self.clock)();
+        for expiry in self.in_force.epoch().expiries(wall) {
+            let part = format!("{}.{}", self.place.name, expiry.part);
+            self.metrics.expires(&part, expiry.not_after);
+            self.warn_of(&part, &expiry, now, wall);
+        }
+    }
+
+    /// CRT-11: one WARN at a fifth of the life, and one an hour in the last twentieth.
+    fn warn_of(&mut self, part: &str, expiry: &Expiry, now: Instant, wall: SystemTime) {
+        let life = expiry.not_after.duration_since(expiry.not_before).unwrap_or_default().as_secs_f64();
+        let left = expiry.not_after.duration_since(wall).unwrap_or_default().as_secs_f64();
+        let due = if left <= life * LIFE_HOURLY {
+            Warned::At(now)
+        } else if left <= life * LIFE_WARN {
+            Warned::Once
+        } else {
+            return;
+        };
+        let last = self.warned.iter().position(|(known, _)| known == part);
+        let was = last.and_then(|at| self.warned.get(at)).map(|(_, warned)| *warned);
+        let is_silent = match (was, due) {
+            (Some(Warned::At(last)), Warned::At(_)) => now < last + JUDGE_AGAIN,
+            (Some(_), Warned::Once) => true,
+            _ => false,
+        };
+        if is_silent {
+            return;
+        }
+        if let Some(at) = last {
+            self.warned.swap_remove(at);
+        }
+        self.warned.push((part.to_owned(), due));
+        let end = time_text(expiry.not_after);
+        match expiry.not_after < wall {
+            true => tracing::warn!(certificate = part, %end, "a certificate has expired"),
+            false => tracing::warn!(certificate = part, %end, "a certificate expires soon"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

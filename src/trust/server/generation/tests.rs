@@ -1,0 +1,182 @@
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+
+use super::*;
+use crate::telemetry::wall_now;
+use crate::trust::anchors::AnchorFiles;
+use crate::trust::crl::{CrlSettings, Depth};
+use crate::trust::issue::{Authority, Issued, Leaf};
+use crate::trust::pair::PairFiles;
+use crate::trust::rotation::Generation as _;
+use crate::trust::server::{MinVersion, OnClientExpiry};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const WEB: &str = "spiffe://prod.example/ns/shop/sa/web";
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    authority: Authority,
+    settings: ServerTls,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let now = wall_now();
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let authority = Authority::new("prod", DAY, now).unwrap();
+        let own = authority.issue(&Leaf { hosts: &["relay"], is_server: true, ..Leaf::default() }, DAY, now);
+        let own = own.unwrap();
+        for (name, text) in [
+            ("tls.crt", &own.certificate),
+            ("tls.key", &own.private_key),
+            ("ca.crt", &authority.pem().to_owned()),
+        ] {
+            std::fs::write(at(name), text).unwrap();
+        }
+        let settings = ServerTls {
+            certificates: vec![PairFiles { certificate: at("tls.crt"), private_key: at("tls.key") }],
+            client_certificate: ClientCertificate::Required,
+            anchors: Some(AnchorFiles::Authorities {
+                file: at("ca.crt"),
+                trust_domain: Some("prod.example".into()),
+            }),
+            identity: IdentityKind::Spiffe,
+            clients: Vec::new(),
+            crl: None,
+            min_version: MinVersion::Tls12,
+            refresh_interval: Duration::from_secs(600),
+            on_client_expiry: OnClientExpiry::End,
+        };
+        Fixture { directory, authority, settings }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn generation(&self) -> Result<Generation, Fault> {
+        let (contents, _) = Contents::read(&self.settings.paths())?;
+        Generation::read(&self.settings, ChainLimits::default(), &contents, None, wall_now())
+    }
+
+    /// The reason for which a client is refused, or its identity.
+    fn judge(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> Result<Identity, Reason> {
+        let generation = self.generation().unwrap();
+        generation.judge_again(chain, now).map_err(|refusal| refusal.reason)?;
+        let proved = generation.prove(Some(chain)).map_err(|refusal| refusal.reason)?;
+        Ok(proved.unwrap().identity)
+    }
+
+    fn client(&self, leaf: &Leaf<'_>) -> Issued {
+        self.authority.issue(leaf, DAY / 2, wall_now()).unwrap()
+    }
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, is_client: true };
+
+#[test]
+fn clients_are_judged_by_chain_time_purpose_and_identity() {
+    let fixture = Fixture::new();
+    let now = wall_now();
+    let good = der(&fixture.client(&CLIENT).certificate);
+    let judge = |leaf: &Leaf<'_>| fixture.judge(&[der(&fixture.client(leaf).certificate)], now);
+    assert_eq!(judge(&CLIENT).unwrap().to_string(), WEB);
+    assert_eq!(judge(&Leaf { is_server: true, is_client: false, ..CLIENT }), Err(Reason::Purpose));
+    assert_eq!(judge(&Leaf { uris: &[], ..CLIENT }), Err(Reason::Identity));
+    // IDN-3: the authority of one domain signs an ID of another.
+    assert_eq!(judge(&Leaf { uris: &["spiffe://other.example/a"], ..CLIENT }), Err(Reason::UnknownIssuer));
+    let foreign = Authority::new("prod", DAY, now).unwrap().issue(&CLIENT, DAY, now).unwrap();
+    assert_eq!(fixture.judge(&[der(&foreign.certificate)], now), Err(Reason::UnknownIssuer));
+    assert_eq!(fixture.judge(std::slice::from_ref(&good), now + DAY), Err(Reason::Expired));
+    assert_eq!(fixture.judge(std::slice::from_ref(&good), now - DAY), Err(Reason::NotYetValid));
+    assert_eq!(fixture.judge(&vec![good; 9], now), Err(Reason::TooLarge));
+}
+
+#[test]
+fn crt_13_a_revoked_leaf_and_an_expired_list_refuse() {
+    let mut fixture = Fixture::new();
+    let now = wall_now();
+    let (good, bad) = (fixture.client(&CLIENT), fixture.client(&CLIENT));
+    let list = fixture.authority.revoke(std::slice::from_ref(&bad.serial), DAY / 4, now).unwrap();
+    std::fs::write(fixture.path("crl.pem"), list).unwrap();
+    let settings = CrlSettings {
+        files: vec![fixture.path("crl.pem")],
+        depth: Depth::Leaf,
+        allows_unknown: false,
+        allows_expired: false,
+    };
+    fixture.settings.crl = Some(settings.clone());
+    let (good, bad) = (der(&good.certificate), der(&bad.certificate));
+    let judge = |fixture: &Fixture, leaf: &CertificateDer<'static>, now| {
+        fixture.judge(std::slice::from_ref(leaf), now).map(drop)
+    };
+    assert_eq!(judge(&fixture, &good, now), Ok(()));
+    assert_eq!(judge(&fixture, &bad, now), Err(Reason::Revoked));
+    let later = now + DAY / 3;
+    assert_eq!(judge(&fixture, &good, later), Err(Reason::Revoked), "the list has expired");
+    fixture.settings.crl = Some(CrlSettings { allows_expired: true, ..settings.clone() });
+    assert_eq!(judge(&fixture, &good, later), Ok(()));
+    // A list of another authority says nothing.
+    let other = Authority::new("other", DAY, now).unwrap().revoke(&[], DAY, now).unwrap();
+    std::fs::write(fixture.path("crl.pem"), other).unwrap();
+    fixture.settings.crl = Some(settings.clone());
+    assert_eq!(judge(&fixture, &good, now), Err(Reason::Revoked));
+    fixture.settings.crl = Some(CrlSettings { allows_unknown: true, ..settings });
+    assert_eq!(judge(&fixture, &good, now), Ok(()));
+}
+
+#[test]
+fn crt_6_an_expired_authority_is_left_out_and_told() {
+    let fixture = Fixture::new();
+    let now = wall_now();
+    let old = Authority::new("old", Duration::from_secs(60), now - DAY).unwrap();
+    let both = format!("{}{}", old.pem(), fixture.authority.pem());
+    std::fs::write(fixture.path("ca.crt"), both).unwrap();
+    let generation = fixture.generation().unwrap();
+    let remarks = generation.remarks(now);
+    assert!(
+        remarks[0].starts_with("1 expired authorities of trust domain prod.example are left out"),
+        "{remarks:?}"
+    );
+    let by_old = old.issue(&CLIENT, DAY, now).unwrap();
+    assert_eq!(fixture.judge(&[der(&by_old.certificate)], now), Err(Reason::UnknownIssuer));
+    assert!(fixture.judge(&[der(&fixture.client(&CLIENT).certificate)], now).is_ok());
+
+    std::fs::write(fixture.path("ca.crt"), old.pem()).unwrap();
+    assert_eq!(fixture.generation().unwrap_err().reason, "every authority has expired");
+}
+
+#[test]
+fn crt_8_another_authority_judges_differently_and_another_leaf_does_not() {
+    let fixture = Fixture::new();
+    let now = wall_now();
+    let before = fixture.generation().unwrap();
+    let own = fixture.client(&Leaf { hosts: &["relay"], is_server: true, ..Leaf::default() });
+    std::fs::write(fixture.path("tls.crt"), own.certificate).unwrap();
+    std::fs::write(fixture.path("tls.key"), own.private_key).unwrap();
+    assert!(fixture.generation().unwrap().judges_like(&before));
+    let other = Authority::new("prod", DAY, now).unwrap();
+    std::fs::write(fixture.path("ca.crt"), other.pem()).unwrap();
+    assert!(!fixture.generation().unwrap().judges_like(&before));
+}
+
+#[test]
+fn crt_3_one_bad_block_among_good_ones_is_named() {
+    let fixture = Fixture::new();
+    let good = fixture.authority.pem();
+    let bad = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
+    std::fs::write(fixture.path("ca.crt"), format!("{good}{bad}{good}")).unwrap();
+    let fault = fixture.generation().unwrap_err();
+    assert_eq!(fault.key, "ca_certificate_file");
+    let text = "PEM block 2 of 3: not a certificate (DER is malformed); the file as a whole is not used";
+    assert!(fault.to_string().ends_with(text), "{fault}");
+}
