@@ -27,6 +27,7 @@ use crate::engine::source;
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
+pub use servers::check_certificates;
 
 /// How long the process waits at its end for work that cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);
@@ -71,7 +72,7 @@ fn raise_open_files() {
 async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
     ignore_hangups();
     let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
-    let relay = Relay::new(relay_settings(&config, &metrics), metrics.clone());
+    let relay = Relay::new(relay_settings(&config, &metrics)?, metrics.clone());
     // Only a directory has files to load. Errors there belong to the host, as with sockets.
     if let Err((uri, status)) = relay.load().await {
         return Err(io::Error::other(status.message)).context(uri);
@@ -227,10 +228,10 @@ async fn serve_admin(
 
 // === from configuration to settings ===
 
-fn relay_settings(config: &Config, metrics: &Metrics) -> DriverSettings {
+fn relay_settings(config: &Config, metrics: &Metrics) -> Result<DriverSettings> {
     let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
-    DriverSettings {
-        lists: servers::lists(&config.servers, metrics),
+    Ok(DriverSettings {
+        lists: servers::lists(&config.servers, metrics)?,
         source: source::SourceSettings {
             tells_reach: config.listeners.iter().any(fails),
             ..config.source.clone()
@@ -241,7 +242,7 @@ fn relay_settings(config: &Config, metrics: &Metrics) -> DriverSettings {
         stream: config.limits.stream,
         encoded_bytes: config.encoded_bytes,
         checkpoint: config.checkpoint.clone(),
-    }
+    })
 }
 
 /// `drain`: the part of the drain for connections.

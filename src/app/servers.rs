@@ -2,25 +2,61 @@
 
 use std::sync::Arc;
 
-use crate::client::{self, ClientSettings, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
-use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList};
+use anyhow::Result;
+
+use crate::client::{self, Channel, ClientSettings, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
+use crate::config::{self, Config, Endpoint, GrpcServer, RestServer, ServerKind, ServerList};
 use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
 use crate::engine::fallback::Policy;
 use crate::engine::upstream;
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::ClientMetrics;
+use crate::trust::client::{Protocol, place};
+use crate::trust::fault::Fault;
 
-pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> ServerLists {
+/// Converts all lists, and puts the certificate files of all servers in force.
+///
+/// # Errors
+/// A file that cannot be used, with its key. Nothing falls back to plaintext (TLS-8).
+pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> Result<ServerLists> {
     let mut channels = Channels { metrics, open: Vec::new() };
-    let mut lists = ServerLists::new(channels.servers(&config.default), config.default.fallback.clone());
+    let default = channels.servers("xds_servers", &config.default)?;
+    let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
-        lists.add_type(type_url.clone(), channels.servers(list), list.fallback.clone());
+        let path = format!("types[{}].xds_servers", type_url.message());
+        lists.add_type(type_url.clone(), channels.servers(&path, list)?, list.fallback.clone());
     }
-    let authorities = config.authorities.iter();
-    let authorities =
-        authorities.map(|(name, list)| (name.clone(), channels.servers(list), list.fallback.clone()));
-    lists.set_authorities(authorities.collect());
-    lists
+    let mut authorities = Vec::new();
+    for (name, list) in &config.authorities {
+        let servers = channels.servers(&format!("authorities[{name}].xds_servers"), list)?;
+        authorities.push((name.clone(), servers, list.fallback.clone()));
+    }
+    lists.set_authorities(authorities);
+    Ok(lists)
+}
+
+/// Reads the certificate files of all servers once, as [`lists`] would.
+///
+/// # Errors
+/// A file that cannot be used, with its key.
+pub fn check_certificates(config: &Config) -> Result<()> {
+    for (path, list) in config.servers.lists() {
+        for (number, server) in list.servers.iter().enumerate() {
+            let tls = match &server.kind {
+                ServerKind::Grpc(grpc) => grpc.credentials.tls.as_ref(),
+                ServerKind::Rest(rest) => rest.credentials.tls.as_ref(),
+                ServerKind::Directory(_) => None,
+            };
+            let Some(tls) = tls else { continue };
+            let path = format!("{path}[{number}]");
+            place(path.clone(), tls, Protocol::Http2).read().map_err(|fault| at(&path, fault))?;
+        }
+    }
+    Ok(())
+}
+
+fn at(path: &str, fault: Fault) -> anyhow::Error {
+    let place = format!("{path}.channel_creds.{}", fault.key);
+    anyhow::Error::new(fault).context(place)
 }
 
 /// The pools created so far, each with its server.
@@ -30,30 +66,31 @@ struct Channels<'a> {
 }
 
 impl Channels<'_> {
-    fn servers(&mut self, list: &ServerList) -> Vec<Arc<Upstream>> {
+    fn servers(&mut self, path: &str, list: &ServerList) -> Result<Vec<Arc<Upstream>>> {
         let mut servers = Vec::new();
         for (number, server) in list.servers.iter().enumerate() {
-            let uri = &server.server_uri;
+            let (uri, path) = (&server.server_uri, format!("{path}[{number}]"));
             let attach = match &server.kind {
                 ServerKind::Grpc(grpc) => {
-                    Attach::Grpc { pool: self.pool(uri, grpc, number > 0), settings: in_list(grpc, list) }
+                    let pool = self.pool(uri, &path, grpc, number > 0)?;
+                    Attach::Grpc { pool, settings: in_list(grpc, list) }
                 }
-                ServerKind::Rest(rest) => attach_rest(rest, self.metrics.of_server(uri).client().clone()),
+                ServerKind::Rest(rest) => attach_rest(uri, &path, rest, self.metrics)?,
                 ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
             };
             servers.push(Arc::new(Upstream { uri: uri.as_str().into(), attach }));
         }
-        servers
+        Ok(servers)
     }
 
     /// Entries with the same server, credentials and features share their connections (FED-6). `in_reserve`:
     /// the server is not the first in the list where it was found first.
-    fn pool(&mut self, uri: &str, server: &GrpcServer, in_reserve: bool) -> Pool {
+    fn pool(&mut self, uri: &str, path: &str, server: &GrpcServer, in_reserve: bool) -> Result<Pool> {
         let is_same = |(other, open, _): &&(String, GrpcServer, Pool)| {
             other == uri && open.shares_connections_with(server)
         };
         if let Some((_, _, pool)) = self.open.iter().find(is_same) {
-            return pool.clone();
+            return Ok(pool.clone());
         }
         let address = match &server.endpoint {
             Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
@@ -64,9 +101,11 @@ impl Channels<'_> {
             connection.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
         let metrics = self.metrics.of_server(uri).client().clone();
-        let pool = Pool::with_credentials(address, server.credentials.clone(), connection, metrics);
+        let channel =
+            Channel::open(address, server.credentials.clone(), Protocol::Http2, path, &self.metrics.tls);
+        let pool = Pool::with_channel(channel.map_err(|fault| at(path, fault))?, connection, metrics);
         self.open.push((uri.to_owned(), server.clone(), pool.clone()));
-        pool
+        Ok(pool)
     }
 }
 
@@ -80,10 +119,44 @@ fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings
     }
 }
 
-fn attach_rest(rest: &RestServer, metrics: Arc<ClientMetrics>) -> Attach {
+fn attach_rest(uri: &str, path: &str, rest: &RestServer, metrics: &Metrics) -> Result<Attach> {
     let address = GrpcAddress::Tcp { host: rest.host.clone(), port: rest.port };
-    let (credentials, connection) = (rest.credentials.clone(), rest.connection.clone());
-    let server =
-        client::RestServer::with_credentials(address, &rest.prefix, credentials, connection, metrics);
-    Attach::Rest { server, settings: rest.stream.clone() }
+    let channel = Channel::open(address, rest.credentials.clone(), Protocol::Http1, path, &metrics.tls);
+    let channel = channel.map_err(|fault| at(path, fault))?;
+    let (connection, metrics) = (rest.connection.clone(), metrics.of_server(uri).client().clone());
+    let server = client::RestServer::with_channel(channel, &rest.prefix, connection, metrics);
+    Ok(Attach::Rest { server, settings: rest.stream.clone() })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::client::{CallMetadata, InitialMetadata, MetadataValue};
+    use crate::config::{Servers, UpstreamServer};
+
+    fn server(metadata: Option<&str>) -> UpstreamServer {
+        let mut grpc = GrpcServer::new(Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 });
+        let entry = |text| InitialMetadata {
+            key: http::HeaderName::from_static("x-token"),
+            value: MetadataValue::text(text).unwrap(),
+        };
+        grpc.credentials.calls =
+            CallMetadata { initial: metadata.map(entry).into_iter().collect(), token_file: None };
+        UpstreamServer { server_uri: "127.0.0.1:1".into(), kind: ServerKind::Grpc(grpc) }
+    }
+
+    #[test]
+    fn iso_5_one_address_with_two_credentials_is_two_servers() {
+        let lists = |servers| lists(&Servers::new(servers), &Metrics::new()).unwrap();
+        let servers =
+            |lists: &ServerLists| -> Vec<_> { lists.configured().map(|listed| listed.place()).collect() };
+        let found = lists(vec![server(None), server(Some("a")), server(Some("b"))]);
+        let places: std::collections::BTreeSet<_> = servers(&found).into_iter().collect();
+        assert_eq!(places.len(), 3, "sources are apart");
+        let alone = |text| servers(&lists(vec![server(text)])).remove(0);
+        assert_ne!(alone(None), alone(Some("a")), "not only by the position in the list");
+        assert_ne!(alone(Some("a")), alone(Some("b")));
+        assert_eq!(alone(Some("a")), alone(Some("a")));
+    }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
 use sluice::config::{self, Config, ConfigError, Endpoint, Loaded, ServerKind};
+use sluice::trust::fault::Fault;
 
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
@@ -127,6 +128,10 @@ fn serve(config: Config) -> Result<(), Failure> {
         // Sockets and files belong to the host; any other error is a bug in sluice.
         let is_host = error.chain().any(|cause| cause.is::<std::io::Error>());
         let message = format!("{error:#}");
+        // Certificates belong to the configuration.
+        if error.chain().any(|cause| cause.is::<Fault>()) {
+            return Failure::Usage(message);
+        }
         if is_host { Failure::Unavailable(message) } else { Failure::Internal(message) }
     })
 }
@@ -134,6 +139,7 @@ fn serve(config: Config) -> Result<(), Failure> {
 fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     let config = load(file)?;
     check_directories(&config)?;
+    sluice::app::check_certificates(&config).map_err(|error| Failure::Usage(format!("{error:#}")))?;
     println!("{} is a valid configuration", file.display());
     let Some(node) = node else { return Ok(()) };
     let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", node.display()));

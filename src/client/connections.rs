@@ -8,10 +8,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::calls::Calls;
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
-use super::{ClientSettings, Credentials, GrpcAddress, StreamEvent};
+use super::{Channel, ClientSettings, GrpcAddress, StreamEvent};
 use crate::setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
@@ -19,7 +18,6 @@ use crate::xds::Status;
 #[derive(Debug)]
 pub(super) struct PoolInner {
     dialer: Dialer,
-    calls: Calls,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     state: Mutex<State>,
@@ -60,12 +58,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl PoolInner {
-    pub(super) fn new(
-        address: GrpcAddress,
-        credentials: &Credentials,
-        settings: ClientSettings,
-        metrics: Arc<ClientMetrics>,
-    ) -> PoolInner {
+    pub(super) fn new(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> PoolInner {
         let settings = InForce::new(settings);
         let state = State {
             connections: Vec::new(),
@@ -76,8 +69,7 @@ impl PoolInner {
             ping_factor: 1,
         };
         PoolInner {
-            dialer: Dialer::new(address, settings.clone(), metrics.clone()),
-            calls: Calls::new(&credentials.calls),
+            dialer: Dialer::new(channel, settings.clone(), metrics.clone()),
             settings,
             metrics,
             state: Mutex::new(state),
@@ -100,13 +92,12 @@ impl PoolInner {
         &self.metrics
     }
 
-    /// The metadata of all calls to the server.
-    pub(super) fn calls(&self) -> &Calls {
-        &self.calls
+    pub(super) fn channel(&self) -> &Channel {
+        self.dialer.channel()
     }
 
     pub(super) fn address(&self) -> &GrpcAddress {
-        self.dialer.address()
+        &self.channel().address
     }
 
     pub(super) fn ping_interval(&self) -> Duration {
@@ -279,8 +270,7 @@ mod tests {
     fn fu32_rel_5_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
         let pool = PoolInner::new(
-            address,
-            &Credentials::default(),
+            Channel::plaintext(address),
             ClientSettings::default(),
             Arc::new(ClientMetrics::default()),
         );

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
 use super::stream::{self, StreamHandle};
-use super::{ClientSettings, Credentials, GrpcAddress, StreamEvent};
+use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Variant;
 use crate::xds::service::ads_path;
@@ -18,7 +18,6 @@ use crate::xds::service::ads_path;
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<PoolInner>,
-    credentials: Arc<Credentials>,
 }
 
 impl Pool {
@@ -29,22 +28,16 @@ impl Pool {
 
     /// Connections in plaintext, and calls without metadata.
     pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
-        Pool::with_credentials(address, Credentials::default(), settings, metrics)
+        Pool::with_channel(Channel::plaintext(address), settings, metrics)
     }
 
-    pub fn with_credentials(
-        address: GrpcAddress,
-        credentials: Credentials,
-        settings: ClientSettings,
-        metrics: Arc<ClientMetrics>,
-    ) -> Pool {
-        let inner = Arc::new(PoolInner::new(address, &credentials, settings, metrics));
-        Pool { inner, credentials: Arc::new(credentials) }
+    pub fn with_channel(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
+        Pool { inner: Arc::new(PoolInner::new(channel, settings, metrics)) }
     }
 
     /// Part of the identity of the server: two credentials are two servers (ISO-5).
     pub fn credentials(&self) -> &Credentials {
-        &self.credentials
+        &self.inner.channel().credentials
     }
 
     /// Opens one ADS stream; see [`Pool::open_method`].

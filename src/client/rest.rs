@@ -6,21 +6,19 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
 
-use super::calls::Calls;
 use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::rest_connector::{Connector, RestInner};
-use super::{ClientSettings, Credentials, GrpcAddress, StreamEvent};
+use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::TypeUrl;
 
-/// One REST server, in plaintext and HTTP/1.1. Connections stay open between polls, for `idle_timeout`. Cheap
+/// One REST server, in HTTP/1.1. Connections stay open between polls, for `idle_timeout`. Cheap
 /// to clone.
 #[derive(Clone, Debug)]
 pub struct RestServer {
     inner: Arc<RestInner>,
-    credentials: Arc<Credentials>,
 }
 
 impl RestServer {
@@ -33,28 +31,25 @@ impl RestServer {
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
         let address = GrpcAddress::Tcp { host: host.to_owned(), port };
-        RestServer::with_credentials(address, prefix, Credentials::default(), settings, metrics)
+        RestServer::with_channel(Channel::plaintext(address), prefix, settings, metrics)
     }
 
-    /// As [`RestServer::new`], with metadata for each request.
-    pub fn with_credentials(
-        address: GrpcAddress,
+    /// As [`RestServer::new`], with credentials.
+    pub fn with_channel(
+        channel: Channel,
         prefix: &str,
-        credentials: Credentials,
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
         let idle_timeout = settings.idle_timeout;
         let settings = InForce::new(settings);
-        let base = format!("http://{address}{}", prefix.trim_end_matches('/'));
-        let dialer = Dialer::new(address, settings.clone(), metrics.clone());
+        let base = format!("{}{}", channel.origin(), prefix.trim_end_matches('/'));
+        let dialer = Arc::new(Dialer::new(channel, settings.clone(), metrics.clone()));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(idle_timeout)
-            .build(Connector { dialer: Arc::new(dialer), metrics: metrics.clone() });
-        let calls = Calls::new(&credentials.calls);
-        let inner = Arc::new(RestInner { client, base, calls, settings, metrics });
-        RestServer { inner, credentials: Arc::new(credentials) }
+            .build(Connector { dialer: dialer.clone(), metrics: metrics.clone() });
+        RestServer { inner: Arc::new(RestInner { client, base, dialer, settings, metrics }) }
     }
 
     /// Puts other settings in force, for the next connection and the next poll.
@@ -64,7 +59,7 @@ impl RestServer {
 
     /// Part of the identity of the server: two credentials are two servers (ISO-5).
     pub fn credentials(&self) -> &Credentials {
-        &self.credentials
+        &self.inner.channel().credentials
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first

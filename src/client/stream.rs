@@ -18,7 +18,7 @@ use super::connection::{Connection, Phase, SendRequest, StreamPermit};
 use super::connections::PoolInner;
 use super::decode::Decoder;
 use super::queue::Queue;
-use super::{GrpcAddress, StreamEvent, status};
+use super::{StreamEvent, status};
 use crate::xds::{Code, Status, Variant, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
@@ -143,7 +143,7 @@ impl Stream {
             drop(settings);
             // A status of ours, without a call: the server would only refuse a call without its token (IDN-9).
             let mut head = self.head()?;
-            self.pool.calls().add_to(head.headers_mut(), &backoff).await?;
+            self.pool.channel().calls.add_to(head.headers_mut(), &backoff).await?;
             match timeout(limit, self.send_headers(&mut send, head)).await {
                 Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
@@ -173,11 +173,7 @@ impl Stream {
     }
 
     fn head(&self) -> Result<Request<()>, Status> {
-        let authority = match self.pool.address() {
-            GrpcAddress::Unix(_) => "localhost".to_owned(),
-            tcp => tcp.to_string(),
-        };
-        let request = Request::post(format!("http://{authority}{}", self.path))
+        let request = Request::post(format!("{}{}", self.pool.channel().origin(), self.path))
             .version(http::Version::HTTP_2)
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")
@@ -216,7 +212,7 @@ impl Stream {
                 // once would be wrong: a control plane may take them for one client, and end the first for
                 // the second.
                 () = &mut replaced, if told => {
-                    break Status::new(Code::Unavailable, "the server sent GOAWAY").into();
+                    break Status::new(Code::Unavailable, "the connection is being replaced").into();
                 }
             }
         };

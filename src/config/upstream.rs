@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::address::{Endpoint, Target, URI_FORMS, is_local, read_uri, warn_of_plaintext};
-use super::calls::{Way, read_calls};
+use super::address::{Endpoint, Target, URI_FORMS, WebAddress, read_uri};
 use super::classes::read_type_name;
 use super::connection::{REST_KEYS, read_connection};
-use super::credentials::{read_channel_creds, read_features};
+use super::credentials::{read_channel_creds, read_credentials, read_features};
 use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::rest::RestServer;
@@ -36,7 +35,7 @@ pub enum ServerKind {
     Directory(PathBuf),
 }
 
-/// A control plane with gRPC, in plaintext.
+/// A control plane with gRPC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GrpcServer {
     pub endpoint: Endpoint,
@@ -79,11 +78,8 @@ impl GrpcServer {
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
-    fn read(map: &mut Map<'_>, endpoint: Endpoint, directory: &Path) -> GrpcServer {
-        read_channel_creds(map);
-        let is_private = endpoint.host().is_none_or(|host| host.is_empty() || is_local(host));
-        let host = endpoint.host().unwrap_or_default().to_owned();
-        let credentials = Credentials { calls: read_calls(map, &Way { is_private, host, directory }) };
+    fn read(map: &mut Map<'_>, uri: Option<&Item<'_>>, endpoint: Endpoint, directory: &Path) -> GrpcServer {
+        let chosen = read_channel_creds(map, directory);
         let features = read_features(map);
         map.reject_inapplicable(REST_KEYS, "a gRPC server");
         if matches!(endpoint, Endpoint::Unix(_)) {
@@ -106,6 +102,8 @@ impl GrpcServer {
             ..d
         };
         let connection = read_connection(map);
+        let host = endpoint.host();
+        let (credentials, connection) = read_credentials(map, uri, chosen, host, directory, connection);
         let stream = UpstreamSettings { backoff: connection.backoff.into(), ..stream };
         GrpcServer { endpoint, credentials, connection, stream }
     }
@@ -114,6 +112,7 @@ impl GrpcServer {
 /// Keys without meaning for a directory, which has no connection.
 const NETWORK_KEYS: &[&str] = &[
     "channel_creds",
+    "tls",
     "call_creds",
     "initial_metadata",
     "server_features",
@@ -145,24 +144,21 @@ impl UpstreamServer {
                 Some(ServerKind::Directory(path))
             }
             Some(Target::Grpc(endpoint)) => {
-                if let (Some(uri), Some(host)) = (&uri, endpoint.host()) {
-                    warn_of_plaintext(uri, host);
-                }
-                Some(ServerKind::Grpc(GrpcServer::read(map, endpoint, directory)))
+                Some(ServerKind::Grpc(GrpcServer::read(map, uri.as_ref(), endpoint, directory)))
             }
-            Some(Target::Rest { host, port, prefix }) => {
-                if let Some(uri) = &uri {
-                    warn_of_plaintext(uri, &host);
-                }
-                Some(ServerKind::Rest(RestServer::read(map, host, port, prefix, directory)?))
+            Some(Target::Rest(address)) => {
+                Some(ServerKind::Rest(RestServer::read(map, uri.as_ref(), address, directory)?))
             }
             // Read the other keys nevertheless, to report their errors.
             None => {
                 let is_web = uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("http"));
                 if is_web {
-                    RestServer::read(map, String::new(), 0, String::new(), directory);
+                    let is_tls =
+                        uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("https"));
+                    let (host, prefix) = (String::new(), String::new());
+                    RestServer::read(map, None, WebAddress { host, port: 0, prefix, is_tls }, directory);
                 } else {
-                    GrpcServer::read(map, Endpoint::Tcp { host: String::new(), port: 0 }, directory);
+                    GrpcServer::read(map, None, Endpoint::Tcp { host: String::new(), port: 0 }, directory);
                 }
                 None
             }
@@ -197,7 +193,7 @@ const API_TYPES: &[(&str, (Transport, Variant))] = &[
 fn read_api_type(map: &mut Map<'_>) -> Option<(Transport, Variant)> {
     let item = map.item("api_type")?;
     if item.text()? == "REST" {
-        item.invalid("a gRPC type; for REST, use a server_uri of the form http://host:port[/prefix]");
+        item.invalid("a gRPC type; for REST, use a server_uri of the form http[s]://host:port[/prefix]");
         return None;
     }
     item.parse(word(API_TYPES))

@@ -132,14 +132,20 @@ mod tests {
         let domain = |name: &str, keys: &str| format!(r#""{name}":{{"spiffe_sequence":1,"keys":[{keys}]}}"#);
         let file = |domains: &str| format!(r#"{{"trust_domains":{{{domains}}}}}"#);
 
-        let two =
-            file(&format!("{},{}", domain("a", &format!("{key},{jwt}")), domain("b", &format!("{key},{key}"))));
+        let two = file(&format!(
+            "{},{}",
+            domain("a", &format!("{key},{jwt}")),
+            domain("b", &format!("{key},{key}"))
+        ));
         assert_eq!(read_text(&two), Ok(vec![("a".to_owned(), 1), ("b".to_owned(), 2)]));
 
         let twice = file(&format!("{},{}", domain("a", &key), domain("a", &key)));
         assert!(read_text(&twice).unwrap_err().contains(r#"trust domain "a" stands twice"#));
         for (text, error) in [
-            (file(&domain("a", jwt)), r#"map.json: trust domain "a" has no key with use "x509-svid""#.to_owned()),
+            (
+                file(&domain("a", jwt)),
+                r#"map.json: trust domain "a" has no key with use "x509-svid""#.to_owned(),
+            ),
             (file(""), "map.json: contains no trust domain".to_owned()),
             (
                 file(&domain("a", r#"{"use":"x509-svid","x5c":[]}"#)),

@@ -178,7 +178,8 @@ mod tests {
         };
         let issued = Authority::new("test", DAY, now).unwrap().issue(&leaf, DAY, now).unwrap();
         let facts =
-            Certificate::parse(&CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()).unwrap();
+            Certificate::parse(&CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap())
+                .unwrap();
         assert_eq!(facts.names.dns, ["relay.example"]);
         assert_eq!(facts.names.uris, ["spiffe://d/a", "https://relay.example"]);
         assert_eq!(facts.names.ips, ["10.0.0.1".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);

@@ -136,12 +136,18 @@ mod tests {
         const GOOD: &str = "spiffe://d/ns/shop";
         assert_eq!(spiffe_of(&[GOOD], |_| {}).as_deref(), Ok(GOOD));
         for uris in [&[][..], &[GOOD, GOOD], &[GOOD, "https://other"], &["https://other", GOOD]] {
-            let error = format!("{} URIs among the alternative names; a SPIFFE certificate has one", uris.len());
+            let error =
+                format!("{} URIs among the alternative names; a SPIFFE certificate has one", uris.len());
             assert_eq!(spiffe_of(uris, |_| {}), Err(error));
         }
-        for uri in
-            ["spiffe://d", "spiffe://d/", "spiffe://D/a", "spiffe://d/a%20b", "spiffe://d/a/../b", "http://d/a"]
-        {
+        for uri in [
+            "spiffe://d",
+            "spiffe://d/",
+            "spiffe://D/a",
+            "spiffe://d/a%20b",
+            "spiffe://d/a/../b",
+            "http://d/a",
+        ] {
             let error = spiffe_of(&[uri], |_| {}).unwrap_err();
             assert!(error.starts_with("the URI is no SPIFFE ID: "), "{uri}: {error}");
         }
@@ -175,7 +181,9 @@ mod tests {
         names.extend([0x86, 2, 0xff, 0xfe]);
         let content = [&[0x30, names.len() as u8], names.as_slice()].concat();
         let error = spiffe_of(&[], |params| {
-            params.custom_extensions.push(CustomExtension::from_oid_content(&SUBJECT_ALTERNATIVE_NAME, content));
+            params
+                .custom_extensions
+                .push(CustomExtension::from_oid_content(&SUBJECT_ALTERNATIVE_NAME, content));
         });
         assert_eq!(error, Err("2 URIs among the alternative names; a SPIFFE certificate has one".to_owned()));
     }

@@ -8,23 +8,27 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use h2::server::Builder;
 use sluice::client::{
-    CallMetadata, Credentials, GrpcAddress, InitialMetadata, MetadataValue, Pool, StreamEvent,
+    CallMetadata, Channel, Credentials, GrpcAddress, InitialMetadata, MetadataValue, Pool, StreamEvent,
 };
-use sluice::telemetry::metrics::ClientMetrics;
+use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
+use sluice::telemetry::wall_now;
+use sluice::trust::client::Protocol;
 use sluice::xds::Code;
 
 use crate::peer::*;
 
 /// A token that expires after this many seconds.
 fn token(name: &str, seconds: u64) -> String {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let now = wall_now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     format!("{name}.{}.c2ln", URL_SAFE_NO_PAD.encode(format!("{{\"exp\":{}}}", now + seconds)))
 }
 
 fn pool_with(port: u16, calls: CallMetadata) -> Pool {
     let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
-    let credentials = Credentials { calls };
-    Pool::with_credentials(address, credentials, settings(), Arc::new(ClientMetrics::default()))
+    let credentials = Credentials { tls: None, calls };
+    let channel =
+        Channel::open(address, credentials, Protocol::Http2, "xds_servers[0]", &TlsMetrics::default());
+    Pool::with_channel(channel.unwrap(), settings(), Arc::new(ClientMetrics::default()))
 }
 
 fn token_file(path: &Path) -> CallMetadata {

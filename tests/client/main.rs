@@ -8,3 +8,5 @@ mod liveness;
 mod pool;
 mod rest;
 mod streams;
+mod tls;
+mod tls_peer;

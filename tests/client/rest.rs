@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sluice::client::{
-    CallMetadata, ClientSettings, Credentials, GrpcAddress, InitialMetadata, MetadataValue, PollHandle,
-    RestServer, StreamEvent,
+    CallMetadata, Channel, ClientSettings, Credentials, GrpcAddress, InitialMetadata, MetadataValue,
+    PollHandle, RestServer, StreamEvent,
 };
-use sluice::telemetry::metrics::ClientMetrics;
+use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
+use sluice::trust::client::Protocol;
 use sluice::xds::{SotwRequest, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,8 +35,9 @@ impl Peer {
         let port = listener.local_addr().unwrap().port();
         let metrics = Arc::new(ClientMetrics::default());
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
-        let server =
-            RestServer::with_credentials(address, "/some/prefix", credentials, settings, metrics.clone());
+        let tls = TlsMetrics::default();
+        let channel = Channel::open(address, credentials, Protocol::Http1, "xds_servers[0]", &tls).unwrap();
+        let server = RestServer::with_channel(channel, "/some/prefix", settings, metrics.clone());
         Peer { listener, server, metrics }
     }
 
@@ -232,7 +234,7 @@ async fn idn_12_each_poll_has_the_metadata_of_the_relay() {
     let value = MetadataValue::text("secret").unwrap();
     let initial = vec![InitialMetadata { key: "x-token".parse().unwrap(), value }];
     let calls = CallMetadata { token_file: None, initial };
-    let peer = Peer::with(Credentials { calls }, settings()).await;
+    let peer = Peer::with(Credentials { tls: None, calls }, settings()).await;
     let _poll = peer.poll("");
     let (head, _) = read_request(&mut peer.accept().await).await;
     assert!(head.contains("\r\nx-token: secret"), "{head}");

@@ -18,6 +18,9 @@ node: {locality: {}}
 xds_servers:
   - server_uri: 'localhost:1'
     channel_creds: [{type: insecure, config: {}}]
+  - server_uri: 'localhost:2'
+    channel_creds: [{type: tls, config: {}}]
+    tls: {match_sans: [{dns: {exact: a.b}}]}
     call_creds: [{type: jwt_token_file, config: {jwt_token_file: a}}]
     initial_metadata: [{key: a, value: b}, {key: a, value_file: b}]
 node_classes:

@@ -7,6 +7,7 @@ mod documents;
 mod errors;
 mod fallback;
 mod servers;
+mod tls;
 mod upstream_node;
 mod values;
 
