@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -14,6 +15,15 @@ pub struct ClientNode {
     pub cluster: String,
 }
 
+/// The files with which a client speaks TLS to the relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    /// The authorities of the relay's certificate.
+    pub authorities: PathBuf,
+    /// The client's own certificate and key.
+    pub pair: Option<(PathBuf, PathBuf)>,
+}
+
 /// Options of an Envoy bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyOptions {
@@ -22,6 +32,8 @@ pub struct EnvoyOptions {
     pub is_sotw: bool,
     /// The port of Envoy's own admin listener on loopback.
     pub admin_port: u16,
+    /// `None`: plaintext.
+    pub tls: Option<ClientTls>,
 }
 
 /// The address of a listener for a client on the same host. A listener on every interface is reachable over
@@ -66,6 +78,9 @@ static_resources:
 "
     );
     yaml.push_str(&envoy_cluster(relay));
+    if let Some(tls) = &options.tls {
+        yaml.push_str(&envoy_tls(relay, tls));
+    }
     let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, options.admin_port));
     // Writing to a String can't fail.
     let _ = write!(
@@ -118,12 +133,64 @@ fn envoy_cluster(relay: &Endpoint) -> String {
     )
 }
 
+/// TLS of the cluster. Envoy as a client stops at TLS 1.2 unless told otherwise (TLS-2), and checks no name unless told
+/// which.
+fn envoy_tls(relay: &Endpoint, tls: &ClientTls) -> String {
+    let file = |path: &Path| quoted(&path.to_string_lossy());
+    let certificate = tls.pair.as_ref().map_or_else(String::new, |(certificate, key)| {
+        format!(
+            "            tls_certificates:
+              - certificate_chain: {{ filename: {} }}
+                private_key: {{ filename: {} }}
+",
+            file(certificate),
+            file(key)
+        )
+    });
+    let name = match relay {
+        Endpoint::Tcp { host, .. } => {
+            let kind = if host.parse::<IpAddr>().is_ok() { "IP_ADDRESS" } else { "DNS" };
+            let host = quoted(host);
+            format!(
+                "              match_typed_subject_alt_names:
+                - {{ san_type: {kind}, matcher: {{ exact: {host} }} }}
+"
+            )
+        }
+        Endpoint::Unix(_) => String::new(),
+    };
+    format!(
+        "      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+          common_tls_context:
+            alpn_protocols: [h2]
+            tls_params: {{ tls_minimum_protocol_version: TLSv1_2, tls_maximum_protocol_version: TLSv1_3 }}
+{certificate}            validation_context:
+              trusted_ca: {{ filename: {} }}
+{name}",
+        file(&tls.authorities)
+    )
+}
+
+/// The channel credentials of a gRPC bootstrap (A65).
+fn channel_creds(tls: Option<&ClientTls>) -> serde_json::Value {
+    let Some(tls) = tls else { return json!([{ "type": "insecure" }]) };
+    let mut config = json!({ "ca_certificate_file": tls.authorities, "refresh_interval": "600s" });
+    if let (Some((certificate, key)), Some(config)) = (&tls.pair, config.as_object_mut()) {
+        config.insert("certificate_file".to_owned(), json!(certificate));
+        config.insert("private_key_file".to_owned(), json!(key));
+    }
+    json!([{ "type": "tls", "config": config }])
+}
+
 /// A bootstrap for gRPC (`GRPC_XDS_BOOTSTRAP`): JSON.
-pub fn grpc(relay: &Endpoint, node: &ClientNode) -> String {
+pub fn grpc(relay: &Endpoint, node: &ClientNode, tls: Option<&ClientTls>) -> String {
     let bootstrap = json!({
         "xds_servers": [{
             "server_uri": relay.to_string(),
-            "channel_creds": [{ "type": "insecure" }],
+            "channel_creds": channel_creds(tls),
             "server_features": ["xds_v3"],
         }],
         // grpc-js refuses a node without a locality.
@@ -149,7 +216,7 @@ mod tests {
 
     fn envoy_of(address: &str, is_sotw: bool) -> serde_json::Value {
         let relay = local_endpoint(&Address::Tcp(address.parse().unwrap()));
-        read(&envoy(&relay, &EnvoyOptions { node: node(), is_sotw, admin_port: 9901 }))
+        read(&envoy(&relay, &EnvoyOptions { node: node(), is_sotw, admin_port: 9901, tls: None }))
     }
 
     fn read(yaml: &str) -> serde_json::Value {
@@ -183,15 +250,17 @@ mod tests {
             assert_eq!(address(envoy_of(listener, false)), expected);
         }
         let relay = local_endpoint(&Address::Unix { path: "/run/sluice".into(), mode: 0o660 });
-        let yaml = read(&envoy(&relay, &EnvoyOptions { node: node(), is_sotw: false, admin_port: 1 }));
+        let yaml =
+            read(&envoy(&relay, &EnvoyOptions { node: node(), is_sotw: false, admin_port: 1, tls: None }));
         assert_eq!(yaml["static_resources"]["clusters"][0].get("upstream_connection_options"), None);
         assert_eq!(address(yaml), json!({ "pipe": { "path": "/run/sluice" } }));
     }
 
     #[test]
     fn fed_1_grpc_gets_a_bootstrap() {
-        let read =
-            |relay: &Endpoint| -> serde_json::Value { serde_json::from_str(&grpc(relay, &node())).unwrap() };
+        let read = |relay: &Endpoint| -> serde_json::Value {
+            serde_json::from_str(&grpc(relay, &node(), None)).unwrap()
+        };
         let expected = |uri: &str| {
             json!({
                 "xds_servers": [{
@@ -205,5 +274,27 @@ mod tests {
         let tcp = Endpoint::Tcp { host: "::1".into(), port: 18000 };
         assert_eq!(read(&tcp), expected("[::1]:18000"));
         assert_eq!(read(&Endpoint::Unix("/run/sluice".into())), expected("unix:/run/sluice"));
+    }
+
+    #[test]
+    fn tls_2_a_bootstrap_asks_for_tls_1_3_and_names_the_relay() {
+        let pair = Some(("c.crt".into(), "c.key".into()));
+        let tls = ClientTls { authorities: "ca.crt".into(), pair };
+        let relay = Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 };
+        let options = EnvoyOptions { node: node(), is_sotw: false, admin_port: 1, tls: Some(tls.clone()) };
+        let yaml = read(&envoy(&relay, &options));
+        let context = &yaml["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+        let context = &context["common_tls_context"];
+        assert_eq!(context["tls_params"]["tls_maximum_protocol_version"], "TLSv1_3");
+        assert_eq!(context["tls_certificates"][0]["private_key"]["filename"], "c.key");
+        let name = json!({ "san_type": "IP_ADDRESS", "matcher": { "exact": "127.0.0.1" } });
+        assert_eq!(context["validation_context"]["match_typed_subject_alt_names"][0], name);
+
+        let grpc: serde_json::Value = serde_json::from_str(&grpc(&relay, &node(), Some(&tls))).unwrap();
+        let config = json!({
+            "ca_certificate_file": "ca.crt", "certificate_file": "c.crt", "private_key_file": "c.key",
+            "refresh_interval": "600s",
+        });
+        assert_eq!(grpc["xds_servers"][0]["channel_creds"], json!([{ "type": "tls", "config": config }]));
     }
 }

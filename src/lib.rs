@@ -18,4 +18,5 @@ pub mod server;
 pub mod admin;
 pub mod config;
 pub mod bootstrap;
+pub mod dev_certs;
 pub mod app;

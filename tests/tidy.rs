@@ -104,6 +104,7 @@ const READING_ORDER: &[&str] = &[
     "admin",
     "config",
     "bootstrap",
+    "dev_certs",
     "app",
 ];
 

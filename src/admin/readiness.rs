@@ -30,17 +30,24 @@ impl State {
 }
 
 /// The state behind `/ready`.
-#[derive(Debug)]
 pub struct Readiness {
     state: AtomicU8,
     requires_upstream: bool,
+    certificate_expired: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Readiness {
     /// A relay without a reachable upstream still serves its cache, and normally stays ready. With
     /// `requires_upstream`, a relay with sources is ready only while at least one source is connected.
     pub fn new(requires_upstream: bool) -> Readiness {
-        Readiness { state: AtomicU8::new(State::Starting as u8), requires_upstream }
+        let certificate_expired = Box::new(|| false);
+        Readiness { state: AtomicU8::new(State::Starting as u8), requires_upstream, certificate_expired }
+    }
+
+    /// A relay whose own certificate has expired is not ready: clients refuse it (CRT-7).
+    #[must_use]
+    pub fn with_certificates(self, have_expired: impl Fn() -> bool + Send + Sync + 'static) -> Readiness {
+        Readiness { certificate_expired: Box::new(have_expired), ..self }
     }
 
     /// Moves on to a later state; an earlier state changes nothing.
@@ -67,8 +74,9 @@ impl Readiness {
         let state = self.state();
         let upstreams =
             upstreams.into_iter().map(|(server, upstream)| (server.to_owned(), upstream)).collect();
-        let ready = state == State::Ready && upstream_suffices;
-        (ready, Report { ready, state: state.name(), upstreams })
+        let certificate_expired = (self.certificate_expired)();
+        let ready = state == State::Ready && upstream_suffices && !certificate_expired;
+        (ready, Report { ready, state: state.name(), certificate_expired, upstreams })
     }
 }
 
@@ -76,6 +84,8 @@ impl Readiness {
 pub(super) struct Report {
     ready: bool,
     state: &'static str,
+    /// A certificate of the relay has expired.
+    certificate_expired: bool,
     upstreams: BTreeMap<String, Upstream>,
 }
 

@@ -5,6 +5,7 @@
 
 mod ending;
 mod servers;
+mod tls;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -27,7 +28,9 @@ use crate::engine::source;
 use crate::server::{self, BoundSocket, Server, ServerLimits};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
-pub use servers::check_certificates;
+use tls::Certificates;
+
+pub use tls::check_certificates;
 
 /// How long the process waits at its end for work that cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);
@@ -71,17 +74,22 @@ fn raise_open_files() {
 
 async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
     ignore_hangups();
-    let readiness = Arc::new(Readiness::new(config.admin.ready_requires_upstream));
-    let relay = Relay::new(relay_settings(&config, &metrics)?, metrics.clone());
+    let mut certificates = Certificates::default();
+    let relay = Relay::new(relay_settings(&config, &metrics, &mut certificates)?, metrics.clone());
     // Only a directory has files to load. Errors there belong to the host, as with sockets.
     if let Err((uri, status)) = relay.load().await {
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let listeners = config.listeners.iter();
-    let listeners = listeners
-        .map(|listener| bind(&listener.name, &listener.address).map(|bound| bound.with(listener.options)))
-        .collect::<Result<_>>()?;
+    let mut listeners = Vec::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let bound = bind(&listener.name, &listener.address)?.with(listener.options);
+        listeners.push(certificates.secure(bound, index, &config, &metrics.downstream.tls)?);
+    }
+    let readiness = Arc::new(
+        Readiness::new(config.admin.ready_requires_upstream)
+            .with_certificates(move || certificates.have_expired()),
+    );
     let admin_socket = bind("admin", &config.admin.address)?.into_socket();
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
@@ -156,7 +164,8 @@ fn hold_to_memory(relay: &Relay, budget: Option<u64>) -> Result<JoinHandle<()>> 
 /// Logs addresses, servers and the next step.
 fn announce(config: &Config) {
     for listener in &config.listeners {
-        info!(listener = %listener.name, address = %listener.address, "listening for xDS clients");
+        let security = if listener.tls.is_some() { "tls" } else { "plaintext" };
+        info!(listener = %listener.name, address = %listener.address, security, "listening for xDS clients");
     }
     info!(address = %config.admin.address, "listening for admin requests; GET / lists the paths");
     for (list, servers) in config.servers.lists() {
@@ -228,10 +237,14 @@ async fn serve_admin(
 
 // === from configuration to settings ===
 
-fn relay_settings(config: &Config, metrics: &Metrics) -> Result<DriverSettings> {
+fn relay_settings(
+    config: &Config,
+    metrics: &Metrics,
+    certificates: &mut Certificates,
+) -> Result<DriverSettings> {
     let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
     Ok(DriverSettings {
-        lists: servers::lists(&config.servers, metrics)?,
+        lists: servers::lists(&config.servers, metrics, certificates)?,
         source: source::SourceSettings {
             tells_reach: config.listeners.iter().any(fails),
             ..config.source.clone()

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
-use crate::client::{self, Channel, ClientSettings, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
-use crate::config::{self, Config, Endpoint, GrpcServer, RestServer, ServerKind, ServerList};
+use super::tls::Certificates;
+use crate::client::{self, Channel, ClientSettings, Credentials, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
+use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList};
 use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
 use crate::engine::fallback::Policy;
 use crate::engine::upstream;
@@ -17,8 +18,12 @@ use crate::trust::fault::Fault;
 ///
 /// # Errors
 /// A file that cannot be used, with its key. Nothing falls back to plaintext (TLS-8).
-pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> Result<ServerLists> {
-    let mut channels = Channels { metrics, open: Vec::new() };
+pub(super) fn lists(
+    config: &config::Servers,
+    metrics: &Metrics,
+    certificates: &mut Certificates,
+) -> Result<ServerLists> {
+    let mut channels = Channels { metrics, certificates, open: Vec::new() };
     let default = channels.servers("xds_servers", &config.default)?;
     let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
@@ -34,12 +39,10 @@ pub(super) fn lists(config: &config::Servers, metrics: &Metrics) -> Result<Serve
     Ok(lists)
 }
 
-/// Reads the certificate files of all servers once, as [`lists`] would.
-///
-/// # Errors
-/// A file that cannot be used, with its key.
-pub fn check_certificates(config: &Config) -> Result<()> {
-    for (path, list) in config.servers.lists() {
+/// The certificate files of all servers that cannot be used: one line each, beginning with the key.
+pub(super) fn faults(config: &config::Servers) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (path, list) in config.lists() {
         for (number, server) in list.servers.iter().enumerate() {
             let tls = match &server.kind {
                 ServerKind::Grpc(grpc) => grpc.credentials.tls.as_ref(),
@@ -47,21 +50,23 @@ pub fn check_certificates(config: &Config) -> Result<()> {
                 ServerKind::Directory(_) => None,
             };
             let Some(tls) = tls else { continue };
+            let path = if path == "xds_servers" { path.clone() } else { format!("{path}.xds_servers") };
             let path = format!("{path}[{number}]");
-            place(path.clone(), tls, Protocol::Http2).read().map_err(|fault| at(&path, fault))?;
+            let read = place(path.clone(), tls, Protocol::Http2).read();
+            faults.extend(read.err().map(|fault| describe(&path, &fault)));
         }
     }
-    Ok(())
+    faults
 }
 
-fn at(path: &str, fault: Fault) -> anyhow::Error {
-    let place = format!("{path}.channel_creds.{}", fault.key);
-    anyhow::Error::new(fault).context(place)
+fn describe(path: &str, fault: &Fault) -> String {
+    format!("{path}.channel_creds.{}: {fault}", fault.key)
 }
 
 /// The pools created so far, each with its server.
 struct Channels<'a> {
     metrics: &'a Metrics,
+    certificates: &'a mut Certificates,
     open: Vec<(String, GrpcServer, Pool)>,
 }
 
@@ -75,7 +80,7 @@ impl Channels<'_> {
                     let pool = self.pool(uri, &path, grpc, number > 0)?;
                     Attach::Grpc { pool, settings: in_list(grpc, list) }
                 }
-                ServerKind::Rest(rest) => attach_rest(uri, &path, rest, self.metrics)?,
+                ServerKind::Rest(rest) => self.attach_rest(uri, &path, rest)?,
                 ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
             };
             servers.push(Arc::new(Upstream { uri: uri.as_str().into(), attach }));
@@ -101,11 +106,33 @@ impl Channels<'_> {
             connection.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
         let metrics = self.metrics.of_server(uri).client().clone();
-        let channel =
-            Channel::open(address, server.credentials.clone(), Protocol::Http2, path, &self.metrics.tls);
-        let pool = Pool::with_channel(channel.map_err(|fault| at(path, fault))?, connection, metrics);
+        let channel = self.channel(address, server.credentials.clone(), Protocol::Http2, path)?;
+        let pool = Pool::with_channel(channel, connection, metrics);
         self.open.push((uri.to_owned(), server.clone(), pool.clone()));
         Ok(pool)
+    }
+
+    fn attach_rest(&mut self, uri: &str, path: &str, rest: &RestServer) -> Result<Attach> {
+        let address = GrpcAddress::Tcp { host: rest.host.clone(), port: rest.port };
+        let channel = self.channel(address, rest.credentials.clone(), Protocol::Http1, path)?;
+        let (connection, metrics) = (rest.connection.clone(), self.metrics.of_server(uri).client().clone());
+        let server = client::RestServer::with_channel(channel, &rest.prefix, connection, metrics);
+        Ok(Attach::Rest { server, settings: rest.stream.clone() })
+    }
+
+    /// Puts the certificate files of a server in force.
+    fn channel(
+        &mut self,
+        address: GrpcAddress,
+        credentials: Credentials,
+        protocol: Protocol,
+        path: &str,
+    ) -> Result<Channel> {
+        let metrics = &self.metrics.downstream.tls;
+        let channel = Channel::open(address, credentials, protocol, path, metrics);
+        let channel = channel.map_err(|fault| anyhow!(describe(path, &fault)))?;
+        self.certificates.watch(channel.files());
+        Ok(channel)
     }
 }
 
@@ -117,15 +144,6 @@ fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings
         needs_answer: has_others && list.fallback.policy == Policy::Grpc,
         ..server.stream.clone()
     }
-}
-
-fn attach_rest(uri: &str, path: &str, rest: &RestServer, metrics: &Metrics) -> Result<Attach> {
-    let address = GrpcAddress::Tcp { host: rest.host.clone(), port: rest.port };
-    let channel = Channel::open(address, rest.credentials.clone(), Protocol::Http1, path, &metrics.tls);
-    let channel = channel.map_err(|fault| at(path, fault))?;
-    let (connection, metrics) = (rest.connection.clone(), metrics.of_server(uri).client().clone());
-    let server = client::RestServer::with_channel(channel, &rest.prefix, connection, metrics);
-    Ok(Attach::Rest { server, settings: rest.stream.clone() })
 }
 
 #[cfg(test)]
@@ -148,7 +166,8 @@ mod tests {
 
     #[test]
     fn iso_5_one_address_with_two_credentials_is_two_servers() {
-        let lists = |servers| lists(&Servers::new(servers), &Metrics::new()).unwrap();
+        let lists =
+            |servers| lists(&Servers::new(servers), &Metrics::new(), &mut Certificates::default()).unwrap();
         let servers =
             |lists: &ServerLists| -> Vec<_> { lists.configured().map(|listed| listed.place()).collect() };
         let found = lists(vec![server(None), server(Some("a")), server(Some("b"))]);

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use sluice::bootstrap::{self, ClientNode, EnvoyOptions};
-use sluice::config::{self, Config, ConfigError, Endpoint, Loaded, ServerKind};
-use sluice::trust::fault::Fault;
+use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions};
+use sluice::config::{self, Config, ConfigError, Endpoint, Listener, Loaded, ServerKind};
+use sluice::dev_certs::{self, DevCertsError};
+use sluice::trust::server::ClientCertificate;
 
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
@@ -52,6 +53,17 @@ enum Command {
         #[command(subcommand)]
         client: Client,
     },
+    /// Write certificates for trying out TLS: an authority, and pairs for the relay and for a client.
+    DevCerts {
+        /// Directory for the files; created if missing.
+        directory: PathBuf,
+        /// DNS name or IP address of the relay, besides localhost and the loopback addresses.
+        #[arg(long = "host", value_name = "NAME")]
+        hosts: Vec<String>,
+        /// SPIFFE ID of the client.
+        #[arg(long, value_name = "URI", default_value = "spiffe://dev.example/ns/default/sa/client")]
+        client_id: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -87,6 +99,15 @@ struct BootstrapArgs {
     /// Node cluster of the client.
     #[arg(long, value_name = "CLUSTER", default_value = "default")]
     node_cluster: String,
+    /// Authorities of the relay's certificate, in PEM; for a listener with TLS.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The client's certificate chain, in PEM; for a listener that asks for client certificates.
+    #[arg(long, value_name = "FILE", requires = "private_key")]
+    certificate: Option<PathBuf>,
+    /// The key of the client's certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    private_key: Option<PathBuf>,
 }
 
 /// The reason why the process ends, and its exit code (`sysexits.h`).
@@ -120,18 +141,16 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve { config } => serve(load_or_quickstart(config)?),
         Command::Check { config, node } => check(&config, node.as_deref()),
         Command::Bootstrap { client } => print_bootstrap(client),
+        Command::DevCerts { directory, hosts, client_id } => write_dev_certs(&directory, &hosts, &client_id),
     }
 }
 
 fn serve(config: Config) -> Result<(), Failure> {
+    check_certificates(&config)?;
     sluice::app::serve(config).map_err(|error| {
         // Sockets and files belong to the host; any other error is a bug in sluice.
         let is_host = error.chain().any(|cause| cause.is::<std::io::Error>());
         let message = format!("{error:#}");
-        // Certificates belong to the configuration.
-        if error.chain().any(|cause| cause.is::<Fault>()) {
-            return Failure::Usage(message);
-        }
         if is_host { Failure::Unavailable(message) } else { Failure::Internal(message) }
     })
 }
@@ -139,7 +158,7 @@ fn serve(config: Config) -> Result<(), Failure> {
 fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     let config = load(file)?;
     check_directories(&config)?;
-    sluice::app::check_certificates(&config).map_err(|error| Failure::Usage(format!("{error:#}")))?;
+    check_certificates(&config)?;
     println!("{} is a valid configuration", file.display());
     let Some(node) = node else { return Ok(()) };
     let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", node.display()));
@@ -148,6 +167,14 @@ fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
     print!("{}", config::explain_classes(&config.node_classes, &node));
     print!("{}", config::explain_servers(&config.servers));
     Ok(())
+}
+
+/// Reads the files with certificates and keys, as `serve` would.
+fn check_certificates(config: &Config) -> Result<(), Failure> {
+    sluice::app::check_certificates(config).map_err(|faults| {
+        let noun = if faults.len() == 1 { "error" } else { "errors" };
+        Failure::Usage(format!("{} {noun} in certificate files:\n  {}", faults.len(), faults.join("\n  ")))
+    })
 }
 
 /// Checks that directories exist, as `serve` would, with the same exit code.
@@ -168,26 +195,67 @@ fn check_directories(config: &Config) -> Result<(), Failure> {
 fn print_bootstrap(client: Client) -> Result<(), Failure> {
     match client {
         Client::Envoy { options, sotw, admin_port } => {
-            let (relay, node) = endpoint_and_node(options)?;
-            print!("{}", bootstrap::envoy(&relay, &EnvoyOptions { node, is_sotw: sotw, admin_port }));
+            let Connection { relay, node, tls } = connection(options)?;
+            print!("{}", bootstrap::envoy(&relay, &EnvoyOptions { node, is_sotw: sotw, admin_port, tls }));
         }
         Client::Grpc { options } => {
-            let (relay, node) = endpoint_and_node(options)?;
-            print!("{}", bootstrap::grpc(&relay, &node));
+            let Connection { relay, node, tls } = connection(options)?;
+            print!("{}", bootstrap::grpc(&relay, &node, tls.as_ref()));
         }
     }
     Ok(())
 }
 
-fn endpoint_and_node(options: BootstrapArgs) -> Result<(Endpoint, ClientNode), Failure> {
-    let config = load_or_quickstart(options.config)?;
+/// A client's way to a listener.
+struct Connection {
+    relay: Endpoint,
+    node: ClientNode,
+    tls: Option<ClientTls>,
+}
+
+fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
+    let config = load_or_quickstart(options.config.clone())?;
     let wanted = |name: &str| options.listener.as_ref().is_none_or(|wanted| wanted == name);
     let Some(listener) = config.listeners.iter().find(|listener| wanted(&listener.name)) else {
         let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
         return Err(Failure::Usage(format!("no such listener; available are {}", names.join(", "))));
     };
+    let tls = client_tls(listener, &options)?;
     let id = options.node_id.unwrap_or_else(hostname);
-    Ok((bootstrap::local_endpoint(&listener.address), ClientNode { id, cluster: options.node_cluster }))
+    let node = ClientNode { id, cluster: options.node_cluster };
+    Ok(Connection { relay: bootstrap::local_endpoint(&listener.address), node, tls })
+}
+
+/// The files that a client of the listener needs.
+fn client_tls(listener: &Listener, options: &BootstrapArgs) -> Result<Option<ClientTls>, Failure> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let pair = options.certificate.as_ref().zip(options.private_key.as_ref());
+    let pair = pair.map(|(certificate, key)| (absolute(certificate), absolute(key)));
+    let usage = |text: &str| Err(Failure::Usage(format!("listener {}: {text}", listener.name)));
+    match (&listener.tls, &options.ca) {
+        (None, None) if pair.is_none() => Ok(None),
+        (None, _) => usage("speaks plaintext; leave out --ca, --certificate and --private-key"),
+        (Some(_), None) => usage("speaks TLS; pass --ca FILE, the authorities of the relay's certificate"),
+        (Some(tls), Some(_)) if pair.is_none() && tls.client_certificate == ClientCertificate::Required => {
+            usage("requires client certificates; pass --certificate FILE and --private-key FILE")
+        }
+        (Some(_), Some(ca)) => Ok(Some(ClientTls { authorities: absolute(ca), pair })),
+    }
+}
+
+fn write_dev_certs(directory: &Path, hosts: &[String], client_id: &str) -> Result<(), Failure> {
+    let files = dev_certs::write(directory, hosts, client_id).map_err(|error| match error {
+        DevCertsError::Io(error) => Failure::Unavailable(format!("{}: {error}", directory.display())),
+        DevCertsError::Name(error) => Failure::Usage(error),
+    })?;
+    println!(
+        "These certificates are for trying out only: anyone who can read {} can pose as the relay or as a client.",
+        directory.display()
+    );
+    for (path, about) in files {
+        println!("  {:<28} {about}", path.display());
+    }
+    Ok(())
 }
 
 fn load_or_quickstart(file: Option<PathBuf>) -> Result<Config, Failure> {

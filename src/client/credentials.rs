@@ -6,8 +6,9 @@ use super::calls::Calls;
 use super::tls::Tls;
 use super::{CallMetadata, GrpcAddress};
 use crate::telemetry::metrics::TlsMetrics;
-use crate::trust::client::{ClientTls, Protocol};
+use crate::trust::client::{ClientTls, Generation, Protocol};
 use crate::trust::fault::Fault;
+use crate::trust::rotation::Watched;
 
 /// All but the address of a server. Two credentials for one address are two servers, with connections and sources
 /// of their own (ISO-5).
@@ -54,6 +55,11 @@ impl Channel {
         let tls = credentials.tls.as_ref();
         let tls = tls.map(|tls| Tls::new(tls, host, protocol, place, metrics)).transpose()?;
         Ok(Channel { address, credentials, calls, tls })
+    }
+
+    /// The certificate files in force.
+    pub fn files(&self) -> Option<Watched<Generation>> {
+        self.tls.as_ref().map(Tls::files)
     }
 
     /// The beginning of the URI of each request (TLS-9).

@@ -75,6 +75,10 @@ impl Tls {
         Ok(Tls { files, failures: Arc::new(Failures::new(settings)), protocol, name })
     }
 
+    pub(super) fn files(&self) -> Watched<Generation> {
+        self.files.clone()
+    }
+
     /// The handshake on a connected socket, within `limit`.
     ///
     /// # Errors

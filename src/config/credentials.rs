@@ -5,7 +5,7 @@ use std::path::Path;
 use super::address::{is_local, warn_of_plaintext};
 use super::calls::{Way, read_calls};
 use super::reader::{Item, Map};
-use super::tls::{read_tls, read_tls_config};
+use super::server_tls::{read_tls, read_tls_config};
 use crate::client::{ClientSettings, Credentials};
 use crate::trust::client::ClientTls;
 

@@ -5,6 +5,7 @@ use super::reader::Map;
 use crate::driver::RelayLimits;
 use crate::engine::downstream;
 use crate::server::ServerLimits;
+use crate::trust::server::ChainLimits;
 use crate::wire::ReaderLimits;
 
 /// The keys of `limits:`, by room. The limits on requests are in `server`.
@@ -18,9 +19,7 @@ pub struct Limits {
 /// Keys of limits whose features are not implemented yet.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("accept_rate", "connections are accepted without a rate limit"),
-    ("connections_per_identity", "use connections_per_ip; identities need TLS"),
-    ("tls_handshakes", "there is no TLS yet"),
-    ("tls_handshake_timeout", "there is no TLS yet"),
+    ("connections_per_identity", "use connections_per_ip"),
     ("response_bytes", "use xds_servers[].max_response_bytes"),
 ];
 
@@ -29,7 +28,7 @@ impl Limits {
         let server = ServerLimits::read(map);
         let requests = ReaderLimits::read(map);
         let limits = Limits {
-            server: ServerLimits { requests, ..server },
+            server: ServerLimits { requests, client_chain: ChainLimits::read(map), ..server },
             stream: downstream::Limits::read(map),
             relay: RelayLimits::read(map),
         };

@@ -8,20 +8,24 @@ use std::sync::Arc;
 use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
 use super::reader::{Item, Map};
+use super::tls::read_server_tls;
 use super::tree::Tree;
 use super::units::{Parsed, boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::server::listener::REST_HOLD;
 use crate::server::{ListenerOptions, LoadReports};
 use crate::setting::Read;
+use crate::trust::server::ServerTls;
 
-/// A plaintext xDS listener.
+/// An xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The name in logs and metrics.
     pub name: Arc<str>,
     pub address: Address,
     pub options: ListenerOptions,
+    /// `None`: plaintext.
+    pub tls: Option<ServerTls>,
 }
 
 impl Default for Listener {
@@ -30,6 +34,7 @@ impl Default for Listener {
             name: Arc::from("main"),
             address: Address::loopback(18000),
             options: ListenerOptions::default(),
+            tls: None,
         }
     }
 }
@@ -83,8 +88,6 @@ impl fmt::Display for Address {
     }
 }
 
-const UNSUPPORTED: &[(&str, &str)] = &[("tls", "listen on loopback or a unix socket, beside the clients")];
-
 const WHEN_UNAVAILABLE: &[(&str, WhenUnavailable)] =
     &[("hold", WhenUnavailable::Hold), ("fail", WhenUnavailable::Fail)];
 
@@ -123,7 +126,10 @@ pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listene
 impl Listener {
     fn read(map: &mut Map<'_>, directory: &Path) -> Option<Listener> {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
-        let address = Address::read(map, None, MODE_OF_LISTENER, directory);
+        let tls_item = map.item("tls");
+        let address = Address::read(map, None, MODE_OF_LISTENER, tls_item.is_none(), directory);
+        let has_tls = tls_item.is_some();
+        let tls = tls_item.and_then(|item| item.map(|map| read_server_tls(map, directory)).flatten());
         let d = ListenerOptions::default();
         let options = ListenerOptions {
             v2: map.or("v2", d.v2, boolean),
@@ -131,16 +137,19 @@ impl Listener {
             when_unavailable: map.or("when_unavailable", d.when_unavailable, word(WHEN_UNAVAILABLE)),
             load_reports: map.or("load_reports", d.load_reports, word(LOAD_REPORTS)),
         };
-        map.unsupported(UNSUPPORTED);
         let name = Arc::from(name?);
-        Some(Listener { name, address: address?, options })
+        // Nothing ever falls back to plaintext (TLS-8).
+        if has_tls && tls.is_none() {
+            return None;
+        }
+        Some(Listener { name, address: address?, options, tls })
     }
 }
 
 impl Admin {
     pub(super) fn read(map: &mut Map<'_>, listeners: &[Listener], directory: &Path) -> Admin {
         let default = Admin::default();
-        let address = Address::read(map, Some(default.address.clone()), MODE_OF_ADMIN, directory);
+        let address = Address::read(map, Some(default.address.clone()), MODE_OF_ADMIN, true, directory);
         let admin = Admin {
             address: address.unwrap_or(default.address),
             ready_requires_upstream: map.or(
@@ -161,7 +170,13 @@ impl Admin {
 
 impl Address {
     /// Reads `address` and, for a unix socket, `mode`.
-    fn read(map: &mut Map<'_>, default: Option<Address>, mode: u32, directory: &Path) -> Option<Address> {
+    fn read(
+        map: &mut Map<'_>,
+        default: Option<Address>,
+        mode: u32,
+        is_plaintext: bool,
+        directory: &Path,
+    ) -> Option<Address> {
         let item = match &default {
             None => map.required("address", "IP:port or unix:PATH")?,
             Some(_) => match map.item("address") {
@@ -181,7 +196,7 @@ impl Address {
                 return None;
             };
             let address = Address::Tcp(address);
-            if !address.is_local() {
+            if !address.is_local() && is_plaintext {
                 item.warn(
                     "open to the network without encryption; anyone with network access can read all served resources",
                 );

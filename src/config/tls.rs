@@ -1,221 +1,223 @@
-//! TLS towards a server: `config` of the `tls` credentials, in gRPC's words (A65, A87), and the section `tls` for
-//! everything that gRPC has no word for.
+//! `listeners[].tls`.
 
-use std::net::IpAddr;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use super::error::Problem;
 use super::reader::{Item, Map};
-use super::tree::Tree;
-use super::units::{Parsed, text, word};
-use crate::identity::SpiffeId;
+use super::units::word;
+use crate::identity::spiffe::check_trust_domain;
 use crate::setting::Read;
 use crate::trust::anchors::AnchorFiles;
-use crate::trust::client::{
-    ClientTls, HANDSHAKE_TIMEOUT, KeyExchange, REFRESH_INTERVAL, SanMatch, ServerAuthorities, is_server_name,
-};
-use crate::trust::identity::TextMatch;
+use crate::trust::crl::{CrlSettings, Depth};
+use crate::trust::identity::{ClientName, IdentityKind, TextMatch};
 use crate::trust::pair::PairFiles;
-use crate::trust::server::MinVersion;
+use crate::trust::server::settings::REFRESH_INTERVAL;
+use crate::trust::server::{ClientCertificate, MinVersion, OnClientExpiry, ServerTls};
 
-const KEY_EXCHANGES: &[(&str, KeyExchange)] =
-    &[("hybrid", KeyExchange::Hybrid), ("classic", KeyExchange::Classic)];
+const CERTIFICATES: &str = "a list of 1 to 8 pairs of certificate_file and private_key_file";
+const CERTIFICATES_MAX: usize = 8;
 
-/// The maximum number of accepted names. More are a mistake: a control plane has a few.
-const SANS_MAX: usize = 64;
+const CLIENT_CERTIFICATE: &[(&str, ClientCertificate)] = &[
+    ("none", ClientCertificate::None),
+    ("optional", ClientCertificate::Optional),
+    ("required", ClientCertificate::Required),
+];
+const IDENTITY: &[(&str, IdentityKind)] = &[("spiffe", IdentityKind::Spiffe), ("dns", IdentityKind::Dns)];
+pub(super) const MIN_VERSION: &[(&str, MinVersion)] =
+    &[("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
+const ON_CLIENT_EXPIRY: &[(&str, OnClientExpiry)] =
+    &[("end", OnClientExpiry::End), ("keep", OnClientExpiry::Keep)];
+const DEPTH: &[(&str, Depth)] = &[("leaf", Depth::Leaf), ("chain", Depth::Chain)];
+const DENY: &[(&str, bool)] = &[("deny", false), ("allow", true)];
 
-const SAN_FORMS: &str = "one of `dns`, `spiffe`, `uri` and `ip`";
+/// Keys of other servers, refused by name.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("proxy_protocol", "put the relay itself at the address that clients use"),
+    ("jwt", "clients prove themselves by certificates"),
+    ("session_tickets", "sessions are never resumed"),
+];
 
-/// Reads `config` of the credentials. All keys are optional.
-pub(super) fn read_tls_config(map: &mut Map<'_>, directory: &Path) -> ClientTls {
-    let file = |item: Option<Item<'_>>| item.and_then(|item| item.text().map(|file| directory.join(file)));
-    let authorities = file(map.item("ca_certificate_file"));
-    let (certificate, private_key) = (map.item("certificate_file"), map.item("private_key_file"));
-    match (&certificate, &private_key) {
-        (Some(_), None) => map.error("private_key_file", missing("the key of certificate_file")),
-        (None, Some(_)) => map.error("certificate_file", missing("the certificate of private_key_file")),
-        _ => {}
+/// `None` only if an error was reported.
+pub(super) fn read_server_tls(map: &mut Map<'_>, directory: &Path) -> Option<ServerTls> {
+    let certificates = read_certificates(map, directory);
+    let identity = map.or("identity", IdentityKind::default(), word(IDENTITY));
+    let anchors = read_anchors(map, identity, directory);
+    let by_default = if anchors.is_some() { ClientCertificate::Required } else { ClientCertificate::None };
+    let client_certificate = map.or("client_certificate", by_default, word(CLIENT_CERTIFICATE));
+    let asks = client_certificate != ClientCertificate::None;
+    if asks && anchors.is_none() {
+        let expected = "ca_certificate_file or spiffe_trust_bundle_map_file, the authorities of clients";
+        map.error("ca_certificate_file", Problem::Missing { expected: expected.into() });
     }
-    let pair = file(certificate).zip(file(private_key));
-    if let Some((certificate, key)) = &pair
-        && certificate.parent() != key.parent()
+    if !asks && anchors.is_some() {
+        map.contradiction("client_certificate", "none, but there are authorities for client certificates");
+    }
+    let clients = read_clients(map, identity);
+    if identity == IdentityKind::Dns && clients.is_empty() && asks {
+        let expected = "the DNS names of clients: `identity: dns` accepts listed names only";
+        map.error("clients", Problem::Missing { expected: expected.into() });
+    }
+    let crl = map.item("crl").and_then(|item| item.map(|map| read_crl(map, directory)).flatten());
+    if crl.is_some() && !asks {
+        map.contradiction("crl", "no client certificate is asked for");
+    }
+    map.unsupported(UNSUPPORTED);
+    Some(ServerTls {
+        client_certificate,
+        anchors,
+        identity,
+        clients,
+        crl,
+        min_version: map.or("min_version", MinVersion::default(), word(MIN_VERSION)),
+        refresh_interval: map.value(&REFRESH_INTERVAL),
+        on_client_expiry: map.or("on_client_expiry", OnClientExpiry::default(), word(ON_CLIENT_EXPIRY)),
+        certificates: certificates?,
+    })
+}
+
+fn read_certificates(map: &mut Map<'_>, directory: &Path) -> Option<Vec<PairFiles>> {
+    let list = map.required("certificates", CERTIFICATES)?;
+    let items = list.list()?;
+    if items.is_empty() || items.len() > CERTIFICATES_MAX {
+        list.invalid(CERTIFICATES);
+        return None;
+    }
+    items.iter().map(|item| item.map(|map| read_pair(map, directory)).flatten()).collect()
+}
+
+/// A certificate with its key.
+fn read_pair(map: &mut Map<'_>, directory: &Path) -> Option<PairFiles> {
+    let certificate = map.required("certificate_file", "a file with the certificate chain in PEM");
+    let certificate = certificate.and_then(|item| read_path(&item, directory));
+    let key = map.required("private_key_file", "a file with the private key in PEM");
+    let key = key.and_then(|item| read_path(&item, directory));
+    let (certificate, private_key) = (certificate?, key?);
+    if certificate.parent() != private_key.parent() {
+        map.contradiction(
+            "private_key_file",
+            "not in the directory of certificate_file; both must change together",
+        );
+    }
+    Some(PairFiles { certificate, private_key })
+}
+
+/// A path, relative to the configuration's directory.
+pub(super) fn read_path(item: &Item<'_>, directory: &Path) -> Option<PathBuf> {
+    item.text().map(|path| directory.join(path))
+}
+
+fn read_anchors(map: &mut Map<'_>, identity: IdentityKind, directory: &Path) -> Option<AnchorFiles> {
+    let file = map.item("ca_certificate_file").and_then(|item| read_path(&item, directory));
+    let bundles = map.item("spiffe_trust_bundle_map_file").and_then(|item| read_path(&item, directory));
+    let domain = map.item("trust_domain");
+    match (file, bundles) {
+        (Some(_), Some(_)) => {
+            map.contradiction("spiffe_trust_bundle_map_file", "ca_certificate_file is present, too; use one");
+            None
+        }
+        (Some(file), None) => {
+            let trust_domain = read_trust_domain(map, domain, identity);
+            Some(AnchorFiles::Authorities { file, trust_domain })
+        }
+        (None, Some(file)) => {
+            if domain.is_some() {
+                map.contradiction("trust_domain", "the bundle map names its trust domains itself");
+            }
+            if identity == IdentityKind::Dns {
+                map.contradiction("identity", "dns, but a bundle map has authorities for SPIFFE IDs only");
+            }
+            Some(AnchorFiles::BundleMap(file))
+        }
+        (None, None) => {
+            if domain.is_some() {
+                map.contradiction("trust_domain", "there is no ca_certificate_file");
+            }
+            None
+        }
+    }
+}
+
+/// IDN-3: the authorities of a file speak for one trust domain.
+fn read_trust_domain(map: &Map<'_>, item: Option<Item<'_>>, identity: IdentityKind) -> Option<String> {
+    match (identity, item) {
+        (IdentityKind::Dns, Some(_)) => {
+            map.contradiction("trust_domain", "does not apply to `identity: dns`");
+            None
+        }
+        (IdentityKind::Dns, None) => None,
+        (IdentityKind::Spiffe, None) => {
+            let expected = "the one trust domain for which ca_certificate_file may speak (several need \
+                            spiffe_trust_bundle_map_file)";
+            map.error("trust_domain", Problem::Missing { expected: expected.into() });
+            None
+        }
+        (IdentityKind::Spiffe, Some(item)) => {
+            let text = item.text()?;
+            if check_trust_domain(text).is_err() {
+                item.invalid("a trust domain such as prod.example, without spiffe://");
+                return None;
+            }
+            Some(text.to_owned())
+        }
+    }
+}
+
+fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Vec<ClientName> {
+    let read = |item: &Item<'_>| {
+        item.map(|map| {
+            let spiffe = map.item("spiffe").and_then(|item| read_text_match(&item));
+            let dns = map.item("dns").and_then(|item| read_text_match(&item));
+            match (identity, spiffe, dns) {
+                (IdentityKind::Spiffe, Some(text), None) => Some(ClientName::Spiffe(text)),
+                (IdentityKind::Dns, None, Some(text)) => Some(ClientName::Dns(text)),
+                (IdentityKind::Spiffe, ..) => {
+                    map.invalid("one `spiffe`, as `identity` is spiffe");
+                    None
+                }
+                (IdentityKind::Dns, ..) => {
+                    map.invalid("one `dns`, as `identity` is dns");
+                    None
+                }
+            }
+        })
+        .flatten()
+    };
+    map.list("clients").iter().filter_map(read).collect()
+}
+
+/// A text, or a map with `prefix` or `suffix`.
+pub(super) fn read_text_match(item: &Item<'_>) -> Option<TextMatch> {
+    if let super::tree::Tree::Text(text) = item.tree
+        && !text.is_empty()
     {
-        let reason =
-            "not in the directory of certificate_file; expected both in one, to be replaced together";
-        map.contradiction("private_key_file", reason);
+        return Some(TextMatch::Exact(text.clone()));
     }
-    let refresh_interval = map.value(&REFRESH_INTERVAL);
-    let bundles = map.item("spiffe_trust_bundle_map_file");
-    if let (Some(bundles), Some(_)) = (&bundles, &authorities) {
-        bundles.warn("used instead of ca_certificate_file, as in gRPC");
-    }
-    let authorities = match (file(bundles), authorities) {
-        (Some(bundles), _) => ServerAuthorities::Files(AnchorFiles::BundleMap(bundles)),
-        (None, Some(file)) => ServerAuthorities::Files(AnchorFiles::Authorities { file, trust_domain: None }),
-        (None, None) => ServerAuthorities::System,
-    };
-    let pair = pair.map(|(certificate, private_key)| PairFiles { certificate, private_key });
-    ClientTls { authorities, pair, refresh_interval, ..ClientTls::default() }
-}
-
-fn missing(expected: &str) -> Problem {
-    Problem::Missing { expected: expected.to_owned() }
-}
-
-/// Reads the section `tls` of a server with TLS. `host`: the host of the address; `None` for a unix socket. Returns the
-/// timeout of handshakes besides.
-pub(super) fn read_tls(map: &mut Map<'_>, config: ClientTls, host: Option<&str>) -> (ClientTls, Duration) {
-    let read = |map: &mut Map<'_>| {
-        let server_name = map.optional("server_name", server_name);
-        let sans = map.item("match_sans");
-        let match_sans = sans.as_ref().map(read_sans).unwrap_or_default();
-        let bundles = matches!(config.authorities, ServerAuthorities::Files(AnchorFiles::BundleMap(_)));
-        if sans.is_none() && bundles {
-            let reason = "missing; with spiffe_trust_bundle_map_file any workload of any listed domain would be taken \
-                          for the control plane";
-            map.contradiction("match_sans", reason);
-        } else if sans.is_none() && server_name.is_none() && !map.has("server_name") {
-            check_host(map, host);
-        }
-        let tls = ClientTls {
-            server_name,
-            match_sans,
-            min_version: map.or("min_version", MinVersion::default(), version),
-            key_exchange: map.or("key_exchange", KeyExchange::default(), word(KEY_EXCHANGES)),
-            ..config
-        };
-        (tls, map.value(&HANDSHAKE_TIMEOUT))
-    };
-    map.section("tls", read).unwrap_or_else(|| (ClientTls::default(), HANDSHAKE_TIMEOUT.default))
-}
-
-/// Without another name, the host of the address is the name of the server.
-fn check_host(map: &Map<'_>, host: Option<&str>) {
-    match host {
-        None => {
-            map.error("server_name", missing("a name, or match_sans: a unix socket has no host to check"))
-        }
-        // An error of the address was reported.
-        Some("") => {}
-        Some(host) if is_server_name(host) => {}
-        Some(host) => {
-            let reason = format!("missing; the host {host} is no name that a certificate can have");
-            map.contradiction("server_name", reason);
-        }
-    }
-}
-
-fn server_name(tree: &Tree) -> Parsed<String> {
-    match tree {
-        Tree::Text(name) if is_server_name(name) => Ok(name.to_ascii_lowercase()),
-        _ => Err("a DNS name or an IP address".into()),
-    }
-}
-
-/// Also without quotes, which YAML takes for a number.
-fn version(tree: &Tree) -> Parsed<MinVersion> {
-    match tree.describe().trim_matches('"') {
-        "1.2" => Ok(MinVersion::Tls12),
-        "1.3" => Ok(MinVersion::Tls13),
-        _ => Err("\"1.2\" or \"1.3\"".into()),
-    }
-}
-
-fn read_sans(list: &Item<'_>) -> Vec<SanMatch> {
-    let items = list.list().unwrap_or_default();
-    if !(1..=SANS_MAX).contains(&items.len()) {
-        let (found, expected) = (format!("{} entries", items.len()), format!("1 to {SANS_MAX}"));
-        list.error(Problem::Invalid { found, expected });
-    }
-    items.iter().filter_map(|item| item.map(read_san).flatten()).collect()
-}
-
-fn read_san(map: &mut Map<'_>) -> Option<SanMatch> {
-    let kinds = ["dns", "spiffe", "uri", "ip"];
-    let dns = map.item("dns").and_then(|item| read_text(&item, dns_name));
-    let spiffe = map.item("spiffe").and_then(|item| read_text(&item, spiffe));
-    let uri = map.item("uri").and_then(|item| read_text(&item, |_| Ok(())));
-    let ip = map.optional("ip", ip);
-    if kinds.iter().filter(|kind| map.has(kind)).count() != 1 {
-        map.invalid(SAN_FORMS);
-        return None;
-    }
-    dns.map(|text| SanMatch::Dns(lower(text)))
-        .or(spiffe.map(SanMatch::Spiffe))
-        .or(uri.map(SanMatch::Uri))
-        .or(ip.map(SanMatch::Ip))
-}
-
-/// Reads TEXT, `{exact: TEXT}`, `{prefix: TEXT}` or `{suffix: TEXT}`. `check` judges the text.
-fn read_text(item: &Item<'_>, check: fn(&TextMatch) -> Result<(), String>) -> Option<TextMatch> {
-    let found = match item.tree {
-        Tree::Text(exact) if !exact.is_empty() => Some(TextMatch::Exact(exact.clone())),
-        Tree::Map(_) => item.map(read_part).flatten(),
-        _ => {
-            item.invalid("text, {exact: TEXT}, {prefix: TEXT} or {suffix: TEXT}");
-            None
-        }
-    }?;
-    match check(&found) {
-        Ok(()) => Some(found),
-        Err(expected) => {
-            item.invalid(expected);
-            None
-        }
-    }
-}
-
-fn read_part(map: &mut Map<'_>) -> Option<TextMatch> {
-    let exact = map.optional("exact", text).map(TextMatch::Exact);
-    let prefix = map.optional("prefix", text).map(TextMatch::Prefix);
-    let suffix = map.optional("suffix", text).map(TextMatch::Suffix);
-    if ["exact", "prefix", "suffix"].iter().filter(|key| map.has(key)).count() != 1 {
-        map.invalid("one of `exact`, `prefix` and `suffix`");
-        return None;
-    }
-    exact.or(prefix).or(suffix)
-}
-
-fn dns_name(text: &TextMatch) -> Result<(), String> {
-    match text {
-        TextMatch::Exact(name) if !is_server_name(name) || name.parse::<IpAddr>().is_ok() => {
-            Err("a DNS name without wildcard".to_owned())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn spiffe(text: &TextMatch) -> Result<(), String> {
-    match text {
-        TextMatch::Exact(id) => {
-            SpiffeId::parse(id).map(drop).map_err(|error| format!("a SPIFFE ID ({error})"))
-        }
-        // A prefix within the trust domain would also accept other domains.
-        TextMatch::Prefix(prefix) => {
-            let rest = prefix.strip_prefix("spiffe://").unwrap_or_default();
-            let is_whole = rest.split_once('/').is_some_and(|(domain, _)| !domain.is_empty());
-            if is_whole {
-                Ok(())
-            } else {
-                Err("a prefix with a whole trust domain, like spiffe://D/".to_owned())
+    item.map(|map| {
+        let text = |item: Option<Item<'_>>| item.and_then(|item| item.text().map(str::to_owned));
+        let (prefix, suffix) = (text(map.item("prefix")), text(map.item("suffix")));
+        match (prefix, suffix) {
+            (Some(prefix), None) => Some(TextMatch::Prefix(prefix)),
+            (None, Some(suffix)) => Some(TextMatch::Suffix(suffix)),
+            _ => {
+                map.invalid("a text, or one of prefix and suffix");
+                None
             }
         }
-        TextMatch::Suffix(_) => Ok(()),
-    }
+    })
+    .flatten()
 }
 
-fn lower(text: TextMatch) -> TextMatch {
-    match text {
-        TextMatch::Exact(text) => TextMatch::Exact(text.to_ascii_lowercase()),
-        TextMatch::Prefix(text) => TextMatch::Prefix(text.to_ascii_lowercase()),
-        TextMatch::Suffix(text) => TextMatch::Suffix(text.to_ascii_lowercase()),
+fn read_crl(map: &mut Map<'_>, directory: &Path) -> Option<CrlSettings> {
+    const FILES: &str = "at least one file with certificate revocation lists in PEM";
+    let list = map.required("files", FILES)?;
+    let items = list.list()?;
+    if items.is_empty() {
+        list.invalid(FILES);
     }
-}
-
-fn ip(tree: &Tree) -> Parsed<IpAddr> {
-    match tree {
-        Tree::Text(text) => text.parse().map_err(|_| "an IP address".into()),
-        _ => Err("an IP address".into()),
-    }
+    Some(CrlSettings {
+        files: items.iter().filter_map(|item| read_path(item, directory)).collect(),
+        depth: map.or("depth", Depth::default(), word(DEPTH)),
+        allows_unknown: map.or("when_unknown", false, word(DENY)),
+        allows_expired: map.or("when_expired", false, word(DENY)),
+    })
 }

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
+use super::warnings::Warnings;
 use crate::telemetry::metrics::DownstreamMetrics;
 
 /// The first pause after `accept` failed for lack of a resource. Each failure in a row doubles the pause, up to
@@ -44,7 +45,7 @@ async fn accept_loop(
     serve: impl Fn(Accepted, ConnectionPermit),
 ) {
     let mut failures = 0;
-    let mut warnings = Warnings::default();
+    let mut warnings = Warnings::new(WARN_INTERVAL);
     loop {
         let accepted = tokio::select! {
             biased;
@@ -100,25 +101,6 @@ fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
     }
 }
 
-/// Spaces warnings out, and counts the suppressed warnings.
-#[derive(Default)]
-struct Warnings {
-    last: Option<Instant>,
-    suppressed: u64,
-}
-
-impl Warnings {
-    /// The number of warnings suppressed since the last warning; `None` if no warning is due now.
-    fn due(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now < last + WARN_INTERVAL) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -141,15 +123,6 @@ mod tests {
             assert_eq!(pause(code, 1), Some(BACKOFF_MIN * 2));
             assert_eq!(pause(code, u32::MAX), Some(BACKOFF_MAX));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn warnings_are_spaced_out_and_counted() {
-        let (mut warnings, start) = (Warnings::default(), Instant::now());
-        assert_eq!(warnings.due(start), Some(0));
-        assert_eq!(warnings.due(start), None);
-        assert_eq!(warnings.due(start + WARN_INTERVAL / 2), None);
-        assert_eq!(warnings.due(start + WARN_INTERVAL), Some(2));
     }
 
     /// 2,000 tasks that take a millisecond each, in turn: a task in the same queue waits for seconds.

@@ -15,10 +15,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::gate::ConnectionPermit;
+use super::handshake::Security;
+use super::handshake::certificate::{ClientLeaf, LeafEnd};
 use super::http2;
 use super::limits::ServerLimits;
 use super::listener::ListenerOptions;
 use super::service::Service;
+use super::socket::Plain;
 use super::streams::{StreamId, Streams};
 use super::transport::{Protocol, Socket, Transport};
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, RelayStream, Signal};
@@ -28,6 +31,9 @@ use crate::xds::{Code, Status};
 
 /// An old connection that may not close yet is checked again after its grace, and at least this much later.
 const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
+
+/// The first byte of a client that speaks TLS.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The minimum that hyper accepts.
 const HTTP1_BUFFER_BYTES_MIN: usize = 8192;
@@ -43,6 +49,8 @@ enum Goaway {
     Age,
     /// The server drains (RLY-77).
     Drain,
+    /// The certificate of the client does not carry the connection any more (CRT-8, CRT-9).
+    Certificate(LeafEnd),
 }
 
 /// Serves one connection until its end. After `draining` the connection ends within the drain window.
@@ -51,8 +59,9 @@ enum Goaway {
     reason = "an `async fn` would store each argument twice for the life of its future"
 )]
 pub(super) fn run<R: OpenStreams>(
-    mut socket: Socket,
-    peer: Peer,
+    socket: Plain,
+    security: Security,
+    mut peer: Peer,
     options: ListenerOptions,
     shared: Arc<Shared<R>>,
     draining: Arc<Signal>,
@@ -61,15 +70,23 @@ pub(super) fn run<R: OpenStreams>(
     async move {
         // Held until the end of the connection.
         let _permit = &permit;
+        let Some((mut socket, leaf)) = secure(socket, &security, &mut peer, &shared, &draining).await else {
+            return;
+        };
         let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
+        if !socket.agrees_with(protocol) {
+            shared.metrics.closed_alpn.inc();
+            return;
+        }
         let streams = Streams::new(shared.metrics.clone(), shared.limits.get().streams_per_connection);
         let cut = peer.connection.clone();
+        let until = Until { draining: draining.clone(), cut, leaf, listener: peer.listener.clone() };
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
             Protocol::Http2 => {
                 // Boxed, like its result: the task lives as long as the connection, and would reserve memory for both.
                 match Box::pin(http2::open(socket, service)).await {
-                    Ok(mut http2) => live(http2.as_mut(), &streams, &shared, &draining, &cut).await,
+                    Ok(mut http2) => live(http2.as_mut(), &streams, &shared, &until).await,
                     Err(fault) => fault.count(&shared.metrics),
                 }
             }
@@ -78,13 +95,62 @@ pub(super) fn run<R: OpenStreams>(
                 let transport = Transport::http1(socket, opening, shared.limits.get().http1_write_timeout);
                 let http1 =
                     http1_builder(&shared.limits.get()).serve_connection(TokioIo::new(transport), service);
-                live(Box::pin(http1).as_mut(), &streams, &shared, &draining, &cut).await;
+                live(Box::pin(http1).as_mut(), &streams, &shared, &until).await;
             }
-            Protocol::Unknown => {
-                shared.metrics.closed_not_http.inc();
-            }
+            Protocol::Unknown => match &security {
+                Security::Plaintext(warnings) if opening.first() == Some(&TLS_HANDSHAKE) => {
+                    shared.metrics.closed_tls_on_plaintext.inc();
+                    warnings.tls_on_plaintext(&until.listener);
+                }
+                _ => {
+                    shared.metrics.closed_not_http.inc();
+                }
+            },
         }
     }
+}
+
+/// The reasons for the end of a connection, besides its peer.
+struct Until {
+    draining: Arc<Signal>,
+    cut: ConnectionCut,
+    /// The certificate of the client, if the client showed one. Boxed: most connections have none.
+    leaf: Option<Box<ClientLeaf>>,
+    listener: Arc<str>,
+}
+
+impl Until {
+    /// Resolves when the client's certificate does not carry the connection any more; never without one.
+    async fn leaf_end(&self) -> LeafEnd {
+        match &self.leaf {
+            Some(leaf) => Box::pin(leaf.end(&self.listener)).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Performs the TLS handshake, if the listener speaks TLS, and gives the peer its proved identity. `None` if the
+/// handshake failed, or the server drains.
+async fn secure<R>(
+    socket: Plain,
+    security: &Security,
+    peer: &mut Peer,
+    shared: &Shared<R>,
+    draining: &Signal,
+) -> Option<(Socket, Option<Box<ClientLeaf>>)> {
+    let Security::Tls(tls) = security else { return Some((Socket::Plain(socket), None)) };
+    let accepted = tokio::select! {
+        () = draining.raised() => return None,
+        accepted = shared.handshakes.accept(socket, tls, &peer.listener, peer.address) => accepted,
+    };
+    let (stream, proved) = accepted?;
+    let leaf = proved.map(|proved| {
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+        let leaf = ClientLeaf::new(chain, &proved, tls.clone(), shared.metrics.tls.clone());
+        peer.identity = Arc::new(proved.identity);
+        Box::new(leaf)
+    });
+    Some((Socket::Tls(Box::new(stream)), leaf))
 }
 
 /// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or the server
@@ -184,21 +250,20 @@ fn live<'a, R: OpenStreams, C: Connection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
-    draining: &'a Signal,
-    cut: &'a ConnectionCut,
+    until: &'a Until,
 ) -> impl Future<Output = ()> + use<'a, R, C> {
     async move {
         let life = async {
-            match serve(connection.as_mut(), streams, shared, draining).await {
+            match serve(connection.as_mut(), streams, shared, until).await {
                 Served::Ended(result) => Some(result),
                 Served::Goaway(reason) => {
-                    wind_down(connection.as_mut(), streams, shared, draining, reason).await
+                    wind_down(connection.as_mut(), streams, shared, &until.draining, reason).await
                 }
             }
         };
         let result = tokio::select! {
             biased;
-            () = cut.requested() => None,
+            () = until.cut.requested() => None,
             result = life => result,
         };
         match result {
@@ -231,7 +296,7 @@ fn serve<'a, R: OpenStreams, C: Connection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
-    draining: &'a Signal,
+    until: &'a Until,
 ) -> impl Future<Output = Served> + use<'a, R, C> {
     let start = Instant::now();
     let old = shared.limits.get().draw_connection_age(fastrand::f64()).map(|age| start + age);
@@ -240,7 +305,8 @@ fn serve<'a, R: OpenStreams, C: Connection>(
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
     async move {
         let mut check = pin!(sleep_until(start));
-        let mut draining = pin!(draining.raised());
+        let mut draining = pin!(until.draining.raised());
+        let mut leaf_end = pin!(until.leaf_end());
         loop {
             if let Some(at) = check_at {
                 check.as_mut().reset(at);
@@ -251,6 +317,7 @@ fn serve<'a, R: OpenStreams, C: Connection>(
                 result = poll_fn(|context| connection.as_mut().poll_end(context)) => {
                     return Served::Ended(result);
                 }
+                end = &mut leaf_end, if until.leaf.is_some() => return Served::Goaway(Goaway::Certificate(end)),
                 () = &mut check, if check_at.is_some() => {}
             }
             let now = Instant::now();
@@ -312,12 +379,18 @@ fn announce<R: OpenStreams>(
         Goaway::Idle => (shared.limits.get().preface_timeout, &shared.metrics.goaways_idle),
         Goaway::Age => (shared.limits.get().connection_age_grace, &shared.metrics.goaways_age),
         Goaway::Drain => (shared.limits.get().drain_window, &shared.metrics.goaways_drain),
+        Goaway::Certificate(LeafEnd::Expires { window }) => {
+            (window.min(shared.limits.get().connection_age_grace), &shared.metrics.goaways_certificate_expiry)
+        }
+        Goaway::Certificate(LeafEnd::Refused { window }) => {
+            (window, &shared.metrics.goaways_certificate_refused)
+        }
     };
     counter.inc();
     match reason {
         Goaway::Drain => streams.refuse_new(),
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
-        Goaway::Age => {}
+        Goaway::Age | Goaway::Certificate(_) => {}
     }
     streams.go();
     let now = Instant::now();
@@ -363,6 +436,8 @@ impl Endings {
             Goaway::Idle => "the connection was idle",
             Goaway::Age => "the connection reached its maximum age",
             Goaway::Drain => "the server is draining",
+            Goaway::Certificate(LeafEnd::Expires { .. }) => "the client certificate expires",
+            Goaway::Certificate(LeafEnd::Refused { .. }) => "the client certificate is not accepted any more",
         };
         let status = Status::new(Code::Unavailable, text);
         // A connection without streams has only the GOAWAY to write. Only a peer that doesn't answer, or an endless

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::setting::{Range, SOME, Setting, bytes, count, hours, minutes, ms, seconds, settings, time};
+use crate::trust::server::ChainLimits;
 use crate::wire::ReaderLimits;
 
 const KIB: u32 = 1024;
@@ -33,6 +34,14 @@ settings! {
         connections_per_ip: Option<u64> = None, SOME;
         /// From the accepted connection to the complete HTTP/2 preface (FD17). Costs a timer for this time.
         preface_timeout: Duration = seconds(5), TIMEOUTS;
+        /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not count.
+        tls_handshake_timeout: Duration = seconds(5), TIMEOUTS;
+        /// TLS handshakes in progress. A handshake may hold up to 36 KiB. Above the limit the oldest ends, so that
+        /// silent peers cannot keep others out (SEC-1).
+        tls_handshakes: u64 = 1024, count(16..=1_000_000);
+        /// TLS handshakes a second that the relay computes, over all listeners. Each takes some 250 µs of a core, so the
+        /// default leaves other clients one of two cores (SEC-2).
+        tls_handshakes_per_second: u32 = 4000, count(1..=1_000_000);
         /// From the preface to the first stream of a connection, and from the headers of a stream to its
         /// first request (FD14).
         first_request_timeout: Duration = seconds(15), TIMEOUTS;
@@ -93,6 +102,8 @@ settings! {
         connection_age_jitter_percent: u8 = 20;
         /// The part of [`DRAIN`] for connections, from GOAWAY to the cut (FP1, RLY-77).
         drain_window: Duration = DRAIN.default;
+        /// The limits on the certificates of clients.
+        client_chain: ChainLimits = ChainLimits::default();
         /// The limits on one request.
         requests: ReaderLimits = ReaderLimits::default();
     }

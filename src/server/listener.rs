@@ -11,9 +11,12 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::handshake::{ListenerTls, Security};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::identity;
 use crate::setting::{Setting, ms, seconds, time};
+use crate::trust::rotation::Watched;
+use crate::trust::server::Generation;
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
 /// lose a second. The kernel caps the queue at `net.core.somaxconn`.
@@ -38,6 +41,7 @@ pub const REST_HOLD: Setting<Duration> = Setting::new("rest_hold", ms(800), time
 pub struct Listener {
     name: Arc<str>,
     options: ListenerOptions,
+    tls: Option<ListenerTls>,
     socket: ListeningSocket,
 }
 
@@ -154,12 +158,23 @@ impl Listener {
     }
 
     fn new(name: &str, socket: ListeningSocket) -> Listener {
-        Listener { name: name.into(), options: ListenerOptions::default(), socket }
+        Listener { name: name.into(), options: ListenerOptions::default(), tls: None, socket }
     }
 
     #[must_use]
     pub fn with(self, options: ListenerOptions) -> Listener {
         Listener { options, ..self }
+    }
+
+    /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: a connection ends with its client's
+    /// certificate (CRT-9).
+    #[must_use]
+    pub fn with_tls(self, watched: Watched<Generation>, ends_at_expiry: bool) -> Listener {
+        Listener { tls: Some(ListenerTls::new(watched, ends_at_expiry)), ..self }
+    }
+
+    pub(super) fn security(&self) -> Security {
+        self.tls.clone().map_or_else(|| Security::Plaintext(Arc::default()), Security::Tls)
     }
 
     pub fn options(&self) -> ListenerOptions {

@@ -5,6 +5,7 @@
 //!
 //! - [`limits`]: every limit with its cost.
 //! - [`listener`], `gate`, `accept`: bound sockets, admission, and the accept loop.
+//! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers, spaced out.
 //! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
 //!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
@@ -20,12 +21,14 @@ mod body;
 mod call;
 mod connection;
 mod gate;
+mod handshake;
 mod http2;
 mod load_reports;
 pub mod limits;
 pub mod listener;
 mod reader;
 mod service;
+mod socket;
 mod unary;
 mod status;
 mod streams;
@@ -33,6 +36,7 @@ mod cut;
 mod meter;
 mod transport;
 mod wakes;
+mod warnings;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -54,8 +58,9 @@ use crate::identity::Identity;
 use crate::setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use gate::{ConnectionPermit, Gate};
+use handshake::Handshakes;
 use listener::Accepted;
-use transport::Socket;
+use socket::Plain;
 
 type HealthService = HealthServer<tonic_health::server::HealthService>;
 
@@ -79,6 +84,7 @@ struct Shared<R> {
     relay: Arc<R>,
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
+    handshakes: Handshakes,
     health_service: HealthService,
     /// True after the warning about dropped load reports.
     load_reports_told: AtomicBool,
@@ -91,7 +97,8 @@ impl<R: OpenStreams> Server<R> {
         let health_service = HealthServer::new(service).max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
         let load_reports_told = AtomicBool::new(false);
         let limits = InForce::new(limits);
-        let shared = Shared { relay, limits, metrics, health_service, load_reports_told };
+        let handshakes = Handshakes::new(limits.clone(), metrics.tls.clone());
+        let shared = Shared { relay, limits, metrics, handshakes, health_service, load_reports_told };
         Server { shared: Arc::new(shared), health }
     }
 
@@ -152,13 +159,14 @@ impl<R: OpenStreams> Server<R> {
     ) {
         let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
         let (connections, draining) = (connections.clone(), draining.clone());
+        let security = listener.security();
         let anonymous = Arc::new(Identity::Anonymous);
         let serve = move |accepted: Accepted, permit: ConnectionPermit| {
             let address = accepted.address();
             let identity = accepted.user().map_or_else(|| anonymous.clone(), Arc::new);
             let socket = match accepted {
-                Accepted::Tcp(stream, _) => Socket::Tcp(stream),
-                Accepted::Unix(stream) => Socket::Unix(stream),
+                Accepted::Tcp(stream, _) => Plain::Tcp(stream),
+                Accepted::Unix(stream) => Plain::Unix(stream),
             };
             let peer = Peer {
                 listener: name.clone(),
@@ -170,6 +178,7 @@ impl<R: OpenStreams> Server<R> {
             shared.relay.connected(&peer.connection);
             connections.spawn(connection::run(
                 socket,
+                security.clone(),
                 peer,
                 options,
                 shared.clone(),

@@ -1,6 +1,6 @@
 //! The bytes of one connection: the opening, and the count of useless frames.
 //!
-//! TLS will sit below [`Transport`]. The first bytes tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
+//! TLS sits below [`Transport`], so that only decrypted bytes count as signs of life (SEC-8). The first bytes tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::cut::Cutter;
+use super::handshake::TlsSocket;
 use super::meter::FrameMeter;
+use super::socket::Plain;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -30,12 +31,24 @@ pub(super) enum Protocol {
     Unknown,
 }
 
+/// The bytes that HTTP sees.
 pub(super) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Plain(Plain),
+    /// Boxed: the state of a TLS connection has some 1.5 KiB.
+    Tls(Box<TlsSocket>),
 }
 
 impl Socket {
+    /// Whether the first bytes are those of the protocol that ALPN selected (TLS-3). A client without ALPN may speak
+    /// HTTP/1.1 only: RFC 9113 wants ALPN for HTTP/2 over TLS.
+    pub(super) fn agrees_with(&self, protocol: Protocol) -> bool {
+        let Socket::Tls(stream) = self else { return true };
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => protocol == Protocol::Http2,
+            _ => protocol != Protocol::Http2,
+        }
+    }
+
     /// Reads the first bytes until the protocol is certain, and returns them too. Reads at most the length of the
     /// HTTP/2 preface.
     ///
@@ -256,8 +269,14 @@ impl AsyncRead for Socket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            Socket::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            Socket::Plain(socket) => Pin::new(socket).poll_read(context, buffer),
+            // HTTP frames its messages, so a missing close_notify hides nothing (TLS-10).
+            Socket::Tls(socket) => match Pin::new(socket).poll_read(context, buffer) {
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Poll::Ready(Ok(()))
+                }
+                read => read,
+            },
         }
     }
 }
@@ -265,8 +284,8 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Socket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Socket::Plain(socket) => Pin::new(socket).poll_write(context, bytes),
+            Socket::Tls(socket) => Pin::new(socket).poll_write(context, bytes),
         }
     }
 
@@ -276,8 +295,8 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Socket::Plain(socket) => Pin::new(socket).poll_write_vectored(context, slices),
+            Socket::Tls(socket) => Pin::new(socket).poll_write_vectored(context, slices),
         }
     }
 
@@ -287,15 +306,15 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            Socket::Unix(stream) => Pin::new(stream).poll_flush(context),
+            Socket::Plain(socket) => Pin::new(socket).poll_flush(context),
+            Socket::Tls(socket) => Pin::new(socket).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Socket::Plain(socket) => Pin::new(socket).poll_shutdown(context),
+            Socket::Tls(socket) => Pin::new(socket).poll_shutdown(context),
         }
     }
 }

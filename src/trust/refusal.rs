@@ -188,6 +188,8 @@ fn of_incompatible(error: &PeerIncompatible) -> Refusal {
     match error {
         P::ServerDoesNotSupportTls12Or13
         | P::ServerTlsVersionIsDisabledByOurConfig
+        // Clients of TLS 1.1 and older lack the extensions of 1.2.
+        | P::SignatureAlgorithmsExtensionRequired
         | P::SupportedVersionsExtensionRequired
         | P::Tls12NotOffered
         | P::Tls12NotOfferedOrEnabled => {

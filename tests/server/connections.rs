@@ -36,11 +36,12 @@ async fn fd17_silence_and_half_a_preface_are_closed_in_time() {
 #[tokio::test]
 async fn fd17_another_protocol_is_closed_at_once() {
     let server = start(ServerLimits::default());
-    for sent in [&b"\0\0\0"[..], b"\x16\x03\x01", b"PRI * HTTP/1.1"] {
+    for sent in [&b"\0\0\0"[..], b"PRI * HTTP/1.1", b"\x16\x03\x01"] {
         let socket = TcpStream::connect(server.address).await.unwrap();
         raw::talk(socket, sent.to_vec()).await;
     }
-    eventually("all are counted", || server.metrics.closed_not_http.get() == 3).await;
+    eventually("two are no HTTP", || server.metrics.closed_not_http.get() == 2).await;
+    eventually("one is TLS (SEC-7)", || server.metrics.closed_tls_on_plaintext.get() == 1).await;
 }
 
 #[tokio::test]

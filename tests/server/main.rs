@@ -17,3 +17,4 @@ mod load_reports;
 mod methods;
 mod rest;
 mod streams;
+mod tls;

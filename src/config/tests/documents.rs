@@ -29,7 +29,23 @@ node_classes:
       metadata: [{path: a, exact: 1}]
     split_by: {}
     upstream_node: {template: {id: a}}
-listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
+listeners:
+  - {name: a, address: 'unix:/run/a', mode: '0600'}
+  - name: b
+    address: '127.0.0.1:1'
+    tls:
+      certificates: [{certificate_file: a, private_key_file: b}]
+      ca_certificate_file: c
+      trust_domain: d
+      clients: [{spiffe: {prefix: e}}]
+      crl: {files: [f]}
+  - name: c
+    address: '127.0.0.1:2'
+    tls:
+      certificates: [{certificate_file: a, private_key_file: b}]
+      ca_certificate_file: c
+      identity: dns
+      clients: [{dns: {suffix: e}}]
 admin: {address: 'unix:/run/b'}
 authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
 types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}

@@ -188,7 +188,7 @@ fn of_listeners() {
 listeners:
   - {name: a, address: '0.0.0.0:1'}
   - {name: a, address: '127.0.0.1:1'}
-  - {name: b, address: 'localhost:2', tls: {}, when_unavailable: wait}
+  - {name: b, address: 'localhost:2', when_unavailable: wait}
   - {name: c, address: 'unix:/c', mode: 0660}
   - {name: d, address: '127.0.0.1:4', mode: '0660'}
   - {name: e, address: '127.0.0.1:0'}
@@ -201,8 +201,6 @@ admin: {address: '127.0.0.1:4'}
             "listeners[2].address: found \"localhost:2\"; expected IP:port (0.0.0.0 or [::] for every \
              interface) or unix:PATH",
             "listeners[2].when_unavailable: found \"wait\"; expected hold or fail",
-            "listeners[2].tls: this key is not supported by this version; listen on loopback or a unix \
-             socket, beside the clients",
             "listeners[3].mode: found 660; expected permissions in octal and in quotes, such as \"0660\"",
             "listeners[4].mode: does not apply to a TCP address",
             "admin.address: 127.0.0.1:4 is already used by the address of listener \"d\"",

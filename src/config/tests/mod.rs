@@ -6,6 +6,7 @@ mod deletion;
 mod documents;
 mod errors;
 mod fallback;
+mod server_tls;
 mod servers;
 mod tls;
 mod upstream_node;

@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
 use super::catalogue::{Catalogue, Counters, Gauges, SecondsGauge, VARIANTS, variant_name};
+use super::tls::{self, TlsMetrics};
 use crate::telemetry::instruments::{BehindEntry, BehindTable, GaugePart};
 use crate::telemetry::limit::{Limit, LimitHits};
 use crate::xds::Variant;
@@ -53,6 +54,10 @@ pub struct DownstreamMetrics {
     pub closed_preface_timeout: Counter,
     /// Closed: the first bytes were neither HTTP/2 nor HTTP/1.1, or the peer left before sending enough.
     pub closed_not_http: Counter,
+    /// Closed: the client speaks TLS, and the listener does not (SEC-7).
+    pub closed_tls_on_plaintext: Counter,
+    /// Closed: the protocol after TLS was not the one that ALPN selected (TLS-3).
+    pub closed_alpn: Counter,
     /// Closed: an HTTP/1.1 connection was too long without a complete request.
     pub closed_idle: Counter,
     /// Closed: too many control frames (FD19).
@@ -72,6 +77,10 @@ pub struct DownstreamMetrics {
     pub goaways_idle: Counter,
     /// GOAWAY because the peer provoked resets or wasted frames (FD19).
     pub goaways_abuse: Counter,
+    /// GOAWAY because the client's certificate ends (CRT-9).
+    pub goaways_certificate_expiry: Counter,
+    /// GOAWAY because the client's certificate would be refused now (CRT-8).
+    pub goaways_certificate_refused: Counter,
     /// A connection exceeded its age, but had a stream without any response yet (KAL-4).
     pub age_exemptions: Counter,
 
@@ -89,6 +98,7 @@ pub struct DownstreamMetrics {
     /// By [`Variant`]; the health service isn't counted.
     streams: [Gauge; 2],
     streams_opened: [Counter; 2],
+    pub tls: TlsMetrics,
     limits: LimitHits,
     behind: Arc<BehindTable>,
     streams_behind: Gauge,
@@ -140,6 +150,8 @@ impl DownstreamMetrics {
             ),
             closed_preface_timeout: closed("preface_timeout"),
             closed_not_http: closed("not_http"),
+            closed_tls_on_plaintext: closed("tls_on_plaintext"),
+            closed_alpn: closed("alpn"),
             closed_idle: closed("idle"),
             closed_control_flood: closed("control_flood"),
             closed_keepalive: closed("keepalive"),
@@ -149,6 +161,8 @@ impl DownstreamMetrics {
             goaways_drain: goaways("drain"),
             goaways_idle: goaways("idle"),
             goaways_abuse: goaways("abuse"),
+            goaways_certificate_expiry: goaways("certificate_expiry"),
+            goaways_certificate_refused: goaways("certificate_refused"),
             age_exemptions: catalogue.add(
                 "sluice_downstream_age_exemptions",
                 "Old connections kept, because a stream had no response yet",
@@ -165,6 +179,7 @@ impl DownstreamMetrics {
             rest_responses: rest_responses(catalogue),
             streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
             streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
+            tls: TlsMetrics::new(catalogue, &tls::USUAL),
             limits,
             behind: Arc::new(BehindTable::new(origin)),
             streams_behind: catalogue.add(

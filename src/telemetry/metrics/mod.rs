@@ -55,7 +55,6 @@ pub struct Metrics {
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub log: LogMetrics,
-    pub tls: TlsMetrics,
     types: TypeTable,
     node_classes: Gauge,
     private_sources: Gauge,
@@ -89,7 +88,6 @@ impl Metrics {
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let log = LogMetrics::new(&mut catalogue);
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
-        let tls = TlsMetrics::new(&mut catalogue, &tls::USUAL);
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
             downstream,
@@ -98,7 +96,6 @@ impl Metrics {
             checkpoint,
             fallback,
             log,
-            tls,
             types,
             node_classes,
             private_sources,

@@ -31,8 +31,8 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
     server.client().tls_failures("eof");
-    metrics.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
-    metrics.tls.reload_failing("listeners[main]", false);
+    metrics.downstream.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
+    metrics.downstream.tls.reload_failing("listeners[main]", false);
     let held = (
         server.source(&"xds_servers".into()),
         server.of_type(&types).held_back(),

@@ -1,0 +1,73 @@
+//! CPU for handshakes (SEC-2).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::guard::Guard;
+use crate::server::limits::ServerLimits;
+use crate::setting::InForce;
+
+/// Handshakes that compute at once. Tasks of the runtime run in the order of their wakes: an update waits at most for
+/// this number of key exchanges, some 8 ms on two cores.
+const COMPUTING_MAX: usize = 64;
+
+/// Unused turns of this time may be used later.
+const BURST: Duration = Duration::from_millis(100);
+
+/// Turns to compute, in order of arrival, at most so many a second.
+pub(super) struct Turns {
+    computing: Semaphore,
+    /// When the next turn is free.
+    next: Mutex<Option<Instant>>,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns { computing: Semaphore::new(COMPUTING_MAX), next: Mutex::default() }
+    }
+}
+
+impl Turns {
+    /// Waits for a turn until the deadline. `None` if there was none, or if the peer has left: the relay does not
+    /// compute for the absent.
+    pub(super) async fn take(
+        &self,
+        limits: &InForce<ServerLimits>,
+        peer: &Guard,
+        deadline: Instant,
+    ) -> Option<SemaphorePermit<'_>> {
+        let permit = timeout_at(deadline, self.computing.acquire()).await.ok()?.ok()?;
+        if peer.has_left() {
+            return None;
+        }
+        let per_second = limits.get().tls_handshakes_per_second;
+        let at = self.reserve(per_second, Instant::now());
+        sleep_until(at).await;
+        Some(permit)
+    }
+
+    fn reserve(&self, per_second: u32, now: Instant) -> Instant {
+        let interval = Duration::from_secs(1) / per_second.max(1);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let at = next.map_or(earliest, |next| next.max(earliest));
+        *next = Some(at + interval);
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sec_2_turns_are_spaced_after_a_burst() {
+        let (turns, now) = (Turns::default(), Instant::now() + Duration::from_secs(10));
+        let in_second =
+            (0..10_000).map(|_| turns.reserve(4_000, now)).filter(|at| *at < now + Duration::from_secs(1));
+        assert_eq!(in_second.count(), 4_400);
+    }
+}

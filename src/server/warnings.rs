@@ -1,0 +1,105 @@
+//! Warnings about peers, spaced out: a peer decides how often their cause occurs.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::trust::refusal::{Reason, Refusal};
+
+/// Spaces warnings out, and counts the suppressed warnings.
+pub(super) struct Warnings {
+    interval: Duration,
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+impl Warnings {
+    /// At most one warning in each interval.
+    pub(super) const fn new(interval: Duration) -> Warnings {
+        Warnings { interval, last: None, suppressed: 0 }
+    }
+
+    /// The number of warnings suppressed since the last warning; `None` if no warning is due now.
+    pub(super) fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now < last + self.interval) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+/// Warnings of one listener about handshakes, spaced out by reason.
+pub(super) struct WarnTable(Mutex<[Warnings; Reason::ALL.len()]>);
+
+/// An operator reads one line a minute and reason.
+const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(60);
+
+impl Default for WarnTable {
+    fn default() -> WarnTable {
+        WarnTable(Mutex::new(Reason::ALL.map(|_| Warnings::new(HANDSHAKE_INTERVAL))))
+    }
+}
+
+impl WarnTable {
+    fn due(&self, reason: Reason) -> Option<u64> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.get_mut(reason as usize)?.due(Instant::now())
+    }
+
+    /// A handshake failed. Peers that leave or stay silent are everyday life, and only counted.
+    pub(super) fn refused(&self, listener: &str, peer: Option<SocketAddr>, refusal: &Refusal) {
+        let peer = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
+        if matches!(refusal.reason, Reason::Eof | Reason::Timeout) {
+            tracing::debug!(listener, peer, reason = %refusal, "a TLS handshake failed");
+        } else if let Some(suppressed) = self.due(refusal.reason) {
+            tracing::warn!(listener, peer, suppressed, reason = %refusal, "refused a TLS handshake");
+        }
+    }
+
+    /// A client speaks TLS to a plaintext listener (SEC-7).
+    pub(super) fn tls_on_plaintext(&self, listener: &str) {
+        if let Some(suppressed) = self.due(Reason::NotTls) {
+            tracing::warn!(
+                listener,
+                suppressed,
+                "closed a connection: the client speaks TLS, and the listener has no `tls` in the configuration"
+            );
+        }
+    }
+
+    /// An open connection ends, because its certificate would be refused now (CRT-8).
+    pub(super) fn ended(&self, listener: &str, refusal: &Refusal) {
+        if let Some(suppressed) = self.due(refusal.reason) {
+            tracing::warn!(
+                listener, suppressed, reason = %refusal,
+                "closing a connection: its client certificate is not accepted any more"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn warnings_are_spaced_out_and_counted() {
+        const INTERVAL: Duration = Duration::from_secs(10);
+        let (mut warnings, start) = (Warnings::new(INTERVAL), Instant::now());
+        assert_eq!(warnings.due(start), Some(0));
+        assert_eq!(warnings.due(start), None);
+        assert_eq!(warnings.due(start + INTERVAL / 2), None);
+        assert_eq!(warnings.due(start + INTERVAL), Some(2));
+    }
+
+    #[test]
+    fn each_reason_has_a_place_in_the_table() {
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
+    }
+}
