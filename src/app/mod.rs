@@ -75,13 +75,13 @@ fn raise_open_files() {
 
 async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
     ignore_hangups();
-    let relay = Relay::new(relay_settings(&config, &metrics), metrics.clone());
+    let mut certificates = Certificates::default();
+    let relay = Relay::new(relay_settings(&config, &metrics, &mut certificates)?, metrics.clone());
     // Only a directory has files to load. Errors there belong to the host, as with sockets.
     if let Err((uri, status)) = relay.load().await {
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let mut certificates = Certificates::default();
     let mut listeners = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         let bound = bind(&listener.name, &listener.address)?.with(listener.options);
@@ -228,10 +228,14 @@ async fn serve_admin(
 
 // === from configuration to settings ===
 
-fn relay_settings(config: &Config, metrics: &Metrics) -> DriverSettings {
+fn relay_settings(
+    config: &Config,
+    metrics: &Metrics,
+    certificates: &mut Certificates,
+) -> Result<DriverSettings> {
     let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
-    DriverSettings {
-        lists: servers::lists(&config.servers, metrics),
+    Ok(DriverSettings {
+        lists: servers::lists(&config.servers, metrics, certificates)?,
         source: source::SourceSettings {
             tells_reach: config.listeners.iter().any(fails),
             ..config.source.clone()
@@ -242,7 +246,7 @@ fn relay_settings(config: &Config, metrics: &Metrics) -> DriverSettings {
         stream: config.limits.stream,
         encoded_bytes: config.encoded_bytes,
         checkpoint: config.checkpoint.clone(),
-    }
+    })
 }
 
 fn admin_settings(admin: &config::Admin) -> AdminSettings {

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow};
 use crate::config::{Config, Listener};
 use crate::server;
 use crate::telemetry::metrics::TlsMetrics;
+use crate::trust::client;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
 use crate::trust::rotation::{Place, Watched};
@@ -44,12 +45,16 @@ pub fn check_certificates(config: &Config) -> std::result::Result<(), Vec<String
             place.read().err().map(|fault| describe(index, &fault))
         })
         .collect();
+    let faults: Vec<String> = super::servers::faults(&config.servers).into_iter().chain(faults).collect();
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// The files of all listeners, in force.
+/// The files of all listeners and servers, in force.
 #[derive(Default)]
-pub(super) struct Certificates(Vec<Watched<Generation>>);
+pub(super) struct Certificates {
+    listeners: Vec<Watched<Generation>>,
+    servers: Vec<Watched<client::Generation>>,
+}
 
 impl Certificates {
     /// Gives the listener its TLS, and watches the files from then on.
@@ -64,12 +69,17 @@ impl Certificates {
         let Some(tls) = &listener.tls else { return Ok(bound) };
         let place = place_of(listener, tls, config.limits.server.client_chain);
         let watched = place.watch(metrics.clone()).map_err(|fault| anyhow!(describe(index, &fault)))?;
-        self.0.push(watched.clone());
+        self.listeners.push(watched.clone());
         Ok(bound.with_tls(watched, tls.on_client_expiry == OnClientExpiry::End))
     }
 
     /// Whether a certificate of the relay has expired (CRT-7).
     pub(super) fn have_expired(&self) -> bool {
-        self.0.iter().any(Watched::has_expired)
+        self.listeners.iter().any(Watched::has_expired) || self.servers.iter().any(Watched::has_expired)
+    }
+
+    /// Adds the files of a server.
+    pub(super) fn watch(&mut self, files: Option<Watched<client::Generation>>) {
+        self.servers.extend(files);
     }
 }

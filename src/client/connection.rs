@@ -16,6 +16,7 @@ use tracing::{debug, info};
 
 use super::connections::PoolInner;
 use super::dial::Dialed;
+use super::tls::OwnLeaf;
 use super::transport::Traffic;
 use crate::xds::{Code, Status};
 
@@ -38,7 +39,7 @@ pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
 /// The state of a connection, as reported to its streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
-    /// The server asked clients to leave the connection.
+    /// The connection is to be left: the server asks for it, or our certificate is nearly over.
     pub(super) leaving: bool,
     /// The connection has ended, for this reason.
     pub(super) ended: Option<Status>,
@@ -81,7 +82,7 @@ impl Drop for StreamPermit {
 impl Connection {
     /// Wraps a ready connection, and starts its task.
     pub(super) fn start(dialed: Dialed, pool: Arc<PoolInner>) -> Arc<Connection> {
-        let Dialed { send, mut h2, traffic } = dialed;
+        let Dialed { send, mut h2, traffic, own } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(Connection {
             permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
@@ -96,6 +97,7 @@ impl Connection {
             pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0 }),
             probe: None,
             silence: None,
+            own,
             connection: connection.clone(),
             send,
             leaving: false,
@@ -193,6 +195,7 @@ struct Driver {
     pinger: Option<Pinger>,
     probe: Option<Probe>,
     silence: Option<Silence>,
+    own: Option<OwnLeaf>,
     leaving: bool,
 }
 
@@ -224,6 +227,8 @@ impl Driver {
         let mut ping_at = Instant::now();
         let mut idle_at = Instant::now() + self.connection.pool.settings().idle_timeout;
         let mut was_used = false;
+        let own = self.own.take();
+        let mut outlived = pin!(outlived(own.as_ref()));
         loop {
             let used = self.connection.permits().used > 0;
             if used != was_used {
@@ -235,7 +240,7 @@ impl Driver {
                 return Status::new(Code::Unavailable, "the connection takes no more streams");
             }
             self.see_to_rounds(h2);
-            let Driver { connection, send, pinger, probe, silence, leaving } = self;
+            let Driver { connection, send, pinger, probe, silence, leaving, .. } = self;
             let silent_at = silence.as_ref().and_then(|silence| silence.until);
             let pong_by = pinger.as_ref().and_then(|pinger| pinger.answer_by);
             let probed = probe.as_ref().map(|probe| probe.received);
@@ -247,6 +252,7 @@ impl Driver {
                     Poll::Ready(Err(error)) => Poll::Ready(error),
                     _ => Poll::Pending,
                 }), if !*leaving => self.leave(&error),
+                () = &mut outlived, if !*leaving => self.replace(),
                 round = answered(pinger.as_mut()), if pong_by.is_some() => {
                     connection.rounds.end(round);
                 }
@@ -331,11 +337,9 @@ impl Driver {
     /// Closes the connection to new streams. Open streams continue until there is another connection for them
     /// (KAL-5, FU10).
     fn leave(&mut self, error: &h2::Error) {
-        if self.leaving {
+        if !self.close_to_streams() {
             return;
         }
-        self.leaving = true;
-        self.connection.permits().send = None;
         let pool = &self.connection.pool;
         // Any other error means that stream numbers ran out, or that the connection is about to end with an
         // error of its own.
@@ -351,6 +355,32 @@ impl Driver {
             self.connection.phase.send_modify(|phase| phase.leaving = true);
         }
         pool.news();
+    }
+
+    /// Replaces the connection before its certificate ends: streams move to another one, as after a GOAWAY (CRT-10).
+    fn replace(&mut self) {
+        if self.close_to_streams() {
+            let pool = &self.connection.pool;
+            info!(server = %pool.address(), "replacing a connection: the relay has a newer certificate");
+            self.connection.phase.send_modify(|phase| phase.leaving = true);
+            pool.news();
+        }
+    }
+
+    /// False if the connection takes no streams already.
+    fn close_to_streams(&mut self) -> bool {
+        let is_first = !self.leaving;
+        self.leaving = true;
+        self.connection.permits().send = None;
+        is_first
+    }
+}
+
+/// Waits until the relay's certificate on the connection is over; for ever without one.
+async fn outlived(own: Option<&OwnLeaf>) {
+    match own {
+        Some(own) => own.is_over().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
-use super::{ClientSettings, GrpcAddress, StreamEvent};
+use super::{Channel, ClientSettings, GrpcAddress, StreamEvent};
 use crate::setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
@@ -58,11 +58,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl PoolInner {
-    pub(super) fn new(
-        address: GrpcAddress,
-        settings: ClientSettings,
-        metrics: Arc<ClientMetrics>,
-    ) -> PoolInner {
+    pub(super) fn new(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> PoolInner {
         let settings = InForce::new(settings);
         let state = State {
             connections: Vec::new(),
@@ -73,7 +69,7 @@ impl PoolInner {
             ping_factor: 1,
         };
         PoolInner {
-            dialer: Dialer::new(address, settings.clone(), metrics.clone()),
+            dialer: Dialer::new(channel, settings.clone(), metrics.clone()),
             settings,
             metrics,
             state: Mutex::new(state),
@@ -100,8 +96,12 @@ impl PoolInner {
         &self.metrics
     }
 
+    pub(super) fn channel(&self) -> &Channel {
+        self.dialer.channel()
+    }
+
     pub(super) fn address(&self) -> &GrpcAddress {
-        self.dialer.address()
+        &self.channel().address
     }
 
     pub(super) fn ping_interval(&self) -> Duration {
@@ -249,7 +249,7 @@ impl PoolInner {
 
 /// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
 /// (CLI-4). `jitter` is from 0 to 1.
-fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
+pub(super) fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
     // Beyond this exponent, the delay has reached the cap.
     let factor = 1.6_f64.powi(failures.min(64) as i32);
     let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());
@@ -273,7 +273,11 @@ mod tests {
     #[test]
     fn fu32_rel_5_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let pool = PoolInner::new(address, ClientSettings::default(), Arc::new(ClientMetrics::default()));
+        let pool = PoolInner::new(
+            Channel::plaintext(address),
+            ClientSettings::default(),
+            Arc::new(ClientMetrics::default()),
+        );
         assert_eq!(pool.ping_interval(), Duration::from_secs(300));
         for seconds in [600, 1200] {
             pool.too_many_pings();

@@ -13,8 +13,9 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
+use super::tls::{OwnLeaf, Secured};
 use super::transport::{Socket, Traffic, Transport};
-use super::{ClientSettings, GrpcAddress};
+use super::{Channel, ClientSettings, GrpcAddress};
 use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::{Code, Status};
@@ -30,30 +31,39 @@ pub(super) struct Dialed {
     pub(super) send: h2::client::SendRequest<Bytes>,
     pub(super) h2: h2::client::Connection<Transport, Bytes>,
     pub(super) traffic: Arc<Traffic>,
+    /// The relay's certificate on the connection.
+    pub(super) own: Option<OwnLeaf>,
+}
+
+/// An HTTP/1.1 connection.
+pub(super) struct Http1 {
+    pub(super) transport: Transport,
+    pub(super) own: Option<OwnLeaf>,
 }
 
 /// The steps from a socket to a ready connection.
 pub(super) trait Ready: Sized {
-    fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> impl Future<Output = Result<Self, String>> + Send;
+    fn make(dialer: &Dialer, secured: Secured) -> impl Future<Output = Result<Self, String>> + Send;
 }
 
 impl Ready for Dialed {
-    async fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> Result<Dialed, String> {
-        dialer.handshake(socket).await
+    async fn make(dialer: &Dialer, secured: Secured) -> Result<Dialed, String> {
+        dialer.handshake(secured).await
     }
 }
 
 /// HTTP/1.1 begins without a greeting.
-impl Ready for Transport {
-    async fn make(dialer: &Dialer, socket: Box<dyn Socket>) -> Result<Transport, String> {
-        Ok(Transport::new(socket, Traffic::new(dialer.metrics.clone())))
+impl Ready for Http1 {
+    async fn make(dialer: &Dialer, secured: Secured) -> Result<Http1, String> {
+        let Secured { socket, own } = secured;
+        Ok(Http1 { transport: Transport::new(socket, Traffic::new(dialer.metrics.clone())), own })
     }
 }
 
 /// Connects to one server.
 #[derive(Debug)]
 pub(super) struct Dialer {
-    address: GrpcAddress,
+    channel: Channel,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     /// The last addresses of the name, for use when resolution fails (FU31).
@@ -62,22 +72,23 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(
-        address: GrpcAddress,
+        channel: Channel,
         settings: InForce<ClientSettings>,
         metrics: Arc<ClientMetrics>,
     ) -> Dialer {
-        Dialer { address, settings, metrics, last_good: Mutex::new(Vec::new()) }
+        Dialer { channel, settings, metrics, last_good: Mutex::new(Vec::new()) }
     }
 
-    pub(super) fn address(&self) -> &GrpcAddress {
-        &self.address
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
     }
 
     /// Tries every address of the server once. The first connection to become ready wins.
     pub(super) async fn dial<T: Ready>(&self) -> Result<T, Status> {
-        let result = match &self.address {
+        let address = &self.channel.address;
+        let result = match address {
             GrpcAddress::Unix(path) => match self.within_connect(UnixStream::connect(path)).await {
-                Ok(stream) => T::make(self, Box::new(stream)).await,
+                Ok(stream) => self.make_ready(Box::new(stream)).await,
                 Err(problem) => Err(problem),
             },
             GrpcAddress::Tcp { host, port } => match self.resolve(host, *port).await {
@@ -85,7 +96,7 @@ impl Dialer {
                 Err(problem) => Err(problem),
             },
         };
-        result.map_err(|problem| Status::new(Code::Unavailable, format!("{}: {problem}", self.address)))
+        result.map_err(|problem| Status::new(Code::Unavailable, format!("{address}: {problem}")))
     }
 
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -119,9 +130,21 @@ impl Dialer {
         let connect = async {
             let stream = self.within_connect(TcpStream::connect(address)).await?;
             self.set_options(&stream).map_err(|error| error.to_string())?;
-            T::make(self, Box::new(stream)).await
+            self.make_ready(Box::new(stream)).await
         };
         connect.await.map_err(|problem: String| format!("{address}: {problem}"))
+    }
+
+    /// From a connected socket to a ready connection. TLS has a time limit of its own (TLS-7).
+    async fn make_ready<T: Ready>(&self, socket: Box<dyn Socket>) -> Result<T, String> {
+        let secured = match &self.channel.tls {
+            None => Secured { socket, own: None },
+            Some(tls) => {
+                let limit = self.settings.get().handshake_timeout;
+                tls.secure(socket, limit, &self.metrics).await?
+            }
+        };
+        T::make(self, secured).await
     }
 
     /// A half-open connection must be noticed within seconds (FU3).
@@ -140,7 +163,8 @@ impl Dialer {
     /// The library's handshake does not wait for the server's SETTINGS. So the connection starts without
     /// permission to open streams. The arrival of SETTINGS raises the permission, to infinity if they don't
     /// state a number.
-    async fn handshake(&self, socket: Box<dyn Socket>) -> Result<Dialed, String> {
+    async fn handshake(&self, secured: Secured) -> Result<Dialed, String> {
+        let Secured { socket, own } = secured;
         let traffic = Traffic::new(self.metrics.clone());
         let transport = Transport::new(socket, traffic.clone());
         let handshake = async {
@@ -160,7 +184,7 @@ impl Dialer {
                 Poll::Pending => Poll::Pending,
             })
             .await?;
-            Ok(Dialed { send, h2, traffic })
+            Ok(Dialed { send, h2, traffic, own })
         };
         let limit = self.settings.get().settings_timeout;
         timeout(limit, handshake)

@@ -11,6 +11,7 @@
 //! of the HTTP/2 library.
 
 mod address;
+mod calls;
 mod settings;
 mod event;
 mod file;
@@ -25,9 +26,14 @@ mod decode;
 mod connection;
 mod dial;
 mod transport;
+mod first_bytes;
+mod tls;
+mod credentials;
 mod status;
 
 pub use address::GrpcAddress;
+pub use calls::{CallMetadata, InitialMetadata, MetadataValue, TokenError, VALUE_BYTES_MAX, token_expiry};
+pub use credentials::{Channel, Credentials};
 pub use event::StreamEvent;
 pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};
 pub use poll::PollHandle;

@@ -7,13 +7,16 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::{Connected, capture_connection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::rest_connector::{ConnectError, RestInner};
 use super::stream::USER_AGENT;
+use super::tls::OwnLeaf;
 use super::{StreamEvent, status};
+use crate::telemetry::wall_now;
 use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
 use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl};
 
@@ -116,15 +119,23 @@ impl Poll {
 
     /// Sends the request and waits for the head of the response. Connecting has a time limit of its own.
     async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Failure> {
-        let request = Request::post(&self.url)
+        let mut request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
             .map_err(|error| Failure::Failed(Status::new(Code::Internal, error.to_string())))?;
         let settings = self.server.settings.epoch();
+        // IDN-9, IDN-12.
+        let calls = &self.server.channel().calls;
+        calls.add_to(request.headers_mut(), &settings.backoff).await.map_err(Failure::Failed)?;
         let limit = settings.connect_timeout * 2 + settings.request_timeout;
-        match timeout(limit, self.server.client.request(request)).await {
+        let connection = capture_connection(&mut request);
+        let answer = timeout(limit, self.server.client.request(request)).await;
+        if let Some(connected) = connection.connection_metadata().as_ref() {
+            retire(connected);
+        }
+        match answer {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(unavailable(&error)),
             Err(_) => {
@@ -188,6 +199,15 @@ impl Poll {
     /// task.
     async fn report(&self, event: StreamEvent) {
         let _ = self.events.send(event).await;
+    }
+}
+
+/// Ends a connection after its poll if the relay's certificate on the connection is nearly over (CRT-10).
+fn retire(connected: &Connected) {
+    let mut extensions = http::Extensions::new();
+    connected.get_extras(&mut extensions);
+    if extensions.get::<OwnLeaf>().is_some_and(|own| own.is_over_at(wall_now())) {
+        connected.poison();
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
 use super::stream::{self, StreamHandle};
-use super::{ClientSettings, GrpcAddress, StreamEvent};
+use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Variant;
 use crate::xds::service::ads_path;
@@ -26,8 +26,18 @@ impl Pool {
         self.inner.configure(settings);
     }
 
+    /// Connections in plaintext, and calls without metadata.
     pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
-        Pool { inner: Arc::new(PoolInner::new(address, settings, metrics)) }
+        Pool::with_channel(Channel::plaintext(address), settings, metrics)
+    }
+
+    pub fn with_channel(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
+        Pool { inner: Arc::new(PoolInner::new(channel, settings, metrics)) }
+    }
+
+    /// Part of the identity of the server: two credentials are two servers (ISO-5).
+    pub fn credentials(&self) -> &Credentials {
+        &self.inner.channel().credentials
     }
 
     /// Opens one ADS stream; see [`Pool::open_method`].

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::rest_connector::{Connector, RestInner};
-use super::{ClientSettings, GrpcAddress, StreamEvent};
+use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::TypeUrl;
 
-/// One REST server, in plaintext and HTTP/1.1. Connections stay open between polls, for `idle_timeout`. Cheap
+/// One REST server, in HTTP/1.1. Connections stay open between polls, for `idle_timeout`. Cheap
 /// to clone.
 #[derive(Clone, Debug)]
 pub struct RestServer {
@@ -30,21 +30,36 @@ impl RestServer {
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
+        let address = GrpcAddress::Tcp { host: host.to_owned(), port };
+        RestServer::with_channel(Channel::plaintext(address), prefix, settings, metrics)
+    }
+
+    /// As [`RestServer::new`], with credentials.
+    pub fn with_channel(
+        channel: Channel,
+        prefix: &str,
+        settings: ClientSettings,
+        metrics: Arc<ClientMetrics>,
+    ) -> RestServer {
         let idle_timeout = settings.idle_timeout;
         let settings = InForce::new(settings);
-        let address = GrpcAddress::Tcp { host: host.to_owned(), port };
-        let base = format!("http://{address}{}", prefix.trim_end_matches('/'));
-        let dialer = Dialer::new(address, settings.clone(), metrics.clone());
+        let base = format!("{}{}", channel.origin(), prefix.trim_end_matches('/'));
+        let dialer = Arc::new(Dialer::new(channel, settings.clone(), metrics.clone()));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(idle_timeout)
-            .build(Connector { dialer: Arc::new(dialer), metrics: metrics.clone() });
-        RestServer { inner: Arc::new(RestInner { client, base, settings, metrics }) }
+            .build(Connector { dialer: dialer.clone(), metrics: metrics.clone() });
+        RestServer { inner: Arc::new(RestInner { client, base, dialer, settings, metrics }) }
     }
 
     /// Puts other settings in force, for the next connection and the next poll.
     pub fn configure(&self, settings: ClientSettings) {
         self.inner.settings.publish(settings);
+    }
+
+    /// Part of the identity of the server: two credentials are two servers (ISO-5).
+    pub fn credentials(&self) -> &Credentials {
+        &self.inner.channel().credentials
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first

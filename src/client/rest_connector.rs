@@ -12,9 +12,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 
-use super::ClientSettings;
-use super::dial::Dialer;
+use super::dial::{Dialer, Http1};
+use super::tls::OwnLeaf;
 use super::transport::Transport;
+use super::{Channel, ClientSettings};
 use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
@@ -22,10 +23,17 @@ use crate::xds::Status;
 #[derive(Debug)]
 pub(super) struct RestInner {
     pub(super) client: Client<Connector, Full<Bytes>>,
-    /// `http://host:port/prefix`, without a slash at the end.
+    /// `http://host:port/prefix` or `https://…`, without a slash at the end.
     pub(super) base: String,
+    pub(super) dialer: Arc<Dialer>,
     pub(super) settings: InForce<ClientSettings>,
     pub(super) metrics: Arc<ClientMetrics>,
+}
+
+impl RestInner {
+    pub(super) fn channel(&self) -> &Channel {
+        self.dialer.channel()
+    }
 }
 
 /// Opens connections for the HTTP client.
@@ -48,11 +56,11 @@ impl tower_service::Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let Connector { dialer, metrics } = self.clone();
         Box::pin(async move {
-            match dialer.dial::<Transport>().await {
-                Ok(transport) => {
+            match dialer.dial::<Http1>().await {
+                Ok(Http1 { transport, own }) => {
                     metrics.connects.inc();
                     metrics.connections.inc();
-                    Ok(Counted { io: TokioIo::new(transport), metrics })
+                    Ok(Counted { io: TokioIo::new(transport), own, metrics })
                 }
                 Err(status) => {
                     metrics.connect_failures.inc();
@@ -71,6 +79,7 @@ pub(super) struct ConnectError(pub(super) Status);
 /// A connection that counts as open until dropped.
 pub(super) struct Counted {
     io: TokioIo<Transport>,
+    own: Option<OwnLeaf>,
     metrics: Arc<ClientMetrics>,
 }
 
@@ -82,7 +91,10 @@ impl Drop for Counted {
 
 impl Connection for Counted {
     fn connected(&self) -> Connected {
-        Connected::new()
+        match &self.own {
+            Some(own) => Connected::new().extra(own.clone()),
+            None => Connected::new(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::setting::{Backoff, Range, bytes, count, hours, minutes, ms, seconds, settings, time};
+use crate::trust::client::HANDSHAKE_TIMEOUT;
 
 /// Timeouts of single steps. Longer ones would delay the attempt at another server.
 const TIMEOUTS: Range = time(ms(100)..=seconds(300));
@@ -39,6 +40,8 @@ settings! {
         max_response_bytes: usize = 256 << 20, bytes(1 << 20..=4 << 30);
     }
     fixed {
+        /// From the TCP connection to the end of the TLS handshake; then `settings_timeout` begins (TLS-7).
+        handshake_timeout: Duration = HANDSHAKE_TIMEOUT.default;
         /// How half-open connections are noticed. Set on a socket when the connection opens.
         tcp_keepalive: TcpKeepalive = TcpKeepalive::default();
         /// The delay between failed attempts to connect.

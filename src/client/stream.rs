@@ -18,7 +18,7 @@ use super::connection::{Connection, Phase, SendRequest, StreamPermit};
 use super::connections::PoolInner;
 use super::decode::Decoder;
 use super::queue::Queue;
-use super::{GrpcAddress, StreamEvent, status};
+use super::{StreamEvent, status};
 use crate::xds::{Code, Status, Variant, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
@@ -137,8 +137,13 @@ impl Stream {
     async fn establish(&self) -> Result<Opened, Status> {
         loop {
             let (permit, mut send) = self.pool.acquire(&self.events).await;
-            let limit = self.pool.settings().stream_open_timeout;
-            match timeout(limit, self.send_headers(&mut send)).await {
+            let settings = self.pool.settings();
+            let (limit, backoff) = (settings.stream_open_timeout, settings.backoff);
+            drop(settings);
+            // A status of ours, without a call: the server would only refuse a call without its token (IDN-9).
+            let mut head = self.head()?;
+            self.pool.channel().calls.add_to(head.headers_mut(), &backoff).await?;
+            match timeout(limit, self.send_headers(&mut send, head)).await {
                 Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
                     // The connection's task will close the connection to new streams. Wait for that, or this
@@ -158,22 +163,16 @@ impl Stream {
     async fn send_headers(
         &self,
         send: &mut SendRequest,
+        head: Request<()>,
     ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
         poll_fn(|context| send.poll_ready(context)).await?;
-        let Ok(head) = self.head() else {
-            return Err(h2::Reason::INTERNAL_ERROR.into());
-        };
         let opened = send.send_request(head, false)?;
         poll_fn(|context| send.poll_ready(context)).await?;
         Ok(opened)
     }
 
-    fn head(&self) -> http::Result<Request<()>> {
-        let authority = match self.pool.address() {
-            GrpcAddress::Unix(_) => "localhost".to_owned(),
-            tcp => tcp.to_string(),
-        };
-        let request = Request::post(format!("http://{authority}{}", self.path))
+    fn head(&self) -> Result<Request<()>, Status> {
+        let request = Request::post(format!("{}{}", self.pool.channel().origin(), self.path))
             .version(http::Version::HTTP_2)
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")
@@ -184,6 +183,7 @@ impl Stream {
             Variant::Sotw => request,
         }
         .body(())
+        .map_err(|error| Status::new(Code::Internal, error.to_string()))
     }
 
     /// Runs an open stream to its end. Reports a GOAWAY before the end.
@@ -211,7 +211,7 @@ impl Stream {
                 // once would be wrong: a control plane may take them for one client, and end the first for
                 // the second.
                 () = &mut replaced, if told => {
-                    break Status::new(Code::Unavailable, "the server sent GOAWAY").into();
+                    break Status::new(Code::Unavailable, "the connection is being replaced").into();
                 }
             }
         };

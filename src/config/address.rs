@@ -28,12 +28,21 @@ impl fmt::Display for Endpoint {
 }
 
 pub(super) const URI_FORMS: &str =
-    "host:port, dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY";
+    "host:port, dns:///host:port, unix:PATH, http[s]://host:port[/prefix] or file:DIRECTORY";
+
+/// The address of a REST server.
+pub(super) struct WebAddress {
+    pub host: String,
+    pub port: u16,
+    pub prefix: String,
+    /// `https://`.
+    pub is_tls: bool,
+}
 
 /// The parsed form of `server_uri`.
 pub(super) enum Target {
     Grpc(Endpoint),
-    Rest { host: String, port: u16, prefix: String },
+    Rest(WebAddress),
     Directory(PathBuf),
 }
 
@@ -46,21 +55,27 @@ impl Endpoint {
     }
 }
 
+/// Whether connections to the host stay on this host.
+pub(super) fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 pub(super) fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
-    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    if !is_local {
+    if !is_local(host) {
         uri.warn("connection is unencrypted; anyone on the path can read or alter it");
     }
 }
 
 pub(super) fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     let text = item.text()?;
-    if text.starts_with("https://") {
-        item.unsupported("use http:// if plaintext is acceptable");
-        return None;
-    }
+    let web = |rest: &str, default_port, is_tls| {
+        web_address(rest, default_port)
+            .map(|(host, port, prefix)| Target::Rest(WebAddress { host, port, prefix, is_tls }))
+    };
     let target = if let Some(rest) = text.strip_prefix("http://") {
-        web_address(rest).map(|(host, port, prefix)| Target::Rest { host, port, prefix })
+        web(rest, 80, false)
+    } else if let Some(rest) = text.strip_prefix("https://") {
+        web(rest, 443, true)
     } else if let Some(path) = text.strip_prefix("file:") {
         local_path(path).map(|path| Target::Directory(directory.join(path)))
     } else if let Some(path) = text.strip_prefix("unix:") {
@@ -93,8 +108,10 @@ pub(super) const PORTS: &str = "a port from 1 to 65535";
 
 /// Whether the address would be valid with another port.
 pub(super) fn has_no_such_port(text: &str) -> bool {
-    let text =
-        ["http://", "dns:///", "dns:"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+    let text = ["http://", "https://", "dns:///", "dns:"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme))
+        .unwrap_or(text);
     let authority = text.split_once('/').map_or(text, |(authority, _)| authority);
     let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
     !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) && !matches!(port.parse::<u16>(), Ok(1..))
@@ -114,7 +131,7 @@ pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
 }
 
 /// Host, port and prefix of `host[:port][/prefix]`, without query and user.
-pub(super) fn web_address(text: &str) -> Option<(String, u16, String)> {
+pub(super) fn web_address(text: &str, default_port: u16) -> Option<(String, u16, String)> {
     let (authority, prefix) = match text.find('/') {
         Some(slash) => text.split_at(slash),
         None => (text, ""),
@@ -122,7 +139,7 @@ pub(super) fn web_address(text: &str) -> Option<(String, u16, String)> {
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
     let (host, port) = match has_port {
         true => host_and_port(authority)?,
-        false => host_and_port(&format!("{authority}:80"))?,
+        false => host_and_port(&format!("{authority}:{default_port}"))?,
     };
     let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:@".contains(&b);
     let prefix = prefix.trim_end_matches('/');

@@ -1,38 +1,103 @@
 //! `channel_creds` and `server_features` of a server.
 
-use super::reader::Map;
+use std::path::Path;
 
-/// Checks that plaintext satisfies the list.
-///
-/// gRPC takes the first type that it supports (FED-2). This version supports only `insecure`. By gRPC's rule,
-/// `[tls, insecure]` would select plaintext, although the operator put TLS first. So an unsupported type is
-/// refused, unless `insecure` stands before it.
-pub(super) fn read_channel_creds(map: &mut Map<'_>) {
-    const EXPECTED: &str = "[{type: insecure}]; plaintext must be explicit";
-    let Some(list) = map.required("channel_creds", EXPECTED) else { return };
-    let Some(items) = list.list() else { return };
+use super::address::{is_local, warn_of_plaintext};
+use super::calls::{Way, read_calls};
+use super::reader::{Item, Map};
+use super::server_tls::{read_tls, read_tls_config};
+use crate::client::{ClientSettings, Credentials};
+use crate::trust::client::ClientTls;
+
+/// The channel credentials that the server's connections use.
+pub(super) enum Chosen {
+    Plaintext,
+    Tls(ClientTls),
+}
+
+const EXPECTED: &str = "[{type: tls}], or [{type: insecure}]; plaintext must be explicit";
+
+/// An entry of the list: the name of its type, the item with the name, and the configuration.
+type Entry<'a> = (String, Item<'a>, Option<Item<'a>>);
+
+/// Chooses the first supported type of the list, as gRPC does (FED-2). An unsupported type before `tls` is skipped. Before
+/// `insecure` it is refused: the operator put something stronger than plaintext first (TLS-8). `None` after an error.
+pub(super) fn read_channel_creds(map: &mut Map<'_>, directory: &Path) -> Option<Chosen> {
+    let list = map.required("channel_creds", EXPECTED)?;
+    let items = list.list()?;
     if items.is_empty() {
         list.invalid(EXPECTED);
     }
-    let mut chosen = false;
-    for item in items {
-        let kind = item.map(|map| {
-            // The configuration belongs to the credentials type; `insecure` has none.
-            let config = map.item("config");
-            map.required("type", "insecure").and_then(|kind| Some((kind.text()?.to_string(), kind, config)))
-        });
-        let Some(Some((name, kind, config))) = kind else { continue };
-        if name == "insecure" {
-            chosen = true;
-            if let Some(config) = config.filter(|config| !config.is_empty_map()) {
-                config.invalid("nothing: `insecure` has no configuration");
+    let entries: Vec<Entry<'_>> = items.iter().filter_map(read_entry).collect();
+    let found = entries.iter().position(|(name, ..)| matches!(name.as_str(), "tls" | "insecure"));
+    let (mut chosen, mut is_refused) = (None, false);
+    for (index, (name, kind, config)) in entries.iter().enumerate() {
+        match found.and_then(|found| Some((found, entries.get(found)?.0.as_str()))) {
+            Some((found, first)) if index > found => kind.warn(format!("never used: `{first}` comes first")),
+            Some((found, _)) if index == found => {
+                chosen = Some(read_chosen(name, config.as_ref(), directory))
             }
-        } else if chosen {
-            kind.warn("never used: `insecure` comes first");
-        } else {
-            kind.unsupported("use `insecure` as the first entry if plaintext is acceptable");
+            Some((_, "tls")) => kind.warn("not supported; skipped, as `tls` comes after it"),
+            _ => {
+                is_refused = true;
+                kind.unsupported("use `tls`, or `insecure` as the first entry if plaintext is acceptable");
+            }
         }
     }
+    chosen.filter(|_| !is_refused)
+}
+
+fn read_entry<'a>(item: &Item<'a>) -> Option<Entry<'a>> {
+    item.map(|map| {
+        // The configuration belongs to the type.
+        let config = map.item("config");
+        let kind = map.required("type", "tls or insecure")?;
+        Some((kind.text()?.to_owned(), kind, config))
+    })
+    .flatten()
+}
+
+fn read_chosen(name: &str, config: Option<&Item<'_>>, directory: &Path) -> Chosen {
+    if name == "insecure" {
+        if let Some(config) = config.filter(|config| !config.is_empty_map()) {
+            config.invalid("nothing: `insecure` has no configuration");
+        }
+        return Chosen::Plaintext;
+    }
+    let tls = config.and_then(|config| config.map(|map| read_tls_config(map, directory)));
+    Chosen::Tls(tls.unwrap_or_default())
+}
+
+/// Reads the other keys of credentials, and of the connections that carry them. `host`: `None` for a unix socket, empty
+/// after an error in the address; `chosen`: `None` after an error in the list.
+pub(super) fn read_credentials(
+    map: &mut Map<'_>,
+    uri: Option<&Item<'_>>,
+    chosen: Option<Chosen>,
+    host: Option<&str>,
+    directory: &Path,
+    connection: ClientSettings,
+) -> (Credentials, ClientSettings) {
+    if let (Some(Chosen::Plaintext), Some(uri), Some(host)) = (&chosen, uri, host) {
+        warn_of_plaintext(uri, host);
+    }
+    let is_plain = matches!(chosen, Some(Chosen::Plaintext));
+    let (tls, handshake_timeout) = match chosen {
+        Some(Chosen::Plaintext) => {
+            map.reject_inapplicable(&["tls"], "plaintext");
+            (None, connection.handshake_timeout)
+        }
+        Some(Chosen::Tls(config)) => {
+            let (tls, timeout) = read_tls(map, config, host);
+            (Some(tls), timeout)
+        }
+        // The errors of the other keys are reported, too.
+        None => (None, read_tls(map, ClientTls::default(), Some("")).1),
+    };
+    let is_private = !is_plain || host.is_none_or(|host| host.is_empty() || is_local(host));
+    let host = host.unwrap_or_default().to_owned();
+    let calls = read_calls(map, &Way { is_private, host, directory });
+    (Credentials { tls, calls }, ClientSettings { handshake_timeout, ..connection })
 }
 
 /// The server features with an effect on sluice.

@@ -11,6 +11,8 @@ mod units;
 mod reader;
 mod address;
 mod connection;
+mod calls;
+mod server_tls;
 mod credentials;
 mod checkpoint;
 mod deletion;

@@ -1,17 +1,20 @@
-//! A control plane polled by REST-JSON: an entry of `xds_servers:` with an `http://` address.
+//! A control plane polled by REST-JSON: an entry of `xds_servers:` with an `http://` or `https://` address.
 
+use std::path::Path;
 use std::time::Duration;
 
+use super::address::WebAddress;
 use super::connection::{GRPC_KEYS, read_connection};
-use super::credentials::read_channel_creds;
+use super::credentials::{Chosen, read_channel_creds, read_credentials};
 use super::deletion::read_mass_deletion;
-use super::reader::Map;
+use super::reader::{Item, Map};
 use super::units::number;
-use crate::client::ClientSettings;
+use crate::client::{ClientSettings, Credentials};
 use crate::engine::upstream::{REFRESH_DELAY, Transport, UpstreamSettings, WildcardStyle};
+use crate::trust::client::ClientTls;
 use crate::xds::Variant;
 
-/// A control plane polled by REST-JSON, in plaintext (RST-10).
+/// A control plane polled by REST-JSON (RST-10).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestServer {
     /// A host name, or an address (IPv6 without brackets).
@@ -19,6 +22,7 @@ pub struct RestServer {
     pub port: u16,
     /// The path before the protocol's own paths: empty, or `/some/path`.
     pub prefix: String,
+    pub credentials: Credentials,
     pub connection: ClientSettings,
     pub stream: UpstreamSettings,
 }
@@ -33,27 +37,53 @@ impl RestServer {
             wildcard: WildcardStyle::Legacy,
             ..UpstreamSettings::default()
         };
-        RestServer { host, port, prefix, connection: ClientSettings::default(), stream }
+        let (credentials, connection) = (Credentials::default(), ClientSettings::default());
+        RestServer { host, port, prefix, credentials, connection, stream }
     }
 
     /// `None` without a delay between polls: only the operator can choose the delay (RST-10).
-    pub(super) fn read(map: &mut Map<'_>, host: String, port: u16, prefix: String) -> Option<RestServer> {
+    pub(super) fn read(
+        map: &mut Map<'_>,
+        uri: Option<&Item<'_>>,
+        address: WebAddress,
+        directory: &Path,
+    ) -> Option<RestServer> {
         const DELAY: &str = "how long to wait between two polls, e.g. 5s";
         let delay = map.required("refresh_delay", DELAY);
         let delay = delay.and_then(|item| item.parse(number(REFRESH_DELAY)));
+        let WebAddress { host, port, prefix, is_tls } = address;
         let d = RestServer::new(host, port, prefix, delay.unwrap_or_default());
         map.reject_inapplicable(GRPC_KEYS, "a REST server");
-        if map.has("channel_creds") {
-            read_channel_creds(map);
-        }
+        let chosen = read_chosen(map, is_tls, directory);
         if let Some(item) = map.item("api_type")
             && item.text().is_some_and(|text| text != "REST")
         {
-            item.invalid("REST, for a server with an http:// address");
+            item.invalid("REST, for a server with an http:// or https:// address");
         }
         let connection = read_connection(map);
+        let (credentials, connection) =
+            read_credentials(map, uri, chosen, Some(&d.host), directory, connection);
         let mass_deletion_hold = read_mass_deletion(map);
         let stream = UpstreamSettings { backoff: connection.backoff.into(), mass_deletion_hold, ..d.stream };
-        delay.map(|_| RestServer { connection, stream, ..d })
+        delay.map(|_| RestServer { credentials, connection, stream, ..d })
+    }
+}
+
+/// The scheme decides; `channel_creds` may agree, and have the files of TLS.
+fn read_chosen(map: &mut Map<'_>, is_tls: bool, directory: &Path) -> Option<Chosen> {
+    if !map.has("channel_creds") {
+        return Some(if is_tls { Chosen::Tls(ClientTls::default()) } else { Chosen::Plaintext });
+    }
+    let chosen = read_channel_creds(map, directory)?;
+    match (&chosen, is_tls) {
+        (Chosen::Tls(_), false) => {
+            map.contradiction("channel_creds", "an http:// address is plaintext; expected https:// for TLS");
+            None
+        }
+        (Chosen::Plaintext, true) => {
+            map.contradiction("channel_creds", "an https:// address needs `tls`; plaintext has http://");
+            None
+        }
+        _ => Some(chosen),
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn number<T: Value>(range: Range) -> impl Fn(&Tree) -> Parsed<T> {
         let found = match (range.unit, tree) {
             (Unit::Count | Unit::Bytes, Tree::Integer(value)) => u64::try_from(*value).ok(),
             (Unit::Bytes, Tree::Text(text)) => with_unit(text, &SIZE_UNITS),
-            (Unit::Time, Tree::Text(text)) => with_unit(text, &TIME_UNITS),
+            (Unit::Time, Tree::Text(text)) => with_unit(text, &TIME_UNITS).or_else(|| decimal_seconds(text)),
             _ => None,
         };
         match (found.filter(|found| (range.least..=range.most).contains(found)), T::OFF, tree) {
@@ -80,6 +80,19 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = text.split_at(digits);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// Milliseconds of a duration as protobuf's JSON writes it: `0.5s`, `0.500000000s` (CRT-14).
+fn decimal_seconds(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.strip_suffix('s')?.split_once('.')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    let (ms, rest) = (format!("{fraction:0<9}"), 1_000_000);
+    let nanos: u64 = ms.parse().ok()?;
+    nanos.is_multiple_of(rest).then_some(())?;
+    whole.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(nanos / rest)
 }
 
 /// Formats a number as in the file, in the largest unit that divides it.

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::address::{Endpoint, Target, URI_FORMS, read_uri, warn_of_plaintext};
+use super::address::{Endpoint, Target, URI_FORMS, WebAddress, read_uri};
 use super::classes::read_type_name;
 use super::connection::{REST_KEYS, read_connection};
-use super::credentials::{read_channel_creds, read_features};
+use super::credentials::{read_channel_creds, read_credentials, read_features};
 use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::rest::RestServer;
 use super::units::{number, word};
-use crate::client::ClientSettings;
+use crate::client::{ClientSettings, Credentials};
 use crate::engine::upstream::{
     RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
 };
@@ -35,10 +35,11 @@ pub enum ServerKind {
     Directory(PathBuf),
 }
 
-/// A control plane with gRPC, in plaintext.
+/// A control plane with gRPC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GrpcServer {
     pub endpoint: Endpoint,
+    pub credentials: Credentials,
     pub connection: ClientSettings,
     pub stream: UpstreamSettings,
 }
@@ -46,7 +47,8 @@ pub struct GrpcServer {
 impl GrpcServer {
     /// A server with all defaults.
     pub fn new(endpoint: Endpoint) -> Self {
-        GrpcServer { endpoint, connection: ClientSettings::default(), stream: UpstreamSettings::default() }
+        let (credentials, connection) = (Credentials::default(), ClientSettings::default());
+        GrpcServer { endpoint, credentials, connection, stream: UpstreamSettings::default() }
     }
 
     /// Entries with the same server, credentials and features share their connections (FED-6).
@@ -55,6 +57,7 @@ impl GrpcServer {
         let features =
             |server: &GrpcServer| (server.stream.timeout_is_transient, server.stream.fails_on_data_errors);
         self.endpoint == other.endpoint
+            && self.credentials == other.credentials
             && self.connection == other.connection
             && features(self) == features(other)
     }
@@ -75,8 +78,8 @@ impl GrpcServer {
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
-    fn read(map: &mut Map<'_>, endpoint: Endpoint) -> GrpcServer {
-        read_channel_creds(map);
+    fn read(map: &mut Map<'_>, uri: Option<&Item<'_>>, endpoint: Endpoint, directory: &Path) -> GrpcServer {
+        let chosen = read_channel_creds(map, directory);
         let features = read_features(map);
         map.reject_inapplicable(REST_KEYS, "a gRPC server");
         if matches!(endpoint, Endpoint::Unix(_)) {
@@ -99,14 +102,19 @@ impl GrpcServer {
             ..d
         };
         let connection = read_connection(map);
+        let host = endpoint.host();
+        let (credentials, connection) = read_credentials(map, uri, chosen, host, directory, connection);
         let stream = UpstreamSettings { backoff: connection.backoff.into(), ..stream };
-        GrpcServer { endpoint, connection, stream }
+        GrpcServer { endpoint, credentials, connection, stream }
     }
 }
 
 /// Keys without meaning for a directory, which has no connection.
 const NETWORK_KEYS: &[&str] = &[
     "channel_creds",
+    "tls",
+    "call_creds",
+    "initial_metadata",
     "server_features",
     "api_type",
     "wildcard",
@@ -125,38 +133,32 @@ const NETWORK_KEYS: &[&str] = &[
     "request_timeout",
 ];
 
-const UNSUPPORTED: &[(&str, &str)] = &[("call_creds", "no tokens are sent upstream yet")];
-
 impl UpstreamServer {
     /// Reads one entry; `None` if an error leaves no usable server.
     pub(super) fn read(map: &mut Map<'_>, directory: &Path) -> Option<UpstreamServer> {
         let uri = map.required("server_uri", URI_FORMS);
         let target = uri.as_ref().and_then(|uri| read_uri(uri, directory));
-        map.unsupported(UNSUPPORTED);
         let kind = match target {
             Some(Target::Directory(path)) => {
                 map.reject_inapplicable(NETWORK_KEYS, "a file: server");
                 Some(ServerKind::Directory(path))
             }
             Some(Target::Grpc(endpoint)) => {
-                if let (Some(uri), Some(host)) = (&uri, endpoint.host()) {
-                    warn_of_plaintext(uri, host);
-                }
-                Some(ServerKind::Grpc(GrpcServer::read(map, endpoint)))
+                Some(ServerKind::Grpc(GrpcServer::read(map, uri.as_ref(), endpoint, directory)))
             }
-            Some(Target::Rest { host, port, prefix }) => {
-                if let Some(uri) = &uri {
-                    warn_of_plaintext(uri, &host);
-                }
-                Some(ServerKind::Rest(RestServer::read(map, host, port, prefix)?))
+            Some(Target::Rest(address)) => {
+                Some(ServerKind::Rest(RestServer::read(map, uri.as_ref(), address, directory)?))
             }
             // Read the other keys nevertheless, to report their errors.
             None => {
                 let is_web = uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("http"));
                 if is_web {
-                    RestServer::read(map, String::new(), 0, String::new());
+                    let is_tls =
+                        uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("https"));
+                    let (host, prefix) = (String::new(), String::new());
+                    RestServer::read(map, None, WebAddress { host, port: 0, prefix, is_tls }, directory);
                 } else {
-                    GrpcServer::read(map, Endpoint::Tcp { host: String::new(), port: 0 });
+                    GrpcServer::read(map, None, Endpoint::Tcp { host: String::new(), port: 0 }, directory);
                 }
                 None
             }
@@ -191,7 +193,7 @@ const API_TYPES: &[(&str, (Transport, Variant))] = &[
 fn read_api_type(map: &mut Map<'_>) -> Option<(Transport, Variant)> {
     let item = map.item("api_type")?;
     if item.text()? == "REST" {
-        item.invalid("a gRPC type; for REST, use a server_uri of the form http://host:port[/prefix]");
+        item.invalid("a gRPC type; for REST, use a server_uri of the form http[s]://host:port[/prefix]");
         return None;
     }
     item.parse(word(API_TYPES))

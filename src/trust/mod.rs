@@ -12,11 +12,13 @@
 //! 5. [`rotation`]: the task that watches the files of a place.
 //! 6. [`refusal`]: the reasons for failed handshakes.
 //! 7. [`server`]: everything for a listener.
-//! 8. [`issue`]: certificates for trying out, and for tests.
+//! 8. [`client`]: everything for a control plane.
+//! 9. [`issue`]: certificates for trying out, and for tests.
 
 pub mod anchors;
 pub mod bundle_map;
 pub mod certificate;
+pub mod client;
 pub mod contents;
 pub mod crl;
 pub mod fault;

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod peer;
+mod calls;
 mod files;
 mod liveness;
 mod pool;
 mod rest;
 mod streams;
+mod tls;
+mod tls_peer;

@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice::client::{ClientSettings, PollHandle, RestServer, StreamEvent};
-use sluice::telemetry::metrics::ClientMetrics;
+use sluice::client::{
+    CallMetadata, Channel, ClientSettings, Credentials, GrpcAddress, InitialMetadata, MetadataValue,
+    PollHandle, RestServer, StreamEvent,
+};
+use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
+use sluice::trust::client::Protocol;
 use sluice::xds::{SotwRequest, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,10 +27,17 @@ struct Peer {
 
 impl Peer {
     async fn start(settings: ClientSettings) -> Peer {
+        Peer::with(Credentials::default(), settings).await
+    }
+
+    async fn with(credentials: Credentials, settings: ClientSettings) -> Peer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let metrics = Arc::new(ClientMetrics::default());
-        let server = RestServer::new("127.0.0.1", port, "/some/prefix", settings, metrics.clone());
+        let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
+        let tls = TlsMetrics::default();
+        let channel = Channel::open(address, credentials, Protocol::Http1, "xds_servers[0]", &tls).unwrap();
+        let server = RestServer::with_channel(channel, "/some/prefix", settings, metrics.clone());
         Peer { listener, server, metrics }
     }
 
@@ -216,6 +227,17 @@ async fn rpc_9_types_without_a_rest_path_are_not_polled() {
         let (sender, _events) = mpsc::channel(4);
         assert!(peer.server.open(&TypeUrl::of_message(message), sender).is_none(), "{message}");
     }
+}
+
+#[tokio::test]
+async fn idn_12_each_poll_has_the_metadata_of_the_relay() {
+    let value = MetadataValue::text("secret").unwrap();
+    let initial = vec![InitialMetadata { key: "x-token".parse().unwrap(), value }];
+    let calls = CallMetadata { token_file: None, initial };
+    let peer = Peer::with(Credentials { tls: None, calls }, settings()).await;
+    let _poll = peer.poll("");
+    let (head, _) = read_request(&mut peer.accept().await).await;
+    assert!(head.contains("\r\nx-token: secret"), "{head}");
 }
 
 /// The connection of a cancelled poll is closed. Otherwise the late answer would be read as the answer to the

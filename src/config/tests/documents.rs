@@ -15,7 +15,14 @@ const METRICS: &str = include_str!("../../../docs/metrics.md");
 /// Together with the example: every key. Here stand the keys that the example can't show at their defaults.
 const EVERYTHING: &str = "
 node: {locality: {}}
-xds_servers: [{server_uri: 'localhost:1', channel_creds: [{type: insecure, config: {}}]}]
+xds_servers:
+  - server_uri: 'localhost:1'
+    channel_creds: [{type: insecure, config: {}}]
+  - server_uri: 'localhost:2'
+    channel_creds: [{type: tls, config: {}}]
+    tls: {match_sans: [{dns: {exact: a.b}}]}
+    call_creds: [{type: jwt_token_file, config: {jwt_token_file: a}}]
+    initial_metadata: [{key: a, value: b}, {key: a, value_file: b}]
 node_classes:
   - match:
       id: {prefix: a}

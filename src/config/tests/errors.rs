@@ -27,7 +27,7 @@ fn all_of_a_file_are_named_at_once() {
 node: {id: 7}
 xds_servers:
   - server_uri: https://cp.example
-    channel_creds: [{type: tls}, {type: insecure}]
+    channel_creds: [{type: alts}, {type: insecure}]
     api_type: REST
 listeners:
   - {adress: '127.0.0.1:1', name: a}
@@ -36,11 +36,9 @@ limits: {connections: 0}
 ",
         &[
             "node.id: found 7; expected text (in quotes if it looks like a number)",
-            "xds_servers[0].server_uri: \"https://cp.example\" is not supported by this version; \
-             use http:// if plaintext is acceptable",
             "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
-            "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; \
-             use `insecure` as the first entry if plaintext is acceptable",
+            "xds_servers[0].channel_creds[0].type: \"alts\" is not supported by this version; \
+             use `tls`, or `insecure` as the first entry if plaintext is acceptable",
             "listeners[0].address: missing; expected IP:port or unix:PATH",
             "listeners[0].adress: unknown key; did you mean `address`?",
             "limits.connections: found 0; expected an integer from 1 to 1000000000",
@@ -113,9 +111,9 @@ types:
         &[
             "authorities[a.example].xds_server: unknown key; did you mean `xds_servers`?",
             "authorities[b.example].xds_servers[0].server_uri: found \"b\"; expected host:port, \
-             dns:///host:port, unix:PATH, http://host:port[/prefix] or file:DIRECTORY",
+             dns:///host:port, unix:PATH, http[s]://host:port[/prefix] or file:DIRECTORY",
             "authorities[b.example].xds_servers[0].channel_creds: missing; expected \
-             [{type: insecure}]; plaintext must be explicit",
+             [{type: tls}], or [{type: insecure}]; plaintext must be explicit",
             "authorities[b.example].fallback_on_reachability_only: found \"maybe\"; expected true or false",
             "authorities[c/d]: \"c/d\" is not a valid authority; an authority contains no `/`, \
              `?` or `#`",
@@ -135,32 +133,31 @@ fn of_a_server() {
     check_server(
         "api_type: XDS",
         &[
-            "channel_creds: missing; expected [{type: insecure}]; plaintext must be explicit",
+            "channel_creds: missing; expected [{type: tls}], or [{type: insecure}]; plaintext must be explicit",
             "api_type: found \"XDS\"; expected AGGREGATED_DELTA_GRPC, AGGREGATED_GRPC, DELTA_GRPC or GRPC",
         ],
     );
     check_server(
-        "channel_creds: [], call_creds: [], refresh_delay: 1s",
+        "channel_creds: [], refresh_delay: 1s",
         &[
-            "call_creds: this key is not supported by this version; no tokens are sent upstream yet",
-            "channel_creds: found a list; expected [{type: insecure}]; plaintext must be explicit",
+            "channel_creds: found a list; expected [{type: tls}], or [{type: insecure}]; plaintext must be explicit",
             "refresh_delay: does not apply to a gRPC server",
         ],
     );
     check_server(
         "channel_creds: [{type: insecure}], api_type: REST",
         &["api_type: found \"REST\"; expected a gRPC type; for REST, use a server_uri of the form \
-             http://host:port[/prefix]"],
+             http[s]://host:port[/prefix]"],
     );
     check(
         "xds_servers: [{server_uri: 'http://localhost:1', api_type: GRPC, wildcard: legacy, \
-         channel_creds: [{type: tls}]}]",
+         channel_creds: [{type: alts}]}]",
         &[
             "xds_servers[0].refresh_delay: missing; expected how long to wait between two polls, e.g. 5s",
             "xds_servers[0].wildcard: does not apply to a REST server",
-            "xds_servers[0].channel_creds[0].type: \"tls\" is not supported by this version; \
-             use `insecure` as the first entry if plaintext is acceptable",
-            "xds_servers[0].api_type: found \"GRPC\"; expected REST, for a server with an http:// address",
+            "xds_servers[0].channel_creds[0].type: \"alts\" is not supported by this version; \
+             use `tls`, or `insecure` as the first entry if plaintext is acceptable",
+            "xds_servers[0].api_type: found \"GRPC\"; expected REST, for a server with an http:// or https:// address",
         ],
     );
     check_server(

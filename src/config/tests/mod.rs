@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod calls;
 mod classes;
 mod deletion;
 mod documents;
 mod errors;
 mod fallback;
+mod server_tls;
 mod servers;
 mod tls;
 mod upstream_node;

@@ -81,7 +81,6 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
         (":15010", None),
         ("[::g]:80", None),
         ("xds:///a:1", None),
-        ("https://cp.example:443", None),
     ];
     for (uri, expected) in cases {
         let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
@@ -94,6 +93,8 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
         ("http://[::1]", Some(("::1", 80, ""))),
         ("http://[::1]:8080/", Some(("::1", 8080, ""))),
         ("http://cp.example:1/a/b%20c/", Some(("cp.example", 1, "/a/b%20c"))),
+        ("https://cp.example", Some(("cp.example", 443, ""))),
+        ("https://cp.example:8443/a", Some(("cp.example", 8443, "/a"))),
         ("http://cp.example:1?a", None),
         ("http://cp.example:1/a?b=c", None),
         ("http://me@cp.example:1/", None),

@@ -30,14 +30,34 @@ listeners:
 ";
     let warned: Vec<_> = read(text).unwrap().warnings.into_iter().map(|warning| warning.path).collect();
     let expected = [
-        "xds_servers[0].server_uri",
         "xds_servers[0].channel_creds[1].type",
         "xds_servers[0].server_features[1]",
         "xds_servers[0].server_features[2]",
         "xds_servers[0].server_features[3]",
+        "xds_servers[0].server_uri",
         "listeners[0].address",
     ];
     assert_eq!(warned, expected);
+}
+
+#[test]
+fn crt_14_durations_come_as_protobuf_writes_them_too() {
+    for (text, ms) in [
+        ("0.5s", Some(500)),
+        ("0.500000000s", Some(500)),
+        ("600.000s", Some(600_000)),
+        ("1.001s", Some(1_001)),
+        ("0.0005s", None),
+        ("1.s", None),
+        (".5s", None),
+        ("-1.5s", None),
+        ("1.0000000000s", None),
+        ("1.5m", None),
+    ] {
+        let found = read(&format!("{SERVER}linger: {text}")).ok();
+        let found = found.map(|loaded| loaded.config.source.linger.as_millis());
+        assert_eq!(found, ms, "{text}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Pool, RestServer};
+use crate::client::{Credentials, Pool, RestServer};
 use crate::engine::authority::{Authorities, Authority, AuthorityId};
 use crate::engine::downstream::{List, ListId};
 use crate::engine::fallback::{self, Policy};
@@ -88,7 +88,8 @@ impl Server {
         matches!(self.attach, Attach::Nothing | Attach::Refused)
     }
 
-    /// The server by its content (ADR 21): the URI, the kind of its streams, and the features of the server.
+    /// The server by its content (ADR 21): the URI, the credentials (ISO-5), the kind of its streams, and the
+    /// features of the server.
     /// Settings that a running source can take over, such as timeouts, are no part of the id.
     fn id(&self) -> ServerId {
         let of_attach = match &self.attach {
@@ -103,7 +104,15 @@ impl Server {
             Attach::Files { directory } => hash_of(directory),
             Attach::Nothing | Attach::Refused => 0,
         };
-        ServerId(hash_of(&(&self.uri, discriminant(&self.attach), of_attach)))
+        ServerId(hash_of(&(&self.uri, discriminant(&self.attach), of_attach, self.credentials())))
+    }
+
+    fn credentials(&self) -> Option<&Credentials> {
+        match &self.attach {
+            Attach::Grpc { pool, .. } => Some(pool.credentials()),
+            Attach::Rest { server, .. } => Some(server.credentials()),
+            Attach::Files { .. } | Attach::Nothing | Attach::Refused => None,
+        }
     }
 
     /// Whether all clients get the same answers. Such a server ignores nodes, and has its content before the

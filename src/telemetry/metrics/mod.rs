@@ -28,6 +28,7 @@ use crate::xds::TypeUrl;
 
 mod catalogue;
 mod checkpoint;
+mod client;
 mod downstream;
 mod fallback;
 mod tls;
@@ -35,13 +36,12 @@ mod types;
 mod upstream;
 
 pub use checkpoint::CheckpointMetrics;
+pub use client::ClientMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
 pub use tls::{TLS_OK, TlsMetrics};
 pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
-pub use upstream::{
-    ClientMetrics, ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly,
-};
+pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

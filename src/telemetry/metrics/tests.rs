@@ -30,6 +30,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     server.of_type(&types).version_anomaly(VersionAnomaly::WentBackwards);
     types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
+    server.client().tls_failures("eof");
     metrics.downstream.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
     metrics.downstream.tls.reload_failing("listeners[main]", false);
     let held = (

@@ -67,7 +67,7 @@ pub enum ClientCertificate {
 }
 
 /// The oldest permitted version of TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MinVersion {
     /// Envoy as a client stops at 1.2 by default (TLS-2).
     #[default]

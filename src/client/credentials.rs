@@ -1,0 +1,80 @@
+//! How the relay and a server prove themselves to each other.
+
+use std::fmt;
+
+use super::calls::Calls;
+use super::tls::Tls;
+use super::{CallMetadata, GrpcAddress};
+use crate::telemetry::metrics::TlsMetrics;
+use crate::trust::client::{ClientTls, Generation, Protocol};
+use crate::trust::fault::Fault;
+use crate::trust::rotation::Watched;
+
+/// All but the address of a server. Two credentials for one address are two servers, with connections and sources
+/// of their own (ISO-5).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// `None`: plaintext.
+    pub tls: Option<ClientTls>,
+    pub calls: CallMetadata,
+}
+
+/// The address of a server, and the credentials with their files in force.
+#[derive(Debug)]
+pub struct Channel {
+    pub(super) address: GrpcAddress,
+    pub(super) credentials: Credentials,
+    pub(super) calls: Calls,
+    pub(super) tls: Option<Tls>,
+}
+
+impl Channel {
+    /// Plaintext, and calls without metadata.
+    pub fn plaintext(address: GrpcAddress) -> Channel {
+        let (credentials, calls) = (Credentials::default(), Calls::new(&CallMetadata::default()));
+        Channel { address, credentials, calls, tls: None }
+    }
+
+    /// Reads the certificates of the credentials, and watches their files from then on. `place`: the name of the files
+    /// in logs and metrics. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// A file that cannot be used.
+    pub fn open(
+        address: GrpcAddress,
+        credentials: Credentials,
+        protocol: Protocol,
+        place: &str,
+        metrics: &TlsMetrics,
+    ) -> Result<Channel, Fault> {
+        let calls = Calls::new(&credentials.calls);
+        let host = match &address {
+            GrpcAddress::Tcp { host, .. } => Some(host.as_str()),
+            GrpcAddress::Unix(_) => None,
+        };
+        let tls = credentials.tls.as_ref();
+        let tls = tls.map(|tls| Tls::new(tls, host, protocol, place, metrics)).transpose()?;
+        Ok(Channel { address, credentials, calls, tls })
+    }
+
+    /// The certificate files in force.
+    pub fn files(&self) -> Option<Watched<Generation>> {
+        self.tls.as_ref().map(Tls::files)
+    }
+
+    /// The beginning of the URI of each request (TLS-9).
+    pub(super) fn origin(&self) -> impl fmt::Display {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let name = self.credentials.tls.as_ref().and_then(|tls| tls.server_name.clone());
+        let authority = name.unwrap_or_else(|| match &self.address {
+            GrpcAddress::Unix(_) => "localhost".to_owned(),
+            tcp => tcp.to_string(),
+        });
+        // An IPv6 address without a port.
+        let authority = match authority.parse::<std::net::Ipv6Addr>() {
+            Ok(address) => format!("[{address}]"),
+            Err(_) => authority,
+        };
+        format!("{scheme}://{authority}")
+    }
+}
