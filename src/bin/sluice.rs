@@ -45,12 +45,31 @@ enum Command {
         /// Also print the classes of the node in this file: a core.v3.Node in JSON.
         #[arg(long, value_name = "FILE")]
         node: Option<PathBuf>,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Print a client's bootstrap configuration for the relay.
     Bootstrap {
         #[command(subcommand)]
         client: Client,
     },
+}
+
+/// A client for the rules of `authorization`.
+#[derive(Args)]
+struct Asks {
+    /// Also print the rule and the grant of a client with this identity: spiffe://…, dns:NAME, unix:UID or anonymous.
+    #[arg(long, value_name = "ID")]
+    identity: Option<String>,
+    /// Name of the client's listener [default: the first].
+    #[arg(long, value_name = "NAME", requires = "identity")]
+    listener: Option<String>,
+    /// A type that the client asks for, as a full message name.
+    #[arg(long = "type", value_name = "TYPE", requires = "identity")]
+    type_name: Option<String>,
+    /// A name of this type that the client asks for; without it, all of them.
+    #[arg(long, value_name = "NAME", requires = "type_name")]
+    name: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -117,7 +136,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve { config } => serve(load_or_quickstart(config)?),
-        Command::Check { config, node } => check(&config, node.as_deref()),
+        Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks),
         Command::Bootstrap { client } => print_bootstrap(client),
     }
 }
@@ -131,17 +150,33 @@ fn serve(config: Config) -> Result<(), Failure> {
     })
 }
 
-fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
+fn check(file: &Path, node: Option<&Path>, asks: &Asks) -> Result<(), Failure> {
     let config = load(file)?;
     check_directories(&config)?;
     println!("{} is a valid configuration", file.display());
-    let Some(node) = node else { return Ok(()) };
-    let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", node.display()));
-    let text = std::fs::read_to_string(node).map_err(|error| at(&error))?;
-    let node = config::parse_client_node(&text).map_err(|error| at(&error))?;
-    print!("{}", config::explain_classes(&config.node_classes, &node));
-    print!("{}", config::explain_servers(&config.servers));
+    print!("{}", config::explain_unbound(&config));
+    let node = node.map(read_node).transpose()?;
+    if let Some(node) = &node {
+        print!("{}", config::explain_classes(&config.node_classes, node));
+        print!("{}", config::explain_servers(&config.servers));
+    }
+    if let Some(identity) = &asks.identity {
+        let identity = config::parse_identity(identity).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--identity: {identity} is no spiffe://…, dns:NAME, unix:UID or anonymous"
+            ))
+        })?;
+        let listener = config::find_listener(&config, asks.listener.as_deref()).map_err(Failure::Usage)?;
+        let ask = asks.type_name.as_deref().map(|type_name| (type_name, asks.name.as_deref()));
+        print!("{}", config::explain_decision(&config, listener, identity, node.as_ref(), ask));
+    }
     Ok(())
+}
+
+fn read_node(file: &Path) -> Result<sluice::xds::Node, Failure> {
+    let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
+    config::parse_client_node(&text).map_err(|error| at(&error))
 }
 
 /// Checks that directories exist, as `serve` would, with the same exit code.
@@ -175,11 +210,7 @@ fn print_bootstrap(client: Client) -> Result<(), Failure> {
 
 fn endpoint_and_node(options: BootstrapArgs) -> Result<(Endpoint, ClientNode), Failure> {
     let config = load_or_quickstart(options.config)?;
-    let wanted = |name: &str| options.listener.as_ref().is_none_or(|wanted| wanted == name);
-    let Some(listener) = config.listeners.iter().find(|listener| wanted(&listener.name)) else {
-        let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
-        return Err(Failure::Usage(format!("no such listener; available are {}", names.join(", "))));
-    };
+    let listener = config::find_listener(&config, options.listener.as_deref()).map_err(Failure::Usage)?;
     let id = options.node_id.unwrap_or_else(hostname);
     Ok((bootstrap::local_endpoint(&listener.address), ClientNode { id, cluster: options.node_cluster }))
 }

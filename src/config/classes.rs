@@ -173,7 +173,7 @@ fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
 }
 
 /// A list of keys, outermost first, or a single key as text. Keys may contain dots, so the text is not split.
-fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
+pub(super) fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     if let Tree::Text(_) = item.tree {
         return Some(vec![item.text()?.to_string()]);
     }
@@ -185,7 +185,7 @@ fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     keys.iter().map(|key| key.text().map(str::to_string)).collect()
 }
 
-fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
+pub(super) fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
     read_type_name(item, item.text()?)
 }
 

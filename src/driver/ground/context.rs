@@ -9,6 +9,7 @@ use arc_swap::Guard;
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
+use crate::driver::ground::denial_log::DenialLog;
 use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::FallbackLog;
@@ -18,6 +19,7 @@ use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
+use crate::engine::authorization::Policy;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
@@ -32,6 +34,8 @@ pub struct DriverSettings {
     pub lists: ServerLists,
     pub source: source::SourceSettings,
     pub classes: NodeClasses,
+    /// The rules of authorization at the start. [`DriverContext::policy`] has the policy in force.
+    pub policy: Policy,
     pub limits: RelayLimits,
     /// The relay's own node (RLY-15), read at the start of a source: another node needs a new process.
     pub node: Node,
@@ -56,6 +60,8 @@ pub struct DriverContext {
     pub checkpoint: Option<Arc<CheckpointWriter>>,
     pub presented_views: PresentedViews,
     pub fallback_log: FallbackLog,
+    pub denial_log: DenialLog,
+    policy: InForce<Policy>,
     /// The rate of first answers, by listener.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
@@ -75,6 +81,8 @@ impl DriverContext {
             do_not_cache: DoNotCacheNames::default(),
             presented_views: PresentedViews::default(),
             fallback_log: FallbackLog::default(),
+            denial_log: DenialLog::default(),
+            policy: InForce::new(settings.policy.clone()),
             first_answers: Mutex::default(),
             in_force: InForce::new(settings),
             metrics,
@@ -97,6 +105,18 @@ impl DriverContext {
             writer.configure(checkpoint.clone());
         }
         self.in_force.publish(settings);
+    }
+
+    /// The policy in force. It has a life of its own, because its file is read again without the rest of the
+    /// configuration (AUT-12).
+    pub fn policy(&self) -> Guard<Arc<Epoch<Policy>>> {
+        self.policy.get()
+    }
+
+    /// Puts a policy in force for streams to come. The caller judges the open streams again.
+    pub fn publish_policy(&self, policy: Policy) {
+        self.policy.publish(policy);
+        self.denial_log.clear();
     }
 
     /// The rate at which a stream may change its subscriptions, or a connection may poll.

@@ -61,6 +61,9 @@ impl StreamState {
         let settings = self.shared.settings();
         inner.follow(&settings);
         let rerouted = inner.take_node(request, self);
+        if rerouted || !inner.is_admitted {
+            self.admit(inner)?;
+        }
         let mut routes = Routes {
             stream: self,
             settings: &settings,
@@ -73,6 +76,9 @@ impl StreamState {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
             Some(Excess::Types) => self.shared.metrics.limit_hit(Limit::TypesPerStream),
             None => {}
+        }
+        if let Some(denials) = inner.session.take_denials() {
+            self.note_denials(&denials, inner.session.grant().rule(), routes.node);
         }
         let mut outcome = outcome?;
         if outcome.changed {

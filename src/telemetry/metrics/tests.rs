@@ -83,7 +83,7 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
     let allowed = [
         "code", "kind", "le", "limit", "list", "method", "reason", "server", "state", "type", "variant",
-        "version",
+        "version", "what",
     ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }

@@ -22,6 +22,7 @@ mod name_sets;
 mod names;
 mod property;
 mod authorities;
+mod authorization;
 mod relay;
 mod rest;
 mod sotw;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::authorization::Grant;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::{CollectionKind, HashSeed};
 use crate::engine::downstream::tests::client::Held;
@@ -212,9 +213,14 @@ impl Bench {
     // === clients ===
 
     pub fn join(&mut self, variant: Variant, limits: Limits) -> ClientId {
+        self.join_with(variant, limits, Grant::everything())
+    }
+
+    pub fn join_with(&mut self, variant: Variant, limits: Limits, grant: Arc<Grant>) -> ClientId {
         let id = self.clients.len();
+        let nonces = 0xab00 + u32::try_from(id).unwrap();
         self.clients.push(Client {
-            session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
+            session: Session::new(variant, limits, HashSeed(7), nonces, grant),
             variant,
             unsent: Vec::new(),
             routes: Routes {
@@ -248,7 +254,8 @@ impl Bench {
         let client = self.delta();
         let kind = StreamKind { marks: true, ..Variant::Delta.into() };
         let nonces = 0xab00 + u32::try_from(client).unwrap();
-        self.clients[client].session = Session::new(kind, Limits::default(), HashSeed(7), nonces);
+        self.clients[client].session =
+            Session::new(kind, Limits::default(), HashSeed(7), nonces, Grant::everything());
         client
     }
 
