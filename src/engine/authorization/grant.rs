@@ -3,36 +3,10 @@
 use std::sync::Arc;
 
 use crate::engine::authorization::denial::Denial;
-use crate::engine::authorization::policy::{Rule, Verdict};
-use crate::engine::authorization::template::{Captures, Match, Template};
+use crate::engine::authorization::rule::{Allow, Rule, Verdict};
+use crate::engine::authorization::template::Captures;
 use crate::identity::Identity;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
-
-/// An entry of a rule's `allow`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allow {
-    pub types: Types,
-    /// `None`: every name.
-    pub names: Option<Vec<NamePattern>>,
-    /// `None`: names of every authority and of none. Else only `xdstp:` names of these authorities, as canonical
-    /// names spell them; with `wildcard` also names of no authority.
-    pub authorities: Option<Vec<Box<str>>>,
-    /// Also the wildcard. Never beside `names`: a wildcard is answered whole (AUT-7).
-    pub wildcard: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Types {
-    /// Every type but Secrets, which a rule has to name (AUT-10).
-    All,
-    Listed(Vec<TypeUrl>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamePattern {
-    pub how: Match,
-    pub text: Template,
-}
 
 /// Everything that one stream may ask for. Immutable, and shared wherever it needs no captures.
 #[derive(Debug, PartialEq, Eq)]
@@ -198,24 +172,5 @@ impl TypeGrant<'_> {
     /// The reason at a denied name.
     pub fn denied_name(&self) -> &Arc<Status> {
         self.denied_name
-    }
-}
-
-impl Allow {
-    fn has_authority_of(&self, name: &ResourceName) -> bool {
-        let Some(authorities) = &self.authorities else { return true };
-        match name.authority() {
-            Some(authority) => authorities.iter().any(|allowed| **allowed == *authority),
-            None => self.wildcard && !name.is_xdstp(),
-        }
-    }
-}
-
-impl Types {
-    fn covers(&self, type_url: &TypeUrl) -> bool {
-        match self {
-            Types::All => !type_url.is_secret(),
-            Types::Listed(types) => types.contains(type_url),
-        }
     }
 }

@@ -5,21 +5,25 @@
 //! ask for. A session asks its grant at each change of subscription, before any look into a cache, so that neither
 //! time nor text tells whether a denied name exists (AUT-8). Updates need no decision: a denied name is never watched.
 //!
-//! 1. [`template`]: texts with captures. 2. [`identity`]: patterns of identities. 3. [`node`]: conditions on nodes.
-//! 4. [`denial`]: denials in words. 5. [`grant`]: the result. 6. [`policy`]: rules, and the decision.
+//! In reading order:
+//!
+//! - [`template`]: texts with captures. [`identity`]: patterns of identities. [`node`]: conditions on nodes.
+//! - [`denial`]: denials in words. [`rule`]: one rule. [`grant`]: the result. [`policy`]: all rules, and the decision.
 
 pub mod template;
 pub mod identity;
 pub mod node;
 pub mod denial;
+pub mod rule;
 pub mod grant;
 pub mod policy;
 #[cfg(test)]
 mod tests;
 
 pub use denial::{Claim, Denial, Denials};
-pub use grant::{Allow, Grant, NamePattern, TypeGrant, Types};
+pub use grant::{Grant, TypeGrant};
 pub use identity::{IdentityPattern, PatternError};
 pub use node::{Condition, Field, NodeCondition};
-pub use policy::{Claimant, Decision, Mode, Policy, Rule, Verdict};
+pub use policy::{Claimant, Decision, Mode, Policy};
+pub use rule::{Allow, NamePattern, Rule, Types, Verdict};
 pub use template::{Captures, Match, Template, TemplateError};

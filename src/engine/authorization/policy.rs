@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::authorization::denial::Denial;
-use crate::engine::authorization::grant::{Allow, Grant, Scope};
-use crate::engine::authorization::identity::IdentityPattern;
-use crate::engine::authorization::node::NodeCondition;
-use crate::engine::authorization::template::Captures;
+use crate::engine::authorization::grant::{Grant, Scope};
+use crate::engine::authorization::rule::{Rule, Verdict};
 use crate::identity::Identity;
 use crate::xds::Node;
 
@@ -27,23 +25,6 @@ pub struct Policy {
     everything: Arc<Grant>,
     all_but_secrets: Arc<Grant>,
     nothing: Arc<Grant>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    pub name: Box<str>,
-    /// Names of listeners; empty: all.
-    pub listeners: Vec<Box<str>>,
-    pub identity: IdentityPattern,
-    /// All must hold (AUT-4).
-    pub node: Vec<NodeCondition>,
-    pub verdict: Verdict,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Deny,
-    Allow(Vec<Allow>),
 }
 
 /// A client as the relay knows it, without its claims.
@@ -109,8 +90,9 @@ impl Policy {
         let Some((mode, rules)) = &self.rules else {
             return Decision { grant: self.without_rules(claimant).clone(), denial: None, rule: None };
         };
-        let found =
-            rules.iter().enumerate().find_map(|(index, rule)| Some((index, rule, rule.matches(claimant)?)));
+        let found = rules.iter().enumerate().find_map(|(index, rule)| {
+            Some((index, rule, rule.matches(claimant.listener, claimant.identity)?))
+        });
         let index = found.as_ref().map(|(index, ..)| *index);
         let judged = found.ok_or(Denial::Identity).and_then(|(_, rule, captures)| {
             for condition in &rule.node {
@@ -138,16 +120,5 @@ impl Policy {
     fn without_rules(&self, claimant: Claimant<'_>) -> &Arc<Grant> {
         let is_known = claimant.is_local || **claimant.identity != Identity::Anonymous;
         if is_known { &self.everything } else { &self.all_but_secrets }
-    }
-}
-
-impl Rule {
-    fn matches(&self, claimant: Claimant<'_>) -> Option<Captures> {
-        let at_listener =
-            self.listeners.is_empty() || self.listeners.iter().any(|name| **name == *claimant.listener);
-        if !at_listener {
-            return None;
-        }
-        self.identity.matches(claimant.identity)
     }
 }
