@@ -8,7 +8,7 @@ use super::{Address, Config, Listener};
 use crate::engine::authorization::{
     Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
 };
-use crate::engine::class::{MetadataParts, NodeMatch, Projection, VersionPart};
+use crate::engine::class::{MetadataParts, NodeMatch, Projection, ShareSecrets, VersionPart};
 use crate::identity::{Identity, SpiffeId};
 use crate::xds::{Node, ResourceName, TypeUrl};
 
@@ -159,7 +159,7 @@ fn looked_at(config: &Config) -> BTreeSet<String> {
         fields.extend(of_match(&rule.nodes).map(|field| field.to_string()));
         fields.extend(of_projection(&rule.projection));
         // Secrets are split by the id, too (RLY-21).
-        fields.extend((!rule.share_secrets).then(|| Field::Id.to_string()));
+        fields.extend((rule.share_secrets != ShareSecrets::Yes).then(|| Field::Id.to_string()));
     }
     fields
 }

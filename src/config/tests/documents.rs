@@ -20,7 +20,8 @@ node_classes:
   - match:
       id: {prefix: a}
       metadata: [{path: a, exact: 1}]
-    split_by: {}
+    split_by: {identity: {segments: 2}}
+    identity_metadata: a
     upstream_node: {template: {id: a}}
 listeners: [{name: a, address: 'unix:/run/a', mode: '0600'}]
 admin: {address: 'unix:/run/b'}

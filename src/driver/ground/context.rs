@@ -20,10 +20,11 @@ use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::engine::authorization::Policy;
-use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
+use crate::engine::class::{NameStyle, NodeClass, NodeClasses, ShareSecrets};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::{Time, source};
+use crate::identity::Identity;
 use crate::setting::{Epoch, InForce};
 use crate::telemetry::{Metrics, Throttle};
 use crate::xds::{Code, Node, Status, TypeUrl, Variant};
@@ -143,7 +144,7 @@ impl DriverContext {
     /// all clients are in one class.
     pub fn classify(
         &self,
-        node: Option<&Node>,
+        (node, identity): (Option<&Node>, &Identity),
         type_url: &TypeUrl,
         style: NameStyle,
         server: &Server,
@@ -151,12 +152,12 @@ impl DriverContext {
         let (anonymous, settings) = (Node::default(), self.settings());
         let is_local = server.is_local();
         // RLY-21, FD11: without an id, such clients would share their secrets.
-        if !is_local && settings.classes.lacks_id(node, type_url, style) {
+        if !is_local && settings.classes.lacks_id(node, identity, type_url, style) {
             let text = "Secrets are served per node, and this client has no `node.id`";
             return Err(Status::new(Code::InvalidArgument, text));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
-        let class = settings.classes.classify(node, type_url, style);
+        let class = settings.classes.classify(node, identity, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
     }
 
@@ -164,7 +165,8 @@ impl DriverContext {
     pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
         let (anonymous, settings) = (Node::default(), self.settings());
         let rule = || settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
-        type_url.is_secret() && rule().is_some_and(|rule| !rule.projection.id && !rule.share_secrets)
+        type_url.is_secret()
+            && rule().is_some_and(|rule| !rule.projection.id && rule.share_secrets != ShareSecrets::Yes)
     }
 
     /// The features that a client supports for a type, with the operator's additions (ERR-8).

@@ -16,6 +16,7 @@ mod order;
 mod endpoints_due;
 mod kinds;
 mod globs;
+mod isolation;
 mod unsent_news;
 mod dynamic;
 mod name_sets;

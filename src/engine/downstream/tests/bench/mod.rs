@@ -63,16 +63,10 @@ pub type ClientId = usize;
 
 impl Bench {
     pub fn new(attachments: Vec<Attachment>) -> Bench {
-        let make = |(index, attachment)| {
-            let settings = source::SourceSettings { tells_reach: true, ..source::SourceSettings::default() };
-            let source = Source::new(index as u64, settings, attachment);
-            source.of_server("cp-1".into(), true)
-        };
-        let sources: Vec<_> = attachments.into_iter().enumerate().map(make).collect();
-        Bench {
+        let mut bench = Bench {
             now: Time::from_micros(1_000_000),
-            snapshots: sources.iter().map(|_| Arc::default()).collect(),
-            sources,
+            snapshots: Vec::new(),
+            sources: Vec::new(),
             clients: Vec::new(),
             woken: BTreeSet::new(),
             slow_watches: false,
@@ -82,7 +76,17 @@ impl Bench {
             reachability_only: false,
             by_type: false,
             deleting: 0,
-        }
+        };
+        attachments.into_iter().for_each(|attachment| bench.add(attachment));
+        bench
+    }
+
+    /// Adds a source.
+    pub fn add(&mut self, attachment: Attachment) {
+        let settings = source::SourceSettings { tells_reach: true, ..source::SourceSettings::default() };
+        let source = Source::new(self.sources.len() as u64, settings, attachment);
+        self.sources.push(source.of_server("cp-1".into(), true));
+        self.snapshots.push(Arc::default());
     }
 
     /// A source with this state.
