@@ -51,7 +51,7 @@ fn identities() -> Vec<Arc<Identity>> {
 /// The namespace whose Secrets an identity may read by a policy: the oracle, without patterns or templates.
 fn namespace(policy: usize, identity: &Identity) -> Option<&'static str> {
     match identity.key().as_str() {
-        "spiffe://one.example/ns/a" if policy != 2 => Some("a"),
+        "spiffe://one.example/ns/a" if policy != 3 => Some("a"),
         "spiffe://one.example/ns/b" => Some("b"),
         "spiffe://one.example/ns/ab" => Some("ab"),
         "dns:a.one.example" if policy == 1 => Some("dns"),
@@ -60,11 +60,14 @@ fn namespace(policy: usize, identity: &Identity) -> Option<&'static str> {
 }
 
 fn is_allowed(policy: usize, identity: &Identity, name: &str) -> bool {
+    if policy == 2 && identity.key() == "spiffe://one.example/ns/a" {
+        return name == "a/x";
+    }
     namespace(policy, identity)
         .is_some_and(|namespace| name.split_once('/').is_some_and(|(of, _)| of == namespace))
 }
 
-fn policies() -> [Policy; 3] {
+fn policies() -> [Policy; 4] {
     let rule = |name: &str, identity: IdentityPattern, prefix: Option<&str>| {
         let pattern = |prefix| {
             let text = Template::parse(prefix, &identity.captures()).unwrap();
@@ -81,8 +84,9 @@ fn policies() -> [Policy; 3] {
     let spiffe = |text| IdentityPattern::spiffe(text).unwrap();
     let fleet = rule("fleet", spiffe("spiffe://one.example/ns/{ns}"), Some("{ns}/"));
     let dns = rule("dns", IdentityPattern::dns("{a}.one.example").unwrap(), Some("dns/"));
-    let no_a = rule("no a", spiffe("spiffe://one.example/ns/a"), None);
-    [vec![fleet.clone()], vec![fleet.clone(), dns], vec![no_a, fleet]]
+    let a = || spiffe("spiffe://one.example/ns/a");
+    let (less_a, no_a) = (rule("less a", a(), Some("a/x")), rule("no a", a(), None));
+    [vec![fleet.clone()], vec![fleet.clone(), dns], vec![less_a, fleet.clone()], vec![no_a, fleet]]
         .map(|rules| Policy::new(Mode::Enforce, rules))
 }
 
@@ -98,7 +102,9 @@ struct World {
     random: Random,
     bench: Bench,
     sources: BTreeMap<NodeClass, u64>,
-    policies: [Policy; 3],
+    policies: [Policy; 4],
+    /// Counts the states of all sources, so that each state is an update.
+    state: usize,
     policy: usize,
     live: Vec<Probe>,
     read: usize,
@@ -108,7 +114,16 @@ impl World {
     fn new(seed: u64) -> World {
         let bench = Bench::new(Vec::new());
         let (sources, live) = (BTreeMap::new(), Vec::new());
-        World { random: Random(seed), bench, sources, policies: policies(), policy: 0, live, read: 0 }
+        World {
+            random: Random(seed),
+            bench,
+            sources,
+            policies: policies(),
+            policy: 0,
+            state: 0,
+            live,
+            read: 0,
+        }
     }
 
     /// The first of the two sources of a client's class.
@@ -123,13 +138,27 @@ impl World {
         let first = self.bench.sources.len();
         for server in 0..2 {
             self.bench.add(Attachment::Files(Files::default()));
-            // The canary has the identity and the id of the first client of the class.
-            let canary = format!("{}#{id}#{server}", identity.key());
-            let state: Vec<_> = NAMES.iter().map(|name| format!("{name}={canary}")).collect();
-            self.bench.state(first + server, &[(SDS, &state.join(" "))]);
+            self.update(first + server, &format!("{}#{id}#{server}", identity.key()));
         }
         self.sources.insert(class, first as u64);
         first as u64
+    }
+
+    /// Puts a new state into a source. The canary has the identity and the id of the first client of the class.
+    fn update(&mut self, source: usize, canary: &str) {
+        self.state += 1;
+        let state: Vec<_> = NAMES.iter().map(|name| format!("{name}={canary}#{}", self.state)).collect();
+        self.bench.state(source, &[(SDS, &state.join(" "))]);
+    }
+
+    /// The server of a live client changes all of its resources.
+    fn change_a_server(&mut self) {
+        if !self.live.is_empty() {
+            let at = self.random.below(self.live.len());
+            let (identity, id) = (self.live[at].identity.clone(), self.live[at].id);
+            let (source, server) = (self.source(&identity, id), self.random.below(2));
+            self.update(source as usize + server, &format!("{}#{id}#{server}", identity.key()));
+        }
     }
 
     fn grant(&self, identity: &Arc<Identity>) -> Arc<Grant> {
@@ -141,7 +170,8 @@ impl World {
         match self.random.below(40) {
             0 => self.change_policy(),
             1 | 2 => self.move_a_client(),
-            3..=20 => self.ask_again(),
+            3..=8 => self.change_a_server(),
+            9..=22 => self.ask_again(),
             _ => self.join(),
         }
         let clients: Vec<_> = (0..self.live.len()).collect();
