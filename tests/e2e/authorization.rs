@@ -12,6 +12,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::client::{Event, connect, node};
+use crate::support::istiod;
 use crate::support::relay::run;
 use crate::support::{Ask, CDS, Client, ControlPlane, EDS, LDS, Relay, SDS, Setup, Variant, poll, proto};
 
@@ -261,6 +262,39 @@ async fn aut_12_a_changed_file_of_rules_judges_open_streams_again() {
     denied.settle(EDS, &[]).await;
     write(&file, &rules("mine-"));
     assert_eq!(denied.ended().await.code(), Code::Unavailable);
+}
+
+/// IDN-1, ISO-1, ISO-4: the kernel tells the user of a unix socket. Rules match the user, and the server reads the user
+/// under a key that no client sets.
+#[tokio::test]
+async fn iso_4_a_server_reads_the_verified_user_of_a_unix_socket() {
+    let (origin, uid) =
+        (origin().await, std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap()));
+    let rule = |uid: u32| {
+        format!(
+            "{{ name: u{uid}, match: {{ identity: {{ unix_uid: [{uid}] }} }}, allow: [{{ types: all, wildcard: true }}] }}"
+        )
+    };
+    let classes = "node_classes: [{ match: { names: old }, split_by: { cluster: true, identity: full }, \
+                   identity_metadata: WHO }]";
+    let setup = |uid| {
+        let line = format!("authorization: {{ rules: [{}] }}", rule(uid));
+        Setup { unix: true, ..Setup::of(origin.address).line(classes).line(&line) }
+    };
+    let relay = Relay::start(setup(uid)).await;
+    let spoofed = proto::Node { metadata: Some(istiod::metadata(&[("WHO", "unix:4711")])), ..node("client") };
+    let mut client = Client::on(connect(&relay.address).await, Variant::Delta, Some(spoofed));
+    client.want(EDS, &["mine-1"]);
+    client.settle(EDS, &[("mine-1", "1")]).await;
+    let asked = origin.requests(EDS);
+    let told = asked.iter().find_map(|asked| asked.ask.node.clone()).expect("the first request has a node");
+    assert_eq!(istiod::metadata_of(&told).get("WHO"), Some(&format!("unix:{uid}")));
+    // Another user has no rule.
+    let relay = Relay::start(setup(uid + 1)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "client").await;
+    client.want(EDS, &["mine-1"]);
+    let status = client.ended().await;
+    assert_eq!(status.message(), format!("unix user {uid} has no access here"));
 }
 
 /// AUT-15: a report counts and warns, and denies nothing.

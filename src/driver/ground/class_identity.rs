@@ -76,6 +76,24 @@ fn projection(relay: &Node, class: &Node, digest: &str) -> Node {
 mod tests {
     use super::*;
 
+    /// ISO-8: the digest names the file of a checkpoint.
+    #[test]
+    fn iso_8_each_identity_has_a_digest_of_its_own() {
+        let class = |identity: Option<&str>, key: Option<&str>| {
+            let (identity, identity_metadata) = (identity.map(Box::from), key.map(Box::from));
+            class_digest(&NodeClass { identity, identity_metadata, ..NodeClass::of_everybody() })
+        };
+        let all = [
+            class(None, None),
+            class(Some("anonymous"), None),
+            class(Some("spiffe://d/a"), None),
+            class(Some("spiffe://d/a"), Some("WHO")),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[at + 1..].contains(one), "{all:?}");
+        }
+    }
+
     #[test]
     fn rly_15_the_digest_of_a_class_is_the_one_in_the_id_that_its_server_sees() {
         let relay = Node { id: "relay".into(), ..Node::default() };
