@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sluice::engine::class::{NameStyle, NodeClass, NodeClasses};
+use sluice::identity::Identity;
 use sluice::wire::response::{Beside, delta_body, head};
 use sluice::wire::upstream::{decode_delta_response, encode_node};
 use sluice::wire::{ReaderLimits, RequestReader};
@@ -50,7 +51,12 @@ impl FirstRequest {
             request = reader.next();
         }
         let Some(Ok(Request::Delta(request))) = request else { panic!("a request: {request:?}") };
-        let class = self.classes.classify(request.node.as_deref(), &self.type_url, NameStyle::Old);
+        let class = self.classes.classify(
+            request.node.as_deref(),
+            &Identity::Anonymous,
+            &self.type_url,
+            NameStyle::Old,
+        );
         class.expect("a class")
     }
 }

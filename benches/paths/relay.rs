@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sluice::engine::Time;
 use sluice::engine::authority::{Authority, NameGroup};
+use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::HashSeed;
 use sluice::engine::downstream::{
@@ -78,7 +79,8 @@ impl Relay {
 
     pub fn join(&mut self, variant: Variant) {
         let nonce_prefix = self.clients.len() as u32;
-        let session = Session::new(variant, Limits::default(), HashSeed(7), nonce_prefix);
+        let session =
+            Session::new(variant, Limits::default(), HashSeed(7), nonce_prefix, Grant::everything());
         self.clients.push(Client { session, nonce: String::new(), version: String::new() });
     }
 

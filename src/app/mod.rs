@@ -3,6 +3,7 @@
 //! Start: logging, the limit of open files, data on disk, sockets, readiness. Stop: readiness off, no new
 //! connections, streams drained, and the admin server last.
 
+mod authorization;
 mod ending;
 mod servers;
 mod tls;
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use crate::admin::{Admin, AdminSettings, Readiness, State};
@@ -81,6 +83,9 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
     if let Err((uri, status)) = relay.load().await {
         return Err(io::Error::other(status.message)).context(uri);
     }
+
+    let policy = authorization::follow(&relay, &config);
+    let _policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
 
     let mut listeners = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -241,6 +246,7 @@ fn relay_settings(
             ..config.source.clone()
         },
         classes: config.node_classes.clone(),
+        policy: config.authorization.policy().cloned().unwrap_or_default(),
         limits: config.limits.relay.clone(),
         node: config.node.clone(),
         stream: config.limits.stream,

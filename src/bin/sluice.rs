@@ -47,6 +47,8 @@ enum Command {
         /// Also print the classes of the node in this file: a core.v3.Node in JSON.
         #[arg(long, value_name = "FILE")]
         node: Option<PathBuf>,
+        #[command(flatten)]
+        asks: Asks,
     },
     /// Print a client's bootstrap configuration for the relay.
     Bootstrap {
@@ -64,6 +66,23 @@ enum Command {
         #[arg(long, value_name = "URI", default_value = "spiffe://dev.example/ns/default/sa/client")]
         client_id: String,
     },
+}
+
+/// A client for the rules of `authorization`.
+#[derive(Args)]
+struct Asks {
+    /// Also print the rule and the grant of a client with this identity: spiffe://…, dns:NAME, unix:UID or anonymous.
+    #[arg(long, value_name = "ID")]
+    identity: Option<String>,
+    /// Name of the client's listener [default: the first].
+    #[arg(long, value_name = "NAME", requires = "identity")]
+    listener: Option<String>,
+    /// A type that the client asks for, as a full message name.
+    #[arg(long = "type", value_name = "TYPE", requires = "identity")]
+    type_name: Option<String>,
+    /// A name of this type that the client asks for; without it, all of them.
+    #[arg(long, value_name = "NAME", requires = "type_name")]
+    name: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -139,7 +158,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Serve { config } => serve(load_or_quickstart(config)?),
-        Command::Check { config, node } => check(&config, node.as_deref()),
+        Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks),
         Command::Bootstrap { client } => print_bootstrap(client),
         Command::DevCerts { directory, hosts, client_id } => write_dev_certs(&directory, &hosts, &client_id),
     }
@@ -155,17 +174,27 @@ fn serve(config: Config) -> Result<(), Failure> {
     })
 }
 
-fn check(file: &Path, node: Option<&Path>) -> Result<(), Failure> {
+fn check(file: &Path, node: Option<&Path>, asks: &Asks) -> Result<(), Failure> {
     let config = load(file)?;
     check_directories(&config)?;
     check_certificates(&config)?;
     println!("{} is a valid configuration", file.display());
-    let Some(node) = node else { return Ok(()) };
-    let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", node.display()));
-    let text = std::fs::read_to_string(node).map_err(|error| at(&error))?;
-    let node = config::parse_client_node(&text).map_err(|error| at(&error))?;
-    print!("{}", config::explain_classes(&config.node_classes, &node));
-    print!("{}", config::explain_servers(&config.servers));
+    print!("{}", config::explain_unbound(&config));
+    let node = node.map(read_node).transpose()?;
+    if let Some(node) = &node {
+        print!("{}", config::explain_classes(&config.node_classes, node));
+        print!("{}", config::explain_servers(&config.servers));
+    }
+    if let Some(identity) = &asks.identity {
+        let identity = config::parse_identity(identity).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--identity: {identity} is no spiffe://…, dns:NAME, unix:UID or anonymous"
+            ))
+        })?;
+        let listener = config::find_listener(&config, asks.listener.as_deref()).map_err(Failure::Usage)?;
+        let ask = asks.type_name.as_deref().map(|type_name| (type_name, asks.name.as_deref()));
+        print!("{}", config::explain_decision(&config, listener, identity, node.as_ref(), ask));
+    }
     Ok(())
 }
 
@@ -175,6 +204,12 @@ fn check_certificates(config: &Config) -> Result<(), Failure> {
         let noun = if faults.len() == 1 { "error" } else { "errors" };
         Failure::Usage(format!("{} {noun} in certificate files:\n  {}", faults.len(), faults.join("\n  ")))
     })
+}
+
+fn read_node(file: &Path) -> Result<sluice::xds::Node, Failure> {
+    let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
+    config::parse_client_node(&text).map_err(|error| at(&error))
 }
 
 /// Checks that directories exist, as `serve` would, with the same exit code.
@@ -215,11 +250,7 @@ struct Connection {
 
 fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
     let config = load_or_quickstart(options.config.clone())?;
-    let wanted = |name: &str| options.listener.as_ref().is_none_or(|wanted| wanted == name);
-    let Some(listener) = config.listeners.iter().find(|listener| wanted(&listener.name)) else {
-        let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
-        return Err(Failure::Usage(format!("no such listener; available are {}", names.join(", "))));
-    };
+    let listener = config::find_listener(&config, options.listener.as_deref()).map_err(Failure::Usage)?;
     let tls = client_tls(listener, &options)?;
     let id = options.node_id.unwrap_or_else(hostname);
     let node = ClientNode { id, cluster: options.node_cluster };

@@ -7,8 +7,8 @@ use super::tree::Tree;
 use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
 use crate::engine::class::{
-    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
-    TextMatch, ValueMatch, VersionPart,
+    ClassRule, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch,
+    Projection, ShareSecrets, TextMatch, ValueMatch, VersionPart,
 };
 use crate::xds::{Kind, TypeUrl};
 
@@ -56,11 +56,17 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
-    let share_secrets = map.or("share_secrets", false, boolean);
+    let share_secrets = map.or("share_secrets", ShareSecrets::No, share);
     let legacy_wildcard = map.or("legacy_wildcard", true, boolean);
     let resource_errors_alone = map.or("resource_errors_alone", false, boolean);
-    if share_secrets {
+    if share_secrets != ShareSecrets::No {
         check_share_secrets(map, &types, projection.as_ref());
+    }
+    let identity_metadata = map.optional("identity_metadata", text);
+    let splits = projection.as_ref().is_some_and(|projection| projection.identity != IdentityPart::None);
+    if identity_metadata.is_some() && !splits {
+        let reason = "needs `split_by.identity`: a class of several identities has none to show";
+        map.contradiction("identity_metadata", reason);
     }
     if names == Some(NameStyle::Xdstp) && map.has("legacy_wildcard") {
         map.contradiction(
@@ -76,6 +82,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
         names,
         projection,
         share_secrets,
+        identity_metadata: identity_metadata.as_deref().map(Box::from),
         legacy_wildcard,
         resource_errors_alone,
         upstream_node: upstream_node.clone(),
@@ -93,6 +100,46 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
         check_upstream_node(&item, &upstream_node, &projections);
     }
     rules
+}
+
+/// `false`, `true` or `identity`.
+fn share(tree: &Tree) -> Result<ShareSecrets, String> {
+    match tree {
+        Tree::Bool(false) => Ok(ShareSecrets::No),
+        Tree::Bool(true) => Ok(ShareSecrets::Yes),
+        Tree::Text(text) if text == "identity" => Ok(ShareSecrets::Identity),
+        _ => Err("false, true or identity".into()),
+    }
+}
+
+/// The longest path of a SPIFFE ID has fewer segments than this.
+const SEGMENTS_MAX: i128 = 1024;
+
+/// `none`, `trust_domain`, `full` or `{ segments: N }`.
+fn read_identity_part(item: &Item<'_>) -> IdentityPart {
+    let found = match item.tree {
+        Tree::Text(text) => match text.as_str() {
+            "none" => Some(IdentityPart::None),
+            "trust_domain" => Some(IdentityPart::TrustDomain),
+            "full" => Some(IdentityPart::Full),
+            _ => None,
+        },
+        Tree::Map(_) => {
+            let count = |tree: &Tree| match tree {
+                Tree::Integer(count) if (1..SEGMENTS_MAX).contains(count) => {
+                    usize::try_from(*count).map_err(|error| error.to_string())
+                }
+                _ => Err(format!("an integer from 1 to {}", SEGMENTS_MAX - 1)),
+            };
+            let read = |map: &mut Map<'_>| map.required("segments", "a number of segments")?.parse(count);
+            return item.map(read).flatten().map(IdentityPart::Segments).unwrap_or_default();
+        }
+        _ => None,
+    };
+    found.unwrap_or_else(|| {
+        item.invalid("none, trust_domain, full or { segments: N }");
+        IdentityPart::None
+    })
 }
 
 /// Secrets are split by `id` unless the operator says otherwise, and must say so explicitly (RLY-21).
@@ -173,7 +220,7 @@ fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
 }
 
 /// A list of keys, outermost first, or a single key as text. Keys may contain dots, so the text is not split.
-fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
+pub(super) fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     if let Tree::Text(_) = item.tree {
         return Some(vec![item.text()?.to_string()]);
     }
@@ -185,7 +232,7 @@ fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     keys.iter().map(|key| key.text().map(str::to_string)).collect()
 }
 
-fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
+pub(super) fn read_type(item: &Item<'_>) -> Option<TypeUrl> {
     read_type_name(item, item.text()?)
 }
 
@@ -212,6 +259,7 @@ fn read_projection(map: &mut Map<'_>) -> Projection {
         metadata: map.item("metadata").and_then(|item| read_metadata_parts(&item)).unwrap_or_default(),
         user_agent_name: map.or("user_agent_name", false, boolean),
         user_agent_version: map.or("user_agent_version", VersionPart::None, word(VERSIONS)),
+        identity: map.item("identity").map(|item| read_identity_part(&item)).unwrap_or_default(),
     }
 }
 

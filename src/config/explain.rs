@@ -5,9 +5,10 @@ use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
 use crate::engine::class::{
-    LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, UpstreamNode, VersionPart,
+    IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, UpstreamNode, VersionPart,
 };
 use crate::engine::fallback::{FallbackSettings, Policy};
+use crate::identity::Identity;
 use crate::xds::{Node, TypeUrl};
 
 /// Types shown even if no rule names them.
@@ -36,7 +37,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
                 continue;
             };
             let Some(rule) = classes.rules.get(index) else { continue };
-            let parts = describe(&rule.projection_of(&type_url), node);
+            let parts = describe(&rule.projection_of(&type_url, &Identity::Anonymous), node);
             let legacy =
                 if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
@@ -107,6 +108,12 @@ fn describe(projection: &Projection, node: &Node) -> String {
         parts.push(format!("locality={:?}", names.iter().take(depth).collect::<Vec<_>>()));
     }
     parts.extend(describe_metadata(&projection.metadata, node));
+    match projection.identity {
+        IdentityPart::None => {}
+        IdentityPart::TrustDomain => parts.push("identity=trust_domain".into()),
+        IdentityPart::Segments(count) => parts.push(format!("identity={count} segments")),
+        IdentityPart::Full => parts.push("identity=full".into()),
+    }
     if projection.user_agent_name {
         parts.push(format!("user_agent_name={:?}", node.user_agent_name));
     }

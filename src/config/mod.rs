@@ -3,7 +3,7 @@
 //! A file is read twice: first into a tree of pure syntax, then by readers that collect every error, so that
 //! one run reports all of them. The result is complete: every default is filled in, every relative path is
 //! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
-//! the given one. `docs/configuration.md` explains each key.
+//! the given one and the file of `authorization`. `docs/configuration.md` explains each key.
 
 pub mod error;
 mod tree;
@@ -25,17 +25,21 @@ mod tls;
 pub mod listener;
 mod upstream_node;
 mod classes;
+mod authorization;
 mod node;
 mod read;
 mod explain;
+mod explain_grant;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 pub use address::Endpoint;
+pub use authorization::{Authorization, load_policy, parse_policy};
 pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use explain::{explain_classes, explain_servers};
+pub use explain_grant::{explain_decision, explain_unbound, find_listener, parse_identity};
 pub use limits::Limits;
 pub use listener::{Address, Admin, Listener};
 pub use node::parse_client_node;
@@ -60,6 +64,7 @@ pub struct Config {
     /// The control planes, and the resources that each list is responsible for.
     pub servers: Servers,
     pub node_classes: NodeClasses,
+    pub authorization: Authorization,
     /// At least one, with distinct names and addresses.
     pub listeners: Vec<Listener>,
     pub admin: Admin,
@@ -82,6 +87,7 @@ impl Config {
             node: relay_node(format!("sluice-{hostname}")),
             servers: Servers::new(vec![server]),
             node_classes: NodeClasses::default(),
+            authorization: Authorization::default(),
             listeners: vec![Listener::default()],
             admin: Admin::default(),
             log: Log::default(),

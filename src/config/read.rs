@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::authorization::read_authorization;
 use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
@@ -72,6 +73,8 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let classes = map.list("node_classes");
     let listeners = read_listeners(map, directory);
     let node_classes = read_classes(&classes);
+    let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
+    let authorization = map.item("authorization").map(|item| read_authorization(&item, directory, &names));
     let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
     let log = map.section("log", read_log).unwrap_or(d.log);
     let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
@@ -80,6 +83,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let config = Config {
         node,
         node_classes,
+        authorization: authorization.unwrap_or_default(),
         admin,
         listeners,
         log,

@@ -13,6 +13,7 @@ pub mod view;
 pub mod snapshot;
 pub mod class;
 pub mod authority;
+pub mod authorization;
 pub mod upstream;
 pub mod cache;
 pub mod source;

@@ -25,6 +25,18 @@ pub enum Identity {
     Dns(Box<str>),
 }
 
+impl Identity {
+    /// The identity as a text that no other identity has, of whatever kind.
+    pub fn key(&self) -> String {
+        match self {
+            Identity::Anonymous => "anonymous".to_owned(),
+            Identity::Unix { uid } => format!("unix:{uid}"),
+            Identity::Spiffe(id) => id.to_string(),
+            Identity::Dns(name) => format!("dns:{name}"),
+        }
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -49,6 +49,7 @@ impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         let code = match status.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
             Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
             Code::Unavailable | Code::ResourceExhausted => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -251,6 +252,7 @@ mod tests {
     fn rst_5_only_the_clients_faults_are_4xx() {
         for (code, expected) in [
             (Code::InvalidArgument, 400),
+            (Code::PermissionDenied, 403),
             (Code::Unimplemented, 501),
             (Code::Unavailable, 503),
             (Code::ResourceExhausted, 503),

@@ -152,8 +152,20 @@ impl TypeUrl {
         self.message() == "envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration"
     }
 
+    /// Whether resources of the type may be secret. A server may be less strict about the spelling of a URL than the
+    /// relay, so every spelling counts.
     pub fn is_secret(&self) -> bool {
-        self.kind == Kind::Secret
+        match self.kind {
+            Kind::Secret => true,
+            Kind::Other => {
+                let message = self.url.rsplit('/').next().unwrap_or_default();
+                let is_secret = |(known, kind): &(&str, Kind)| {
+                    *kind == Kind::Secret && known.eq_ignore_ascii_case(message.trim())
+                };
+                KINDS.iter().any(is_secret)
+            }
+            _ => false,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod support;
 
 mod admin;
 mod attacks;
+mod authorization;
 mod classes;
 mod command_line;
 mod failover;

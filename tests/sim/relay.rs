@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice::engine::Time;
 use sluice::engine::authority::{Authorities, Authority, NameGroup};
+use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
 use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
@@ -367,7 +368,7 @@ impl World {
             client,
             class: plan.class,
             variant,
-            session: Session::new(variant, Limits::default(), HashSeed(7), prefix),
+            session: Session::new(variant, Limits::default(), HashSeed(7), prefix, Grant::everything()),
             watches: VecDeque::new(),
             watch_at: 0,
             is_busy: false,

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::engine::class::{
-    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, TextMatch,
-    UpstreamNode, ValueMatch, VersionPart,
+    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, ShareSecrets,
+    TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
 use crate::xds::{TypeUrl, Value};
 
@@ -56,7 +56,8 @@ node_classes:
             user_agent_version: VersionPart::Major,
             ..Projection::default()
         },
-        share_secrets: true,
+        share_secrets: ShareSecrets::Yes,
+        identity_metadata: None,
         upstream_node: UpstreamNode::Projection,
         legacy_wildcard: true,
         resource_errors_alone: false,
@@ -104,5 +105,5 @@ fn an_explanation_names_the_rule_and_what_splits() {
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_string();
     assert!(line("Cluster ").contains("rule 1 "), "{text}");
     assert!(line("Cluster ").ends_with("client_features cluster=\"edge\""), "{text}");
-    assert!(line("Secret ").ends_with("client_features id=\"a\" cluster=\"edge\""), "{text}");
+    assert!(line("Secret ").ends_with("client_features id=\"a\" cluster=\"edge\" identity=full"), "{text}");
 }

@@ -27,7 +27,8 @@ node_classes:
   - match:
       id: {prefix: a}
       metadata: [{path: a, exact: 1}]
-    split_by: {}
+    split_by: {identity: {segments: 2}}
+    identity_metadata: a
     upstream_node: {template: {id: a}}
 listeners:
   - {name: a, address: 'unix:/run/a', mode: '0600'}
@@ -50,6 +51,14 @@ admin: {address: 'unix:/run/b'}
 authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
 types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}
 checkpoint: {directory: a}
+authorization:
+  mode: report
+  rules:
+    - name: a
+      match: {identity: {dns: a}}
+      node: {id: {prefix: a}, metadata: [{path: a, prefix: a}]}
+      allow: [{types: all, names: [{prefix: a}]}]
+    - {name: b, match: {identity: {unix_uid: [0]}}, deny: true}
 ";
 
 /// The keys that readers ask for, over files that together visit every map, and the settings among them.

@@ -15,6 +15,7 @@ pub use crate::driver::ground::account::Account;
 pub use crate::driver::ground::connection::{Charge, ConnectionCut, Polling};
 pub use crate::driver::ground::signal::{Raised, Signal};
 pub use crate::driver::ground::unread::Delivery;
+use crate::engine::authorization::Claimant;
 use crate::identity::Identity;
 pub use crate::xds::Variant;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
@@ -42,6 +43,18 @@ pub struct Peer {
     pub connection: ConnectionCut,
     /// The option of the listener at the start of the stream.
     pub when_unavailable: WhenUnavailable,
+}
+
+impl Peer {
+    /// The client, as the rules of authorization see it.
+    pub fn claimant(&self) -> Claimant<'_> {
+        let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+        Claimant {
+            listener: &self.listener,
+            identity: &self.identity,
+            is_local: self.address.is_none_or(is_loopback),
+        }
+    }
 }
 
 /// One message of a response stream, framed for gRPC and ready to be written. The private part comes first,

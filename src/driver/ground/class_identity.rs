@@ -20,6 +20,13 @@ pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
             bytes.extend_from_slice(&encode_node(&template.fill(Node::default(), parts)));
         }
     }
+    // ISO-8: also a file of the checkpoint belongs to one identity.
+    for (mark, text) in [(&b"\0identity"[..], &class.identity), (b"\0under", &class.identity_metadata)] {
+        if let Some(text) = text {
+            bytes.extend_from_slice(mark);
+            bytes.extend_from_slice(text.as_bytes());
+        }
+    }
     bytes
 }
 
@@ -34,12 +41,12 @@ pub fn class_digest(class: &NodeClass) -> String {
 pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     let digest = class_digest(class);
     let base = projection(relay, &class.node, &digest);
-    match &class.upstream_node {
+    class.told_identity(match &class.upstream_node {
         UpstreamNode::Projection | UpstreamNode::Member => base,
         UpstreamNode::Template(template) => {
             template.fill(base, Parts { relay, class: &class.node, digest: &digest })
         }
-    }
+    })
 }
 
 /// The node of a member as the server of the class sees it: complete, except for client features that the relay
@@ -69,11 +76,30 @@ fn projection(relay: &Node, class: &Node, digest: &str) -> Node {
 mod tests {
     use super::*;
 
+    /// ISO-8: the digest names the file of a checkpoint.
+    #[test]
+    fn iso_8_each_identity_has_a_digest_of_its_own() {
+        let class = |identity: Option<&str>, key: Option<&str>| {
+            let (identity, identity_metadata) = (identity.map(Box::from), key.map(Box::from));
+            class_digest(&NodeClass { identity, identity_metadata, ..NodeClass::of_everybody() })
+        };
+        let all = [
+            class(None, None),
+            class(Some("anonymous"), None),
+            class(Some("spiffe://d/a"), None),
+            class(Some("spiffe://d/a"), Some("WHO")),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[at + 1..].contains(one), "{all:?}");
+        }
+    }
+
     #[test]
     fn rly_15_the_digest_of_a_class_is_the_one_in_the_id_that_its_server_sees() {
         let relay = Node { id: "relay".into(), ..Node::default() };
         let node = Node { cluster: "web".into(), ..Node::default() };
-        let class = |upstream_node| NodeClass { node: node.clone(), legacy_wildcard: true, upstream_node };
+        let class =
+            |upstream_node| NodeClass { node: node.clone(), upstream_node, ..NodeClass::of_everybody() };
         let plain = class(UpstreamNode::Projection);
         assert_eq!(of_class(&relay, &plain).id, format!("relay/{}", class_digest(&plain)));
         let member = class(UpstreamNode::Member);

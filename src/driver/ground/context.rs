@@ -9,6 +9,7 @@ use arc_swap::Guard;
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
+use crate::driver::ground::denial_log::DenialLog;
 use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::FallbackLog;
@@ -18,10 +19,12 @@ use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
-use crate::engine::class::{NameStyle, NodeClass, NodeClasses};
+use crate::engine::authorization::Policy;
+use crate::engine::class::{NameStyle, NodeClass, NodeClasses, ShareSecrets};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::{Time, source};
+use crate::identity::Identity;
 use crate::setting::{Epoch, InForce};
 use crate::telemetry::{Metrics, Throttle};
 use crate::xds::{Code, Node, Status, TypeUrl, Variant};
@@ -32,6 +35,8 @@ pub struct DriverSettings {
     pub lists: ServerLists,
     pub source: source::SourceSettings,
     pub classes: NodeClasses,
+    /// The rules of authorization at the start. [`DriverContext::policy`] has the policy in force.
+    pub policy: Policy,
     pub limits: RelayLimits,
     /// The relay's own node (RLY-15), read at the start of a source: another node needs a new process.
     pub node: Node,
@@ -55,6 +60,8 @@ pub struct DriverContext {
     pub checkpoint: Option<Arc<CheckpointWriter>>,
     pub presented_views: PresentedViews,
     pub fallback_log: FallbackLog,
+    pub denial_log: DenialLog,
+    policy: InForce<Policy>,
     /// The rate of first answers, by listener.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
 }
@@ -74,6 +81,8 @@ impl DriverContext {
             do_not_cache: DoNotCacheNames::default(),
             presented_views: PresentedViews::default(),
             fallback_log: FallbackLog::default(),
+            denial_log: DenialLog::default(),
+            policy: InForce::new(settings.policy.clone()),
             first_answers: Mutex::default(),
             in_force: InForce::new(settings),
             metrics,
@@ -97,6 +106,18 @@ impl DriverContext {
         }
         self.encoder.configure(settings.encoded_bytes);
         self.in_force.publish(settings);
+    }
+
+    /// The policy in force. It has a life of its own, because its file is read again without the rest of the
+    /// configuration (AUT-12).
+    pub fn policy(&self) -> Guard<Arc<Epoch<Policy>>> {
+        self.policy.get()
+    }
+
+    /// Puts a policy in force for streams to come. The caller judges the open streams again.
+    pub fn publish_policy(&self, policy: Policy) {
+        self.policy.publish(policy);
+        self.denial_log.clear();
     }
 
     /// The rate at which a stream may change its subscriptions, or a connection may poll.
@@ -123,7 +144,7 @@ impl DriverContext {
     /// all clients are in one class.
     pub fn classify(
         &self,
-        node: Option<&Node>,
+        (node, identity): (Option<&Node>, &Identity),
         type_url: &TypeUrl,
         style: NameStyle,
         server: &Server,
@@ -131,12 +152,12 @@ impl DriverContext {
         let (anonymous, settings) = (Node::default(), self.settings());
         let is_local = server.is_local();
         // RLY-21, FD11: without an id, such clients would share their secrets.
-        if !is_local && settings.classes.lacks_id(node, type_url, style) {
+        if !is_local && settings.classes.lacks_id(node, identity, type_url, style) {
             let text = "Secrets are served per node, and this client has no `node.id`";
             return Err(Status::new(Code::InvalidArgument, text));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
-        let class = settings.classes.classify(node, type_url, style);
+        let class = settings.classes.classify(node, identity, type_url, style);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
     }
 
@@ -144,7 +165,8 @@ impl DriverContext {
     pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
         let (anonymous, settings) = (Node::default(), self.settings());
         let rule = || settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
-        type_url.is_secret() && rule().is_some_and(|rule| !rule.projection.id && !rule.share_secrets)
+        type_url.is_secret()
+            && rule().is_some_and(|rule| !rule.projection.id && rule.share_secrets != ShareSecrets::Yes)
     }
 
     /// The features that a client supports for a type, with the operator's additions (ERR-8).

@@ -16,5 +16,6 @@ pub mod checkpoint_writer;
 pub mod presented_views;
 pub mod do_not_cache;
 pub mod fallback_log;
+pub mod denial_log;
 pub mod memory_gauge;
 pub mod context;

@@ -15,6 +15,7 @@ use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
 use crate::driver::stream::state::{Stream, Tables};
 use crate::driver::stream::unsent;
+use crate::engine::authorization::Policy;
 use crate::telemetry::Metrics;
 use crate::xds::{Status, StreamKind};
 
@@ -45,6 +46,21 @@ impl Relay {
             last = Some(stream.number());
             stream.wake();
         }
+    }
+
+    /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A stream that
+    /// lost a right is ended, and nothing is removed from its client. Returns the number of ended streams. One caller
+    /// at a time.
+    pub async fn authorize(&self, policy: Policy) -> usize {
+        self.shared.publish_policy(policy);
+        let (mut last, mut ended) = (None, 0);
+        while let Some(stream) = self.tables.streams.next(last) {
+            last = Some(stream.number());
+            ended += usize::from(stream.judge_again());
+            // Other tasks of the thread go on in between: ten thousand streams take tens of milliseconds.
+            tokio::task::yield_now().await;
+        }
+        ended
     }
 
     /// Loads everything that needs no client: the checkpoint, and the state of every `file:` server.

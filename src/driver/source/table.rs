@@ -15,10 +15,10 @@ use crate::driver::source::class_users::{Holder, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
 use crate::driver::source::task;
-use crate::engine::class::{NodeClass, UpstreamNode, splitting_field};
+use crate::engine::class::{NodeClass, splitting_field};
 use crate::engine::downstream::SourceId;
 use crate::telemetry::Limit;
-use crate::xds::{Code, Node, Status};
+use crate::xds::{Code, Status};
 
 /// With fewer sources than this, nobody needs a hint about their number.
 const HINT_SOURCES_MIN: usize = 64;
@@ -396,5 +396,5 @@ fn key(listed: ListedServer<'_>, class: NodeClass, owner: Owner) -> Arc<SourceKe
 
 /// The only class of a server with the same answers for all clients.
 pub(crate) fn any_class() -> NodeClass {
-    NodeClass { node: Node::default(), legacy_wildcard: true, upstream_node: UpstreamNode::Projection }
+    NodeClass::of_everybody()
 }

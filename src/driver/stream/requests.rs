@@ -61,6 +61,9 @@ impl StreamState {
         let settings = self.shared.settings();
         inner.follow(&settings);
         let rerouted = inner.take_node(request, self);
+        if rerouted || !inner.is_admitted {
+            self.admit(inner)?;
+        }
         let mut routes = Routes {
             stream: self,
             settings: &settings,
@@ -73,6 +76,9 @@ impl StreamState {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
             Some(Excess::Types) => self.shared.metrics.limit_hit(Limit::TypesPerStream),
             None => {}
+        }
+        if let Some(denials) = inner.session.take_denials() {
+            self.note_denials(&denials, inner.session.grant().rule(), routes.node);
         }
         let mut outcome = outcome?;
         if outcome.changed {
@@ -230,7 +236,7 @@ impl Inner {
         self.session.configure(settings.stream, &|list| settings.lists.list(list)?.fallback());
     }
 
-    /// Stores the node of the first message. Of later nodes, only the dynamic parameters count (STR-2, STR-3).
+    /// Stores the node of the first message, without the keys under which servers read verified identities (ISO-4). Of later nodes, only the dynamic parameters count (STR-2, STR-3).
     /// Returns whether the sharing of sources may have changed (RLY-16).
     fn take_node(&mut self, request: &Request, stream: &StreamState) -> bool {
         let node = match request {
@@ -246,7 +252,11 @@ impl Inner {
                 peer = stream.peer.address.map(tracing::field::display),
                 "stream started"
             );
-            self.node = Some(Arc::new((**node).clone()));
+            let mut node = (**node).clone();
+            for key in stream.shared.settings().classes.reserved_keys() {
+                node.metadata.remove(key);
+            }
+            self.node = Some(Arc::new(node));
             return false;
         };
         if known.id != node.id && stream.shared.throttle.allow("node changed").is_some() {

@@ -15,6 +15,7 @@ use crate::driver::stream::state::StreamState;
 use crate::engine::authority::{Authority, NameGroup};
 use crate::engine::downstream::{ClientFeatures, List, ListId, Router, SourceId};
 use crate::engine::view::View;
+use crate::identity::Identity;
 use crate::telemetry::Limit;
 use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 
@@ -50,7 +51,7 @@ impl Router for Routes<'_> {
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
         let (shared, tables) = (&self.stream.shared, self.stream.tables());
         let (listed, owner) = self.place(type_url, group, server)?;
-        let class = shared.classify(self.node, type_url, group.authority.style(), listed.server())?;
+        let class = shared.classify(self.client(), type_url, group.authority.style(), listed.server())?;
         let claim = Claim {
             listed,
             class,
@@ -88,11 +89,18 @@ impl Router for Routes<'_> {
             return Ok(true);
         }
         let listed = self.settings.lists.route(type_url, Authority::None).at(0);
-        Ok(shared.classify(self.node, type_url, Authority::None.style(), listed.server())?.legacy_wildcard)
+        Ok(shared
+            .classify(self.client(), type_url, Authority::None.style(), listed.server())?
+            .legacy_wildcard)
     }
 }
 
 impl<'a> Routes<'a> {
+    /// The claims and the proved identity of the client.
+    fn client(&self) -> (Option<&Node>, &Identity) {
+        (self.node, &self.stream.peer.identity)
+    }
+
     /// The server of a part, and the source's owner.
     fn place(
         &self,

@@ -69,6 +69,8 @@ pub struct StreamState {
 pub(crate) struct Inner {
     pub(crate) session: Session,
     pub(crate) node: Option<Arc<Node>>,
+    /// The session has the grant of a decision (AUT-1).
+    pub(crate) is_admitted: bool,
     pub(crate) sources: Vec<(SourceId, Arc<SourceHandle>)>,
     /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,

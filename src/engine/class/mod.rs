@@ -6,6 +6,7 @@
 mod classify;
 mod upstream_node;
 
+use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, Value};
 
 pub use classify::{NodeClass, NodeNeeded, splitting_field};
@@ -27,9 +28,9 @@ pub struct ClassRule {
     /// `None`: names of either style.
     pub names: Option<NameStyle>,
     pub projection: Projection,
-    /// If false, secrets split by `id` whatever the projection says. True only if the operator has declared
-    /// that clients may share secrets (RLY-21).
-    pub share_secrets: bool,
+    pub share_secrets: ShareSecrets,
+    /// The key of the upstream node's metadata that has the verified identity (ISO-4).
+    pub identity_metadata: Option<Box<str>>,
     /// Whether an empty first request of a type means the wildcard (SUB-9) or nothing (SUB-15).
     pub legacy_wildcard: bool,
     /// Clients accept `resource_errors` as an answer: a full-state answer may omit resources with errors, and
@@ -103,6 +104,51 @@ pub struct Projection {
     pub metadata: MetadataParts,
     pub user_agent_name: bool,
     pub user_agent_version: VersionPart,
+    /// The part of the proved identity; no claim of the node.
+    pub identity: IdentityPart,
+}
+
+/// The clients that may share secrets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShareSecrets {
+    /// Secrets split by `id` and by the identity, whatever the projection says.
+    #[default]
+    No,
+    /// The clients of one proved identity (ISO-2).
+    Identity,
+    /// The operator has declared that clients may share secrets (RLY-21).
+    Yes,
+}
+
+/// The part of an identity that splits classes (ISO-1). An identity that is no SPIFFE ID has one part, which is the
+/// whole; so does the lack of an identity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdentityPart {
+    #[default]
+    None,
+    TrustDomain,
+    /// The trust domain and this many segments of the path.
+    Segments(usize),
+    Full,
+}
+
+impl IdentityPart {
+    /// The part of an identity, as a text that no other part has.
+    pub fn of(self, identity: &Identity) -> Option<Box<str>> {
+        let segments = match self {
+            IdentityPart::None => return None,
+            IdentityPart::TrustDomain => 0,
+            IdentityPart::Segments(count) => count,
+            IdentityPart::Full => usize::MAX,
+        };
+        let Identity::Spiffe(id) = identity else { return Some(identity.key().into()) };
+        let mut text = format!("spiffe://{}", id.trust_domain());
+        for segment in id.segments().take(segments) {
+            text.push('/');
+            text.push_str(segment);
+        }
+        Some(text.into())
+    }
 }
 
 /// The depth to which a projection includes the locality; each level includes the levels before.
@@ -144,6 +190,7 @@ impl Projection {
             metadata: MetadataParts::All,
             user_agent_name: true,
             user_agent_version: VersionPart::Full,
+            identity: IdentityPart::None,
         }
     }
 
@@ -161,7 +208,8 @@ impl ClassRule {
             types: Vec::new(),
             names: Some(names),
             projection,
-            share_secrets: false,
+            share_secrets: ShareSecrets::No,
+            identity_metadata: None,
             legacy_wildcard: true,
             resource_errors_alone: false,
             upstream_node: UpstreamNode::Projection,
@@ -188,6 +236,13 @@ impl NodeClasses {
     }
 }
 
+impl NodeClasses {
+    /// The metadata keys under which servers read verified identities. No client may set them (ISO-4).
+    pub fn reserved_keys(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().filter_map(|rule| rule.identity_metadata.as_deref())
+    }
+}
+
 impl Default for NodeClasses {
     fn default() -> Self {
         NodeClasses::new(Vec::new())
@@ -208,11 +263,25 @@ impl ClassRule {
             && self.nodes.matches(node)
     }
 
-    /// The projection for this type. The `id` splits secrets, too, unless clients may share secrets (RLY-21).
-    pub fn projection_of(&self, type_url: &TypeUrl) -> Projection {
+    /// The projection for this type and a client with this identity. The `id` and the whole identity split secrets,
+    /// too, unless clients may share secrets (RLY-21, ISO-1).
+    pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity) -> Projection {
         let mut projection = self.projection.clone();
-        projection.id |= type_url.is_secret() && !self.share_secrets;
+        if type_url.is_secret() && self.share_secrets != ShareSecrets::Yes {
+            projection.identity = IdentityPart::Full;
+            projection.id |= self.splits_secrets_by_id(identity);
+        }
         projection
+    }
+
+    /// Whether the id must separate a client's secrets from those of others. Clients without a proved identity have
+    /// only the id to tell them apart (ISO-2).
+    pub fn splits_secrets_by_id(&self, identity: &Identity) -> bool {
+        match self.share_secrets {
+            ShareSecrets::No => true,
+            ShareSecrets::Identity => *identity == Identity::Anonymous,
+            ShareSecrets::Yes => false,
+        }
     }
 }
 
@@ -312,14 +381,15 @@ mod tests {
         let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
         let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let mut rule = ClassRule::for_names(NameStyle::Xdstp, Projection::features_only());
-        assert!(rule.projection_of(&secret).id);
-        assert!(!rule.projection_of(&cluster).id);
+        let projection_of = |rule: &ClassRule, url| rule.projection_of(url, &Identity::Anonymous);
+        assert!(projection_of(&rule, &secret).id);
+        assert!(!projection_of(&rule, &cluster).id);
         rule.types = vec![secret.clone()];
         let node = Node::default();
         assert!(rule.matches(&node, &secret, NameStyle::Xdstp));
         assert!(!rule.matches(&node, &cluster, NameStyle::Xdstp));
         assert!(!rule.matches(&node, &secret, NameStyle::Old));
-        rule.share_secrets = true;
-        assert!(!rule.projection_of(&secret).id);
+        rule.share_secrets = ShareSecrets::Yes;
+        assert!(!projection_of(&rule, &secret).id);
     }
 }

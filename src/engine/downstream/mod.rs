@@ -21,6 +21,7 @@ pub use answer::rest::ToldNames;
 pub use answer::{Answer, AnswerPart};
 pub use memory::NAME_BYTES;
 pub use session::Session;
+pub use session::grant::Regrant;
 pub use session::limits::{Excess, Limits};
 pub use session::moves::{Moved, Shift};
 pub use session::request::RequestOutcome;

@@ -99,6 +99,7 @@ pub struct DownstreamMetrics {
     streams: [Gauge; 2],
     streams_opened: [Counter; 2],
     pub tls: TlsMetrics,
+    denials: Counters<1>,
     limits: LimitHits,
     behind: Arc<BehindTable>,
     streams_behind: Gauge,
@@ -121,6 +122,18 @@ fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
         responses.get_or_create_owned(&[("code", code.into())]);
     }
     responses
+}
+
+fn denials(catalogue: &mut Catalogue) -> Counters<1> {
+    let denials: Counters<1> = catalogue.add(
+        "sluice_authorization_denials",
+        "Requests and names that authorization denied, or would deny with mode report",
+    );
+    // They exist from the start, so that their first increase is visible.
+    for what in ["identity", "node", "type", "wildcard", "name"] {
+        denials.get_or_create_owned(&[("what", what.into())]);
+    }
+    denials
 }
 
 impl DownstreamMetrics {
@@ -180,6 +193,7 @@ impl DownstreamMetrics {
             streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
             streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
             tls: TlsMetrics::new(catalogue, &tls::USUAL),
+            denials: denials(catalogue),
             limits,
             behind: Arc::new(BehindTable::new(origin)),
             streams_behind: catalogue.add(
@@ -234,6 +248,15 @@ impl DownstreamMetrics {
     /// The lag of one stream. Counts as up to date until set otherwise.
     pub fn behind(&self) -> BehindMetrics {
         BehindMetrics(self.behind.entry())
+    }
+
+    /// Authorization denied something: a stream, a type, or this many names.
+    pub fn denied(&self, what: &'static str, count: u64) {
+        self.denials.get_or_create_owned(&[("what", what.into())]).inc_by(count);
+    }
+
+    pub fn denials(&self, what: &'static str) -> u64 {
+        self.denials.get_or_create_owned(&[("what", what.into())]).get()
     }
 
     pub fn limit_hit(&self, limit: Limit) {

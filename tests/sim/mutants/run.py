@@ -31,12 +31,13 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 COPY = TARGET / "mutants"
 
 # The parts of the tree that the simulator needs, and the crates that these parts use.
-PARTS = ("src/xds", "src/setting", "src/engine", "src/wire/version.rs", "src/checkpoint", "tests/sim")
+PARTS = ("src/xds", "src/setting", "src/identity", "src/engine", "src/wire/version.rs", "src/checkpoint", "tests/sim")
 CRATES = ("arc-swap", "blake3", "bytes", "imbl", "thiserror")
 LIB = """\
 pub mod mutants;
 pub mod xds;
 pub mod setting;
+pub mod identity;
 pub mod engine;
 pub mod wire {
     pub mod version;

@@ -20,6 +20,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
+use crate::engine::class::NodeClass;
 use crate::engine::source::{StreamIndex, is_mass};
 use crate::engine::upstream::Event;
 use crate::telemetry::Limit;
@@ -121,7 +122,7 @@ impl Report {
                 Owner::Everyone => shared.metrics.node_class(),
                 Owner::Stream(_) => shared.metrics.private_source(),
             },
-            class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class.node) },
+            class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class) },
             health: Health::default(),
             state: if is_whole { SourceState::Connected } else { SourceState::Connecting },
             since: now,
@@ -346,13 +347,14 @@ impl Report {
 }
 
 /// The fields that make a class. Values that may be confidential are left out: metadata has its keys only.
-fn fields_of(node: &Node) -> Arc<[(String, String)]> {
-    let mut fields = Vec::new();
+fn fields_of(class: &NodeClass) -> Arc<[(String, String)]> {
+    let (node, mut fields) = (&class.node, Vec::new());
     let mut note = |field: &str, value: String| {
         if !value.is_empty() {
             fields.push((field.to_owned(), value));
         }
     };
+    note("identity", class.identity.as_deref().unwrap_or_default().to_owned());
     note("id", node.id.clone());
     note("cluster", node.cluster.clone());
     let locality = node.locality.as_ref();

@@ -374,6 +374,7 @@ impl SourceTask {
     fn follow_members(&mut self) {
         let Some(member) = &mut self.member else { return };
         let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
+        let node = self.handle.key().class.told_identity(node);
         debug!(
             source = self.handle.id().0,
             node = node.id,

@@ -20,6 +20,7 @@ use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::poll::poll_once;
 use crate::driver::stream::state::{Fallbacks, Guard, Inner, Stream, StreamState, Tables};
+use crate::engine::authorization::Grant;
 use crate::engine::downstream::Session;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
@@ -28,8 +29,9 @@ impl Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = shared.settings();
         let inner = Inner {
-            session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..)),
+            session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..), Grant::nothing()),
             node: None,
+            is_admitted: false,
             sources: Vec::new(),
             refusal: None,
             types: Vec::new(),

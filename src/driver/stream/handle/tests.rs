@@ -11,9 +11,11 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
 use crate::driver::relay::Relay;
 use crate::engine::authority::Authority;
+use crate::engine::authorization::Policy;
 use crate::engine::class::NodeClasses;
 use crate::engine::downstream::Limits;
 use crate::engine::{fallback, source, upstream};
+use crate::identity::Identity;
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
 use crate::xds::Variant;
@@ -39,6 +41,7 @@ fn settings(lists: ServerLists) -> DriverSettings {
         lists,
         source: source::SourceSettings::default(),
         classes: NodeClasses::default(),
+        policy: Policy::default(),
         limits: RelayLimits {
             node_classes: 10,
             node_classes_per_connection: 10,
@@ -55,12 +58,12 @@ fn settings(lists: ServerLists) -> DriverSettings {
     }
 }
 
-/// A peer with a connection of its own, from this address.
+/// A peer with a connection of its own, from this address. All peers prove the same name.
 pub(crate) fn peer(address: [u8; 4]) -> Peer {
     Peer {
         listener: "main".into(),
         address: Some((address, 4000).into()),
-        identity: Arc::default(),
+        identity: Arc::new(Identity::Dns("fleet.example".into())),
         connection: ConnectionCut::default(),
         when_unavailable: WhenUnavailable::Hold,
     }

@@ -12,7 +12,7 @@ use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::chunk::{Chunk, version_of};
 use crate::engine::downstream::answer::composition::Composition;
-use crate::engine::downstream::answer::spelling::key_of;
+use crate::engine::downstream::answer::spelling::canonical;
 use crate::engine::downstream::answer::told_variants::{ToldVariant, ToldVariants};
 use crate::xds::{Resource, ResourceName, Variant};
 
@@ -51,7 +51,7 @@ impl Answer {
     }
 
     fn key_of(&self, name: &ResourceName) -> ResourceName {
-        key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone())
+        canonical(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone())
     }
 }
 

@@ -63,9 +63,9 @@ pub struct Answer {
     pub repeats: Option<Version>,
     pub parts: Vec<AnswerPart>,
     /// Names to answer regardless of the parts: the client unsubscribed from the name beside a wildcard
-    /// (DEL-19), or the name is refused (NAM-5).
+    /// (DEL-19), or the name is refused (NAM-5, AUT-8).
     pub departed: Vec<ResourceName>,
-    /// The refused names of `departed`, and the reasons (NAM-5). A reason follows from the name and the type.
+    /// The refused names of `departed`, and the reasons (NAM-5, AUT-8).
     pub refused: Vec<(ResourceName, Arc<Status>)>,
     /// The client's own spellings, for names that the client does not spell canonically (NAM-8).
     pub spellings: Option<Arc<Spellings>>,
@@ -92,6 +92,7 @@ impl Answer {
         let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
         if let [part] = self.parts.as_slice()
             && self.departed.is_empty()
+            && self.refused.is_empty()
             && self.spellings.is_none()
             && self.told_variants.is_none()
             && !is_timed
@@ -104,6 +105,8 @@ impl Answer {
         let ids = self.parts.iter().fold(start, |id, part| {
             id.derived((part.due, part.held.id(), part.collection.kind(), part.last_bytes))
         });
+        // A reason may name the client (AUT-13), so only clients with equal reasons share an answer.
+        let ids = self.refused.iter().fold(ids, |id, (name, status)| id.derived((name, &*status.message)));
         let ids = match &self.spellings {
             Some(spellings) => ids.derived(spellings.id()),
             None => ids,

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::authorization::TypeGrant;
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::memory::weight;
 use crate::xds::xdstp::{NameError, member_as};
@@ -120,18 +121,26 @@ fn pair(name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> u128 {
     seed.hash(name).rotate_left(1) ^ seed.hash(spelled)
 }
 
-/// Refused names: malformed, or of another type than the request (NAM-5). They are requested from no server, and
-/// known to be absent.
+/// The reason why a name is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Malformed, or of another type than the request (NAM-5).
+    Malformed(NameError),
+    /// The client may not ask for the name (AUT-8).
+    Denied(Arc<Status>),
+}
+
+/// Refused names. They are requested from no server, and known to be absent.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
-    names: BTreeMap<ResourceName, NameError>,
+    names: BTreeMap<ResourceName, Reason>,
     /// Names whose refusal the client has not been told.
     untold: BTreeSet<ResourceName>,
 }
 
 impl Refusals {
-    pub fn insert(&mut self, name: &ResourceName, error: NameError) {
-        self.names.insert(name.clone(), error);
+    pub fn insert(&mut self, name: &ResourceName, reason: Reason) {
+        self.names.insert(name.clone(), reason);
         self.untold.insert(name.clone());
     }
 
@@ -145,13 +154,34 @@ impl Refusals {
     }
 
     /// The refusals that the client has not been told, with reasons.
-    pub fn news(&self) -> impl Iterator<Item = (&ResourceName, &NameError)> {
-        self.names.iter().filter(|(name, _)| self.untold.contains(*name))
+    fn news(&self) -> impl Iterator<Item = (&ResourceName, &Reason)> {
+        self.untold.iter().filter_map(|name| Some((name, self.names.get(name)?)))
     }
 
-    /// The same refusals as errors for the client.
+    /// The malformed names among the news.
+    pub fn malformed_news(&self) -> impl Iterator<Item = (&ResourceName, &NameError)> {
+        self.news().filter_map(|(name, reason)| match reason {
+            Reason::Malformed(error) => Some((name, error)),
+            Reason::Denied(_) => None,
+        })
+    }
+
+    /// The denied names among the news.
+    pub fn denied_news(&self) -> impl Iterator<Item = &ResourceName> {
+        self.news().filter(|(_, reason)| matches!(reason, Reason::Denied(_))).map(|(name, _)| name)
+    }
+
+    /// All denied names.
+    pub fn denied(&self) -> impl Iterator<Item = &ResourceName> {
+        self.names.iter().filter(|(_, reason)| matches!(reason, Reason::Denied(_))).map(|(name, _)| name)
+    }
+
+    /// The news as errors for the client.
     pub fn errors(&self) -> Vec<(ResourceName, Arc<Status>)> {
-        let error = |error: &NameError| Arc::new(Status::new(Code::InvalidArgument, error.to_string()));
+        let error = |reason: &Reason| match reason {
+            Reason::Malformed(error) => Arc::new(Status::new(Code::InvalidArgument, error.to_string())),
+            Reason::Denied(status) => status.clone(),
+        };
         self.news().map(|(name, reason)| (name.clone(), error(reason))).collect()
     }
 
@@ -188,24 +218,26 @@ impl NonCanonicalNames {
     /// The keys of a complete list of names, with its spellings and refusals. Refusals in `before` were told.
     pub fn of_list<'a>(
         names: &'a [ResourceName],
-        type_url: &TypeUrl,
+        of_type: OfType<'_>,
         before: Option<&NonCanonicalNames>,
         seed: HashSeed,
     ) -> (Cow<'a, [ResourceName]>, Option<Box<NonCanonicalNames>>) {
-        if !names.iter().any(ResourceName::is_xdstp) {
+        let is_plain =
+            |name: &ResourceName| !name.is_xdstp() && (name.is_wildcard() || is_allowed(name, of_type));
+        if names.iter().all(is_plain) {
             return (Cow::Borrowed(names), None);
         }
         let mut spellings = Spellings::default();
         let mut refusals = Refusals::default();
         let mut keys = BTreeSet::new();
         for name in names {
-            match key_of(name, type_url) {
+            match key_of(name, of_type) {
                 Ok(key) => {
                     let key = key.unwrap_or_else(|| name.clone());
                     spellings.insert(&key, name, keys.contains(&key), seed);
                     keys.insert(key);
                 }
-                Err(error) => refusals.insert(name, error),
+                Err(reason) => refusals.insert(name, reason),
             }
         }
         if let Some(before) = before {
@@ -241,9 +273,27 @@ impl NonCanonicalNames {
     }
 }
 
-/// The key of a requested name; `None` if the name is canonical. The error is the reason for the refusal.
-pub fn key_of(name: &ResourceName, type_url: &TypeUrl) -> Result<Option<ResourceName>, NameError> {
+/// A type, and the client's grant for the type; without a grant every name is denied.
+pub type OfType<'a> = (&'a TypeUrl, Option<&'a TypeGrant<'a>>);
+
+/// The key of a requested name; `None` if the name is canonical. The error is the reason for the refusal. A name is
+/// judged in its canonical spelling, before any look into a cache (AUT-8).
+pub fn key_of(name: &ResourceName, of_type: OfType<'_>) -> Result<Option<ResourceName>, Reason> {
+    let key = canonical(name, of_type.0).map_err(Reason::Malformed)?;
+    if name.is_wildcard() || is_allowed(key.as_ref().unwrap_or(name), of_type) {
+        return Ok(key);
+    }
+    let denied = of_type.1.map(|grant| grant.denied_name().clone());
+    Err(Reason::Denied(denied.unwrap_or_else(|| Arc::new(Status::new(Code::PermissionDenied, "denied")))))
+}
+
+/// The canonical spelling of a requested name; `None` if the name is canonical.
+pub fn canonical(name: &ResourceName, type_url: &TypeUrl) -> Result<Option<ResourceName>, NameError> {
     name.canonical(type_url.message())
+}
+
+fn is_allowed(name: &ResourceName, (_, grant): OfType<'_>) -> bool {
+    grant.is_some_and(|grant| grant.allows(name))
 }
 
 #[cfg(test)]

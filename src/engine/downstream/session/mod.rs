@@ -15,6 +15,7 @@ mod cluster_side;
 mod commit;
 mod complete_set;
 mod endpoints_due;
+pub mod grant;
 pub mod limits;
 pub mod list_position;
 pub mod moves;
@@ -26,8 +27,10 @@ mod stand_ins;
 mod unsent_news;
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::authorization::{Denials, Grant};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
@@ -68,11 +71,22 @@ pub struct Session {
     /// request on.
     endpoints_due: Option<Box<EndpointsDue>>,
     excess: Option<Excess>,
+    /// The types, names and wildcards that the client may ask for.
+    grant: Arc<Grant>,
+    /// The denials of the latest request.
+    denials: Option<Box<Denials>>,
 }
 
 impl Session {
-    /// `nonce_prefix` is drawn for this stream, so that no nonce of another stream is valid here (STR-5).
-    pub fn new(kind: impl Into<StreamKind>, limits: Limits, seed: HashSeed, nonce_prefix: u32) -> Session {
+    /// `nonce_prefix` is drawn for this stream, so that no nonce of another stream is valid here (STR-5). No session is
+    /// without a grant (AUT-1): [`Grant::nothing`] before the first request.
+    pub fn new(
+        kind: impl Into<StreamKind>,
+        limits: Limits,
+        seed: HashSeed,
+        nonce_prefix: u32,
+        grant: Arc<Grant>,
+    ) -> Session {
         Session {
             kind: kind.into(),
             limits,
@@ -87,6 +101,8 @@ impl Session {
             round: None,
             endpoints_due: None,
             excess: None,
+            grant,
+            denials: None,
         }
     }
 

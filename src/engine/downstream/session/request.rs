@@ -81,19 +81,20 @@ impl Session {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
             subscription.features = router.client_features(&type_url);
         }
+        let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
+        let grant = &*self.grant;
         let change = match request {
-            Request::Sotw(request) => {
-                subscription.take_sotw(request, seed, &|name| router.group_of(&type_url, Some(name)))
-            }
+            Request::Sotw(request) => subscription.take_sotw(request, seed, &group_of, grant),
             Request::Delta(request) => {
                 if self.kind.marks {
                     subscription.set_marks.get_or_insert_default().note_request(request, &type_url);
                 }
-                subscription.take_delta(request, seed, &|name| router.group_of(&type_url, Some(name)))
+                subscription.take_delta(request, seed, &group_of, grant)
             }
         };
         let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
         let changed = is_first || forces || change != Change::default();
+        self.judge(index, request, &change)?;
         let watches = self.apply(index, change, router)?;
         if let Request::Sotw(request) = request
             && is_first
@@ -109,7 +110,7 @@ impl Session {
         if is_first && self.subscriptions[index].type_url.kind() == Kind::ClusterLoadAssignment {
             self.settle_endpoints_due(index);
         }
-        let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.news().next());
+        let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
         Ok(RequestOutcome { type_url, verdict, watches, changed, is_report: false, refused })
     }
@@ -124,6 +125,7 @@ impl Session {
             return Err(Status::new(Code::ResourceExhausted, text));
         }
         let type_url = TypeUrl::new(url);
+        self.judge_type(&type_url)?;
         let index = self.subscriptions.partition_point(|s| s.type_url < type_url);
         self.subscriptions.reserve_exact(1);
         self.subscriptions.insert(index, Subscription::new(type_url));

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::authority::NameGroup;
+use crate::engine::authorization::{Grant, TypeGrant};
 use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
-use crate::engine::downstream::answer::spelling::key_of;
+use crate::engine::downstream::answer::spelling::{canonical, key_of};
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::part::Key;
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
@@ -14,13 +15,13 @@ use crate::xds::{DeltaRequest, ResourceName, Version};
 
 impl Subscription {
     /// The canonical name; `None` if the name is refused.
-    fn take_name(&mut self, name: &ResourceName) -> Option<ResourceName> {
-        match key_of(name, &self.type_url) {
+    fn take_name(&mut self, name: &ResourceName, grant: Option<&TypeGrant<'_>>) -> Option<ResourceName> {
+        match key_of(name, (&self.type_url, grant)) {
             Ok(key) => Some(key.unwrap_or_else(|| name.clone())),
-            Err(error) => {
+            Err(reason) => {
                 self.interrupt();
                 self.fresh = true;
-                self.non_canonical.get_or_insert_default().refusals.insert(name, error);
+                self.non_canonical.get_or_insert_default().refusals.insert(name, reason);
                 None
             }
         }
@@ -35,8 +36,13 @@ impl Subscription {
     }
 
     /// Notes that the client gives up a spelling. Returns the canonical name if no spelling is left.
-    fn give_up(&mut self, name: &ResourceName, seed: HashSeed) -> Option<ResourceName> {
-        let key = match key_of(name, &self.type_url) {
+    fn give_up(
+        &mut self,
+        name: &ResourceName,
+        grant: Option<&TypeGrant<'_>>,
+        seed: HashSeed,
+    ) -> Option<ResourceName> {
+        let key = match key_of(name, (&self.type_url, grant)) {
             Ok(key) => key.unwrap_or_else(|| name.clone()),
             Err(_) => {
                 if let Some(non_canonical) = &mut self.non_canonical {
@@ -57,9 +63,12 @@ impl Subscription {
         request: &DeltaRequest,
         seed: HashSeed,
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
+        grant: &Grant,
     ) -> Change {
         let first = !std::mem::replace(&mut self.seen, true);
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
+        let type_url = self.type_url.clone();
+        let grant = (!both_empty).then(|| grant.of_type(&type_url).ok()).flatten();
         let was_wildcard = self.is_wildcard();
         self.note_dynamic_names(&request.subscribe);
         // The first request decides on the implicit wildcard (DEL-6, DEL-10); more names keep the wildcard
@@ -75,7 +84,7 @@ impl Subscription {
                 wildcard = true;
                 continue;
             }
-            let Some(key) = self.take_name(name) else { continue };
+            let Some(key) = self.take_name(name, grant.as_ref()) else { continue };
             // The new subscription answers for the name.
             self.departed.remove(&key);
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
@@ -90,7 +99,7 @@ impl Subscription {
                 wildcard = false;
                 continue;
             }
-            let Some(key) = self.give_up(name, seed) else { continue };
+            let Some(key) = self.give_up(name, grant.as_ref(), seed) else { continue };
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if set.remove(&key, seed) {
@@ -151,8 +160,9 @@ impl Subscription {
         seed: HashSeed,
         share: &dyn Fn(View) -> Arc<View>,
     ) {
-        let key =
-            |name: &ResourceName| key_of(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone());
+        let key = |name: &ResourceName| {
+            canonical(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone())
+        };
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
         self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
         for part in &mut self.parts {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::collection::Collection;
 use crate::engine::downstream::answer::AnswerPart;
-use crate::engine::downstream::answer::spelling::key_of;
+use crate::engine::downstream::answer::spelling::canonical;
 use crate::engine::view::ViewId;
 use crate::xds::mark::GLOBS_MAX;
 use crate::xds::{DeltaRequest, ResourceName, SetMark, TypeUrl};
@@ -51,7 +51,7 @@ impl SetMarks {
                 (self.whole, self.looked_at) = (false, None);
             } else if name.is_glob() {
                 self.looked_at = None;
-                let key = key_of(name, type_url).ok().flatten();
+                let key = canonical(name, type_url).ok().flatten();
                 self.globs.remove(key.as_ref().unwrap_or(name));
             }
         }

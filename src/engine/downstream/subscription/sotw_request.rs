@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::engine::authority::NameGroup;
+use crate::engine::authorization::Grant;
 use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::NonCanonicalNames;
 use crate::engine::downstream::subscription::part::Key;
@@ -19,6 +20,7 @@ impl Subscription {
         request: &SotwRequest,
         seed: HashSeed,
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
+        grant: &Grant,
     ) -> Change {
         let names = &request.resource_names;
         let first = !std::mem::replace(&mut self.seen, true);
@@ -35,7 +37,7 @@ impl Subscription {
         // The implicit wildcard lasts while every request is empty (SUB-9); an explicit list ends the
         // wildcard (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
-        let (names, non_canonical) = self.take_list(names, seed);
+        let (names, non_canonical) = self.take_list(names, seed, grant);
         let mut change = Change { non_canonical, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
@@ -102,9 +104,12 @@ impl Subscription {
         &mut self,
         names: &'a [ResourceName],
         seed: HashSeed,
+        grant: &Grant,
     ) -> (Cow<'a, [ResourceName]>, bool) {
         let before = self.non_canonical.take();
-        let (keys, after) = NonCanonicalNames::of_list(names, &self.type_url, before.as_deref(), seed);
+        let grant = grant.of_type(&self.type_url).ok();
+        let of_type = (&self.type_url, grant.as_ref());
+        let (keys, after) = NonCanonicalNames::of_list(names, of_type, before.as_deref(), seed);
         let respelled = NonCanonicalNames::respelled(after.as_deref(), before.as_deref());
         let refused = after.as_ref().is_some_and(|after| after.refusals.untold().next().is_some());
         self.non_canonical = after;

@@ -4,6 +4,7 @@
 use super::bench::{CDS, EDS};
 use crate::engine::Time;
 use crate::engine::authority::{Authorities, Authority, AuthorityId, NameGroup};
+use crate::engine::authorization::Grant;
 use crate::engine::collection::{Collection, CollectionKey, HashSeed};
 use crate::engine::downstream::Router;
 use crate::engine::downstream::{Limits, Session, SourceId, Watch};
@@ -53,7 +54,7 @@ struct Bench {
 
 impl Bench {
     fn new(variant: Variant) -> Bench {
-        let session = Session::new(variant, Limits::default(), HashSeed(7), 1);
+        let session = Session::new(variant, Limits::default(), HashSeed(7), 1, Grant::everything());
         let routes = Routes { authorities: Authorities::new(["a", ""]), private: Vec::new() };
         Bench { session, routes, variant }
     }

@@ -2,6 +2,7 @@
 
 use super::bench::Routes;
 use crate::engine::Time;
+use crate::engine::authorization::Grant;
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{Limits, Session};
 use crate::xds::{ApiVersion, Code, Method, Request, SotwRequest, Status, StreamKind};
@@ -19,7 +20,7 @@ fn ask(path: &str, v2: bool, type_url: &str) -> Result<String, Status> {
     let method = Method::of_path(path).unwrap();
     let crate::xds::Call::Stream(variant) = method.call else { panic!("{path} opens no stream") };
     let kind = StreamKind { variant, service: method.service, api: method.api, v2, marks: false };
-    let mut session = Session::new(kind, Limits::default(), HashSeed(7), 1);
+    let mut session = Session::new(kind, Limits::default(), HashSeed(7), 1, Grant::everything());
     let request = SotwRequest { type_url: type_url.to_owned(), ..SotwRequest::default() };
     let mut routes = Routes { legacy: true, ..Routes::default() };
     let taken = session.request(&Request::Sotw(request), &mut routes, Time::ZERO)?;
@@ -37,7 +38,8 @@ fn rpc_6_the_method_says_the_type() {
 
 #[test]
 fn rel_5_a_session_obeys_other_limits_from_its_next_request_on() {
-    let mut session = Session::new(crate::xds::Variant::Sotw, Limits::default(), HashSeed(7), 1);
+    let mut session =
+        Session::new(crate::xds::Variant::Sotw, Limits::default(), HashSeed(7), 1, Grant::everything());
     let ask = |session: &mut Session, type_url: &str| {
         let resource_names = vec!["a".into(), "b".into()];
         let request = SotwRequest { type_url: type_url.to_owned(), resource_names, ..SotwRequest::default() };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::authorization::Grant;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::{CollectionKind, HashSeed};
 use crate::engine::downstream::tests::client::Held;
@@ -62,16 +63,10 @@ pub type ClientId = usize;
 
 impl Bench {
     pub fn new(attachments: Vec<Attachment>) -> Bench {
-        let make = |(index, attachment)| {
-            let settings = source::SourceSettings { tells_reach: true, ..source::SourceSettings::default() };
-            let source = Source::new(index as u64, settings, attachment);
-            source.of_server("cp-1".into(), true)
-        };
-        let sources: Vec<_> = attachments.into_iter().enumerate().map(make).collect();
-        Bench {
+        let mut bench = Bench {
             now: Time::from_micros(1_000_000),
-            snapshots: sources.iter().map(|_| Arc::default()).collect(),
-            sources,
+            snapshots: Vec::new(),
+            sources: Vec::new(),
             clients: Vec::new(),
             woken: BTreeSet::new(),
             slow_watches: false,
@@ -81,7 +76,17 @@ impl Bench {
             reachability_only: false,
             by_type: false,
             deleting: 0,
-        }
+        };
+        attachments.into_iter().for_each(|attachment| bench.add(attachment));
+        bench
+    }
+
+    /// Adds a source.
+    pub fn add(&mut self, attachment: Attachment) {
+        let settings = source::SourceSettings { tells_reach: true, ..source::SourceSettings::default() };
+        let source = Source::new(self.sources.len() as u64, settings, attachment);
+        self.sources.push(source.of_server("cp-1".into(), true));
+        self.snapshots.push(Arc::default());
     }
 
     /// A source with this state.
@@ -212,9 +217,14 @@ impl Bench {
     // === clients ===
 
     pub fn join(&mut self, variant: Variant, limits: Limits) -> ClientId {
+        self.join_with(variant, limits, Grant::everything())
+    }
+
+    pub fn join_with(&mut self, variant: Variant, limits: Limits, grant: Arc<Grant>) -> ClientId {
         let id = self.clients.len();
+        let nonces = 0xab00 + u32::try_from(id).unwrap();
         self.clients.push(Client {
-            session: Session::new(variant, limits, HashSeed(7), 0xab00 + u32::try_from(id).unwrap()),
+            session: Session::new(variant, limits, HashSeed(7), nonces, grant),
             variant,
             unsent: Vec::new(),
             routes: Routes {
@@ -248,7 +258,8 @@ impl Bench {
         let client = self.delta();
         let kind = StreamKind { marks: true, ..Variant::Delta.into() };
         let nonces = 0xab00 + u32::try_from(client).unwrap();
-        self.clients[client].session = Session::new(kind, Limits::default(), HashSeed(7), nonces);
+        self.clients[client].session =
+            Session::new(kind, Limits::default(), HashSeed(7), nonces, Grant::everything());
         client
     }
 

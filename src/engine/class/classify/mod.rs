@@ -1,0 +1,208 @@
+//! The way from a client's node to its class.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::{
+    IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, UpstreamNode,
+    VersionPart,
+};
+use crate::identity::Identity;
+use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
+
+/// Clients of one class may share the answers of an upstream (RLY-10).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeClass {
+    /// The parts of the node that split classes; all others are empty.
+    pub node: Node,
+    /// An empty first request means the wildcard (SUB-9, SUB-15).
+    pub legacy_wildcard: bool,
+    /// The node that servers see for the class.
+    pub upstream_node: UpstreamNode,
+    /// The part of the proved identity that splits classes (ISO-1).
+    pub identity: Option<Box<str>>,
+    /// The key of the upstream node's metadata for this part (ISO-4).
+    pub identity_metadata: Option<Box<str>>,
+}
+
+impl NodeClass {
+    /// The only class of a server with the same answers for all clients.
+    pub fn of_everybody() -> NodeClass {
+        NodeClass {
+            node: Node::default(),
+            legacy_wildcard: true,
+            upstream_node: UpstreamNode::Projection,
+            identity: None,
+            identity_metadata: None,
+        }
+    }
+
+    /// Puts the verified identity into a node for the server. Clients cannot set the key.
+    #[must_use]
+    pub fn told_identity(&self, mut node: Node) -> Node {
+        if let (Some(key), Some(identity)) = (&self.identity_metadata, &self.identity) {
+            node.metadata.insert(key.to_string(), Value::String(identity.to_string()));
+        }
+        node
+    }
+}
+
+/// The first request of a stream has no node, and the class depends on the node (STR-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeNeeded;
+
+impl fmt::Display for NodeNeeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the first request of the stream has no node, which decides what this client is served")
+    }
+}
+
+impl NodeClasses {
+    /// The class of a client for names of one style of one type.
+    pub fn classify(
+        &self,
+        node: Option<&Node>,
+        identity: &Identity,
+        type_url: &TypeUrl,
+        style: NameStyle,
+    ) -> Result<NodeClass, NodeNeeded> {
+        let anonymous = Node::default();
+        let known = node.unwrap_or(&anonymous);
+        // The last rules match everything, so there always is a rule.
+        let rule = self.rule(known, type_url, style).ok_or(NodeNeeded)?;
+        let projection = rule.projection_of(type_url, identity);
+        let rules_read_it = self.rules.iter().any(|rule| rule.nodes != NodeMatch::default());
+        let of_node = Projection { identity: IdentityPart::None, ..projection.clone() };
+        let needs_node = rules_read_it || of_node != Projection::features_only();
+        if node.is_none() && needs_node {
+            return Err(NodeNeeded);
+        }
+        Ok(NodeClass {
+            node: projection.apply(known),
+            legacy_wildcard: rule.legacy_wildcard,
+            upstream_node: rule.upstream_node.clone(),
+            identity: projection.identity.of(identity),
+            identity_metadata: rule.identity_metadata.clone(),
+        })
+    }
+
+    /// Whether the node lacks an id where the id must separate its secrets from other clients' secrets
+    /// (RLY-21, FD11).
+    pub fn lacks_id(
+        &self,
+        node: Option<&Node>,
+        identity: &Identity,
+        type_url: &TypeUrl,
+        style: NameStyle,
+    ) -> bool {
+        let anonymous = Node::default();
+        let node = node.unwrap_or(&anonymous);
+        let rule = self.rule(node, type_url, style);
+        type_url.is_secret()
+            && node.id.is_empty()
+            && rule.is_none_or(|rule| rule.splits_secrets_by_id(identity))
+    }
+}
+
+impl Projection {
+    /// The node, reduced to the parts that split classes. Features and dynamic parameters always stay
+    /// (RLY-10, RLY-12).
+    pub fn apply(&self, node: &Node) -> Node {
+        let keep = |wanted: bool, text: &str| if wanted { text.to_owned() } else { String::new() };
+        Node {
+            id: keep(self.id, &node.id),
+            cluster: keep(self.cluster, &node.cluster),
+            metadata: self.metadata.apply(node),
+            locality: self.locality.and_then(|depth| Some(depth.apply(node.locality.as_ref()?))),
+            user_agent_name: keep(self.user_agent_name, &node.user_agent_name),
+            user_agent_version: node
+                .user_agent_version
+                .as_ref()
+                .and_then(|version| self.user_agent_version.apply(version)),
+            client_features: node.client_features.clone(),
+            dynamic_parameters: node.dynamic_parameters.clone(),
+        }
+    }
+}
+
+impl MetadataParts {
+    fn apply(&self, node: &Node) -> BTreeMap<String, Value> {
+        let paths = match self {
+            MetadataParts::All => return node.metadata.clone(),
+            MetadataParts::Paths(paths) => paths,
+        };
+        let mut kept = BTreeMap::new();
+        for path in paths {
+            if let (Some(value), Some((last, parents))) = (node.metadata_at(path), path.split_last()) {
+                insert_at(&mut kept, parents, last, value.clone());
+            }
+        }
+        kept
+    }
+}
+
+fn insert_at(fields: &mut BTreeMap<String, Value>, parents: &[String], last: &str, value: Value) {
+    let Some((first, rest)) = parents.split_first() else {
+        fields.insert(last.to_owned(), value);
+        return;
+    };
+    let child = fields.entry(first.clone()).or_insert_with(|| Value::Struct(BTreeMap::new()));
+    // A shorter path before has kept the whole value already.
+    if let Value::Struct(fields) = child {
+        insert_at(fields, rest, last, value);
+    }
+}
+
+impl LocalityDepth {
+    fn apply(self, locality: &Locality) -> Locality {
+        let keep =
+            |depth: LocalityDepth, text: &str| if self >= depth { text.to_owned() } else { String::new() };
+        Locality {
+            region: locality.region.clone(),
+            zone: keep(LocalityDepth::Zone, &locality.zone),
+            sub_zone: keep(LocalityDepth::SubZone, &locality.sub_zone),
+        }
+    }
+}
+
+impl VersionPart {
+    fn apply(self, version: &UserAgentVersion) -> Option<UserAgentVersion> {
+        match (self, version) {
+            (VersionPart::None, _) => None,
+            (VersionPart::Full, version) => Some(version.clone()),
+            (VersionPart::Major, UserAgentVersion::Build { major, .. }) => {
+                Some(UserAgentVersion::Build { major: *major, minor: 0, patch: 0 })
+            }
+            (VersionPart::Major, UserAgentVersion::Text(text)) => {
+                let text = text.trim_start_matches('v');
+                Some(UserAgentVersion::Text(text.split('.').next().unwrap_or(text).to_owned()))
+            }
+        }
+    }
+}
+
+/// The field with the most different values among the classes, and the number of values. Operators should
+/// check the field when there are nearly as many classes as clients.
+pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a Node>) -> Option<(String, usize)> {
+    let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for node in classes {
+        let mut note = |field: &str, value: String| {
+            values.entry(field.to_owned()).or_default().insert(value);
+        };
+        note("id", node.id.clone());
+        note("cluster", node.cluster.clone());
+        note("locality", format!("{:?}", node.locality));
+        note("user_agent_name", node.user_agent_name.clone());
+        note("user_agent_version", format!("{:?}", node.user_agent_version));
+        note("client_features", node.client_features.join(","));
+        for (key, value) in &node.metadata {
+            note(&format!("metadata.{key}"), format!("{value:?}"));
+        }
+    }
+    let field =
+        values.into_iter().map(|(field, values)| (field, values.len())).max_by_key(|(_, count)| *count)?;
+    (field.1 > 1).then_some(field)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Classes of nodes and identities.
+
+#![allow(clippy::unwrap_used)]
+use super::super::{ClassRule, MetadataMatch, ShareSecrets, TextMatch, ValueMatch};
+use super::*;
+
+fn node() -> Node {
+    let mut metadata = BTreeMap::new();
+    metadata.insert("team".to_owned(), Value::String("edge".into()));
+    let tier = BTreeMap::from([
+        ("name".to_owned(), Value::String("gold".into())),
+        ("n".to_owned(), Value::Bool(true)),
+    ]);
+    metadata.insert("tier".to_owned(), Value::Struct(tier));
+    Node {
+        id: "client-1".into(),
+        cluster: "web".into(),
+        metadata,
+        locality: Some(Locality { region: "eu".into(), zone: "eu-1".into(), sub_zone: "a".into() }),
+        user_agent_name: "envoy".into(),
+        user_agent_version: Some(UserAgentVersion::Build { major: 1, minor: 40, patch: 2 }),
+        client_features: vec!["f".into()],
+        dynamic_parameters: Vec::new(),
+    }
+}
+
+fn clusters() -> TypeUrl {
+    TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+}
+
+fn secrets() -> TypeUrl {
+    TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret")
+}
+
+#[test]
+fn rly_11_by_default_all_but_the_id_counts_and_only_features_for_xdstp() {
+    let classes = NodeClasses::default();
+    let mut other = node();
+    other.id = "client-2".into();
+    let class =
+        |node: &Node, style| classes.classify(Some(node), &Identity::Anonymous, &clusters(), style).unwrap();
+    assert_eq!(class(&node(), NameStyle::Old), class(&other, NameStyle::Old));
+    assert_eq!(class(&node(), NameStyle::Old).node.id, "");
+    other.metadata.insert("team".into(), Value::String("core".into()));
+    assert_ne!(class(&node(), NameStyle::Old), class(&other, NameStyle::Old));
+    assert_eq!(class(&node(), NameStyle::Xdstp), class(&other, NameStyle::Xdstp));
+    other.client_features.push("g".into());
+    assert_ne!(class(&node(), NameStyle::Xdstp), class(&other, NameStyle::Xdstp));
+}
+
+#[test]
+fn secrets_split_by_id_unless_the_operator_signed() {
+    let mut other = node();
+    other.id = "client-2".into();
+    let class = |classes: &NodeClasses, node: &Node| {
+        classes.classify(Some(node), &Identity::Anonymous, &secrets(), NameStyle::Old).unwrap()
+    };
+    let classes = NodeClasses::default();
+    assert_ne!(class(&classes, &node()), class(&classes, &other));
+    let mut rule = ClassRule::for_names(NameStyle::Old, Projection::whole_node_but_id());
+    rule.share_secrets = ShareSecrets::Yes;
+    let signed = NodeClasses::new(vec![rule]);
+    assert_eq!(class(&signed, &node()), class(&signed, &other));
+}
+
+#[test]
+fn rly_21_nodes_without_an_id_share_secrets_only_where_the_operator_signed() {
+    let nameless = Node { id: String::new(), ..node() };
+    let mut rule = ClassRule::for_names(NameStyle::Old, Projection::whole_node_but_id());
+    rule.share_secrets = ShareSecrets::Yes;
+    let (strict, signed) = (NodeClasses::default(), NodeClasses::new(vec![rule]));
+    let named = node();
+    let lacks = |classes: &NodeClasses, node, type_url: &TypeUrl| {
+        classes.lacks_id(node, &Identity::Anonymous, type_url, NameStyle::Old)
+    };
+    assert!(lacks(&strict, Some(&nameless), &secrets()));
+    assert!(lacks(&strict, None, &secrets()));
+    assert!(!lacks(&strict, Some(&named), &secrets()));
+    assert!(!lacks(&strict, Some(&nameless), &clusters()));
+    assert!(!lacks(&signed, Some(&nameless), &secrets()));
+    assert!(
+        signed.lacks_id(Some(&nameless), &Identity::Anonymous, &secrets(), NameStyle::Xdstp),
+        "no rule was signed for these"
+    );
+}
+
+#[test]
+fn a_projection_keeps_what_it_names() {
+    let projection = Projection {
+        locality: Some(LocalityDepth::Region),
+        metadata: MetadataParts::Paths(vec![vec!["tier".into(), "name".into()], vec!["nothing".into()]]),
+        user_agent_version: VersionPart::Major,
+        ..Projection::default()
+    };
+    let kept = projection.apply(&node());
+    assert_eq!(kept.locality.unwrap(), Locality { region: "eu".into(), ..Locality::default() });
+    assert_eq!(kept.user_agent_version.unwrap(), UserAgentVersion::Build { major: 1, minor: 0, patch: 0 });
+    let name = BTreeMap::from([("name".to_owned(), Value::String("gold".into()))]);
+    assert_eq!(kept.metadata, BTreeMap::from([("tier".to_owned(), Value::Struct(name))]));
+    assert_eq!((kept.cluster.as_str(), kept.client_features.len()), ("", 1));
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let mut by_team =
+        ClassRule::for_names(NameStyle::Old, Projection { cluster: true, ..Projection::default() });
+    by_team.nodes.metadata = vec![MetadataMatch {
+        path: vec!["team".into()],
+        value: ValueMatch::Text(TextMatch::Prefix("ed".into())),
+    }];
+    by_team.types = vec![clusters()];
+    by_team.legacy_wildcard = false;
+    let classes = NodeClasses::new(vec![by_team]);
+    let class = classes.classify(Some(&node()), &Identity::Anonymous, &clusters(), NameStyle::Old).unwrap();
+    assert_eq!(
+        (class.node.cluster.as_str(), class.node.metadata.len(), class.legacy_wildcard),
+        ("web", 0, false)
+    );
+    let other_type = TypeUrl::of_message("envoy.config.listener.v3.Listener");
+    assert_eq!(
+        classes
+            .classify(Some(&node()), &Identity::Anonymous, &other_type, NameStyle::Old)
+            .unwrap()
+            .node
+            .metadata
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn str_4_a_node_is_required_only_where_it_decides() {
+    let classes = NodeClasses::default();
+    assert_eq!(classes.classify(None, &Identity::Anonymous, &clusters(), NameStyle::Old), Err(NodeNeeded));
+    assert!(classes.classify(None, &Identity::Anonymous, &clusters(), NameStyle::Xdstp).is_ok());
+}
+
+#[test]
+fn the_hint_names_what_splits() {
+    let nodes: Vec<_> = (0..5)
+        .map(|n| {
+            let mut node = node();
+            node.metadata.insert("pod".into(), Value::String(format!("pod-{n}")));
+            node.locality = Some(Locality { zone: format!("z{}", n % 2), ..Locality::default() });
+            node
+        })
+        .collect();
+    assert_eq!(splitting_field(nodes.iter()), Some(("metadata.pod".into(), 5)));
+    assert_eq!(splitting_field(nodes[..1].iter()), None);
+}
+
+fn web(namespace: &str) -> Identity {
+    let id = format!("spiffe://prod.example/ns/{namespace}/sa/web");
+    Identity::Spiffe(crate::identity::SpiffeId::parse(&id).unwrap())
+}
+
+#[test]
+fn iso_1_identities_with_equal_nodes_never_share_a_secret() {
+    let classes = NodeClasses::default();
+    let class = |identity: &Identity, url: &TypeUrl| {
+        classes.classify(Some(&node()), identity, url, NameStyle::Old).unwrap()
+    };
+    let dns = Identity::Dns("spiffe://prod.example/ns/a/sa/web".into());
+    let all = [
+        web("a"),
+        web("b"),
+        dns,
+        Identity::Dns("anonymous".into()),
+        Identity::Unix { uid: 0 },
+        Identity::Anonymous,
+    ];
+    for (at, one) in all.iter().enumerate() {
+        for other in &all[at + 1..] {
+            assert_ne!(class(one, &secrets()), class(other, &secrets()), "{one} {other}");
+            assert_eq!(
+                class(one, &clusters()),
+                class(other, &clusters()),
+                "configuration is shared by default"
+            );
+        }
+    }
+}
+
+#[test]
+fn iso_1_a_rule_splits_by_a_part_of_the_identity() {
+    let part = |part: IdentityPart, identity: &Identity| part.of(identity).map(String::from);
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(part(IdentityPart::None, &web("a")), None);
+    assert_eq!(part(IdentityPart::TrustDomain, &web("a")), some("spiffe://prod.example"));
+    assert_eq!(part(IdentityPart::Segments(2), &web("a")), some("spiffe://prod.example/ns/a"));
+    assert_eq!(part(IdentityPart::Segments(9), &web("a")), some("spiffe://prod.example/ns/a/sa/web"));
+    assert_eq!(part(IdentityPart::Full, &web("a")), some("spiffe://prod.example/ns/a/sa/web"));
+    assert_eq!(part(IdentityPart::TrustDomain, &Identity::Anonymous), some("anonymous"));
+    assert_eq!(part(IdentityPart::TrustDomain, &Identity::Unix { uid: 7 }), some("unix:7"));
+}
+
+#[test]
+fn iso_2_secrets_are_shared_among_the_clients_of_one_identity() {
+    let mut rule = ClassRule::for_names(NameStyle::Old, Projection::features_only());
+    rule.share_secrets = ShareSecrets::Identity;
+    let classes = NodeClasses::new(vec![rule]);
+    let class = |id: &str, identity: &Identity| {
+        let node = Node { id: id.into(), ..Node::default() };
+        classes.classify(Some(&node), identity, &secrets(), NameStyle::Old).unwrap()
+    };
+    assert_eq!(class("one", &web("a")), class("other", &web("a")));
+    assert_ne!(class("one", &web("a")), class("one", &web("b")));
+    // Clients that proved nothing are not one client.
+    assert_ne!(class("one", &Identity::Anonymous), class("other", &Identity::Anonymous));
+    let lacks = |identity| classes.lacks_id(Some(&Node::default()), identity, &secrets(), NameStyle::Old);
+    assert!(lacks(&Identity::Anonymous) && !lacks(&web("a")));
+}
+
+#[test]
+fn iso_4_the_verified_identity_replaces_every_claim_in_the_upstream_node() {
+    let mut rule = ClassRule::for_names(
+        NameStyle::Old,
+        Projection { identity: IdentityPart::Full, ..Projection::whole_node_but_id() },
+    );
+    rule.identity_metadata = Some("team".into());
+    let classes = NodeClasses::new(vec![rule]);
+    let class = classes.classify(Some(&node()), &web("a"), &clusters(), NameStyle::Old).unwrap();
+    let told = class.told_identity(class.node.clone());
+    assert_eq!(told.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
+    assert_eq!(classes.reserved_keys().collect::<Vec<_>>(), ["team"]);
+}
