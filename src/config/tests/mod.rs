@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod authorization;
 mod classes;
 mod deletion;
 mod documents;
