@@ -115,7 +115,15 @@ impl Tls {
             .map(|leaf| OwnLeaf { leaf: Arc::new(leaf.clone()), in_force: self.files.in_force().clone() });
         let (failures, metrics) = (self.failures.clone(), metrics.clone());
         let is_framed = self.protocol == Protocol::Http2;
-        let socket = Box::new(TlsSocket { stream, failures, metrics, is_framed, is_told: false });
+        let socket = Box::new(TlsSocket {
+            stream,
+            failures,
+            metrics,
+            is_framed,
+            has_spoken: false,
+            is_told: false,
+            failed_write: None,
+        });
         Ok(Secured { socket, own })
     }
 
@@ -125,9 +133,7 @@ impl Tls {
             return Refusal::new(Reason::NotTls, text);
         }
         self.failures.reason_of(error).unwrap_or_else(|| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Refusal::new(Reason::Eof, "the server closed the connection during the TLS handshake")
-            }
+            io::ErrorKind::UnexpectedEof => self.failures.silent_end("during the TLS handshake"),
             _ => Refusal::new(Reason::Other, format!("the TLS handshake failed: {error}")),
         })
     }
@@ -173,36 +179,73 @@ struct TlsSocket {
     metrics: Arc<ClientMetrics>,
     /// HTTP/2 tells the end of each message by itself.
     is_framed: bool,
+    /// The server has sent something above TLS.
+    has_spoken: bool,
     /// The failure was counted.
     is_told: bool,
+    /// The error of a write, while the server's last bytes are awaited.
+    failed_write: Option<io::Error>,
 }
 
 impl TlsSocket {
-    /// The error in words.
-    fn explain(&mut self, error: io::Error) -> io::Error {
-        let Some(Refusal { reason, text }) = self.failures.reason_of(&error) else { return error };
+    /// The end of the connection. HTTP/2 servers speak first: an end before is a refusal without an alert (TLS-7).
+    fn end(&mut self) -> io::Result<()> {
+        if !self.is_framed || self.has_spoken {
+            return Ok(());
+        }
+        let Refusal { reason, text } = self.failures.silent_end("after the TLS handshake");
+        self.count(reason);
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+    }
+
+    fn count(&mut self, reason: Reason) {
         if !self.is_told {
             self.is_told = true;
             self.metrics.tls_failures(reason.name()).inc();
         }
+    }
+
+    /// The error in words.
+    fn explain(&mut self, error: io::Error) -> io::Error {
+        let Some(Refusal { reason, text }) = self.failures.reason_of(&error) else { return error };
+        self.count(reason);
         io::Error::new(error.kind(), text)
     }
 
     /// The alert that explains a failed write. A server that refuses our certificate sends the alert and closes, and
-    /// our next write fails before we have read (TLS 1.3).
-    fn alert_behind(&mut self, context: &mut Context<'_>, error: io::Error) -> io::Error {
+    /// our next write fails before we have read (TLS 1.3). Pending until the server's last bytes or its end are read.
+    fn alert_behind(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Error> {
         let mut bytes = [0; 1024];
         for _ in 0..ALERT_READS {
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
                 Poll::Ready(Err(found)) if self.failures.reason_of(&found).is_some() => {
-                    return self.explain(found);
+                    return Poll::Ready(self.explain(found));
                 }
-                _ => break,
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    self.failed_write = Some(error);
+                    return Poll::Pending;
+                }
             }
         }
-        self.explain(error)
+        Poll::Ready(self.explain(error))
+    }
+
+    fn write<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut TlsStream<FirstBytes>>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let error = match self.failed_write.take() {
+            Some(error) => error,
+            None => match ready!(write(Pin::new(&mut self.stream), context)) {
+                Ok(done) => return Poll::Ready(Ok(done)),
+                Err(error) => error,
+            },
+        };
+        self.alert_behind(context, error).map(Err)
     }
 }
 
@@ -212,12 +255,18 @@ impl AsyncRead for TlsSocket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Err(error) = ready!(Pin::new(&mut self.stream).poll_read(context, buffer)) else {
-            return Poll::Ready(Ok(()));
+        let before = buffer.filled().len();
+        let error = match ready!(Pin::new(&mut self.stream).poll_read(context, buffer)) {
+            Ok(()) if buffer.filled().len() > before => {
+                self.has_spoken = true;
+                return Poll::Ready(Ok(()));
+            }
+            Ok(()) => return Poll::Ready(self.end()),
+            Err(error) => error,
         };
         Poll::Ready(match error.kind() {
             // The end without close_notify. HTTP/2 knows by itself whether a stream was cut (TLS-10).
-            io::ErrorKind::UnexpectedEof if self.is_framed => Ok(()),
+            io::ErrorKind::UnexpectedEof if self.is_framed => self.end(),
             io::ErrorKind::UnexpectedEof => Err(io::Error::new(
                 error.kind(),
                 "the server closed the connection without TLS's close_notify",
@@ -233,8 +282,7 @@ impl AsyncWrite for TlsSocket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        Poll::Ready(result.map_err(|error| self.alert_behind(context, error)))
+        self.write(context, |stream, context| stream.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -242,8 +290,7 @@ impl AsyncWrite for TlsSocket {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, slices));
-        Poll::Ready(result.map_err(|error| self.alert_behind(context, error)))
+        self.write(context, |stream, context| stream.poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -251,8 +298,7 @@ impl AsyncWrite for TlsSocket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_flush(context));
-        Poll::Ready(result.map_err(|error| self.alert_behind(context, error)))
+        self.write(context, |stream, context| stream.poll_flush(context))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

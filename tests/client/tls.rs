@@ -166,6 +166,24 @@ async fn tls_7_a_refusal_of_our_certificate_is_told_with_its_alert() {
     }
 }
 
+/// Servers of gRPC C-core refuse a client without a certificate so.
+#[tokio::test]
+async fn tls_7_an_end_without_an_alert_is_told_with_its_likely_reason() {
+    let site = Site::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let config = site.config(&site.server(), &["h2"], false);
+    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            drop(acceptor.accept(socket).await);
+        }
+    });
+    let text = "the server closed the connection after the TLS handshake without an alert; it may want a certificate";
+    assert_failure(&pool(port, site.tls()), "eof", text).await;
+}
+
 #[tokio::test]
 async fn tls_8_tls_7_a_server_without_tls_is_named_and_never_spoken_to_in_plaintext() {
     let site = Site::new();

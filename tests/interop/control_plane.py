@@ -240,6 +240,9 @@ class ControlPlane(grpc.GenericRpcHandler):
         self.refuses = False
         self.fatal = None
         self.server = self.rest = None
+        # TLS of the gRPC port: grpc.ServerCredentials.
+        self.credentials = None
+        self.metadata = []  # of each call
         self.running = threading.Lock()
 
     # For tests.
@@ -278,7 +281,10 @@ class ControlPlane(grpc.GenericRpcHandler):
         with self.running:
             self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=64), options=[("grpc.so_reuseport", 0)])
             self.server.add_generic_rpc_handlers((self,))
-            self.server.add_insecure_port(f"127.0.0.1:{self.port}")
+            if self.credentials:
+                self.server.add_secure_port(f"127.0.0.1:{self.port}", self.credentials)
+            else:
+                self.server.add_insecure_port(f"127.0.0.1:{self.port}")
             self.server.start()
             self.rest = rest_server(self)
             threading.Thread(target=self.rest.serve_forever, args=(0.05,), daemon=True).start()
@@ -310,6 +316,7 @@ class ControlPlane(grpc.GenericRpcHandler):
         return [resource for (kind, _), resource in self.resources.items() if kind == type_url]
 
     def service(self, handler_call_details):
+        self.metadata.append(dict(handler_call_details.invocation_metadata))
         service, _, method = handler_call_details.method[1:].partition("/")
         implied = None
         noun = "AggregatedResources"

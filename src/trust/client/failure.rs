@@ -59,6 +59,18 @@ impl Failures {
         })
     }
 
+    /// The reason of an end without an alert. Servers of gRPC C-core refuse a certificate so.
+    pub fn silent_end(&self, moment: &str) -> Refusal {
+        let hint = match &self.certificate {
+            Some(file) => format!("it may have refused our certificate {file}"),
+            None => "it may want a certificate of ours, and certificate_file is not set".to_owned(),
+        };
+        Refusal::new(
+            Reason::Eof,
+            format!("the server closed the connection {moment} without an alert; {hint}"),
+        )
+    }
+
     fn version(&self) -> Refusal {
         Refusal::new(Reason::Version, format!("the server does not speak {}", self.versions))
     }
