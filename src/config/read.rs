@@ -6,7 +6,7 @@ use super::authorization::read_authorization;
 use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
-use super::listener::read_listeners;
+use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
 use super::reader::{Item, Map, Report};
 use super::servers::read_servers;
@@ -75,6 +75,9 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let node_classes = read_classes(&classes);
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization = map.item("authorization").map(|item| read_authorization(&item, directory, &names));
+    if authorization.is_none() {
+        warn_of_any_node(map, &listeners);
+    }
     let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
     let log = map.section("log", read_log).unwrap_or(d.log);
     let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
@@ -96,6 +99,21 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     };
     map.warn_unused(BOOTSTRAP_KEYS, "has no effect on the relay; the key is for gRPC clients");
     Some(Config { servers: servers?, ..config })
+}
+
+/// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's node.
+fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
+    for (index, listener) in listeners.iter().enumerate() {
+        let authorities = listener.tls.as_ref().and_then(|tls| tls.anchors.as_ref());
+        if let Some(authorities) = authorities {
+            let text = format!(
+                "client certificates are checked, but there is no `authorization`: any certificate of {} may claim any \
+                 node",
+                authorities.path().display()
+            );
+            map.warn_at(&format!("listeners[{index}].tls"), text);
+        }
+    }
 }
 
 fn read_log(map: &mut Map<'_>) -> Log {

@@ -271,6 +271,12 @@ impl<'a> Map<'a> {
         self.report.errors.borrow_mut().push(KeyError { path, problem });
     }
 
+    /// A warning about a key below this map.
+    pub(super) fn warn_at(&self, key: &str, text: impl Into<String>) {
+        let path = join(&self.path, key);
+        self.report.warnings.borrow_mut().push(Warning { path, text: text.into() });
+    }
+
     pub(super) fn contradiction(&self, key: &str, reason: impl Into<String>) {
         self.error(key, Problem::Contradiction { reason: reason.into() });
     }

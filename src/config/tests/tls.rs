@@ -77,9 +77,27 @@ fn authorities_ask_for_client_certificates() {
 fn a_listener_on_the_network_warns_only_in_plaintext() {
     let warnings = |tls: &str| {
         let text = format!("{SERVER}listeners: [{{name: a, address: '0.0.0.0:1'{tls}}}]");
-        read(&text).unwrap().warnings.iter().filter(|warning| warning.path.starts_with("listeners")).count()
+        let warnings = read(&text).unwrap().warnings;
+        warnings.iter().filter(|warning| warning.path == "listeners[0].address").count()
     };
     assert_eq!((warnings(""), warnings(&format!(", tls: {{{PAIR}}}"))), (1, 0));
+}
+
+#[test]
+fn aut_2_certificates_without_rules_cause_a_warning() {
+    let warnings = |rest: &str| {
+        let tls = format!("{PAIR}, ca_certificate_file: ca.crt, trust_domain: prod.example");
+        let text =
+            format!("{SERVER}{rest}\nlisteners: [{{name: a, address: '127.0.0.1:1', tls: {{{tls}}}}}]");
+        let warnings = read(&text).unwrap().warnings;
+        let of_tls = warnings.iter().filter(|warning| warning.path == "listeners[0].tls");
+        of_tls.map(|warning| warning.text.clone()).collect::<Vec<_>>()
+    };
+    let text = "client certificates are checked, but there is no `authorization`: any certificate of \
+                /etc/sluice/ca.crt may claim any node";
+    assert_eq!(warnings(""), [text]);
+    let rule = "authorization: {rules: [{name: all, match: {identity: any}, allow: [{types: all, wildcard: true}]}]}";
+    assert!(warnings(rule).is_empty());
 }
 
 #[test]
