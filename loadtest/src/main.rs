@@ -10,6 +10,7 @@ mod xds;
 mod measure;
 mod proto;
 mod stamp;
+mod tls;
 
 mod client;
 mod control_plane;
@@ -26,6 +27,7 @@ mod relay;
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -53,6 +55,8 @@ enum Command {
     Run(Box<cli::Run>),
     /// Serve only the control plane; lines on the command address make changes and outages
     ControlPlane(Serve),
+    /// Write certificates for `run --tls`: an authority, a pair for the server, and pairs for clients
+    Certs(Certificates),
     /// Start a relay with a control plane and take the standard small run: 1,000 clients, 100 clusters of 500
     /// bytes, SotW and delta, five changes of one cluster
     FirstFigures(first_figures::Arguments),
@@ -76,6 +80,15 @@ struct Serve {
     /// Approximate size of a resource of the first type in bytes; resources of the others are small
     #[arg(long, default_value_t = 500, value_name = "BYTES")]
     size: usize,
+}
+
+#[derive(Args)]
+struct Certificates {
+    /// Directory for `ca.crt`, `relay/tls.crt`, `relay/tls.key` and `clients/`; trust domain load.example
+    directory: PathBuf,
+    /// Number of clients with a certificate of their own
+    #[arg(long, default_value_t = 100)]
+    identities: usize,
 }
 
 fn main() -> ExitCode {
@@ -102,6 +115,9 @@ fn command(command: Command) -> Result<bool> {
             Ok(worked(&runs))
         }
         Command::ControlPlane(arguments) => serve(&arguments).map(|()| true),
+        Command::Certs(arguments) => {
+            tls::write_certificates(&arguments.directory, arguments.identities).map(|()| true)
+        }
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Client<'a> {
     cluster: &'a str,
     listener: &'a str,
     peer: Option<SocketAddr>,
+    /// The proved identity: a SPIFFE ID, a DNS name, the user of a unix socket, or `anonymous`.
+    identity: String,
     /// `ADS`, or the service of one type.
     service: String,
     variant: &'static str,
@@ -140,6 +142,7 @@ pub(super) fn client<'a>(
         cluster: &session.node_cluster,
         listener: &session.listener,
         peer: session.peer,
+        identity: session.identity.to_string(),
         service: session.kind.to_string(),
         variant: variant_name(session.kind.variant),
         open_seconds: seconds_since(session.opened_at, now),

@@ -47,6 +47,7 @@ pub fn serve(config: Config) -> Result<()> {
     });
     let (mut guard, _) = logging::init(format, &config.log.level, &metrics.log).context("log")?;
     raise_open_files();
+    forbid_core_files();
     seed();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
     let runtime = runtime.context("runtime")?;
@@ -57,6 +58,14 @@ pub fn serve(config: Config) -> Result<()> {
     runtime.shutdown_timeout(left() / 2);
     guard.wait_at_most(left());
     result
+}
+
+/// A core file would have private keys and Secrets in it (ISO-8). The hard limit stays, so that `prlimit` can allow core
+/// files while an operator looks for a fault.
+fn forbid_core_files() {
+    if let Err(error) = rlimit::Resource::CORE.set(0, rlimit::Resource::CORE.get_hard().unwrap_or_default()) {
+        warn!(%error, "cannot forbid core files");
+    }
 }
 
 /// Seeds this thread's generator with the system's entropy, taken from std's hash keys. By default, the seed

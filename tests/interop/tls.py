@@ -60,6 +60,8 @@ def envoy_with_files(stage, version):
     assert f"ssl.versions.TLSv{version}: 1" in stats, stats
     assert "ssl.session_reused: 0" in stats, stats
 
+    assert '"identity":"spiffe://dev.example/ns/default/sa/client"' in stage.admin_says("/clients")
+
     # A change of the listener's own pair cuts nobody.
     before = get(admin, "/stats?filter=cluster.sluice.upstream_cx_destroy").body
     stage.sluice_says("dev-certs", "other")

@@ -13,6 +13,7 @@ use crate::client::{ENVOY_NODE_BYTES, Like, Manner, Node, Profile, Reading, Subs
 use crate::control_plane::Plan;
 use crate::run::{Churn, Pace, Scenario, Source, Spec, resolve};
 use crate::stamp::Sought;
+use crate::tls::Tls;
 use crate::xds::{Kind, Variant};
 
 /// The default number of names of a type for a client.
@@ -100,6 +101,12 @@ struct Clients {
     /// A string in the node's metadata; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     node_metadata: Vec<(String, String)>,
+    /// Speak TLS, with the certificates that `sluice-load certs` wrote to this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    tls: Option<PathBuf>,
+    /// Number of client certificates, which connections take in turn; 0: clients show none
+    #[arg(long, default_value_t = 1, value_name = "COUNT", requires = "tls")]
+    identities: usize,
     /// Reconnect clients a second after a lost connection, instead of leaving them disconnected; the loss
     /// counts as an error in both cases
     #[arg(long)]
@@ -227,6 +234,12 @@ impl Run {
             name: self.target.clone(),
             scenario: self.scenario,
             target: resolve(&self.target)?,
+            tls: self
+                .clients
+                .tls
+                .as_ref()
+                .map(|path| Tls::read(path, self.clients.identities))
+                .transpose()?,
             pid: self.pid,
             clients: self.clients.clients,
             resources: self.plane.resources,

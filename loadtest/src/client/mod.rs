@@ -2,13 +2,14 @@
 //! cost as much as the server under test; this client costs about 10 us per update, most of that in the
 //! kernel.
 //!
-//! Only [`fleet`] touches sockets. There is no TLS.
+//! Only [`fleet`] touches sockets; `link` hides TLS from it.
 
 mod connection;
 mod fleet;
 mod flow;
 mod frame;
 mod headers;
+mod link;
 mod profile;
 mod request;
 mod response;

@@ -61,6 +61,7 @@ impl<'a> Driver<'a> {
         };
         let server = spec.pid.map(Process::find).transpose()?;
         let mut fleet = Fleet::new(spec.target, Requests::new(spec.profile.clone()), spec.clients)?;
+        fleet.set_tls(spec.tls.clone());
         let odd = (fleet.connections() as f64 * spec.odd_share).round() as usize;
         let remembers = spec.scenario == super::Scenario::Churn || spec.odd_manner.nack;
         let manner = Manner { remembers, ..Manner::default() };

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Manner, Profile, Wanted};
 use crate::control_plane::{Change, Plan};
+use crate::tls::Tls;
 use crate::xds::Kind;
 
 /// The scenario of a run.
@@ -93,6 +94,8 @@ pub struct Spec {
     pub name: String,
     pub scenario: Scenario,
     pub target: SocketAddr,
+    /// `None`: plaintext.
+    pub tls: Option<Tls>,
     pub pid: Option<i32>,
     pub clients: usize,
     pub profile: Profile,
@@ -132,6 +135,7 @@ impl Spec {
             name: name.to_owned(),
             scenario: Scenario::Rounds,
             target,
+            tls: None,
             pid: None,
             clients,
             profile,

@@ -26,6 +26,7 @@ async fn clients_are_filtered() {
     assert_eq!(client["variant"], "delta");
     assert_eq!(client["service"], "ADS");
     assert_eq!(client["peer"], "127.0.0.1:4000");
+    assert_eq!(client["identity"], "unix user 7");
     let types = client["types"].as_array().unwrap();
     assert_eq!(types.len(), 1);
     assert_eq!(types[0]["state"], "ERROR");

@@ -22,6 +22,7 @@ use crate::driver::api::status::{
     ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
 };
+use crate::identity::Identity;
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
@@ -121,6 +122,7 @@ fn session(n: usize) -> SessionStatus {
         node_cluster: "edge".into(),
         listener: "main".into(),
         peer: Some(([127, 0, 0, 1], 4000).into()),
+        identity: Arc::new(Identity::Unix { uid: 7 }),
         kind: Variant::Delta.into(),
         opened_at: wall_now(),
         types: vec![of(CLUSTER), of(SECRET)],

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use crate::engine::cache::EntryState;
+use crate::identity::Identity;
 pub use crate::telemetry::SourceState;
 use crate::xds::Variant;
 use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
@@ -155,6 +156,8 @@ pub struct SessionStatus {
     pub listener: Arc<str>,
     /// `None` on a unix socket.
     pub peer: Option<SocketAddr>,
+    /// The proved identity of the client (IDN-1).
+    pub identity: Arc<Identity>,
     pub kind: StreamKind,
     pub opened_at: SystemTime,
     pub types: Vec<SessionTypeStatus>,

@@ -55,6 +55,7 @@ fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionS
         node_cluster: node.map_or("", |node| &node.cluster).into(),
         listener: stream.peer.listener.clone(),
         peer: stream.peer.address,
+        identity: stream.peer.identity.clone(),
         kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
         types: type_statuses(session, sources, shared),

@@ -12,9 +12,11 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
 
 use super::connection::{Connection, Opening};
+use super::link::Link;
 use super::request::Requests;
 use super::{Observer, headers};
 use crate::measure::{monotonic_ns, nanos};
+use crate::tls::Tls;
 
 /// Shared by all clients: a read seldom needs a second call.
 const READ_BUFFER: usize = 256 << 10;
@@ -77,7 +79,7 @@ enum State {
 
 struct Slot {
     state: State,
-    socket: Option<TcpStream>,
+    socket: Option<Link>,
     connection: Option<Box<Connection>>,
     /// The scheduled time of the connect.
     since: u64,
@@ -104,6 +106,8 @@ pub struct Fleet {
     poll: Poll,
     events: Events,
     target: SocketAddr,
+    /// `None`: plaintext.
+    tls: Option<Tls>,
     requests: Requests,
     blocks: Vec<Vec<u8>>,
     clients: usize,
@@ -148,6 +152,7 @@ impl Fleet {
             poll: Poll::new()?,
             events: Events::with_capacity(EVENTS),
             target,
+            tls: None,
             requests,
             blocks,
             clients,
@@ -172,6 +177,11 @@ impl Fleet {
     /// after a loss.
     pub fn set_manners(&mut self, manner: Manner, odd: Odd, retry: bool) {
         (self.manner, self.odd, self.retry) = (manner, odd, retry);
+    }
+
+    /// Speaks TLS from the next connection on.
+    pub fn set_tls(&mut self, tls: Option<Tls>) {
+        self.tls = tls;
     }
 
     /// The number of connections after all are open.
@@ -345,14 +355,17 @@ impl Fleet {
         if self.misbehaving && id < self.odd.connections { self.odd.manner } else { self.manner }
     }
 
-    fn connect(&self, id: usize) -> io::Result<TcpStream> {
+    fn connect(&self, id: usize) -> io::Result<Link> {
         let mut socket = TcpStream::connect(self.target)?;
         socket.set_nodelay(true)?;
         if id < self.odd.connections && self.odd.manner.reading != Reading::Prompt {
             SockRef::from(&socket).set_recv_buffer_size(SMALL_BUFFER)?;
         }
         self.poll.registry().register(&mut socket, Token(id), BOTH)?;
-        Ok(socket)
+        match &self.tls {
+            None => Ok(Link::Plain(socket)),
+            Some(tls) => Ok(Link::tls(socket, tls.session(id, self.target).map_err(io::Error::other)?)),
+        }
     }
 
     /// Reads the available bytes, with the client's behaviour, and writes queued bytes.
@@ -462,10 +475,9 @@ impl Fleet {
     }
 }
 
-/// Reads until the socket is empty: a read that does not fill the buffer means empty, too (epoll(7), question
-/// 9). Returns the number of bytes, and whether the socket is empty.
+/// Reads until the socket is empty. Returns the number of bytes, and whether the socket is empty.
 fn read(
-    socket: &mut TcpStream,
+    socket: &mut Link,
     buffer: &mut [u8],
     reads: usize,
     mut take: impl FnMut(&[u8]) -> Result<(), String>,
@@ -477,7 +489,7 @@ fn read(
             Ok(length) => {
                 total += length as u64;
                 take(&buffer[..length])?;
-                if length < buffer.len() {
+                if length < buffer.len() && socket.short_read_empties() {
                     return Ok((total, true));
                 }
             }
@@ -489,7 +501,7 @@ fn read(
     Ok((total, false))
 }
 
-fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> {
+fn write(socket: &mut Link, connection: &mut Connection) -> io::Result<()> {
     while !connection.out().is_empty() {
         match socket.write(connection.out()) {
             Ok(length) => connection.written(length),
@@ -499,7 +511,7 @@ fn write(socket: &mut TcpStream, connection: &mut Connection) -> io::Result<()> 
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    socket.flush()
 }
 
 #[cfg(test)]
