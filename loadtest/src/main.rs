@@ -84,7 +84,7 @@ struct Serve {
 
 #[derive(Args)]
 struct Certificates {
-    /// Directory for `ca.crt`, `relay/tls.crt`, `relay/tls.key` and `clients/`; trust domain load.example
+    /// Directory for the authority, the server's pair below relay, and clients; the trust domain is load.example
     directory: PathBuf,
     /// Number of clients with a certificate of their own
     #[arg(long, default_value_t = 100)]

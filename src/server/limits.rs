@@ -36,8 +36,8 @@ settings! {
         preface_timeout: Duration = seconds(5), TIMEOUTS;
         /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not count.
         tls_handshake_timeout: Duration = seconds(5), TIMEOUTS;
-        /// TLS handshakes in progress. A handshake may hold up to 36 KiB. Above the limit the oldest ends, so that
-        /// silent peers cannot keep others out (SEC-1).
+        /// TLS handshakes that wait for their clients. A handshake may hold up to 36 KiB. Above the limit the oldest ends,
+        /// so that silent peers cannot keep others out (SEC-1).
         tls_handshakes: u64 = 1024, count(16..=1_000_000);
         /// TLS handshakes a second that the relay computes, over all listeners. Each takes some 250 µs of a core, so the
         /// default leaves other clients one of two cores (SEC-2).

@@ -92,6 +92,11 @@ impl Guard {
         self.budget.as_ref()?.opening
     }
 
+    /// The bytes of the peer so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.budget.as_ref().map_or(0, |budget| budget.bytes)
+    }
+
     /// Whether the peer has closed the connection.
     pub(super) fn has_left(&self) -> bool {
         self.socket.has_left()

@@ -21,7 +21,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::{StartHandshake, TlsStream};
 
 use self::guard::{Guard, Opening};
-use self::places::Places;
+use self::places::{Place, Places};
 use self::turn::Turns;
 use super::limits::ServerLimits;
 use super::socket::Plain;
@@ -105,11 +105,12 @@ impl Handshakes {
     ) -> Option<(TlsSocket, Option<Proved>)> {
         let begin = Instant::now();
         let _open = self.metrics.handshake_open();
-        let place = self.places.enter(self.limits.get().tls_handshakes);
+        let mut place = self.places.enter(self.limits.get().tls_handshakes);
+        let evicted = place.evicted();
         let result = tokio::select! {
             biased;
-            () = place.evicted() => Err((Refusal::new(Reason::Evicted, "too many handshakes in progress"), None)),
-            result = self.shake(socket, tls, begin) => result,
+            () = evicted.cancelled() => Err((Refusal::new(Reason::Evicted, "too many handshakes in progress"), None)),
+            result = self.shake(socket, tls, begin, &mut place) => result,
         };
         drop(place);
         match result {
@@ -133,6 +134,7 @@ impl Handshakes {
         socket: Plain,
         tls: &'a ListenerTls,
         begin: Instant,
+        place: &'a mut Place,
     ) -> impl Future<Output = Result<(TlsSocket, Option<Proved>), Failed>> + 'a {
         // Boxed: the task lives as long as the connection, and would reserve memory for the handshake.
         Box::pin(async move {
@@ -140,12 +142,14 @@ impl Handshakes {
             let mut deadline = begin + limit;
             let hello = read_hello(socket, deadline).await?;
             let asked = Instant::now();
-            let Some(turn) = self.turns.take(&self.limits, &hello.io, asked + limit).await else {
-                let left = hello.io.has_left();
-                let reason = if left { Reason::Eof } else { Reason::Rate };
-                let text = if left { "the peer left" } else { "too many handshakes a second" };
-                return Err((Refusal::new(reason, text), Some(hello.io)));
+            if !place.wait_for_relay(hello.io.bytes()) {
+                let refusal = Refusal::new(Reason::Rate, "too many handshakes wait for their turn");
+                return Err((refusal, Some(hello.io)));
+            }
+            let Some(turn) = self.turns.take(&self.limits, &hello.io).await else {
+                return Err((Refusal::new(Reason::Eof, "the peer left during the handshake"), None));
             };
+            place.wait_for_peer(self.limits.get().tls_handshakes);
             // SEC-3: the wait for the turn is ours.
             deadline += asked.elapsed();
             let generation = tls.watched.in_force().epoch();

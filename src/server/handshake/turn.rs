@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::guard::Guard;
 use crate::server::limits::ServerLimits;
@@ -31,15 +31,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn until the deadline. `None` if there was none, or if the peer has left: the relay does not
-    /// compute for the absent.
+    /// Waits for a turn. `None` if the peer has left: the relay does not compute for the absent. There is no deadline:
+    /// the queue is bounded, moves on, and loses those that leave.
     pub(super) async fn take(
         &self,
         limits: &InForce<ServerLimits>,
         peer: &Guard,
-        deadline: Instant,
     ) -> Option<SemaphorePermit<'_>> {
-        let permit = timeout_at(deadline, self.computing.acquire()).await.ok()?.ok()?;
+        let permit = self.computing.acquire().await.ok()?;
         if peer.has_left() {
             return None;
         }
