@@ -39,8 +39,8 @@ settings! {
         /// TLS handshakes that wait for their clients. A handshake may hold up to 36 KiB. Above the limit the oldest ends,
         /// so that silent peers cannot keep others out (SEC-1).
         tls_handshakes: u64 = 1024, count(16..=1_000_000);
-        /// TLS handshakes a second that the relay computes, over all listeners. Each takes some 250 µs of a core, so the
-        /// default leaves other clients one of two cores (SEC-2).
+        /// TLS handshakes a second that the relay computes, over all listeners. Each takes 0.3 to 0.5 ms of a core,
+        /// so this is a bound for hosts with more than two cores; smaller hosts may lower the number (SEC-2).
         tls_handshakes_per_second: u32 = 4000, count(1..=1_000_000);
         /// From the preface to the first stream of a connection, and from the headers of a stream to its
         /// first request (FD14).

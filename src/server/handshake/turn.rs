@@ -11,7 +11,7 @@ use crate::server::limits::ServerLimits;
 use crate::setting::InForce;
 
 /// Handshakes that compute at once. Tasks of the runtime run in the order of their wakes: an update waits at most for
-/// this number of key exchanges, some 8 ms on two cores.
+/// this number of key exchanges, some 10 ms on two cores.
 const COMPUTING_MAX: usize = 64;
 
 /// Unused turns of this time may be used later.

@@ -1,7 +1,7 @@
 //! The files of one place over time: watched, judged, put in force (CRT-1 to CRT-4, CRT-6, CRT-7, CRT-11).
 //!
 //! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on network file
-//! systems, and must follow each symlink of a path; a poll of ten files costs 20 µs.
+//! systems, and must follow each symlink of a path; a poll costs a system call for each file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
