@@ -154,35 +154,50 @@ async fn ord_1_ord_4_rly_50_types_arrive_by_rank() {
 }
 
 /// RLY-54: the first update leaves at once; later updates within the window are gathered.
+///
+/// A busy machine can be late by itself, so one of five rounds has to be in time: a relay that waits is late in each.
 #[tokio::test]
 async fn rly_54_the_first_update_does_not_wait_and_a_burst_is_gathered() {
+    const WINDOW: Duration = Duration::from_millis(200);
     let Some(bench) = Bench::with(|setup| setup.line("coalescing: 200ms")).await else { return };
     bench.origin.set(EDS, "a", "0");
     let mut client = bench.delta("one").await;
     client.want(EDS, &["a"]);
     client.take(EDS).await;
-    pause(300).await;
-    let start = Instant::now();
-    bench.origin.set(EDS, "a", "1");
-    client.take(EDS).await;
-    assert!(start.elapsed() < Duration::from_millis(150), "RLY-54: the first waited {:?}", start.elapsed());
-    let (mut received, burst) = (0, Instant::now());
-    for number in 2..=20 {
-        bench.origin.set(EDS, "a", &number.to_string());
-    }
-    while client.holds(EDS)["a"] != "20" {
+    let mut rounds = Vec::new();
+    for round in 1..=5 {
+        tokio::time::sleep(WINDOW * 3 / 2).await;
+        let start = Instant::now();
+        bench.origin.set(EDS, "a", &format!("{round}.0"));
         client.take(EDS).await;
-        received += 1;
+        let first = start.elapsed();
+        let (mut received, start) = (0, Instant::now());
+        let push = async {
+            for number in 1..=20 {
+                bench.origin.set(EDS, "a", &format!("{round}.{number}"));
+                pause(4).await;
+            }
+        };
+        let receive = async {
+            while client.holds(EDS)["a"] != format!("{round}.20") {
+                client.take(EDS).await;
+                received += 1;
+            }
+        };
+        tokio::join!(push, receive);
+        let burst = start.elapsed();
+        // A first answer never waits.
+        let name = format!("b{round}");
+        bench.origin.set(EDS, &name, "1");
+        let start = Instant::now();
+        client.want(EDS, &["a", &name]);
+        client.settle(EDS, &[("a", &format!("{round}.20")), (&name, "1")]).await;
+        rounds.push((first, received, burst, start.elapsed()));
+        if first < WINDOW / 2 && received <= 3 && rounds[round - 1].3 < WINDOW / 2 {
+            return;
+        }
     }
-    // On a busy machine the burst takes longer than one window of 200 ms.
-    let windows = burst.elapsed().as_millis() / 200;
-    assert!(received <= 3 + windows, "RLY-54: {received} responses for one burst in {windows} windows");
-    // A first answer never waits.
-    bench.origin.set(EDS, "b", "1");
-    let start = Instant::now();
-    client.want(EDS, &["a", "b"]);
-    client.settle(EDS, &[("a", "20"), ("b", "1")]).await;
-    assert!(start.elapsed() < Duration::from_millis(150), "{:?}", start.elapsed());
+    panic!("RLY-54: first update, responses for a burst, its time, first answer: {rounds:?}");
 }
 
 /// RLY-55: a client without an ACK for a long time stays connected.
