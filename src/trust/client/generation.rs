@@ -14,6 +14,7 @@ use crate::trust::anchors::{AnchorFiles, Anchors};
 use crate::trust::certificate::Certificate;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
+use crate::trust::own_leaf::OwnAuthorities;
 use crate::trust::pair::Pair;
 use crate::trust::rotation::{self, Expiry, Place};
 
@@ -65,6 +66,9 @@ impl Generation {
         let old = in_force.and_then(|old| old.pair.as_ref());
         let pair = tls.pair.as_ref().map(|files| Pair::read(files, contents, old, now)).transpose()?;
         let (roots, anchors) = read_roots(&tls.authorities, contents, now)?;
+        if let (Some(pair), Some(files), Some(anchors)) = (&pair, &tls.pair, &anchors) {
+            OwnAuthorities { anchors, now }.check(pair, old, &files.certificate)?;
+        }
         let verifier = Arc::new(ServerVerifier { roots, match_sans: tls.match_sans.clone() });
         let builder = ClientConfig::builder_with_provider(tls.key_exchange.provider())
             .with_protocol_versions(tls.min_version.versions())
@@ -150,6 +154,9 @@ impl rotation::Generation for Generation {
 
     fn remarks(&self, now: SystemTime) -> Vec<String> {
         let mut remarks = self.anchors.as_ref().map(|anchors| anchors.remarks(now)).unwrap_or_default();
+        if let (Some(pair), Some(anchors)) = (&self.pair, &self.anchors) {
+            remarks.extend(OwnAuthorities { anchors, now }.remark(pair));
+        }
         if self.leaf().and_then(|leaf| leaf.purposes).is_some_and(|purposes| !purposes.client) {
             remarks.push(
                 "the extended key usage of our certificate lacks clientAuth; servers refuse it".to_owned(),

@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const JUDGE_AGAIN: Duration = Duration::from_secs(3600);
 /// A look at the ends of certificates.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
+/// A difference between the wall clock and the monotonic clock from one look to the next: somebody has set the clock.
+const JUMP: Duration = Duration::from_secs(60);
 /// Parts of a certificate's life: a WARN, and a WARN every hour (CRT-11).
 const LIFE_WARN: f64 = 0.20;
 const LIFE_HOURLY: f64 = 0.05;
@@ -128,6 +130,7 @@ impl<T: Generation> Place<T> {
         let rotation = Rotation {
             read_at: Instant::now(),
             judged_at: Instant::now(),
+            looked_at: (Instant::now(), clock()),
             expiry_checked: None,
             digest: contents.digest(),
             stamps,
@@ -162,6 +165,8 @@ struct Rotation<T> {
     digest: [u8; 32],
     read_at: Instant,
     judged_at: Instant,
+    /// The time of the last look, by both clocks.
+    looked_at: (Instant, SystemTime),
     expiry_checked: Option<Instant>,
     failing: Option<Failing>,
     /// The hour of the last warning, by part.
@@ -215,7 +220,8 @@ impl<T: Generation> Rotation<T> {
     async fn look(&mut self) {
         let now = Instant::now();
         let is_refresh = now >= self.read_at + self.place.refresh;
-        let is_judgement = now >= self.judged_at + JUDGE_AGAIN;
+        let has_jumped = self.has_clock_jumped(now);
+        let is_judgement = has_jumped || now >= self.judged_at + JUDGE_AGAIN;
         let retries = self.failing.as_ref().is_some_and(|failing| failing.fault.may_pass && !failing.is_told);
         let (place, wall, known, digest) =
             (self.place.clone(), (self.clock)(), self.stamps.clone(), self.digest);
@@ -251,6 +257,27 @@ impl<T: Generation> Rotation<T> {
             self.judged_at = now;
         }
         self.conclude(look, now);
+    }
+
+    /// CRT-12: the wall clock decides about certificates, so its jumps are told, and everything is judged again.
+    fn has_clock_jumped(&mut self, now: Instant) -> bool {
+        let wall = (self.clock)();
+        let (then, before) = std::mem::replace(&mut self.looked_at, (now, wall));
+        let expected = before + now.saturating_duration_since(then);
+        let (is_forward, jump) = match wall.duration_since(expected) {
+            Ok(jump) => (true, jump),
+            Err(error) => (false, error.duration()),
+        };
+        if jump < JUMP {
+            return false;
+        }
+        self.expiry_checked = None;
+        let direction = if is_forward { "forward" } else { "back" };
+        tracing::warn!(
+            place = %self.place.name, time = %time_text(wall),
+            "the clock has jumped {direction} by {} s; certificates are judged by the new time", jump.as_secs()
+        );
+        true
     }
 
     fn conclude(&mut self, look: Look<T>, now: Instant) {

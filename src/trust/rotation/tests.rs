@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::trust::issue::{Authority, Issued, Leaf};
@@ -33,6 +34,8 @@ struct Files {
     wall: Arc<Mutex<SystemTime>>,
     /// Distinguishes leaves.
     issued: u32,
+    /// Counts how often the files were judged.
+    judged: Arc<AtomicUsize>,
 }
 
 impl Files {
@@ -44,6 +47,7 @@ impl Files {
             metrics: TlsMetrics::default(),
             wall: Arc::new(Mutex::new(now)),
             issued: 0,
+            judged: Arc::default(),
         }
     }
 
@@ -64,11 +68,13 @@ impl Files {
 
     fn watch(&self) -> Result<Watched<Pair>, Fault> {
         let files = PairFiles { certificate: self.path("tls.crt"), private_key: self.path("tls.key") };
+        let judged = self.judged.clone();
         let place = Place {
             name: "test".into(),
             paths: files.paths().to_vec(),
             refresh: Duration::from_secs(600),
             build: Arc::new(move |contents: &Contents, old: Option<&Pair>, now| {
+                judged.fetch_add(1, Ordering::Relaxed);
                 Pair::read(&files, contents, old, now)
             }),
         };
@@ -197,6 +203,34 @@ async fn crt_4_a_leaf_that_ends_earlier_or_has_ended_is_not_taken() {
     within(2 * SECOND).await;
     assert_eq!(host(&watched), "late");
     assert!(!files.is_failing() && !watched.has_expired());
+}
+
+/// Ten years forward and back: each jump has the files judged again, and timers do not notice.
+#[tokio::test(start_paused = true)]
+async fn crt_12_after_a_jump_of_the_clock_everything_is_judged_by_the_new_time() {
+    const YEARS: Duration = Duration::from_secs(10 * 365 * 86_400);
+    let mut files = Files::new();
+    let good = files.issue(DAY);
+    files.put(&good);
+    // Old enough that equal stamps mean equal files.
+    *files.wall.lock().unwrap() += 60 * SECOND;
+    let watched = files.watch().unwrap();
+    let pass = async |time: Duration| {
+        for _ in 0..time.as_millis() / 500 {
+            within(POLL).await;
+            *files.wall.lock().unwrap() += POLL;
+        }
+    };
+    pass(20 * SECOND).await;
+    assert_eq!(files.judged.load(Ordering::Relaxed), 1, "the clock runs evenly");
+    for (count, is_forward) in [(2, true), (3, false)] {
+        let now = *files.wall.lock().unwrap();
+        *files.wall.lock().unwrap() = if is_forward { now + YEARS } else { now - YEARS };
+        pass(20 * SECOND).await;
+        assert_eq!(files.judged.load(Ordering::Relaxed), count);
+        assert_eq!(host(&watched), "host-1", "an end in the past is no reason to drop our certificate");
+        assert!(!files.is_failing());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ use crate::trust::contents::Contents;
 use crate::trust::crl;
 use crate::trust::fault::Fault;
 use crate::trust::identity::{ClientName, IdentityKind, of_client};
+use crate::trust::own_leaf::OwnAuthorities;
 use crate::trust::pair::Pair;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
@@ -87,6 +88,14 @@ impl Generation {
             }
             _ => None,
         };
+        if let Some(Clients { anchors, .. }) = &clients {
+            let authorities = OwnAuthorities { anchors, now };
+            for (index, (new, files)) in pairs.iter().zip(&settings.certificates).enumerate() {
+                let old = in_force.and_then(|old| old.pairs.get(index));
+                let at = |fault: Fault| fault.at(format!("certificates[{index}].certificate_file"));
+                authorities.check(new, old, &files.certificate).map_err(at)?;
+            }
+        }
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(settings.min_version.versions())
             .map_err(|_| Fault::new(std::path::Path::new(""), "no TLS version is enabled"))?;
@@ -154,7 +163,10 @@ impl rotation::Generation for Generation {
     }
 
     fn remarks(&self, now: SystemTime) -> Vec<String> {
-        self.clients.iter().flat_map(|clients| clients.anchors.remarks(now)).collect()
+        let Some(Clients { anchors, .. }) = &self.clients else { return Vec::new() };
+        let authorities = OwnAuthorities { anchors, now };
+        let own = self.pairs.iter().filter_map(|pair| authorities.remark(pair));
+        own.chain(anchors.remarks(now)).collect()
     }
 }
 

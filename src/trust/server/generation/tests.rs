@@ -170,6 +170,44 @@ fn crt_8_another_authority_judges_differently_and_another_leaf_does_not() {
 }
 
 #[test]
+fn crt_5_a_leaf_of_a_foreign_authority_does_not_replace_one_of_ours() {
+    const RELAY: &str = "spiffe://prod.example/ns/infra/sa/relay";
+    let fixture = Fixture::new();
+    let now = wall_now();
+    let put = |authority: &Authority, uri: &str| {
+        let leaf = Leaf { uris: &[uri], is_server: true, ..Leaf::default() };
+        let own = authority.issue(&leaf, DAY, now).unwrap();
+        std::fs::write(fixture.path("tls.crt"), own.certificate).unwrap();
+        std::fs::write(fixture.path("tls.key"), own.private_key).unwrap();
+    };
+    let read = |in_force: &Generation| {
+        let (contents, _) = Contents::read(&fixture.settings.paths()).unwrap();
+        Generation::read(&fixture.settings, ChainLimits::default(), &contents, Some(in_force), now)
+    };
+    put(&fixture.authority, RELAY);
+    let good = fixture.generation().unwrap();
+    assert_eq!(good.remarks(now), [""; 0]);
+
+    let other = Authority::new("other", DAY, now).unwrap();
+    put(&other, RELAY);
+    let fault = read(&good).unwrap_err();
+    assert_eq!(fault.key, "certificates[0].certificate_file");
+    assert!(fault.reason.contains("authorities of trust domain prod.example"), "{fault}");
+    assert!(fault.may_pass, "the new authorities may come a moment later");
+    // At the start there is nothing better.
+    let foreign = fixture.generation().unwrap();
+    assert_eq!(foreign.remarks(now).len(), 1, "{:?}", foreign.remarks(now));
+    assert!(read(&foreign).is_ok());
+
+    // Of other names the files know nothing, and with the new authority all is well.
+    put(&other, "spiffe://elsewhere.example/relay");
+    assert_eq!(read(&good).unwrap().remarks(now), [""; 0]);
+    put(&other, RELAY);
+    std::fs::write(fixture.path("ca.crt"), other.pem()).unwrap();
+    assert_eq!(read(&good).unwrap().remarks(now), [""; 0]);
+}
+
+#[test]
 fn crt_3_one_bad_block_among_good_ones_is_named() {
     let fixture = Fixture::new();
     let good = fixture.authority.pem();
