@@ -136,16 +136,19 @@ async fn resident_bytes_of_sets_that_nobody_else_has() {
         let mut before = settled(&relay).await;
         let mut clients = Vec::new();
         // The first client makes the names known. Each later set lacks one more name.
-        for lacking in 0..4 {
+        for (lacking, steps) in [1, 1, 1, 10, 10].into_iter().enumerate() {
             let mut client = Client::on(channel.clone(), variant, Some(node("client")));
-            client.want(EDS, &names[lacking..]);
-            while client.holds(EDS).len() < NAMES - lacking {
-                client.take(EDS).await;
+            for step in 1..=steps {
+                let end = NAMES * step / steps;
+                client.want(EDS, &names[lacking..end]);
+                while client.holds(EDS).len() < end - lacking {
+                    client.take(EDS).await;
+                }
             }
             clients.push(client);
             let after = settled(&relay).await;
             let each = (after as f64 - before as f64) / NAMES as f64;
-            println!("{variant:?}, client {lacking}: {each:.0} bytes a name");
+            println!("{variant:?}, client {lacking}, {steps} steps: {each:.0} bytes a name");
             before = after;
         }
     }
