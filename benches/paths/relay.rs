@@ -189,20 +189,24 @@ impl Relay {
             made.len() - 1
         });
         let Encoded { bodies, composition } = &made[at].1;
-        let (body, version) = &bodies[answer.chunk];
+        // An answer without news only brings the session to the newest view.
+        let none = (Bytes::new(), Version::default());
+        let (body, version) = bodies.get(answer.chunk).unwrap_or(&none);
         let Client { session, nonce, version: text } = &mut self.clients[client];
-        let number = session
-            .commit(
-                index,
-                &answer,
-                bodies.len(),
-                *version,
-                &composition.endpoints,
-                &composition.targets,
-                &composition.told_names,
-                self.now,
-            )
-            .expect("the nonce of a message");
+        let number = session.commit(
+            index,
+            &answer,
+            bodies.len(),
+            *version,
+            &composition.endpoints,
+            &composition.targets,
+            &composition.told_names,
+            self.now,
+        );
+        if bodies.is_empty() {
+            return self.send(client, made);
+        }
+        let number = number.expect("the nonce of a message");
         *nonce = session.nonce_text(number);
         if session.variant() == Variant::Sotw {
             *text = version.to_string();

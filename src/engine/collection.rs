@@ -10,6 +10,7 @@ use std::sync::Arc;
 use imbl::OrdSet;
 
 use super::class::NameStyle;
+use super::filling::{Filling, Slack};
 use crate::xds::ResourceName;
 
 /// Identifies a set of names by its content, whatever the order of insertion.
@@ -42,6 +43,7 @@ pub struct NameSet {
     names: OrdSet<ResourceName>,
     /// The sum over all names.
     text_bytes: usize,
+    slack: Slack,
 }
 
 impl NameSet {
@@ -52,7 +54,8 @@ impl NameSet {
         names.dedup();
         let id = names.iter().fold(0, |id: u128, name| id.wrapping_add(seed.hash(name)));
         let text_bytes = names.iter().map(|name| name.as_str().len()).sum();
-        NameSet { id: SetId(id), names: in_filling_order(names).collect(), text_bytes }
+        let slack = Filling::Full.slack(names.len());
+        NameSet { id: SetId(id), names: Filling::Full.order(names).collect(), text_bytes, slack }
     }
 
     /// Adds a name. Returns whether the name is new. Duplicates collapse (SUB-17).
@@ -63,6 +66,7 @@ impl NameSet {
         self.id.0 = self.id.0.wrapping_add(seed.hash(&name));
         self.text_bytes += name.as_str().len();
         self.names.insert(name);
+        self.slack.spend(1);
         true
     }
 
@@ -71,14 +75,30 @@ impl NameSet {
     #[must_use]
     pub fn in_texts_of(&self, old: &NameSet, added: Vec<ResourceName>) -> NameSet {
         if old.is_empty() {
-            return NameSet { names: in_filling_order(added).collect(), ..*self };
+            let slack = Filling::Full.slack(added.len());
+            return NameSet { names: Filling::Full.order(added).collect(), slack, ..*self };
         }
-        let mut names = old.names.clone();
+        let (mut names, mut slack) = (old.names.clone(), old.slack);
         for name in old.minus(self) {
             names.remove(name);
+            slack.spend(1);
         }
+        slack.spend(added.len());
         names.extend(added);
-        NameSet { names, ..*self }
+        let set = NameSet { names, slack, ..*self };
+        if set.is_loose() { set.refilled() } else { set }
+    }
+
+    /// Whether the set has changed so much since its nodes were filled that many places may be empty.
+    pub fn is_loose(&self) -> bool {
+        self.slack.is_spent(self.names.len())
+    }
+
+    /// This set in nodes of its own, which are well filled.
+    #[must_use]
+    pub fn refilled(&self) -> NameSet {
+        let names = Filling::Roomy.order(self.names.iter().cloned().collect()).collect();
+        NameSet { names, slack: Filling::Roomy.slack(self.names.len()), ..*self }
     }
 
     /// Removes a name. Returns whether the name was in the set.
@@ -87,6 +107,7 @@ impl NameSet {
             return false;
         }
         self.text_bytes -= name.as_str().len();
+        self.slack.spend(1);
         self.id.0 = self.id.0.wrapping_sub(seed.hash(name));
         true
     }
@@ -123,17 +144,6 @@ impl NameSet {
             imbl::ordset::DiffItem::Remove(_) => None,
         })
     }
-}
-
-/// Sorted entries in an order that fills the nodes of a persistent tree. In sorted order each node would split when
-/// full, and stay half empty. Here the even entries make half-full nodes, which the odd entries fill.
-pub(super) fn in_filling_order<T>(sorted: Vec<T>) -> impl Iterator<Item = T> {
-    let mut odd = Vec::with_capacity(sorted.len() / 2);
-    let mut even = Vec::with_capacity(sorted.len() - sorted.len() / 2);
-    for (index, entry) in sorted.into_iter().enumerate() {
-        if index % 2 == 0 { even.push(entry) } else { odd.push(entry) }
-    }
-    even.into_iter().chain(odd)
 }
 
 /// The kinds of collection, in the order of precedence: the narrower kind comes later and decides (SUB-12,
@@ -288,15 +298,6 @@ mod tests {
             assert_eq!((changed.id(), changed.text_bytes()), (all.id(), all.text_bytes()));
             let given: Vec<_> = old.iter().chain(&added).collect();
             assert!(changed.iter().all(|name| given.iter().any(|text| text.is_same_text(name))));
-        }
-    }
-
-    #[test]
-    fn the_filling_order_has_every_entry_once() {
-        for count in [0, 1, 2, 7, 100] {
-            let mut all: Vec<_> = in_filling_order((0..count).collect()).collect();
-            all.sort_unstable();
-            assert!(all.into_iter().eq(0..count));
         }
     }
 

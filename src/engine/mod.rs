@@ -7,6 +7,7 @@
 
 pub mod time;
 pub mod reachability;
+mod filling;
 pub mod collection;
 pub mod annotations;
 pub mod view;

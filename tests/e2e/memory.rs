@@ -118,3 +118,51 @@ async fn equal_sets_of_names_cost_a_client_at_most_8_kib() {
     let each: Vec<_> = resident.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) / 30).collect();
     assert!(each.iter().min() <= Some(&(8 << 10)), "{each:?} bytes for each client");
 }
+
+/// Prints the resident bytes of a set that nobody else has, with and without names that nobody else has (ADR 22).
+#[tokio::test]
+#[ignore = "prints figures; takes two minutes"]
+async fn resident_bytes_of_sets_that_nobody_else_has() {
+    const NAMES: usize = 20_000;
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let origin = ControlPlane::obedient().await;
+        let names: Vec<_> = (0..NAMES)
+            .map(|number| format!("outbound|8080||service-{number:06}.default.svc.cluster.local"))
+            .collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        names.iter().for_each(|name| origin.set(EDS, name, "1"));
+        let relay = Relay::start(Setup::of(origin.address)).await;
+        let channel = connect(&relay.address).await;
+        let mut before = settled(&relay).await;
+        let mut clients = Vec::new();
+        // The first client makes the names known. Each later set lacks one more name.
+        for (lacking, steps) in [1, 1, 1, 10, 10].into_iter().enumerate() {
+            let mut client = Client::on(channel.clone(), variant, Some(node("client")));
+            for step in 1..=steps {
+                let end = NAMES * step / steps;
+                client.want(EDS, &names[lacking..end]);
+                while client.holds(EDS).len() < end - lacking {
+                    client.take(EDS).await;
+                }
+            }
+            clients.push(client);
+            let after = settled(&relay).await;
+            let each = (after as f64 - before as f64) / NAMES as f64;
+            println!("{variant:?}, client {lacking}, {steps} steps: {each:.0} bytes a name");
+            before = after;
+        }
+    }
+}
+
+/// The resident memory, once encodings are dropped and the allocator has returned its spare pages.
+async fn settled(relay: &Relay) -> u64 {
+    let mut least = relay.resident();
+    let mut same = 0;
+    while same < 6 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = relay.resident();
+        same = if now + (1 << 20) < least { 0 } else { same + 1 };
+        least = least.min(now);
+    }
+    least
+}

@@ -80,7 +80,7 @@ impl WatchedInSets for GlobCache {
             self.detach(name, id, moved);
         }
         self.slots.set_view(id, view);
-        None
+        globs.is_loose().then(|| globs.refilled())
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.

@@ -12,7 +12,7 @@ use super::{
     UNWATCHED_BYTES,
 };
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
-use crate::engine::collection::{NameSet, SetId, in_filling_order};
+use crate::engine::collection::{NameSet, SetId};
 use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
@@ -76,9 +76,7 @@ impl WatchedInSets for NamedCache {
             }
             added.push(text);
         }
-        for (name, resource) in in_filling_order(present) {
-            view.put_as(&name, None, &resource);
-        }
+        view.put_sorted(present);
         for name in old.minus(names) {
             match self.known.get(name) {
                 Some(Known::Present(cached)) => view.take_as(name, &cached.resource),
@@ -90,7 +88,7 @@ impl WatchedInSets for NamedCache {
         }
         self.slots.set_view(id, view);
         // New names are in their first texts.
-        (moved.new.len() < names.len()).then(|| names.in_texts_of(old, added))
+        (moved.new.len() < names.len() || names.is_loose()).then(|| names.in_texts_of(old, added))
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.

@@ -10,6 +10,7 @@ use imbl::OrdMap;
 
 use super::{News, SessionId, Stamp};
 use crate::engine::collection::{NameSet, SetId};
+use crate::engine::filling::Filling;
 use crate::engine::view::{View, ViewId};
 use crate::xds::ResourceName;
 
@@ -106,23 +107,26 @@ pub trait WatchedInSets {
 struct Slot {
     names: Arc<NameSet>,
     view: Arc<View>,
-    /// The number of present names when the view was last packed.
-    packed: usize,
+    /// The number of present names when the view was last refilled.
+    refilled: usize,
     sessions: BTreeSet<SessionId>,
 }
 
 impl Slot {
-    /// Packs a view after the first answers for many of its names. The cost is in proportion to these names.
-    fn pack(&mut self) {
-        if self.view.is_complete() && self.view.len() >= PACKED_MIN.max(2 * self.packed) {
-            self.packed = self.view.len();
-            Arc::make_mut(&mut self.view).pack();
+    /// Refills the nodes of a view after many changes. The cost is in proportion to these changes.
+    fn refill(&mut self) {
+        if !(self.view.is_loose() && self.view.is_complete()) {
+            return;
+        }
+        let has_doubled = self.view.len() >= 2 * self.refilled;
+        // Several sessions share the cost of empty places, and each would compare two views without common nodes.
+        if has_doubled || self.sessions.len() == 1 {
+            let filling = if self.refilled == 0 { Filling::Full } else { Filling::Roomy };
+            self.refilled = self.view.len();
+            Arc::make_mut(&mut self.view).refill(filling);
         }
     }
 }
-
-/// Smaller views fit into two nodes of a tree, packed or not.
-const PACKED_MIN: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Slots {
@@ -182,7 +186,7 @@ impl Slots {
         let id = SlotId(self.made);
         self.made = self.made.wrapping_add(1);
         let empty =
-            Slot { names: Arc::default(), view: Arc::default(), packed: 0, sessions: BTreeSet::new() };
+            Slot { names: Arc::default(), view: Arc::default(), refilled: 0, sessions: BTreeSet::new() };
         self.slots.insert(id, empty);
         id
     }
@@ -240,9 +244,7 @@ impl Slots {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
             let is_resolved = resolved.contains(&id);
-            if is_resolved {
-                slot.pack();
-            }
+            slot.refill();
             Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.published.insert(slot.names.id(), set);

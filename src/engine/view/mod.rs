@@ -15,7 +15,8 @@ use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::annotations::{Annotations, Lease};
-use super::collection::{HashSeed, in_filling_order};
+use super::collection::HashSeed;
+use super::filling::{Filling, Slack};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
@@ -57,6 +58,8 @@ pub struct View {
     id: ViewId,
     /// The names that exist, with the version of their content.
     present: OrdMap<ResourceName, Version>,
+    /// The slack of `present`. Only the source's own changes count.
+    slack: Slack,
     /// The names known not to exist (RLY-2), and the globs known to be empty (NAM-16). Empty for a wildcard:
     /// its membership suffices.
     absent: OrdSet<ResourceName>,
@@ -290,7 +293,20 @@ impl View {
         }
         self.digest = self.digest.plus(new.version);
         self.bytes += new.size();
-        self.present.insert(name.clone(), new.version);
+        if self.present.insert(name.clone(), new.version).is_none() {
+            self.slack.spend(1);
+        }
+    }
+
+    /// Names of unknown state, sorted, now have these resources.
+    pub fn put_sorted(&mut self, present: Vec<(ResourceName, Arc<Resource>)>) {
+        let is_first = self.present.is_empty();
+        for (name, resource) in Filling::Full.order(present) {
+            self.put_as(&name, None, &resource);
+        }
+        if is_first {
+            self.slack = Filling::Full.slack(self.present.len());
+        }
     }
 
     /// A named resource is known not to exist.
@@ -311,6 +327,7 @@ impl View {
     /// As [`View::take`], for a name that may be an alias of the resource.
     pub fn take_as(&mut self, name: &ResourceName, old: &Resource) {
         if self.present.remove(name).is_some() {
+            self.slack.spend(1);
             self.digest = self.digest.minus(old.version);
             self.bytes -= old.size();
         }
@@ -380,10 +397,16 @@ impl View {
         }
     }
 
-    /// Stores many added names in less memory.
-    pub fn pack(&mut self) {
+    /// Whether so many names came and went since the nodes were filled that many places may be empty.
+    pub fn is_loose(&self) -> bool {
+        self.slack.is_spent(self.present.len())
+    }
+
+    /// Stores the names in well-filled nodes.
+    pub(in crate::engine) fn refill(&mut self, filling: Filling) {
         let present = self.present.iter().map(|(name, version)| (name.clone(), *version)).collect();
-        self.present = in_filling_order(present).collect();
+        self.present = filling.order(present).collect();
+        self.slack = filling.slack(self.present.len());
     }
 
     pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {

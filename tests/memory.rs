@@ -1,0 +1,183 @@
+//! The memory of sets of names, counted in the size classes of the relay's allocator (ADR 22).
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
+
+// The paths of the benches call the crate by the relay's name.
+extern crate sluice_machines as sluice;
+
+#[allow(dead_code, reason = "the benches use more")]
+#[path = "../benches/paths/mod.rs"]
+mod paths;
+
+use paths::relay::Relay;
+use paths::{ENDPOINTS, name};
+use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
+use tikv_jemalloc_ctl::thread;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The names of a client at the end.
+const NAMES: usize = 2_000;
+
+/// The names known to the source: more than the client under test has at any time.
+const KNOWN: usize = 2 * NAMES + 1;
+
+/// The bound for each name of a private set, if the source knows the names.
+const BYTES_MAX: f64 = 100.0;
+
+/// The allocated bytes of this thread.
+fn allocated() -> u64 {
+    let allocated = thread::allocatedp::read().expect("a counter of the allocator").get();
+    allocated - thread::deallocatedp::read().expect("a counter of the allocator").get()
+}
+
+/// Spreads numbers below `KNOWN` over all of them, without repetition.
+fn spread(number: usize) -> usize {
+    // A prime that does not divide `KNOWN`.
+    number * 7_919 % KNOWN
+}
+
+/// Names to subscribe to, and names to give up.
+type Step = (Vec<usize>, Vec<usize>);
+
+/// The client under test, and possibly another client with all names.
+struct Bench {
+    relay: Relay,
+    type_url: TypeUrl,
+    client: usize,
+    /// For each name, whether the client wants the name. Allocated before the count.
+    wanted: Vec<bool>,
+    before: u64,
+}
+
+impl Bench {
+    fn new(variant: Variant, are_known: bool) -> Bench {
+        let type_url = TypeUrl::of_message(ENDPOINTS);
+        let wanted = vec![false; KNOWN];
+        let mut bench = Bench { relay: Relay::new(), type_url, client: 0, wanted, before: 0 };
+        if are_known {
+            bench.relay.join(Variant::Sotw);
+            bench.ask(&(0..KNOWN).map(name).collect::<Vec<_>>());
+            let response = bench.relay.response(&bench.type_url, 0..KNOWN, 0);
+            bench.relay.receive(response);
+            bench.answer();
+            bench.client = 1;
+        }
+        bench.relay.join(variant);
+        // The first steps free memory of the answers to the other client.
+        for number in (0..40).map(spread) {
+            bench.step(&[number], &[]);
+            bench.step(&[], &[number]);
+        }
+        bench.before = allocated();
+        bench
+    }
+
+    fn ask(&mut self, names: &[ResourceName]) {
+        let request = self.relay.request(self.client, &self.type_url, names);
+        self.take(&request);
+    }
+
+    fn take(&mut self, request: &Request) {
+        self.relay.take(self.client, request);
+        self.relay.settle();
+    }
+
+    /// Sends the client everything that is due.
+    fn answer(&mut self) {
+        let mut encoded = Vec::new();
+        while self.relay.send(self.client, &mut encoded) > 0 {}
+    }
+
+    /// The client's next request, and the answers.
+    fn step(&mut self, subscribe: &[usize], unsubscribe: &[usize]) {
+        subscribe.iter().for_each(|number| self.wanted[*number] = true);
+        unsubscribe.iter().for_each(|number| self.wanted[*number] = false);
+        let added: Vec<_> = subscribe.iter().map(|number| name(*number)).collect();
+        let mut request = self.relay.request(self.client, &self.type_url, &added);
+        match &mut request {
+            Request::Delta(delta) => {
+                delta.unsubscribe = unsubscribe.iter().map(|number| name(*number)).collect()
+            }
+            Request::Sotw(sotw) => sotw.resource_names = self.names().map(name).collect(),
+        }
+        self.take(&request);
+        drop(request);
+        self.answer();
+    }
+
+    fn names(&self) -> impl Iterator<Item = usize> {
+        self.wanted.iter().enumerate().filter_map(|(number, wanted)| wanted.then_some(number))
+    }
+
+    fn len(&self) -> usize {
+        self.names().count()
+    }
+
+    fn bytes_a_name(&self) -> f64 {
+        (allocated() - self.before) as f64 / self.len() as f64
+    }
+}
+
+/// The most bytes for each name, after any step with at least half of the names.
+fn measure(way: &str, variant: Variant, steps: &[Step]) -> f64 {
+    let mut bench = Bench::new(variant, true);
+    let mut most: f64 = 0.0;
+    for (subscribe, unsubscribe) in steps {
+        bench.step(subscribe, unsubscribe);
+        if bench.len() >= NAMES / 2 {
+            most = most.max(bench.bytes_a_name());
+        }
+    }
+    println!("{way}, {variant:?}: {} names, at most {most:.1} bytes each", bench.len());
+    most
+}
+
+/// Steps that add `size` names each.
+fn added(names: impl Iterator<Item = usize>, size: usize) -> Vec<Step> {
+    let names: Vec<_> = names.collect();
+    names.chunks(size).map(|step| (step.to_vec(), Vec::new())).collect()
+}
+
+#[test]
+fn a_set_that_nobody_else_has_takes_at_most_100_bytes_a_name() {
+    let mut worst: f64 = 0.0;
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut check = |way, steps: &[Step]| worst = worst.max(measure(way, variant, steps));
+        check("at once", &added(0..NAMES, NAMES));
+        check("in ten steps", &added((0..NAMES).map(spread), NAMES / 10));
+        check("in ten steps, sorted", &added(0..NAMES, NAMES / 10));
+        let mut steps = added(0..2 * NAMES, NAMES);
+        let odd: Vec<_> = (0..NAMES).map(|number| 2 * number + 1).collect();
+        steps.extend(odd.chunks(NAMES / 5).map(|step| (Vec::new(), step.to_vec())));
+        check("every other name removed", &steps);
+        if variant == Variant::Sotw {
+            continue;
+        }
+        check("one by one", &added((0..NAMES).map(spread), 1));
+        check("one by one, sorted", &added(0..NAMES, 1));
+        let mut steps = added((0..2 * NAMES).map(spread), NAMES);
+        steps.extend((NAMES..2 * NAMES).map(|number| (Vec::new(), vec![spread(number)])));
+        check("removed one by one", &steps);
+        let mut steps = added((0..NAMES).map(spread), NAMES);
+        steps.extend((0..NAMES).map(|number| (vec![spread(NAMES + number)], vec![spread(number)])));
+        check("replaced one by one", &steps);
+    }
+    assert!(worst <= BYTES_MAX, "{worst:.1} bytes a name");
+}
+
+/// A private name also costs the text, the entries in all tables and the resource.
+#[test]
+fn a_name_that_nobody_else_has_takes_at_most_1_500_bytes_with_its_resource() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut bench = Bench::new(variant, false);
+        bench.step(&(0..NAMES).map(spread).collect::<Vec<_>>(), &[]);
+        let requested = bench.bytes_a_name();
+        let response = bench.relay.response(&bench.type_url, (0..NAMES).map(spread), 0);
+        bench.relay.receive(response);
+        bench.answer();
+        let present = bench.bytes_a_name();
+        println!("{variant:?}: requested {requested:.0}, present {present:.0} bytes a name");
+        assert!(present <= 1_500.0, "{present:.0} bytes a name");
+    }
+}
