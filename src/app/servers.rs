@@ -60,7 +60,7 @@ pub(super) fn faults(config: &config::Servers) -> Vec<String> {
 }
 
 fn describe(path: &str, fault: &Fault) -> String {
-    format!("{path}.channel_creds.{}: {fault}", fault.key)
+    format!("{path}.channel_creds[tls].config.{}: {fault}", fault.key)
 }
 
 /// The pools created so far, each with its server.

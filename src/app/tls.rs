@@ -18,7 +18,7 @@ fn place_of(listener: &Listener, tls: &ServerTls, limits: ChainLimits) -> Place<
     let settings = tls.clone();
     Place {
         name: format!("listeners[{}].tls", listener.name),
-        paths: tls.paths(),
+        files: tls.files(),
         refresh: tls.refresh_interval,
         build: Arc::new(move |contents: &Contents, in_force: Option<&Generation>, now| {
             Generation::read(&settings, limits, contents, in_force, now)

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::bundle_map;
 use super::certificate::{Certificate, time_text};
-use super::contents::Contents;
+use super::contents::{Contents, PlaceFile};
 use super::fault::Fault;
 use super::pem;
 
@@ -31,6 +31,18 @@ impl AnchorFiles {
         match self {
             AnchorFiles::Authorities { file, .. } => file,
             AnchorFiles::BundleMap(file) => file,
+        }
+    }
+
+    /// The file with its key in the configuration.
+    pub fn file(&self) -> PlaceFile {
+        PlaceFile::new(self.key(), self.path())
+    }
+
+    fn key(&self) -> &'static str {
+        match self {
+            AnchorFiles::Authorities { .. } => "ca_certificate_file",
+            AnchorFiles::BundleMap(_) => "spiffe_trust_bundle_map_file",
         }
     }
 }
@@ -54,11 +66,11 @@ impl Anchors {
         let bytes = contents.of(files.path());
         let found: Vec<(Option<String>, Vec<CertificateDer<'static>>)> = match files {
             AnchorFiles::Authorities { file, trust_domain } => {
-                let authorities = pem::certificates(file, bytes).map_err(|f| f.at("ca_certificate_file"))?;
+                let authorities = pem::certificates(file, bytes).map_err(|f| f.at(files.key()))?;
                 vec![(trust_domain.clone(), authorities)]
             }
             AnchorFiles::BundleMap(file) => {
-                let map = bundle_map::read(file, bytes).map_err(|f| f.at("spiffe_trust_bundle_map_file"))?;
+                let map = bundle_map::read(file, bytes).map_err(|f| f.at(files.key()))?;
                 map.into_iter().map(|(domain, anchors)| (Some(domain), anchors)).collect()
             }
         };

@@ -12,6 +12,20 @@ use super::fault::Fault;
 /// The longest file (SEC-10). The bundles of all public authorities take 300 KiB.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
+/// A file of a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceFile {
+    /// The key in the configuration, below the place: `certificates[0].private_key_file`.
+    pub key: String,
+    pub path: PathBuf,
+}
+
+impl PlaceFile {
+    pub fn new(key: impl Into<String>, path: &Path) -> PlaceFile {
+        PlaceFile { key: key.into(), path: path.to_owned() }
+    }
+}
+
 /// A file changed so recently may change again without a new time: clocks of file systems have ticks, and some
 /// count seconds.
 const TICK: Duration = Duration::from_secs(2);
@@ -50,8 +64,8 @@ impl Stamp {
 pub struct Stamps(Vec<Option<Stamp>>);
 
 impl Stamps {
-    pub fn of(paths: &[PathBuf]) -> Stamps {
-        Stamps(paths.iter().map(|path| Stamp::of(path).ok()).collect())
+    pub fn of(files: &[PlaceFile]) -> Stamps {
+        Stamps(files.iter().map(|file| Stamp::of(&file.path).ok()).collect())
     }
 
     /// Whether equal stamps may hide another content.
@@ -69,18 +83,18 @@ impl Contents {
     ///
     /// # Errors
     /// The first unreadable file, or a file that changed meanwhile.
-    pub fn read(paths: &[PathBuf]) -> Result<(Contents, Stamps), Fault> {
-        let before = Stamps::of(paths);
+    pub fn read(files: &[PlaceFile]) -> Result<(Contents, Stamps), Fault> {
+        let before = Stamps::of(files);
         let mut contents = BTreeMap::new();
-        for path in paths {
+        for PlaceFile { key, path } in files {
             if !contents.contains_key(path) {
-                contents.insert(path.clone(), read(path)?);
+                contents.insert(path.clone(), read(path).map_err(|fault| fault.at(key))?);
             }
         }
-        let after = Stamps::of(paths);
+        let after = Stamps::of(files);
         let moved = before.0.iter().zip(&after.0).position(|(before, after)| before != after);
-        if let Some(path) = moved.and_then(|at| paths.get(at)) {
-            return Err(Fault::passing(path, "the file changed while it was read"));
+        if let Some(PlaceFile { key, path }) = moved.and_then(|at| files.get(at)) {
+            return Err(Fault::passing(path, "the file changed while it was read").at(key));
         }
         Ok((Contents(contents), before))
     }
@@ -133,8 +147,9 @@ mod tests {
             (directory.path().to_owned(), "not a regular file"),
             (directory.path().join("absent"), "cannot read the file: No such file or directory (os error 2)"),
         ] {
-            let fault = Contents::read(std::slice::from_ref(&path)).err().unwrap();
+            let fault = Contents::read(&[PlaceFile::new("some_file", &path)]).err().unwrap();
             assert_eq!((fault.path, fault.reason.as_str()), (path, reason));
+            assert_eq!(fault.key, "some_file");
         }
     }
 
@@ -148,7 +163,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("old", at("..data")).unwrap();
         std::os::unix::fs::symlink("..data/tls.crt", at("tls.crt")).unwrap();
-        let paths = [at("tls.crt")];
+        let paths = [PlaceFile::new("certificate_file", &at("tls.crt"))];
         let before = Stamps::of(&paths);
         assert_eq!(before, Stamps::of(&paths));
         std::os::unix::fs::symlink("new", at("..swap")).unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use rustls::sign::CertifiedKey;
 
 use super::certificate::{Certificate, time_text};
-use super::contents::Contents;
+use super::contents::{Contents, PlaceFile};
 use super::fault::Fault;
 use super::pem;
 use super::provider::provider;
@@ -23,8 +23,12 @@ pub struct PairFiles {
 }
 
 impl PairFiles {
-    pub fn paths(&self) -> [PathBuf; 2] {
-        [self.certificate.clone(), self.private_key.clone()]
+    /// Both files. `prefix`: the key of the pair, with a dot, or nothing.
+    pub fn files(&self, prefix: &str) -> [PlaceFile; 2] {
+        [
+            PlaceFile::new(format!("{prefix}certificate_file"), &self.certificate),
+            PlaceFile::new(format!("{prefix}private_key_file"), &self.private_key),
+        ]
     }
 }
 

@@ -233,14 +233,18 @@ async fn aut_12_a_changed_file_of_rules_judges_open_streams_again() {
     write(&file, &rules("mine-"));
     let line = format!("authorization: {{ file: {:?} }}", file.display().to_string());
     let relay = relay(&origin, &[&line]).await;
-    let channel = connect(&relay.address).await;
     let mut clients = Vec::new();
-    for number in 0..100 {
-        let variant = Variant::BOTH[number % 2];
-        let mut client = Client::on(channel.clone(), variant, Some(node(&format!("client-{number}"))));
-        client.want(EDS, &["mine-1"]);
+    for connection in 0..20 {
+        let channel = connect(&relay.address).await;
+        for number in 0..50 {
+            let (variant, id) = (Variant::BOTH[number % 2], format!("client-{connection}-{number}"));
+            let mut client = Client::on(channel.clone(), variant, Some(node(&id)));
+            client.want(EDS, &["mine-1"]);
+            clients.push(client);
+        }
+    }
+    for client in &mut clients {
         client.settle(EDS, &[("mine-1", "1")]).await;
-        clients.push(client);
     }
     write(&file, "rules: [{ name: all }]");
     relay.logged("the last good rules stay in force").await;
@@ -257,7 +261,7 @@ async fn aut_12_a_changed_file_of_rules_judges_open_streams_again() {
     relay.logged("reloaded the rules of authorization").await;
     assert_eq!(relay.warnings("the last good rules stay in force").len(), 1, "once per content");
     // A stream whose denied name is allowed again learns so.
-    let mut denied = Client::on(channel, Variant::Delta, Some(node("client")));
+    let mut denied = Client::open(&relay.address, Variant::Delta, "client").await;
     denied.want(EDS, &["mine-1"]);
     denied.settle(EDS, &[]).await;
     write(&file, &rules("mine-"));

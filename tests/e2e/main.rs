@@ -14,6 +14,7 @@ mod attacks;
 mod authorization;
 mod classes;
 mod command_line;
+mod credentials;
 mod failover;
 mod fallback;
 mod files;

@@ -72,7 +72,7 @@ impl Fixture {
         };
         let place = Place {
             name: "listeners[main].tls".into(),
-            paths: settings.paths(),
+            files: settings.files(),
             refresh: DAY,
             build: Arc::new(move |contents: &Contents, old: Option<&Generation>, now| {
                 Generation::read(&settings, ChainLimits::default(), contents, old, now)

@@ -48,11 +48,11 @@ pub struct Generation {
 
 /// The files for one server. `name`: the place in logs and metrics.
 pub fn place(name: String, tls: &ClientTls, protocol: Protocol) -> Place<Generation> {
-    let (paths, refresh, tls) = (tls.paths(), tls.refresh_interval, tls.clone());
+    let (files, refresh, tls) = (tls.files(), tls.refresh_interval, tls.clone());
     let build = move |contents: &Contents, in_force: Option<&Generation>, now| {
         Generation::read(&tls, protocol, contents, in_force, now)
     };
-    Place { name, paths, refresh, build: Arc::new(build) }
+    Place { name, files, refresh, build: Arc::new(build) }
 }
 
 impl Generation {

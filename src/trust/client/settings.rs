@@ -1,6 +1,5 @@
 //! The keys of `channel_creds` and `tls` of a server.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
@@ -9,6 +8,7 @@ use rustls::pki_types::ServerName;
 use super::sans::SanMatch;
 use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
 use crate::trust::anchors::AnchorFiles;
+use crate::trust::contents::PlaceFile;
 use crate::trust::pair::PairFiles;
 use crate::trust::provider::provider;
 use crate::trust::server::MinVersion;
@@ -56,12 +56,12 @@ impl Default for ClientTls {
 
 impl ClientTls {
     /// All files, of which one generation consists.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let mut paths: Vec<PathBuf> = self.pair.iter().flat_map(PairFiles::paths).collect();
-        if let ServerAuthorities::Files(files) = &self.authorities {
-            paths.push(files.path().clone());
+    pub fn files(&self) -> Vec<PlaceFile> {
+        let mut files: Vec<_> = self.pair.iter().flat_map(|pair| pair.files("")).collect();
+        if let ServerAuthorities::Files(anchors) = &self.authorities {
+            files.push(anchors.file());
         }
-        paths
+        files
     }
 }
 

@@ -3,7 +3,6 @@
 //! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on network file
 //! systems, and must follow each symlink of a path; a poll costs a system call for each file.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::certificate::time_text;
-use super::contents::{Contents, Stamps};
+use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
 use crate::setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
@@ -64,7 +63,7 @@ pub type Build<T> = dyn Fn(&Contents, Option<&T>, SystemTime) -> Result<T, Fault
 pub struct Place<T> {
     /// The place in logs and metrics: `listeners[main].tls`.
     pub name: String,
-    pub paths: Vec<PathBuf>,
+    pub files: Vec<PlaceFile>,
     /// All files are read again in this interval, changed or not.
     pub refresh: Duration,
     pub build: Arc<Build<T>>,
@@ -110,7 +109,7 @@ impl<T: Generation> Place<T> {
     /// # Errors
     /// The first file that cannot be used.
     pub fn read(&self) -> Result<T, Fault> {
-        let (contents, _) = Contents::read(&self.paths)?;
+        let (contents, _) = Contents::read(&self.files)?;
         (self.build)(&contents, None, wall_now())
     }
 
@@ -123,7 +122,7 @@ impl<T: Generation> Place<T> {
     }
 
     fn watch_with(self, metrics: TlsMetrics, clock: Arc<Clock>) -> Result<Watched<T>, Fault> {
-        let (contents, stamps) = Contents::read(&self.paths)?;
+        let (contents, stamps) = Contents::read(&self.files)?;
         let first = (self.build)(&contents, None, clock())?;
         let in_force = InForce::new(first);
         let (judged, judgements) = watch::channel(0);
@@ -228,12 +227,12 @@ impl<T: Generation> Rotation<T> {
         let in_force = self.in_force.epoch();
         // Files and lists are read and parsed off the serving tasks (SEC-10).
         let look = tokio::task::spawn_blocking(move || {
-            let stamps = Stamps::of(&place.paths);
+            let stamps = Stamps::of(&place.files);
             let is_certain = stamps == known && !stamps.are_recent(wall);
             if is_certain && !is_refresh && !is_judgement && !retries {
                 return Look::Unchanged;
             }
-            let (contents, stamps) = match Contents::read(&place.paths) {
+            let (contents, stamps) = match Contents::read(&place.files) {
                 Ok(read) => read,
                 Err(fault) => return Look::Bad(fault),
             };
@@ -247,7 +246,7 @@ impl<T: Generation> Rotation<T> {
             }
         });
         let look = look.await.unwrap_or_else(|_| {
-            let path = self.place.paths.first().cloned().unwrap_or_default();
+            let path = self.place.files.first().map(|file| file.path.clone()).unwrap_or_default();
             Look::Bad(Fault::new(&path, "reading the files failed"))
         });
         if is_refresh {
@@ -332,7 +331,7 @@ impl<T: Generation> Rotation<T> {
 
     /// CRT-3: the last good generation stays; the log has one line for each fault.
     fn fail(&mut self, fault: Fault, now: Instant) {
-        let stamps = Stamps::of(&self.place.paths);
+        let stamps = Stamps::of(&self.place.files);
         let (since, was_told) = match &self.failing {
             Some(failing) => (failing.since, failing.is_told && failing.fault == fault),
             None => (now, false),

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "files are written while time is paused")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -71,7 +71,7 @@ impl Files {
         let judged = self.judged.clone();
         let place = Place {
             name: "test".into(),
-            paths: files.paths().to_vec(),
+            files: files.files("").to_vec(),
             refresh: Duration::from_secs(600),
             build: Arc::new(move |contents: &Contents, old: Option<&Pair>, now| {
                 judged.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! The keys of `listeners[].tls`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustls::SupportedProtocolVersion;
@@ -8,6 +7,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::setting::{Range, Setting, bytes, count, hours, minutes, seconds, settings, time};
 use crate::trust::anchors::AnchorFiles;
+use crate::trust::contents::PlaceFile;
 use crate::trust::crl::CrlSettings;
 use crate::trust::identity::{ClientName, IdentityKind};
 use crate::trust::pair::PairFiles;
@@ -49,11 +49,14 @@ pub struct ServerTls {
 
 impl ServerTls {
     /// All files, of which one generation consists.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let mut paths: Vec<PathBuf> = self.certificates.iter().flat_map(PairFiles::paths).collect();
-        paths.extend(self.anchors.iter().map(|anchors| anchors.path().clone()));
-        paths.extend(self.crl.iter().flat_map(|crl| crl.files.clone()));
-        paths
+    pub fn files(&self) -> Vec<PlaceFile> {
+        let pairs = self.certificates.iter().enumerate();
+        let mut files: Vec<_> =
+            pairs.flat_map(|(index, pair)| pair.files(&format!("certificates[{index}]."))).collect();
+        files.extend(self.anchors.iter().map(AnchorFiles::file));
+        let lists = self.crl.iter().flat_map(|crl| &crl.files);
+        files.extend(lists.map(|path| PlaceFile::new("crl.files", path)));
+        files
     }
 }
 

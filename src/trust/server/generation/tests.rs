@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     fn generation(&self) -> Result<Generation, Fault> {
-        let (contents, _) = Contents::read(&self.settings.paths())?;
+        let (contents, _) = Contents::read(&self.settings.files())?;
         Generation::read(&self.settings, ChainLimits::default(), &contents, None, wall_now())
     }
 
@@ -181,7 +181,7 @@ fn crt_5_a_leaf_of_a_foreign_authority_does_not_replace_one_of_ours() {
         std::fs::write(fixture.path("tls.key"), own.private_key).unwrap();
     };
     let read = |in_force: &Generation| {
-        let (contents, _) = Contents::read(&fixture.settings.paths()).unwrap();
+        let (contents, _) = Contents::read(&fixture.settings.files()).unwrap();
         Generation::read(&fixture.settings, ChainLimits::default(), &contents, Some(in_force), now)
     };
     put(&fixture.authority, RELAY);
