@@ -4,6 +4,7 @@
 //! connections, streams drained, and the admin server last.
 
 mod authorization;
+mod check;
 mod ending;
 mod servers;
 mod tls;
@@ -33,7 +34,7 @@ use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
 use tls::Certificates;
 
-pub use tls::check_certificates;
+pub use check::check_certificates;
 
 /// How long the process waits at its end for work that cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);

@@ -30,23 +30,14 @@ fn describe(index: usize, fault: &Fault) -> String {
     format!("listeners[{index}].tls.{}: {fault}", fault.key)
 }
 
-/// Reads all certificate files once, as the start does.
-///
-/// # Errors
-/// One line for each place with a file that cannot be used, beginning with the key.
-pub fn check_certificates(config: &Config) -> std::result::Result<(), Vec<String>> {
+/// The certificate files of all listeners that cannot be used: one line each, beginning with the key.
+pub(super) fn faults(config: &Config) -> Vec<String> {
     let limits = config.limits.server.client_chain;
-    let faults: Vec<String> = config
-        .listeners
-        .iter()
-        .enumerate()
-        .filter_map(|(index, listener)| {
-            let place = place_of(listener, listener.tls.as_ref()?, limits);
-            place.read().err().map(|fault| describe(index, &fault))
-        })
-        .collect();
-    let faults: Vec<String> = super::servers::faults(&config.servers).into_iter().chain(faults).collect();
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
+    let fault = |(index, listener): (usize, &Listener)| {
+        let place = place_of(listener, listener.tls.as_ref()?, limits);
+        place.read().err().map(|fault| describe(index, &fault))
+    };
+    config.listeners.iter().enumerate().filter_map(fault).collect()
 }
 
 /// The files of all listeners and servers, in force.
