@@ -33,6 +33,14 @@ impl AnchorFiles {
             AnchorFiles::BundleMap(file) => file,
         }
     }
+
+    /// The key of the file.
+    pub fn key(&self) -> &'static str {
+        match self {
+            AnchorFiles::Authorities { .. } => "ca_certificate_file",
+            AnchorFiles::BundleMap(_) => "spiffe_trust_bundle_map_file",
+        }
+    }
 }
 
 /// One trust anchor.

@@ -1,6 +1,6 @@
 //! The keys of `listeners[].tls`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustls::SupportedProtocolVersion;
@@ -54,6 +54,24 @@ impl ServerTls {
         paths.extend(self.anchors.iter().map(|anchors| anchors.path().clone()));
         paths.extend(self.crl.iter().flat_map(|crl| crl.files.clone()));
         paths
+    }
+
+    /// The key of one of these files.
+    pub fn key_of(&self, path: &Path) -> String {
+        for (index, pair) in self.certificates.iter().enumerate() {
+            for (key, file) in
+                [("certificate_file", &pair.certificate), ("private_key_file", &pair.private_key)]
+            {
+                if file == path {
+                    return format!("certificates[{index}].{key}");
+                }
+            }
+        }
+        let lists = self.crl.as_ref().map(|crl| &crl.files);
+        if let Some(index) = lists.and_then(|files| files.iter().position(|file| file == path)) {
+            return format!("crl.files[{index}]");
+        }
+        self.anchors.as_ref().map_or("certificates", AnchorFiles::key).to_owned()
     }
 }
 
