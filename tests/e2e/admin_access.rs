@@ -258,8 +258,11 @@ async fn aut_14_certificates_give_roles_and_prove_nothing_beyond() {
     let foreign = foreign.issue(&Leaf { uris: &[OPERATOR], is_client: true, ..Leaf::default() }, DAY, now());
     let refused = running.ask(&running.config(Some(&foreign.unwrap()), alpn), "GET", "/healthz", "").await;
     assert!(refused.is_err(), "{refused:?}");
-    let refused = running.relay.log_lines("refused a TLS handshake");
-    assert!(refused.iter().any(|line| line.contains("listener=\"admin\"")), "{refused:?}");
+    eventually("the refusal is told", async || {
+        let lines = running.relay.log_lines("refused a TLS handshake");
+        lines.iter().any(|line| line.contains("listener=\"admin\""))
+    })
+    .await;
 }
 
 #[tokio::test]
