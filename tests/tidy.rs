@@ -57,10 +57,15 @@ const ROOMS: &[Room] = &[
         &["prost", "tonic", "hyper", "axum"],
     ),
     room("server", &["xds", "setting", "identity", "wire", "telemetry", "trust", "driver"], None, &["axum"]),
-    room("admin", &["xds", "setting", "identity", "wire", "telemetry", "trust", "driver"], None, &["tonic"]),
+    room(
+        "admin",
+        &["xds", "setting", "identity", "engine", "wire", "telemetry", "trust", "driver"],
+        None,
+        &["tonic"],
+    ),
     room(
         "config",
-        &["xds", "setting", "identity", "engine", "wire", "trust", "client", "driver", "server"],
+        &["xds", "setting", "identity", "engine", "wire", "trust", "client", "driver", "server", "admin"],
         None,
         &["tokio", "tonic", "hyper", "axum", "prost"],
     ),

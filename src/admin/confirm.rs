@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -24,18 +24,7 @@ struct Confirmed {
 }
 
 /// Confirms mass deletions that are held back (FU18).
-///
-/// Any web page can let a browser send a POST to a loopback address. The browser then adds an `Origin` header,
-/// so such requests are refused. Command-line tools send no `Origin`.
-pub(super) async fn deletions_meant(
-    Shared(admin): Shared<Admin>,
-    headers: HeaderMap,
-    uri: Uri,
-) -> Result<Response, Response> {
-    if headers.contains_key(header::ORIGIN) {
-        return Err((StatusCode::FORBIDDEN, "web pages may not confirm deletions: send no Origin header\n")
-            .into_response());
-    }
+pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let filter = deletions(&uri).map_err(bad_request)?;
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {

@@ -22,6 +22,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::entrance::{Guest, Proving};
+
 /// The time for a whole request head, and for an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -36,18 +38,31 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// written at a time (ADM-14).
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Serves one connection until the connection ends, and counts the requests under way. After `shutdown`, only
-/// the answer under way is finished.
-pub(super) async fn drive(
-    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+/// Waits for the proof of the peer, and serves the connection until its end. Counts the requests under way. After
+/// `shutdown`, only the answer under way is finished.
+pub(super) async fn prove_and_drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    proving: Proving<Io>,
+    router: Router,
+    requests: Arc<AtomicUsize>,
+    shutdown: CancellationToken,
+) {
+    if let Some(Some(guest)) = shutdown.run_until_cancelled(proving).await {
+        drive(guest, router, requests, shutdown).await;
+    }
+}
+
+async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    Guest { io, peer, end }: Guest<Io>,
     router: Router,
     requests: Arc<AtomicUsize>,
     shutdown: CancellationToken,
 ) {
     let asked_at = Instant::now();
     let io = WriteTimeout { io, stalled: Box::pin(sleep(STALL_TIMEOUT)), waiting: false, asked_at };
-    let router = router.layer(from_fn(move |request: Request, next: Next| {
+    let peer = Arc::new(peer);
+    let router = router.layer(from_fn(move |mut request: Request, next: Next| {
         let answering = Answering::begin(requests.clone());
+        request.extensions_mut().insert(peer.clone());
         async move { next.run(request).await.map(|body| Body::new(Counted { body, _answering: answering })) }
     }));
     let connection = http1::Builder::new()
@@ -60,6 +75,10 @@ pub(super) async fn drive(
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = end => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -2,7 +2,7 @@
 //!
 //! | endpoint | answer |
 //! |---|---|
-//! | `GET /` | this list |
+//! | `GET /` | the list of endpoints |
 //! | `GET /healthz` | 200 while the process lives |
 //! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
@@ -15,7 +15,14 @@
 //! No payload is ever shown, and of a Secret only the name. The room reads the relay's status through
 //! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
 //! however slow its reader is. Requests, connections, headers and times are bounded.
+//!
+//! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
+//!    request.
+//! 2. `endpoints`: the table of endpoints, each with its role. `query`, `types`: parameters.
+//! 3. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `confirm`: the only act.
 
+pub mod entrance;
+pub mod access;
 mod readiness;
 mod state;
 mod query;
@@ -25,7 +32,9 @@ mod list;
 mod connection;
 mod confirm;
 mod host;
+mod guard;
 mod types;
+mod endpoints;
 
 pub use readiness::{Readiness, State};
 
@@ -34,14 +43,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::serve::Listener;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
@@ -53,7 +59,10 @@ use crate::driver::api::control::Controls;
 use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
-use crate::telemetry::{Limit, Metrics};
+use crate::telemetry::{Limit, Metrics, Throttle};
+use crate::trust::rotation::Watched;
+use crate::trust::tokens::Tokens;
+use entrance::Entrance;
 use query::{ClientsQuery, ResourcesQuery, SourcesQuery, bad_request};
 use rejections::Rejections;
 pub use state::{Admin, AdminSettings};
@@ -69,34 +78,25 @@ const REQUESTS_MAX: usize = 8;
 /// The time for finishing answers at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-const ENDPOINTS: &str = "\
-sluice admin
-GET /healthz     200 while the process lives
-GET /ready       200 while the relay may get traffic; the state of every upstream
-GET /metrics     OpenMetrics text
-GET /clients     ?node=&type=&state=&limit=    the downstream streams
-GET /sources     ?server=&type=&state=&limit=  the upstream attachments
-GET /resources   ?type=&name=&state=&limit=    what is cached
-GET /refused     ?limit=                       clients for whose node class there was no room
-POST /confirm_deletions  ?server=&type=        confirms mass deletions that are held back
-";
-
 impl Admin {
-    /// Serves until `shutdown`, then finishes answers for at most a second. The listener is a TCP or a unix
-    /// socket.
+    /// Serves until `shutdown`, then finishes answers for at most a second. `tokens` are those that the settings name.
     pub async fn serve(
-        mut listener: impl Listener,
+        mut entrance: impl Entrance,
         settings: InForce<AdminSettings>,
+        tokens: Option<Watched<Tokens>>,
         relay: Arc<dyn Controls>,
         readiness: Arc<Readiness>,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let router = Admin { relay, readiness, metrics: metrics.clone(), requests, settings }.router();
+        let throttle = Arc::new(Throttle::new(metrics.log.clone()));
+        let admin =
+            Admin { relay, readiness, metrics: metrics.clone(), requests, settings, tokens, throttle };
+        let router = admin.router();
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();
-        while let Some((io, _)) = shutdown.run_until_cancelled(listener.accept()).await {
+        while let Some(proving) = shutdown.run_until_cancelled(entrance.accept()).await {
             while connections.try_join_next().is_some() {}
             open.retain(|open| !open.task.is_finished());
             if open.len() >= CONNECTIONS_MAX {
@@ -106,10 +106,11 @@ impl Admin {
                 idle.task.abort();
             }
             let requests = Arc::new(AtomicUsize::new(0));
-            let drive = connection::drive(io, router.clone(), requests.clone(), shutdown.clone());
+            let drive =
+                connection::prove_and_drive(proving, router.clone(), requests.clone(), shutdown.clone());
             open.push_back(Open { task: connections.spawn(drive), requests });
         }
-        drop(listener);
+        drop(entrance);
         let all_ended = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
             debug!(
@@ -117,26 +118,6 @@ impl Admin {
                 "admin connections were still open at the end of the process"
             );
         }
-    }
-
-    fn router(self) -> Router {
-        let bounded = Router::new()
-            .route("/metrics", get(metrics))
-            .route("/clients", get(clients))
-            .route("/sources", get(sources))
-            .route("/resources", get(resources))
-            .route("/refused", get(refused))
-            .route("/confirm_deletions", post(confirm::deletions_meant))
-            .route_layer(from_fn_with_state(self.clone(), bound));
-        Router::new()
-            .route("/", get(|| async { ENDPOINTS }))
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/ready", get(ready))
-            .merge(bounded)
-            .fallback(|| async { (StatusCode::NOT_FOUND, format!("not found\n\n{ENDPOINTS}")) })
-            .layer(from_fn(refuse_body))
-            .layer(from_fn_with_state(self.clone(), host::check))
-            .with_state(self)
     }
 }
 

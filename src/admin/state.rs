@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use super::access::Access;
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
 use crate::setting::InForce;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Throttle};
+use crate::trust::rotation::Watched;
+use crate::trust::tokens::Tokens;
 
 /// The options of the admin listener. Each request reads them (ADR 21).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub struct AdminSettings {
     pub hosts: Vec<String>,
     /// Whether `/ready` also requires that an upstream has answered.
     pub ready_requires_upstream: bool,
+    /// The rights of callers.
+    pub access: Access,
 }
 
 /// The admin server.
@@ -26,4 +31,8 @@ pub struct Admin {
     pub(super) metrics: Arc<Metrics>,
     pub(super) requests: Arc<Semaphore>,
     pub(super) settings: InForce<AdminSettings>,
+    /// The tokens of the settings, in force. `None` if there are none.
+    pub(super) tokens: Option<Watched<Tokens>>,
+    /// Spaces out log lines about refused requests.
+    pub(super) throttle: Arc<Throttle>,
 }

@@ -3,7 +3,9 @@
 //! Start: logging, the limit of open files, data on disk, sockets, readiness. Stop: readiness off, no new
 //! connections, streams drained, and the admin server last.
 
+mod admin;
 mod authorization;
+mod check;
 mod ending;
 mod servers;
 mod tls;
@@ -22,18 +24,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use crate::admin::{Admin, AdminSettings, Readiness, State};
-use crate::config::{self, Address, Config, Listener, LogFormat};
+use self::admin::AdminServer;
+use crate::admin::{Readiness, State};
+use crate::config::{Address, Config, Listener, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::{DriverSettings, Relay};
 use crate::engine::source;
-use crate::server::{self, BoundSocket, Server, ServerLimits};
+use crate::server::{self, Server, ServerLimits};
 use crate::setting::InForce;
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
 use tls::Certificates;
 
-pub use tls::check_certificates;
+pub use check::check_certificates;
 
 /// How long the process waits at its end for work that cannot be interrupted.
 const HANG_MAX: Duration = Duration::from_secs(1);
@@ -102,20 +105,14 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         listeners.push(certificates.secure(bound, index, &config, &metrics.downstream.tls)?);
     }
     let readiness = Arc::new(Readiness::default().with_certificates(move || certificates.have_expired()));
-    let admin_socket = bind("admin", &config.admin.address)?.into_socket();
+    let admin = bind("admin", &config.admin.address)?;
+    let admin = AdminServer::new(admin, &config, &metrics.downstream.tls)?;
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
 
     let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
     let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
-    let mut admin = tokio::spawn(serve_admin(
-        admin_socket,
-        InForce::new(admin_settings(&config.admin)),
-        relay,
-        readiness.clone(),
-        metrics,
-        stop_admin.clone(),
-    ));
+    let mut admin = tokio::spawn(admin.serve(relay, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
 
@@ -172,7 +169,8 @@ fn announce(config: &Config) {
         let security = if listener.tls.is_some() { "tls" } else { "plaintext" };
         info!(listener = %listener.name, address = %listener.address, security, "listening for xDS clients");
     }
-    info!(address = %config.admin.address, "listening for admin requests; GET / lists the paths");
+    let security = if config.admin.tls.is_some() { "tls" } else { "plaintext" };
+    info!(address = %config.admin.address, security, "listening for admin requests; GET / lists the paths");
     for (list, servers) in config.servers.lists() {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
         info!(%list, upstream = uris.join(", "), "relaying from upstream");
@@ -222,24 +220,6 @@ fn bind(name: &str, address: &Address) -> Result<server::Listener> {
     bound.with_context(|| format!("listener {name} cannot listen on {address}"))
 }
 
-async fn serve_admin(
-    socket: BoundSocket,
-    settings: InForce<AdminSettings>,
-    relay: Relay,
-    readiness: Arc<Readiness>,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    match socket {
-        BoundSocket::Tcp(listener) => {
-            Admin::serve(listener, settings, Arc::new(relay), readiness, metrics, stop).await
-        }
-        BoundSocket::Unix(listener, _file) => {
-            Admin::serve(listener, settings, Arc::new(relay), readiness, metrics, stop).await
-        }
-    }
-}
-
 // === from configuration to settings ===
 
 fn relay_settings(
@@ -262,11 +242,6 @@ fn relay_settings(
         encoded_bytes: config.encoded_bytes,
         checkpoint: config.checkpoint.clone(),
     })
-}
-
-fn admin_settings(admin: &config::Admin) -> AdminSettings {
-    let config::Admin { hosts, ready_requires_upstream, .. } = admin.clone();
-    AdminSettings { hosts, ready_requires_upstream }
 }
 
 /// `drain`: the part of the drain for connections.

@@ -26,27 +26,24 @@ fn place_of(listener: &Listener, tls: &ServerTls, limits: ChainLimits) -> Place<
     }
 }
 
-fn describe(index: usize, fault: &Fault) -> String {
-    format!("listeners[{index}].tls.{}: {fault}", fault.key)
+/// A fault with its key. `place` is the path of `tls` in the configuration.
+pub(super) fn describe(place: &str, fault: &Fault) -> String {
+    format!("{place}.{}: {fault}", fault.key)
 }
 
-/// Reads all certificate files once, as the start does.
-///
-/// # Errors
-/// One line for each place with a file that cannot be used, beginning with the key.
-pub fn check_certificates(config: &Config) -> std::result::Result<(), Vec<String>> {
+fn key_of(index: usize) -> String {
+    format!("listeners[{index}].tls")
+}
+
+/// The certificate files of all listeners that cannot be used: one line each, beginning with the key.
+pub(super) fn faults(config: &Config) -> Vec<String> {
     let limits = config.limits.server.client_chain;
-    let faults: Vec<String> = config
-        .listeners
-        .iter()
-        .enumerate()
-        .filter_map(|(index, listener)| {
-            let place = place_of(listener, listener.tls.as_ref()?, limits);
-            place.read().err().map(|fault| describe(index, &fault))
-        })
-        .collect();
-    let faults: Vec<String> = super::servers::faults(&config.servers).into_iter().chain(faults).collect();
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
+    let fault = |(index, listener): (usize, &Listener)| {
+        let tls = listener.tls.as_ref()?;
+        let fault = place_of(listener, tls, limits).read().err()?;
+        Some(describe(&key_of(index), &fault))
+    };
+    config.listeners.iter().enumerate().filter_map(fault).collect()
 }
 
 /// The files of all listeners and servers, in force.
@@ -68,7 +65,8 @@ impl Certificates {
         let Some(listener) = config.listeners.get(index) else { return Ok(bound) };
         let Some(tls) = &listener.tls else { return Ok(bound) };
         let place = place_of(listener, tls, config.limits.server.client_chain);
-        let watched = place.watch(metrics.clone()).map_err(|fault| anyhow!(describe(index, &fault)))?;
+        let watched = place.watch(metrics.clone());
+        let watched = watched.map_err(|fault| anyhow!(describe(&key_of(index), &fault)))?;
         self.listeners.push(watched.clone());
         Ok(bound.with_tls(watched, tls.on_client_expiry == OnClientExpiry::End))
     }

@@ -198,11 +198,15 @@ fn check(file: &Path, node: Option<&Path>, asks: &Asks) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the files with certificates and keys, as `serve` would.
+/// Reads the files with certificates, keys and tokens, as `serve` would.
 fn check_certificates(config: &Config) -> Result<(), Failure> {
     sluice::app::check_certificates(config).map_err(|faults| {
         let noun = if faults.len() == 1 { "error" } else { "errors" };
-        Failure::Usage(format!("{} {noun} in certificate files:\n  {}", faults.len(), faults.join("\n  ")))
+        Failure::Usage(format!(
+            "{} {noun} in files with certificates or tokens:\n  {}",
+            faults.len(),
+            faults.join("\n  ")
+        ))
     })
 }
 

@@ -1,4 +1,4 @@
-//! The relay's own addresses: the xDS listeners and the admin address.
+//! The relay's own addresses, and the xDS listeners.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
-use super::reader::{Item, Map};
+use super::reader::Map;
 use super::tls::read_server_tls;
 use super::tree::Tree;
 use super::units::{Parsed, boolean, text, word};
@@ -36,22 +36,6 @@ impl Default for Listener {
             options: ListenerOptions::default(),
             tls: None,
         }
-    }
-}
-
-/// The admin server: health, metrics, dumps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    pub address: Address,
-    /// Whether `/ready` also requires that an upstream has answered.
-    pub ready_requires_upstream: bool,
-    /// Host names accepted in requests, besides IP addresses and `localhost` (ADM-2). In lower case.
-    pub hosts: Vec<String>,
-}
-
-impl Default for Admin {
-    fn default() -> Self {
-        Admin { address: Address::loopback(19000), ready_requires_upstream: false, hosts: Vec::new() }
     }
 }
 
@@ -97,7 +81,9 @@ const LOAD_REPORTS: &[(&str, LoadReports)] = &[("drop", LoadReports::Drop), ("re
 const UNIX_PATH_MAX: usize = 107;
 
 const MODE_OF_LISTENER: u32 = 0o660;
-const MODE_OF_ADMIN: u32 = 0o600;
+
+const PLAINTEXT: &str =
+    "open to the network without encryption; anyone with network access can read all served resources";
 
 /// Reads `listeners:`, or returns the default listener.
 pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listener> {
@@ -127,7 +113,8 @@ impl Listener {
     fn read(map: &mut Map<'_>, directory: &Path) -> Option<Listener> {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
         let tls_item = map.item("tls");
-        let address = Address::read(map, None, MODE_OF_LISTENER, tls_item.is_none(), directory);
+        let warning = tls_item.is_none().then_some(PLAINTEXT);
+        let address = Address::read(map, None, MODE_OF_LISTENER, warning, directory);
         let has_tls = tls_item.is_some();
         let tls = tls_item.and_then(|item| item.map(|map| read_server_tls(map, directory)).flatten());
         let d = ListenerOptions::default();
@@ -146,35 +133,13 @@ impl Listener {
     }
 }
 
-impl Admin {
-    pub(super) fn read(map: &mut Map<'_>, listeners: &[Listener], directory: &Path) -> Admin {
-        let default = Admin::default();
-        let address = Address::read(map, Some(default.address.clone()), MODE_OF_ADMIN, true, directory);
-        let admin = Admin {
-            address: address.unwrap_or(default.address),
-            ready_requires_upstream: map.or(
-                "ready_requires_upstream",
-                default.ready_requires_upstream,
-                boolean,
-            ),
-            hosts: map.list("hosts").iter().filter_map(read_host).collect(),
-        };
-        map.unsupported(&[("tls", "listen on loopback or a unix socket")]);
-        if let Some(listener) = listeners.iter().find(|listener| listener.address.collides(&admin.address)) {
-            let taken = admin.address.taken(&format!("the address of listener {:?}", listener.name));
-            map.error("address", taken);
-        }
-        admin
-    }
-}
-
 impl Address {
-    /// Reads `address` and, for a unix socket, `mode`.
-    fn read(
+    /// Reads `address` and, for a unix socket, `mode`. `warning` is for addresses on the network.
+    pub(super) fn read(
         map: &mut Map<'_>,
         default: Option<Address>,
         mode: u32,
-        is_plaintext: bool,
+        warning: Option<&str>,
         directory: &Path,
     ) -> Option<Address> {
         let item = match &default {
@@ -196,10 +161,8 @@ impl Address {
                 return None;
             };
             let address = Address::Tcp(address);
-            if !address.is_local() && is_plaintext {
-                item.warn(
-                    "open to the network without encryption; anyone with network access can read all served resources",
-                );
+            if let (false, Some(warning)) = (address.is_local(), warning) {
+                item.warn(warning);
             }
             return Some(address);
         };
@@ -215,7 +178,7 @@ impl Address {
     }
 
     /// Whether a process can't listen on both addresses at once.
-    fn collides(&self, other: &Address) -> bool {
+    pub(super) fn collides(&self, other: &Address) -> bool {
         match (self, other) {
             (Address::Unix { path, .. }, Address::Unix { path: other, .. }) => path == other,
             (Address::Tcp(a), Address::Tcp(b)) => {
@@ -228,20 +191,9 @@ impl Address {
         }
     }
 
-    fn taken(&self, by: &str) -> Problem {
+    pub(super) fn taken(&self, by: &str) -> Problem {
         Problem::Contradiction { reason: format!("{self} is already used by {by}") }
     }
-}
-
-/// A host name without a port, normalized for comparison.
-fn read_host(item: &Item<'_>) -> Option<String> {
-    let text = item.text()?;
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
-    {
-        item.invalid("a host name without a port");
-        return None;
-    }
-    Some(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase())
 }
 
 /// Permissions, in quotes: YAML 1.2 reads an unquoted 0660 as the decimal number 660.

@@ -89,7 +89,7 @@ async fn accept_loop(
 /// Linux reports errors of the connection at the head of the queue. Each such error takes a connection off the queue,
 /// so an immediate retry can't spin. All other errors (EMFILE, ENFILE, ENOBUFS, ENOMEM and unknown errors) leave the
 /// queue as before, and an immediate retry would fail again.
-fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
+pub(super) fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,
         NetworkUnreachable,

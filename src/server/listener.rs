@@ -84,13 +84,6 @@ enum ListeningSocket {
     Unix { listener: UnixListener, file: SocketFile },
 }
 
-/// A listening socket without name and options.
-#[derive(Debug)]
-pub enum BoundSocket {
-    Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
-}
-
 /// An accepted connection.
 pub(super) enum Accepted {
     Tcp(TcpStream, SocketAddr),
@@ -184,15 +177,6 @@ impl Listener {
         self.options.clone()
     }
 
-    /// Gives the socket away, for a server of another kind. The file of a unix socket is removed when its guard is
-    /// dropped.
-    pub fn into_socket(self) -> BoundSocket {
-        match self.socket {
-            ListeningSocket::Tcp(listener) => BoundSocket::Tcp(listener),
-            ListeningSocket::Unix { listener, file } => BoundSocket::Unix(listener, file),
-        }
-    }
-
     /// The name in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.name
@@ -250,7 +234,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// The file of our socket, removed on drop unless another file has taken its place.
 #[derive(Debug)]
-pub struct SocketFile {
+struct SocketFile {
     path: PathBuf,
     identity: Identity,
 }
@@ -302,10 +286,10 @@ mod tests {
     async fn the_socket_of_a_successor_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("xds.sock");
-        let bind = || Listener::bind_unix("local", &path, None).unwrap().into_socket();
+        let bind = || Listener::bind_unix("local", &path, None).unwrap().socket;
         // Most file systems reuse the inode at once; on other file systems the test proves nothing.
         for _ in 0..20 {
-            let BoundSocket::Unix(listener, file) = bind() else { panic!("not unix") };
+            let ListeningSocket::Unix { listener, file } = bind() else { panic!("not unix") };
             drop(listener);
             // Longer than a tick of the clock of the file system.
             tokio::time::sleep(Duration::from_millis(15)).await;

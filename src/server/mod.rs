@@ -6,6 +6,7 @@
 //! - [`limits`]: every limit with its cost.
 //! - [`listener`], `gate`, `accept`: bound sockets, admission, and the accept loop.
 //! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers, spaced out.
+//! - `doorway`: connections for a server of another kind.
 //! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
 //!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
@@ -20,6 +21,7 @@ mod accept;
 mod body;
 mod call;
 mod connection;
+mod doorway;
 mod gate;
 mod handshake;
 mod http2;
@@ -50,8 +52,9 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
+pub use doorway::{Doorway, Duplex, Visitor};
 pub use limits::ServerLimits;
-pub use listener::{BoundSocket, Listener, ListenerOptions, LoadReports};
+pub use listener::{Listener, ListenerOptions, LoadReports};
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
 use crate::identity::Identity;

@@ -13,7 +13,8 @@
 //! 6. [`refusal`]: the reasons for failed handshakes.
 //! 7. [`server`]: everything for a listener.
 //! 8. [`client`]: everything for a control plane.
-//! 9. [`issue`]: certificates for trying out, and for tests.
+//! 9. [`tokens`]: the tokens of operators and scrapers.
+//! 10. [`issue`]: certificates for trying out, and for tests.
 
 pub mod anchors;
 pub mod bundle_map;
@@ -31,3 +32,4 @@ pub mod provider;
 pub mod refusal;
 pub mod rotation;
 pub mod server;
+pub mod tokens;

@@ -113,7 +113,7 @@ impl Refusal {
             }
             Error::NoApplicationProtocol => Refusal::new(
                 Reason::Alpn,
-                "no application protocol (ALPN) in common; h2 and http/1.1 are served",
+                "no application protocol (ALPN) in common; listeners serve h2 and http/1.1, the admin listener http/1.1",
             ),
             Error::PeerIncompatible(error) => of_incompatible(error),
             Error::InvalidMessage(

@@ -10,6 +10,7 @@
 mod support;
 
 mod admin;
+mod admin_access;
 mod attacks;
 mod authorization;
 mod classes;

@@ -99,36 +99,23 @@ async fn shutdown_finishes_answers_under_way_and_waits_for_nothing_else() {
     assert!(began.elapsed() <= SHUTDOWN_TIMEOUT);
 }
 
-#[tokio::test]
-async fn tcp_and_unix_sockets_both_serve() {
-    let view = Arc::new(FakeView::default());
-    let metrics = Arc::new(Metrics::new());
-    let readiness = Arc::new(Readiness::default());
-    let settings = InForce::new(AdminSettings::default());
-    let shutdown = CancellationToken::new();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("admin.sock");
-    let unix = tokio::net::UnixListener::bind(&path).unwrap();
-    let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = tcp.local_addr().unwrap();
-    tokio::spawn(Admin::serve(
-        tcp,
-        settings.clone(),
-        view.clone(),
-        readiness.clone(),
-        metrics.clone(),
-        shutdown.clone(),
-    ));
-    tokio::spawn(Admin::serve(unix, settings, view, readiness, metrics, shutdown));
-    let mut by_tcp = tokio::net::TcpStream::connect(address).await.unwrap();
-    let mut by_unix = tokio::net::UnixStream::connect(&path).await.unwrap();
-    by_tcp.write_all(get_request("/healthz").as_bytes()).await.unwrap();
-    by_unix.write_all(get_request("/healthz").as_bytes()).await.unwrap();
-    let (mut over_tcp, mut over_unix) = (String::new(), String::new());
-    by_tcp.read_to_string(&mut over_tcp).await.unwrap();
-    by_unix.read_to_string(&mut over_unix).await.unwrap();
-    assert!(over_tcp.starts_with("HTTP/1.1 200 OK") && over_tcp.ends_with("ok\n"), "{over_tcp}");
-    assert!(over_unix.starts_with("HTTP/1.1 200 OK") && over_unix.ends_with("ok\n"), "{over_unix}");
+#[tokio::test(start_paused = true)]
+async fn crt_8_a_connection_ends_with_the_proof_of_its_peer() {
+    let admin = Fixture::start(vec![], false);
+    let (mut client, io) = duplex(1024);
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    let guest = Guest { io, peer: Peer::default(), end: end.map(|_| ()).boxed() };
+    assert!(admin.connections.send(guest).is_ok());
+    client.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let mut bytes = [0; 12];
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"HTTP/1.1 200");
+    let begun = tokio::time::Instant::now();
+    drop(ended);
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.ends_with("ok\n"), "the answer is whole: {rest}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "and not by its idle time");
 }
 
 /// ADM-14: a reader that takes an answer byte by byte holds its place for a bounded time.

@@ -1,12 +1,13 @@
 //! The endpoints, readiness, and the hosts that may ask.
 
+use super::super::endpoints::INDEX;
 use super::*;
 
 #[tokio::test]
 async fn endpoints_are_listed_and_everything_else_is_refused() {
     let admin = Fixture::start(vec![], false);
     let index = admin.get("/").await;
-    assert_eq!((index.status, index.body.as_str()), (200, ENDPOINTS));
+    assert_eq!((index.status, &index.body), (200, &*INDEX));
     for path in ["/healthz", "/ready", "/metrics", "/clients", "/sources", "/resources", "/refused"] {
         assert!(index.body.contains(&format!("GET {path} ")), "{path}");
         let posted = admin.send(&get_request(path).replace("GET", "POST")).await;
@@ -16,7 +17,7 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
     for path in ["/nothing", "/clients/1", "/debug/pprof"] {
         let answer = admin.get(path).await;
         assert_eq!(answer.status, 404, "{path}");
-        assert!(answer.body.ends_with(ENDPOINTS));
+        assert!(answer.body.ends_with(&*INDEX));
     }
     assert!(index.body.contains("POST /confirm_deletions "));
     let answer = admin.get("/confirm_deletions").await;
@@ -166,7 +167,7 @@ async fn rel_5_each_request_reads_the_settings_in_force() {
     admin.readiness.advance(State::Ready);
     let named = get_request("/ready").replace("localhost", "relay.example");
     assert_eq!(admin.send(&named).await.status, 421);
-    let settings = AdminSettings { hosts: vec!["relay.example".to_owned()], ready_requires_upstream: false };
+    let settings = AdminSettings { hosts: vec!["relay.example".to_owned()], ..AdminSettings::default() };
     admin.settings.publish(settings.clone());
     assert_eq!(admin.send(&named).await.status, 200);
     admin.settings.publish(AdminSettings { ready_requires_upstream: true, ..settings });

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod access;
 mod connections;
 mod endpoints;
 mod lists;
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::entrance::{Guest, Peer, Proving};
 use super::*;
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
@@ -182,22 +184,17 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
     })
 }
 
-/// Connections come from a channel. Both ends are in memory, so tests control the time.
-struct MemoryListener(mpsc::UnboundedReceiver<DuplexStream>);
+/// Connections come from a channel, each with its peer. Both ends are in memory, so tests control the time.
+struct MemoryEntrance(mpsc::UnboundedReceiver<Guest<DuplexStream>>);
 
-impl Listener for MemoryListener {
+impl Entrance for MemoryEntrance {
     type Io = DuplexStream;
-    type Addr = ();
 
-    async fn accept(&mut self) -> (DuplexStream, ()) {
+    async fn accept(&mut self) -> Proving<DuplexStream> {
         match self.0.recv().await {
-            Some(io) => (io, ()),
+            Some(guest) => std::future::ready(Some(guest)).boxed(),
             None => std::future::pending().await,
         }
-    }
-
-    fn local_addr(&self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 
@@ -207,7 +204,7 @@ struct Fixture {
     readiness: Arc<Readiness>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
-    connections: mpsc::UnboundedSender<DuplexStream>,
+    connections: mpsc::UnboundedSender<Guest<DuplexStream>>,
     server: JoinHandle<()>,
 }
 
@@ -226,18 +223,26 @@ impl Answer {
 
 impl Fixture {
     fn start(sources: Vec<Arc<SourceStatus>>, requires_upstream: bool) -> Fixture {
-        let view = Arc::new(FakeView { sources, ..FakeView::default() });
-        let readiness = Arc::new(Readiness::default());
         let settings =
             AdminSettings { ready_requires_upstream: requires_upstream, ..AdminSettings::default() };
+        Fixture::with(sources, settings, None)
+    }
+
+    fn with(
+        sources: Vec<Arc<SourceStatus>>,
+        settings: AdminSettings,
+        tokens: Option<Watched<Tokens>>,
+    ) -> Fixture {
+        let view = Arc::new(FakeView { sources, ..FakeView::default() });
+        let readiness = Arc::new(Readiness::default());
         let settings = InForce::new(settings);
         let metrics = Arc::new(Metrics::new());
         let shutdown = CancellationToken::new();
         let (connections, accepted) = mpsc::unbounded_channel();
-        let listener = MemoryListener(accepted);
         let admin = Admin::serve(
-            listener,
+            MemoryEntrance(accepted),
             settings.clone(),
+            tokens,
             view.clone(),
             readiness.clone(),
             metrics.clone(),
@@ -248,13 +253,22 @@ impl Fixture {
     }
 
     fn connect(&self) -> DuplexStream {
-        let (client, server) = duplex(1024);
-        self.connections.send(server).unwrap();
+        self.connect_as(Peer::default())
+    }
+
+    fn connect_as(&self, peer: Peer) -> DuplexStream {
+        let (client, io) = duplex(1024);
+        let guest = Guest { io, peer, end: std::future::pending().boxed() };
+        assert!(self.connections.send(guest).is_ok());
         client
     }
 
     async fn send(&self, request: &str) -> Answer {
-        let mut io = self.connect();
+        self.send_as(Peer::default(), request).await
+    }
+
+    async fn send_as(&self, peer: Peer, request: &str) -> Answer {
+        let mut io = self.connect_as(peer);
         io.write_all(request.as_bytes()).await.unwrap();
         read_answer(&mut io).await
     }

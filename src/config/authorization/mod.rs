@@ -182,7 +182,7 @@ fn read_match(map: &mut Map<'_>, listeners: &[&str]) -> Option<(Vec<Box<str>>, I
 const FORMS: &str =
     "a SPIFFE ID like spiffe://TRUST-DOMAIN/ns/{ns}, { dns: NAME }, { unix_uid: [ 0 ] }, anonymous or any";
 
-fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
+pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
     let faulty = |item: &Item<'_>, text: &str, fault: String| {
         item.error(Problem::Contradiction { reason: format!("{text:?}: {fault}; expected {FORMS}") });
     };

@@ -47,7 +47,16 @@ listeners:
       ca_certificate_file: c
       identity: dns
       clients: [{dns: {suffix: e}}]
-admin: {address: 'unix:/run/b'}
+admin:
+  address: 'unix:/run/b'
+  tls:
+    certificates: [{certificate_file: a, private_key_file: b}]
+    ca_certificate_file: c
+    identity: dns
+    clients: [{dns: {suffix: e}}]
+  auth:
+    tokens: [{name: a, token_file: b, roles: [view]}]
+    identities: [{match: {dns: a}, roles: [act]}, {match: {unix_uid: [0]}, roles: [act]}]
 authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
 types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}
 checkpoint: {directory: a}
@@ -69,8 +78,13 @@ fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
         let report = Report::default();
         Item::root(&tree, &report).map(|map| read::read_config(map, Path::new(""), ""));
         assert_eq!(report.errors.into_inner(), []);
-        keys.extend(report.keys.into_inner());
-        settings.extend(report.settings.into_inner());
+        // The same keys, read by the same reader.
+        let shown = |key: String| match key.strip_prefix("admin.tls.") {
+            Some(key) => format!("listeners[].tls.{key}"),
+            None => key,
+        };
+        keys.extend(report.keys.into_inner().into_iter().map(shown));
+        settings.extend(report.settings.into_inner().into_iter().map(|(key, found)| (shown(key), found)));
     }
     (keys, settings)
 }

@@ -127,10 +127,10 @@ fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
 fn denials(catalogue: &mut Catalogue) -> Counters<1> {
     let denials: Counters<1> = catalogue.add(
         "sluice_authorization_denials",
-        "Requests and names that authorization denied, or would deny with mode report",
+        "Requests and names that authorization denied, or would deny with mode report; and refused admin requests",
     );
     // They exist from the start, so that their first increase is visible.
-    for what in ["identity", "node", "type", "wildcard", "name"] {
+    for what in ["identity", "node", "type", "wildcard", "name", "admin"] {
         denials.get_or_create_owned(&[("what", what.into())]);
     }
     denials
@@ -250,7 +250,7 @@ impl DownstreamMetrics {
         BehindMetrics(self.behind.entry())
     }
 
-    /// Authorization denied something: a stream, a type, or this many names.
+    /// Authorization denied something: a stream, a type, this many names, or an admin request.
     pub fn denied(&self, what: &'static str, count: u64) {
         self.denials.get_or_create_owned(&[("what", what.into())]).inc_by(count);
     }

@@ -49,7 +49,7 @@ impl TlsMetrics {
             ),
             failing: catalogue.add(
                 "sluice_tls_reload_failing",
-                "1 while new certificate files cannot be used and the last good ones are in force, otherwise 0",
+                "1 while new files with certificates or tokens cannot be used and the last good ones are in force, otherwise 0",
             ),
             expiring: catalogue.add(
                 "sluice_downstream_certificates_expiring",

@@ -35,6 +35,9 @@ const LIFE_HOURLY: f64 = 0.05;
 
 /// A set of files in force together.
 pub trait Generation: Send + Sync + Sized + 'static {
+    /// The files in the log.
+    const FILES: &'static str = "certificate files";
+
     /// The certificates whose end an operator must know.
     fn expiries(&self, now: SystemTime) -> Vec<Expiry>;
 
@@ -313,7 +316,7 @@ impl<T: Generation> Rotation<T> {
         self.in_force.publish(generation);
         self.warned.clear();
         self.expiry_checked = None;
-        tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the certificate files");
+        tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the {}", T::FILES);
         for remark in remarks {
             tracing::warn!(place = %self.place.name, "{remark}");
         }
@@ -324,7 +327,7 @@ impl<T: Generation> Rotation<T> {
 
     fn recover(&mut self) {
         if self.failing.take().is_some_and(|failing| failing.is_told) {
-            tracing::info!(place = %self.place.name, "the certificate files can be used again");
+            tracing::info!(place = %self.place.name, "the {} can be used again", T::FILES);
         }
         self.metrics.reload_failing(&self.place.name, false);
     }
@@ -340,7 +343,7 @@ impl<T: Generation> Rotation<T> {
         if is_due && !was_told {
             tracing::warn!(
                 place = %self.place.name, key = %fault.key, %fault,
-                "cannot use the new certificate files; the last good ones stay in force"
+                "cannot use the new {}; the last good ones stay in force", T::FILES
             );
         }
         if is_due {

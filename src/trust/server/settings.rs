@@ -54,8 +54,8 @@ impl ServerTls {
         let mut files: Vec<_> =
             pairs.flat_map(|(index, pair)| pair.files(&format!("certificates[{index}]."))).collect();
         files.extend(self.anchors.iter().map(AnchorFiles::file));
-        let lists = self.crl.iter().flat_map(|crl| &crl.files);
-        files.extend(lists.map(|path| PlaceFile::new("crl.files", path)));
+        let lists = self.crl.iter().flat_map(|crl| &crl.files).enumerate();
+        files.extend(lists.map(|(index, path)| PlaceFile::new(format!("crl.files[{index}]"), path)));
         files
     }
 }

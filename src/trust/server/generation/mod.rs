@@ -23,8 +23,9 @@ use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::rotation::{self, Expiry};
 
+const HTTP1: &[u8] = b"http/1.1";
 /// The protocols of listeners (TLS-3).
-const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const ALPN: [&[u8]; 2] = [b"h2", HTTP1];
 
 /// The files of a listener, in force together.
 #[derive(Debug)]
@@ -111,6 +112,14 @@ impl Generation {
         config.max_early_data_size = 0;
         config.require_ems = true;
         Ok(Generation { config: Arc::new(config), pairs, clients })
+    }
+
+    /// The same for a server of HTTP/1.1 alone (TLS-3).
+    #[must_use]
+    pub fn for_http1(self) -> Generation {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![HTTP1.to_vec()];
+        Generation { config: Arc::new(config), ..self }
     }
 
     /// The identity of a client after its handshake; anonymous without a certificate.

@@ -1,0 +1,129 @@
+//! The table of endpoints: each with its role (AUT-14). An endpoint without a role does not compile.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::extract::{Request, State as Shared};
+use axum::http::StatusCode;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+
+use super::access::Area;
+use super::state::Admin;
+use super::{bound, clients, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
+
+/// An endpoint in the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endpoint {
+    pub method: &'static str,
+    pub path: &'static str,
+    /// The area decides who may ask.
+    pub area: Area,
+    /// The parameters.
+    query: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+    /// Whether the endpoint counts for the limit of concurrent requests.
+    is_bounded: bool,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+const fn open(
+    path: &'static str,
+    area: Area,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint { method: "GET", path, area, query: "", about, handler, is_bounded: false }
+}
+
+const fn bounded(
+    (method, path): (&'static str, &'static str),
+    area: Area,
+    query: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint { method, path, area, query, about, handler, is_bounded: true }
+}
+
+pub(super) const ENDPOINTS: [Endpoint; 9] = [
+    open("/", Area::View, "this list", || get(async || INDEX.as_str())),
+    open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
+    open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
+        get(ready)
+    }),
+    bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
+    bounded(("GET", "/clients"), Area::View, "?node=&type=&state=&limit=", "the downstream streams", || {
+        get(clients)
+    }),
+    bounded(
+        ("GET", "/sources"),
+        Area::View,
+        "?server=&type=&state=&limit=",
+        "the upstream attachments",
+        || get(sources),
+    ),
+    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&limit=", "what is cached", || {
+        get(resources)
+    }),
+    bounded(
+        ("GET", "/refused"),
+        Area::View,
+        "?limit=",
+        "clients for whose node class there was no room",
+        || get(refused),
+    ),
+    bounded(
+        ("POST", "/confirm_deletions"),
+        Area::Act,
+        "?server=&type=",
+        "confirms mass deletions that are held back",
+        || post(confirm::deletions_meant),
+    ),
+];
+
+/// All other paths. A caller without the role does not learn which paths exist.
+const OTHERS: Endpoint = Endpoint { method: "this", ..open("path", Area::View, "", || get(not_found)) };
+
+/// The answer to `GET /`.
+pub(super) static INDEX: LazyLock<String> = LazyLock::new(|| {
+    let line = |endpoint: &Endpoint| {
+        let (head, role) = (endpoint.to_string(), endpoint.area.name());
+        format!("{head:<24} {role:<8} {:<29} {}\n", endpoint.query, endpoint.about)
+    };
+    format!("sluice admin: path, role, parameters\n{}", ENDPOINTS.iter().map(line).collect::<String>())
+});
+
+impl Admin {
+    pub(super) fn router(self) -> Router {
+        let mut router = Router::new().fallback(not_found);
+        for endpoint in ENDPOINTS {
+            let mut handler = (endpoint.handler)();
+            if endpoint.is_bounded {
+                handler = handler.route_layer(from_fn_with_state(self.clone(), bound));
+            }
+            // Also the answer to a wrong method takes the role.
+            let check = from_fn_with_state((self.clone(), endpoint), guard::check);
+            router = router.route(endpoint.path, handler.layer(check));
+        }
+        router
+            .layer(from_fn(refuse_body))
+            .layer(from_fn_with_state(self.clone(), host::check))
+            .with_state(self)
+    }
+}
+
+async fn not_found(Shared(admin): Shared<Admin>, request: Request) -> Response {
+    match guard::judge(&admin, OTHERS, &request) {
+        Ok(()) => (StatusCode::NOT_FOUND, format!("not found\n\n{}", *INDEX)).into_response(),
+        Err(refusal) => refusal,
+    }
+}

@@ -1,0 +1,40 @@
+//! The way in: connections, and the proof of their peers. Sockets and TLS are unknown here.
+
+use std::future::Future;
+use std::net::SocketAddr;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::identity::Identity;
+
+/// A source of connections.
+pub trait Entrance: Send {
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next connection. The result is the proof of its peer, a matter for the connection's own task: the
+    /// peer decides how long the proof takes.
+    fn accept(&mut self) -> impl Future<Output = Proving<Self::Io>> + Send;
+}
+
+/// `None` if the peer was refused, or left.
+pub type Proving<Io> = BoxFuture<'static, Option<Guest<Io>>>;
+
+/// A connection with a proved peer.
+pub struct Guest<Io> {
+    pub io: Io,
+    pub peer: Peer,
+    /// Resolves when the proof does not carry the connection any more (CRT-8, CRT-9).
+    pub end: BoxFuture<'static, ()>,
+}
+
+/// The peer of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// `None` on a unix socket.
+    pub address: Option<SocketAddr>,
+    /// The user at the other end of a unix socket.
+    pub uid: Option<u32>,
+    /// From the client certificate; without one, from the unix socket.
+    pub identity: Identity,
+}

@@ -1,0 +1,109 @@
+//! Connections for a server of another kind, such as the admin server: accepted and proved like those of clients.
+
+use std::future::{Future, pending};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::sleep;
+
+use super::accept::pause_after;
+use super::handshake::certificate::ClientLeaf;
+use super::handshake::{Handshakes, Security};
+use super::limits::ServerLimits;
+use super::listener::{Accepted, Listener};
+use super::socket::Plain;
+use crate::identity::Identity;
+use crate::setting::InForce;
+use crate::telemetry::metrics::TlsMetrics;
+
+/// A bound socket, and the handshakes of its connections. The places and turns of these handshakes are apart from those
+/// of clients, so that neither side waits for a storm on the other.
+pub struct Doorway {
+    listener: Listener,
+    security: Security,
+    handshakes: Arc<Handshakes>,
+    metrics: TlsMetrics,
+}
+
+/// A byte stream in both directions.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection after the proof of its peer.
+pub struct Visitor {
+    pub io: Box<dyn Duplex>,
+    /// `None` on a unix socket.
+    pub address: Option<SocketAddr>,
+    /// The user at the other end of a unix socket, also with TLS.
+    pub uid: Option<u32>,
+    /// From the certificate; without one, from the unix socket.
+    pub identity: Identity,
+    /// Resolves when the client's certificate does not carry the connection any more; never without one (CRT-8,
+    /// CRT-9).
+    pub end: BoxFuture<'static, ()>,
+}
+
+impl Doorway {
+    /// `limits` bound the handshakes.
+    pub fn new(listener: Listener, limits: InForce<ServerLimits>, metrics: TlsMetrics) -> Doorway {
+        let (security, handshakes) = (listener.security(), Handshakes::new(limits, metrics.clone()));
+        Doorway { listener, security, handshakes: Arc::new(handshakes), metrics }
+    }
+
+    /// Accepts a connection. The result is the proof of its peer, which takes as long as the peer likes, within limits:
+    /// a matter for the task of the connection. `None` if the peer was refused or left.
+    pub async fn accept(&self) -> impl Future<Output = Option<Visitor>> + Send + use<> {
+        let mut failures = 0;
+        let accepted = loop {
+            match self.listener.accept().await {
+                Ok(accepted) => break accepted,
+                Err(error) => {
+                    let Some(pause) = pause_after(&error, failures) else { continue };
+                    tracing::debug!(listener = %self.listener.name(), %error, "accept failed; backing off");
+                    failures += 1;
+                    sleep(pause).await;
+                }
+            }
+        };
+        let (security, handshakes) = (self.security.clone(), self.handshakes.clone());
+        let (name, metrics) = (self.listener.name().clone(), self.metrics.clone());
+        async move {
+            let (address, user) = (accepted.address(), accepted.user().unwrap_or_default());
+            let socket = match accepted {
+                Accepted::Tcp(stream, _) => Plain::Tcp(stream),
+                Accepted::Unix(stream) => Plain::Unix(stream),
+            };
+            let Security::Tls(tls) = security else {
+                return Some(Visitor::new(socket, address, &user, user.clone(), pending().boxed()));
+            };
+            let (stream, proved) = handshakes.accept(socket, &tls, &name, address).await?;
+            let Some(proved) = proved else {
+                return Some(Visitor::new(stream, address, &user, user.clone(), pending().boxed()));
+            };
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+            let leaf = ClientLeaf::new(chain, &proved, tls, metrics);
+            let end = async move { leaf.end(&name).await }.map(|_| ()).boxed();
+            Some(Visitor::new(stream, address, &user, proved.identity, end))
+        }
+    }
+}
+
+impl Visitor {
+    fn new(
+        io: impl Duplex + 'static,
+        address: Option<SocketAddr>,
+        user: &Identity,
+        identity: Identity,
+        end: BoxFuture<'static, ()>,
+    ) -> Visitor {
+        let uid = match user {
+            Identity::Unix { uid } => Some(*uid),
+            _ => None,
+        };
+        Visitor { io: Box::new(io), address, uid, identity, end }
+    }
+}
