@@ -130,7 +130,13 @@ struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
     heard: Arc<Heard>,
+    /// Bytes read in this turn.
+    turn: usize,
 }
+
+/// Bytes that a connection reads before others have their turn: two thousand of the smallest frames, half a millisecond.
+/// Some connections that flood at once would otherwise hold up the updates of all others until each of them is found out.
+const TURN_BYTES: usize = 32 * 1024;
 
 /// The time of the last sign of life from the peer of an HTTP/2 connection.
 #[derive(Debug)]
@@ -140,6 +146,8 @@ pub(super) struct Heard {
     last: AtomicU64,
     /// The peer sent too many control frames; its connection is not read any more.
     is_flood: AtomicBool,
+    /// The connection has read enough for this turn.
+    had_turn: AtomicBool,
 }
 
 impl Heard {
@@ -155,14 +163,20 @@ impl Heard {
     pub(super) fn is_flood(&self) -> bool {
         self.is_flood.load(Ordering::Relaxed)
     }
+
+    /// Whether other connections are to have their turn now. The next call is about the next turn.
+    pub(super) fn take_had_turn(&self) -> bool {
+        self.had_turn.load(Ordering::Relaxed) && self.had_turn.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl Transport {
     pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
         let opened = Instant::now();
-        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0), is_flood: AtomicBool::new(false) });
+        let (is_flood, had_turn) = (AtomicBool::new(false), AtomicBool::new(false));
+        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0), is_flood, had_turn });
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
-        let frames = Frames { meter, cutter: Cutter::default(), heard: heard.clone() };
+        let frames = Frames { meter, cutter: Cutter::default(), heard: heard.clone(), turn: 0 };
         (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
     }
 
@@ -188,7 +202,8 @@ impl Transport {
 }
 
 impl AsyncRead for Transport {
-    /// Stays pending after too many control frames: see [`Heard::is_flood`].
+    /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after many bytes: see
+    /// [`Heard::take_had_turn`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -200,7 +215,7 @@ impl AsyncRead for Transport {
             buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
-        let Some(Frames { meter, cutter, heard }) = &mut this.frames else {
+        let Some(Frames { meter, cutter, heard, turn }) = &mut this.frames else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
         if heard.is_flood() {
@@ -208,7 +223,18 @@ impl AsyncRead for Transport {
         }
         let before = buffer.filled().len();
         while !cutter.give(buffer) {
-            ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
+            if *turn >= TURN_BYTES {
+                *turn = 0;
+                heard.had_turn.store(true, Ordering::Relaxed);
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Poll::Ready(read) = Pin::new(&mut this.socket).poll_read(context, buffer) else {
+                *turn = 0;
+                return Poll::Pending;
+            };
+            read?;
+            *turn += buffer.filled().len() - before;
             if buffer.filled().len() == before {
                 break;
             }
@@ -316,5 +342,43 @@ impl AsyncWrite for Socket {
             Socket::Plain(socket) => Pin::new(socket).poll_shutdown(context),
             Socket::Tls(socket) => Pin::new(socket).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn fd19_a_connection_reads_in_turns() {
+        let (mut peer, socket) = UnixStream::pair().unwrap();
+        let (mut transport, heard) = Transport::http2(Socket::Plain(Plain::Unix(socket)), 1_000_000);
+        let mut preface = [0; PREFACE.len()];
+        transport.read_exact(&mut preface).await.unwrap();
+        // Frames of DATA, each with its head.
+        let frames = [&[0, 0x3f, 0xf7, 0, 0, 0, 0, 0, 1][..], &[0; 16_375]].concat().repeat(4);
+        peer.write_all(&frames).await.unwrap();
+        let (mut storage, mut turns, mut read) = (vec![0; 8192], 0, 0);
+        while read < frames.len() {
+            let mut buffer = ReadBuf::new(&mut storage);
+            // Ends a wait for the kernel, and a wait for the next turn.
+            poll_fn(|context| {
+                let polled = Pin::new(&mut transport).poll_read(context, &mut buffer);
+                if heard.take_had_turn() {
+                    turns += 1;
+                }
+                polled
+            })
+            .await
+            .unwrap();
+            read += buffer.filled().len();
+        }
+        assert_eq!(turns, frames.len() / TURN_BYTES - 1, "a turn never ends with the last bytes");
     }
 }
