@@ -33,6 +33,10 @@ const SMALL_WINDOW_BYTES: u32 = 16;
 /// stream and for the connection.
 const BYTES_PER_UPDATE: usize = 512;
 
+/// Bytes of TLS apart from its content that cost as much as a control frame. A record has 22 of them, and takes half a
+/// microsecond; a change of keys has 27, and takes three.
+const OVERHEAD_BYTES: u64 = 8;
+
 const HEAD_BYTES: usize = 9;
 /// The payload of a WINDOW_UPDATE.
 const PAYLOAD_BYTES: usize = 4;
@@ -56,12 +60,14 @@ pub(super) struct FrameMeter {
     head_bytes: usize,
     /// Bytes left until the next frame begins.
     skip: usize,
+    /// Bytes of TLS that have not cost anything yet.
+    overhead: u64,
 }
 
 impl FrameMeter {
     pub(super) fn new(max: u32, now: Instant) -> Self {
         let head = [0; HEAD_BYTES + PAYLOAD_BYTES];
-        FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0 }
+        FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0, overhead: 0 }
     }
 
     /// Adds bytes that were written to the client.
@@ -93,6 +99,14 @@ impl FrameMeter {
                 return true;
             }
         }
+    }
+
+    /// Returns true if these bytes of TLS, apart from HTTP within, are too much: tiny records, and changes of keys.
+    pub(super) fn below(&mut self, bytes: u64) -> bool {
+        self.overhead += bytes;
+        let cost = self.overhead / OVERHEAD_BYTES;
+        self.overhead %= OVERHEAD_BYTES;
+        self.spend(u32::try_from(cost).unwrap_or(u32::MAX))
     }
 
     /// Takes bytes until the head has `until` bytes. Returns true if the head has as many.
@@ -182,6 +196,13 @@ mod tests {
         };
         assert_eq!(spent(&frame(HEADERS, 100)), CALL);
         assert_eq!(spent(&[frame(HEADERS, 16_384), frame(CONTINUATION, 16_384)].concat()), CALL + 256);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fd19_records_of_tls_cost_by_their_bytes() {
+        let mut frames = FrameMeter::new(100, Instant::now());
+        assert!(!(0..36).any(|_| frames.below(22)), "{}", frames.spent);
+        assert!(frames.below(22));
     }
 
     #[tokio::test(start_paused = true)]
