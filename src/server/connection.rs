@@ -75,7 +75,8 @@ pub(super) fn run<R: OpenStreams>(
             return;
         };
         let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
-        if !socket.agrees_with(protocol) {
+        // A client that closed before its first byte disagrees with nothing.
+        if !opening.is_empty() && !socket.agrees_with(protocol) {
             shared.metrics.closed_alpn.inc();
             return;
         }

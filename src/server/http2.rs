@@ -127,9 +127,9 @@ impl<R: OpenStreams> Connection for Http2<R> {
             if !was_called && !was_io {
                 break;
             }
-            // A task without budget is told to wake itself. The loop would take each wake for a reason to go on, for
-            // ever.
-            if !coop::has_budget_remaining() {
+            // A task without budget is told to wake itself, and so is one that has read enough. The loop would take each
+            // wake for a reason to go on, for ever.
+            if !coop::has_budget_remaining() || heard.take_had_turn() {
                 break;
             }
         }

@@ -1,7 +1,8 @@
 //! Counts the frames of a client that HTTP/2 answers, or ignores, without a limit of its own (FD19).
 //!
-//! PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE and unknown frames cost 0.1 to 0.3 µs each, calls some 20 µs. A
-//! client that sends enough of them wastes a core. Other frames have limits elsewhere, or carry data.
+//! PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE and unknown frames cost 0.1 to 0.3 µs each, calls some 20 µs, and
+//! headers by their length. A client that sends enough of them wastes a core. Other frames have limits elsewhere, or carry
+//! data.
 //!
 //! WINDOW_UPDATEs are no flood if data went out: a client that reads sends one or two per piece of data. So written
 //! bytes pay for WINDOW_UPDATEs. Every client that opens its window by more than a few bytes at a time can pay. A
@@ -18,6 +19,10 @@ use tokio::time::Instant;
 /// The cost of a call, in control frames: to accept, answer and drop the call.
 const CALL: u32 = 5;
 
+/// Bytes of headers that cost as much as a control frame. They are decoded, also if their call is refused then. The usual
+/// headers of a call have less than twice as many.
+const HEADER_BYTES: u32 = 128;
+
 /// The cost of a window that opens by less than [`SMALL_WINDOW_BYTES`]: a frame of that size, its system call and its
 /// turn.
 const SMALL_WINDOW: u32 = 10;
@@ -27,6 +32,10 @@ const SMALL_WINDOW_BYTES: u32 = 16;
 /// Written bytes that pay for one WINDOW_UPDATE. Half of a DATA frame of 1 KiB, because a client may send two: for the
 /// stream and for the connection.
 const BYTES_PER_UPDATE: usize = 512;
+
+/// Bytes of TLS apart from its content that cost as much as a control frame. A record has 22 of them, and takes half a
+/// microsecond; a change of keys has 27, and takes three.
+const OVERHEAD_BYTES: u64 = 8;
 
 const HEAD_BYTES: usize = 9;
 /// The payload of a WINDOW_UPDATE.
@@ -51,12 +60,14 @@ pub(super) struct FrameMeter {
     head_bytes: usize,
     /// Bytes left until the next frame begins.
     skip: usize,
+    /// Bytes of TLS that have not cost anything yet.
+    overhead: u64,
 }
 
 impl FrameMeter {
     pub(super) fn new(max: u32, now: Instant) -> Self {
         let head = [0; HEAD_BYTES + PAYLOAD_BYTES];
-        FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0 }
+        FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0, overhead: 0 }
     }
 
     /// Adds bytes that were written to the client.
@@ -83,11 +94,19 @@ impl FrameMeter {
             }
             self.head_bytes = 0;
             self.skip = if looks_inside { 0 } else { length };
-            let cost = self.cost(frame_type);
+            let cost = self.cost(frame_type, length);
             if self.spend(cost) {
                 return true;
             }
         }
+    }
+
+    /// Returns true if these bytes of TLS, apart from HTTP within, are too much: tiny records, and changes of keys.
+    pub(super) fn below(&mut self, bytes: u64) -> bool {
+        self.overhead += bytes;
+        let cost = self.overhead / OVERHEAD_BYTES;
+        self.overhead %= OVERHEAD_BYTES;
+        self.spend(u32::try_from(cost).unwrap_or(u32::MAX))
     }
 
     /// Takes bytes until the head has `until` bytes. Returns true if the head has as many.
@@ -101,10 +120,12 @@ impl FrameMeter {
     }
 
     /// By the type numbers of RFC 9113 §6.
-    fn cost(&mut self, frame_type: u8) -> u32 {
+    fn cost(&mut self, frame_type: u8, length: usize) -> u32 {
+        let of_headers = u32::try_from(length).unwrap_or(u32::MAX) / HEADER_BYTES;
         match frame_type {
-            DATA | CONTINUATION => 0,
-            HEADERS => CALL,
+            DATA => 0,
+            CONTINUATION => of_headers,
+            HEADERS => CALL + of_headers,
             WINDOW_UPDATE => {
                 let [.., a, b, c, d] = self.head;
                 let is_paid = self.written >= BYTES_PER_UPDATE;
@@ -164,6 +185,24 @@ mod tests {
             assert_eq!((frames.spent, frames.skip, frames.head_bytes), (9, 0, 0), "segment {segment}");
             assert!(frame(0x3, 4).chunks(segment).any(|bytes| frames.read(bytes)));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fd19_headers_cost_by_their_length() {
+        let spent = |bytes: &[u8]| {
+            let mut frames = FrameMeter::new(10_000, Instant::now());
+            assert!(!frames.read(bytes));
+            frames.spent
+        };
+        assert_eq!(spent(&frame(HEADERS, 100)), CALL);
+        assert_eq!(spent(&[frame(HEADERS, 16_384), frame(CONTINUATION, 16_384)].concat()), CALL + 256);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fd19_records_of_tls_cost_by_their_bytes() {
+        let mut frames = FrameMeter::new(100, Instant::now());
+        assert!(!(0..36).any(|_| frames.below(22)), "{}", frames.spent);
+        assert!(frames.below(22));
     }
 
     #[tokio::test(start_paused = true)]

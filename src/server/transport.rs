@@ -49,6 +49,14 @@ impl Socket {
         }
     }
 
+    /// Bytes received below TLS; 0 without TLS.
+    fn received(&self) -> u64 {
+        match self {
+            Socket::Plain(_) => 0,
+            Socket::Tls(stream) => stream.get_ref().0.received(),
+        }
+    }
+
     /// Reads the first bytes until the protocol is certain, and returns them too. Reads at most the length of the
     /// HTTP/2 preface.
     ///
@@ -130,7 +138,37 @@ struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
     heard: Arc<Heard>,
+    /// Reads in this turn.
+    turn: u32,
+    /// Bytes below TLS that have brought no bytes of HTTP are a cost, too.
+    overhead: Overhead,
 }
+
+/// A client that sends a lot in records of a segment each has less overhead than this part of its bytes.
+const USUAL_PART: u64 = 16;
+
+/// The bytes that TLS took for itself, beyond the usual.
+#[derive(Debug, Default)]
+struct Overhead {
+    decrypted: u64,
+    charged: u64,
+}
+
+impl Overhead {
+    /// The new bytes of overhead, after `received` bytes in all brought `decrypted` more.
+    fn add(&mut self, received: u64, decrypted: usize) -> u64 {
+        self.decrypted += decrypted as u64;
+        let all = received.saturating_sub(self.decrypted + self.decrypted / USUAL_PART);
+        let new = all.saturating_sub(self.charged);
+        self.charged += new;
+        new
+    }
+}
+
+/// Reads of a connection before others have their turn: some two thousand of the smallest frames, half a millisecond. The
+/// runtime looks for new events after 61 turns, so a few connections that flood would otherwise hold up all updates for
+/// hundreds of milliseconds.
+const TURN_READS: u32 = 4;
 
 /// The time of the last sign of life from the peer of an HTTP/2 connection.
 #[derive(Debug)]
@@ -140,6 +178,8 @@ pub(super) struct Heard {
     last: AtomicU64,
     /// The peer sent too many control frames; its connection is not read any more.
     is_flood: AtomicBool,
+    /// The connection has read enough for this turn.
+    had_turn: AtomicBool,
 }
 
 impl Heard {
@@ -155,14 +195,22 @@ impl Heard {
     pub(super) fn is_flood(&self) -> bool {
         self.is_flood.load(Ordering::Relaxed)
     }
+
+    /// Whether other connections are to have their turn now. The next call is about the next turn.
+    pub(super) fn take_had_turn(&self) -> bool {
+        self.had_turn.load(Ordering::Relaxed) && self.had_turn.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl Transport {
     pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
         let opened = Instant::now();
-        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0), is_flood: AtomicBool::new(false) });
+        let (is_flood, had_turn) = (AtomicBool::new(false), AtomicBool::new(false));
+        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0), is_flood, had_turn });
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
-        let frames = Frames { meter, cutter: Cutter::default(), heard: heard.clone() };
+        // The handshake had limits of its own.
+        let overhead = Overhead { decrypted: 0, charged: socket.received() };
+        let frames = Frames { meter, cutter: Cutter::default(), heard: heard.clone(), turn: 0, overhead };
         (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
     }
 
@@ -188,7 +236,8 @@ impl Transport {
 }
 
 impl AsyncRead for Transport {
-    /// Stays pending after too many control frames: see [`Heard::is_flood`].
+    /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after many bytes: see
+    /// [`Heard::take_had_turn`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -200,7 +249,7 @@ impl AsyncRead for Transport {
             buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
-        let Some(Frames { meter, cutter, heard }) = &mut this.frames else {
+        let Some(Frames { meter, cutter, heard, turn, overhead }) = &mut this.frames else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
         if heard.is_flood() {
@@ -208,12 +257,24 @@ impl AsyncRead for Transport {
         }
         let before = buffer.filled().len();
         while !cutter.give(buffer) {
-            ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
+            if *turn >= TURN_READS {
+                *turn = 0;
+                heard.had_turn.store(true, Ordering::Relaxed);
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Poll::Ready(read) = Pin::new(&mut this.socket).poll_read(context, buffer) else {
+                *turn = 0;
+                return Poll::Pending;
+            };
+            read?;
+            *turn += 1;
+            let below = overhead.add(this.socket.received(), buffer.filled().len() - before);
             if buffer.filled().len() == before {
                 break;
             }
             heard.now();
-            if meter.read(&buffer.filled()[before..]) {
+            if meter.below(below) || meter.read(&buffer.filled()[before..]) {
                 buffer.set_filled(before);
                 heard.is_flood.store(true, Ordering::Relaxed);
                 return Poll::Pending;
@@ -316,5 +377,43 @@ impl AsyncWrite for Socket {
             Socket::Plain(socket) => Pin::new(socket).poll_shutdown(context),
             Socket::Tls(socket) => Pin::new(socket).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn fd19_a_connection_reads_in_turns() {
+        let (mut peer, socket) = UnixStream::pair().unwrap();
+        let (mut transport, heard) = Transport::http2(Socket::Plain(Plain::Unix(socket)), 1_000_000);
+        let mut preface = [0; PREFACE.len()];
+        transport.read_exact(&mut preface).await.unwrap();
+        // Frames of DATA, each with its head.
+        let frames = [&[0, 0x3f, 0xf7, 0, 0, 0, 0, 0, 1][..], &[0; 16_375]].concat().repeat(4);
+        peer.write_all(&frames).await.unwrap();
+        let (mut storage, mut turns, mut read) = (vec![0; 8192], 0, 0);
+        while read < frames.len() {
+            let mut buffer = ReadBuf::new(&mut storage);
+            // Ends a wait for the kernel, and a wait for the next turn.
+            poll_fn(|context| {
+                let polled = Pin::new(&mut transport).poll_read(context, &mut buffer);
+                if heard.take_had_turn() {
+                    turns += 1;
+                }
+                polled
+            })
+            .await
+            .unwrap();
+            read += buffer.filled().len();
+        }
+        assert!(turns >= 1, "{turns}");
     }
 }

@@ -193,6 +193,9 @@ async fn tls_3_alpn_and_the_first_bytes_agree() {
         assert_eq!(got > 0, is_served, "{alpn:?} {:?}", &bytes[..3]);
     }
     eventually("mismatches are counted", || fixture.server.metrics.closed_alpn.get() == 3).await;
+    drop(fixture.connect(fixture.config(None, BOTH)).await.unwrap());
+    eventually("who says nothing is no mismatch", || fixture.server.metrics.closed_not_http.get() == 1).await;
+    assert_eq!(fixture.server.metrics.closed_alpn.get(), 3);
     let error = fixture.connect(fixture.config(None, &[b"foo"])).await.unwrap_err();
     assert_eq!(alert_of(&error), AlertDescription::NoApplicationProtocol);
     eventually("and counted", || fixture.handshakes("alpn") == 1).await;

@@ -32,6 +32,7 @@ pub(in crate::server) struct Guard {
     socket: Plain,
     /// `None` after the handshake.
     budget: Option<Budget>,
+    received: u64,
 }
 
 #[derive(Default)]
@@ -80,7 +81,7 @@ impl Budget {
 
 impl Guard {
     pub(super) fn new(socket: Plain) -> Guard {
-        Guard { socket, budget: Some(Budget::default()) }
+        Guard { socket, budget: Some(Budget::default()), received: 0 }
     }
 
     /// The handshake is over: from here on HTTP's limits hold.
@@ -95,6 +96,11 @@ impl Guard {
     /// The bytes of the peer so far.
     pub(super) fn bytes(&self) -> usize {
         self.budget.as_ref().map_or(0, |budget| budget.bytes)
+    }
+
+    /// The bytes of the peer so far, also after the handshake.
+    pub(in crate::server) fn received(&self) -> u64 {
+        self.received
     }
 
     /// Whether the peer has closed the connection.
@@ -112,6 +118,7 @@ impl AsyncRead for Guard {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.socket).poll_read(context, buffer))?;
+        this.received += (buffer.filled().len() - before) as u64;
         let Some(budget) = &mut this.budget else { return Poll::Ready(Ok(())) };
         Poll::Ready(budget.take(&buffer.filled()[before..]).map_err(io::Error::other))
     }

@@ -102,6 +102,21 @@ fn clients_are_judged_by_chain_time_purpose_and_identity() {
 }
 
 #[test]
+fn sec_5_authorities_of_one_name_are_few() {
+    let fixture = Fixture::new();
+    let now = wall_now();
+    let namesakes: Vec<Authority> = (0..5).map(|_| Authority::new("prod", DAY, now).unwrap()).collect();
+    let leaf = der(&namesakes[0].issue(&CLIENT, DAY / 2, now).unwrap().certificate);
+    let judge = |count: usize| {
+        let above = namesakes[1..=count].iter().map(|authority| der(authority.pem()));
+        let chain: Vec<_> = std::iter::once(leaf.clone()).chain(above).collect();
+        fixture.judge(&chain, now)
+    };
+    assert_eq!(judge(3), Err(Reason::UnknownIssuer));
+    assert_eq!(judge(4), Err(Reason::TooLarge));
+}
+
+#[test]
 fn crt_13_a_revoked_leaf_and_an_expired_list_refuse() {
     let mut fixture = Fixture::new();
     let now = wall_now();

@@ -1,0 +1,153 @@
+//! Certificates of clients that cost much to check (SEC-4, SEC-5), or that are odd.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P521_SHA512, SanType, SignatureAlgorithm,
+};
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use sluice::trust::provider::provider;
+use tokio::io::AsyncWriteExt;
+
+use crate::arena::WEB;
+use crate::attack::{Attack, CLOSED_WITHIN, Outcome, Script, Strand, TLS, attack, handshakes};
+use crate::crowd::{lanes, until_closed};
+use crate::frames;
+
+const PAUSE: Duration = Duration::from_millis(50);
+const LANES: usize = 2;
+
+type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// A client that shows a chain.
+macro_rules! shows {
+    ($chain:expr) => {
+        Script::Own(|strand| Box::pin(shows(strand, $chain)))
+    };
+}
+
+pub const ALL: &[Attack] = &[
+    attack("a giant client chain", TLS, handshakes(&["too_large"]), shows!(giant)),
+    attack("a ring of authorities", TLS, handshakes(&["too_large"]), shows!(ring)),
+    attack("many authorities of one name", TLS, handshakes(&["too_large"]), shows!(wide)),
+    attack("a leaf of its own", TLS, handshakes(&["unknown_issuer"]), shows!(alone)),
+    attack("an unknown critical extension", TLS, handshakes(&["other", "unknown_issuer"]), shows!(critical)),
+    attack("a key on P-521", TLS, handshakes(&["other", "unknown_issuer", "version"]), shows!(large_key)),
+];
+
+#[derive(Debug)]
+struct Shows(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Shows {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Shows the same chain again and again.
+async fn shows(strand: Strand, make: fn() -> Shown) -> Outcome {
+    let (chain, key) = make();
+    let key = provider().key_provider.load_private_key(key).unwrap();
+    let mut config = strand.target.trust.client(&[b"h2"]);
+    // A client of rustls would refuse to show some of them.
+    config.client_auth_cert_resolver = Arc::new(Shows(Arc::new(CertifiedKey::new(chain, key))));
+    let config = Arc::new(config);
+    lanes(strand, LANES, PAUSE, move |strand| {
+        let config = config.clone();
+        async move {
+            let begin = Instant::now();
+            // In TLS 1.3 the client believes to be connected before the relay has judged.
+            match strand.target.connect_with(config).await {
+                Ok(mut wire) => {
+                    let _ = wire.write_all(&frames::opening()).await;
+                    let _ = wire.flush().await;
+                    until_closed(wire, begin, CLOSED_WITHIN).await
+                }
+                Err(_) => Outcome::of_close(begin, true),
+            }
+        }
+    })
+    .await
+}
+
+fn leaf() -> CertificateParams {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "web");
+    params.subject_alt_names = vec![SanType::URI(WEB.try_into().unwrap())];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params
+}
+
+/// The name of the relay's own authority.
+fn authority(serial: u64) -> CertificateParams {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "prod");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.serial_number = Some(serial.into());
+    params
+}
+
+fn signed(params: CertificateParams, key: KeyPair, issuer: &Issuer<'_, KeyPair>) -> Shown {
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    (vec![certificate.der().clone()], key.into())
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().unwrap()
+}
+
+/// 200 authorities with the name of the right one, 64 KiB in all.
+fn giant() -> Shown {
+    many(200)
+}
+
+/// As many as a chain may have: each is tried as the issuer of the leaf.
+fn wide() -> Shown {
+    many(7)
+}
+
+fn many(count: u64) -> Shown {
+    let (mut chain, key_of_leaf) = signed(leaf(), key(), &Issuer::new(authority(0), key()));
+    for serial in 1..=count {
+        chain.push(authority(serial).self_signed(&key()).unwrap().der().clone());
+    }
+    (chain, key_of_leaf)
+}
+
+/// Authorities that sign each other, of one name and one key: no path through them ends.
+fn ring() -> Shown {
+    let issuer = Issuer::new(authority(0), key());
+    let (mut chain, key_of_leaf) = signed(leaf(), key(), &issuer);
+    for serial in 1..=7 {
+        chain.push(authority(serial).signed_by(issuer.key(), &issuer).unwrap().der().clone());
+    }
+    (chain, key_of_leaf)
+}
+
+fn alone() -> Shown {
+    signed(leaf(), key(), &Issuer::new(authority(0), key()))
+}
+
+fn critical() -> Shown {
+    let mut params = leaf();
+    let mut extension = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
+    extension.set_criticality(true);
+    params.custom_extensions.push(extension);
+    signed(params, key(), &Issuer::new(authority(0), key()))
+}
+
+fn large_key() -> Shown {
+    const LARGE: &SignatureAlgorithm = &PKCS_ECDSA_P521_SHA512;
+    signed(leaf(), KeyPair::generate_for(LARGE).unwrap(), &Issuer::new(authority(0), key()))
+}
