@@ -242,6 +242,7 @@ class ControlPlane(grpc.GenericRpcHandler):
         self.server = self.rest = None
         # TLS of the gRPC port: grpc.ServerCredentials.
         self.credentials = None
+        self.rest_context = None
         self.metadata = []  # of each call
         self.running = threading.Lock()
 
@@ -437,4 +438,8 @@ def rest_server(plane):
         def handle_error(self, *_):
             pass  # a client that left during its poll
 
-    return Server(("127.0.0.1", plane.rest_port), Handler)
+    server = Server(("127.0.0.1", plane.rest_port), Handler)
+    if plane.rest_context:
+        # Handshakes belong to the thread of a connection, not to the one that accepts.
+        server.socket = plane.rest_context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return server

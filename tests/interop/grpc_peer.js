@@ -1,8 +1,12 @@
-// The client of grpc_peer.py for @grpc/grpc-js: calls until it has reached each port that its input names, in turn.
+// The client of grpc_peer.py for @grpc/grpc-js: calls until it has reached each port that its input names, in turn. As
+// `ads`, an ADS stream over mutual TLS, with messages in base64, one a line: grpc-js-xds 1.14 has no `tls` credentials in
+// its bootstrap (gRFC A65), so its xDS client cannot do this.
 //
 // usage: node grpc_peer.js call TARGET
+//        node grpc_peer.js ads ADDRESS CA KEY CERTIFICATE
 'use strict';
 
+const fs = require('node:fs');
 const readline = require('node:readline');
 const grpc = require('@grpc/grpc-js');
 require('@grpc/grpc-js-xds').register();
@@ -19,6 +23,32 @@ const Which = grpc.makeGenericClientConstructor({
     responseDeserialize: asIs,
   },
 });
+
+const Ads = grpc.makeGenericClientConstructor({
+  Stream: {
+    path: '/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources',
+    requestStream: true,
+    responseStream: true,
+    requestSerialize: asIs,
+    requestDeserialize: asIs,
+    responseSerialize: asIs,
+    responseDeserialize: asIs,
+  },
+});
+
+async function ads(address, ...files) {
+  const client = new Ads(address, grpc.credentials.createSsl(...files.map((file) => fs.readFileSync(file))));
+  const stream = client.Stream();
+  stream.on('data', (response) => console.log(response.toString('base64')));
+  stream.on('error', (error) => {
+    console.error(error.message);
+    process.exit(1);
+  });
+  for await (const request of readline.createInterface({ input: process.stdin })) {
+    stream.write(Buffer.from(request, 'base64'));
+  }
+  process.exit(0);
+}
 
 function call(client) {
   return new Promise((done) => {
@@ -48,4 +78,5 @@ async function main(target) {
   process.exit(0);
 }
 
-main(process.argv[3]);
+const [mode, ...rest] = process.argv.slice(2);
+({ ads, call: main })[mode](...rest);

@@ -1,5 +1,6 @@
 """TLS of the relay's listeners, with clients that nobody here wrote."""
 
+import base64
 import json
 import shutil
 import socket
@@ -174,6 +175,36 @@ def grpc_client(stage):
     assert handshakes(stage, "ok") > 0
 
 
+def grpc_js(stage):
+    """Node's TLS: an ADS stream over mutual TLS, with an update on it."""
+    # Present once the packages are installed.
+    from envoy.service.discovery.v3 import discovery_pb2
+
+    plane, secure = mutual_relay(stage)
+    plane.put(resources.cluster("one"))
+    certs = stage.directory / "certs"
+    files = [certs / "ca.crt", certs / "client/tls.key", certs / "client/tls.crt"]
+    command = ["node", packages.HERE / "grpc_peer.js", "ads", f"localhost:{secure}", *files]
+    environment = {"NODE_PATH": str(packages.NODE / "node_modules")}
+    child = Process(stage, "node", command, environment, **GrpcClient.PIPES).child
+    request = discovery_pb2.DiscoveryRequest(type_url=resources.CLUSTER)
+    request.node.id = "node-js"
+
+    def exchange():
+        """Sends the request, and returns the names in the next response."""
+        child.stdin.write(base64.b64encode(request.SerializeToString()).decode() + "\n")
+        child.stdin.flush()
+        response = discovery_pb2.DiscoveryResponse.FromString(base64.b64decode(child.stdout.readline()))
+        request.version_info, request.response_nonce = response.version_info, response.nonce
+        return len(response.resources)
+
+    assert exchange() == 1
+    plane.put(resources.cluster("two"))
+    assert exchange() == 2
+    assert "node-js" in stage.admin_says("/clients")
+    assert handshakes(stage, "ok") == 1
+
+
 def openssl(stage):
     """OpenSSL, by Python: versions, sessions, ALPN, alerts, REST."""
     _, secure = mutual_relay(stage)
@@ -219,5 +250,6 @@ CASES = [
     Case("tls envoy 1.2", {"envoy"}, lambda stage: envoy_with_files(stage, "1.2"), relay_only=True),
     Case("tls envoy sds", {"envoy"}, envoy_by_sds, relay_only=True),
     Case("tls grpc C-core", {"grpc"}, grpc_client, relay_only=True),
+    Case("tls grpc Node.js", {"node", "grpc"}, grpc_js, relay_only=True),
     Case("tls openssl", set(), openssl, relay_only=True),
 ]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import ssl
 import time
 
 import grpc
@@ -52,6 +53,24 @@ def grpcio(stage, mutual):
     stage.xds = stage.relay([entry(plane, CA | (OURS if mutual else {}), tls={"match_sans": [{"spiffe": SPIFFE}]})])
     follows(stage, plane)
     assert not stage.metrics("sluice_upstream_tls_failures_total")
+
+
+def rest(stage):
+    """A server of Python's own http and ssl wants the relay's certificate; REST by https."""
+    stage.sluice_says("dev-certs", "certs")
+    plane = stage.control_plane("the control plane")
+    certs = stage.directory / "certs"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certs / "ca.crt")
+    context.load_cert_chain(certs / "relay/tls.crt", certs / "relay/tls.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols(["http/1.1"])
+    plane.rest_context = context
+    plane.start()
+    server = server_entry(plane, "REST") | {"server_uri": f"https://localhost:{plane.rest_port}"}
+    server["channel_creds"] = [{"type": "tls", "config": CA | OURS}]
+    stage.xds = stage.relay([server])
+    follows(stage, plane)
+    assert plane.calls
 
 
 def token():
@@ -135,6 +154,7 @@ def through_envoy(stage):
 CASES = [
     Case("upstream grpcio TLS", {"grpc"}, lambda stage: grpcio(stage, mutual=False), relay_only=True),
     Case("upstream grpcio mTLS", {"grpc"}, lambda stage: grpcio(stage, mutual=True), relay_only=True),
+    Case("upstream Python REST mTLS", {"grpc"}, rest, relay_only=True),
     Case("upstream grpcio token", {"grpc"}, token_over_tls, relay_only=True),
     Case("upstream grpcio refuses", {"grpc"}, refused, relay_only=True),
     Case("upstream Envoy mTLS", {"grpc", "envoy"}, through_envoy, relay_only=True),
