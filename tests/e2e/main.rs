@@ -19,6 +19,7 @@ mod credentials;
 mod failover;
 mod fallback;
 mod files;
+mod isolation;
 mod lifecycle;
 mod memory;
 mod limits;

@@ -221,6 +221,11 @@ impl Client {
         self.event_within(judge::deadline()).await
     }
 
+    /// An event that has arrived, without waiting.
+    pub fn try_event(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
     pub async fn event_within(&mut self, limit: Duration) -> Event {
         match timeout(limit, self.events.recv()).await {
             Ok(event) => event.expect("the stream already ended"),

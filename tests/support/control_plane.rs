@@ -339,6 +339,10 @@ impl ControlPlane {
         self.shared.lock().streams.len()
     }
 
+    pub fn is_live(&self, stream: u64) -> bool {
+        self.shared.lock().streams.contains_key(&stream)
+    }
+
     /// The HTTP headers of every stream.
     pub fn headers(&self) -> Vec<HashMap<String, String>> {
         self.shared.lock().headers.clone()
