@@ -99,7 +99,7 @@ async fn shutdown_finishes_answers_under_way_and_waits_for_nothing_else() {
     assert!(began.elapsed() <= SHUTDOWN_TIMEOUT);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn crt_8_a_connection_ends_with_the_proof_of_its_peer() {
     let admin = Fixture::start(vec![], false);
     let (mut client, io) = duplex(1024);
@@ -110,10 +110,12 @@ async fn crt_8_a_connection_ends_with_the_proof_of_its_peer() {
     let mut bytes = [0; 12];
     client.read_exact(&mut bytes).await.unwrap();
     assert_eq!(&bytes, b"HTTP/1.1 200");
+    let begun = tokio::time::Instant::now();
     drop(ended);
     let mut rest = String::new();
     client.read_to_string(&mut rest).await.unwrap();
     assert!(rest.ends_with("ok\n"), "the answer is whole: {rest}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "and not by its idle time");
 }
 
 /// ADM-14: a reader that takes an answer byte by byte holds its place for a bounded time.
