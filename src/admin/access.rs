@@ -35,6 +35,20 @@ impl Area {
     }
 }
 
+/// The aim of a request, as the checks see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub area: Area,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
 /// A set of areas: the roles of a caller, or the public ones.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Areas(u8);

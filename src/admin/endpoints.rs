@@ -1,6 +1,5 @@
 //! The table of endpoints: each with its role (AUT-14). An endpoint without a role does not compile.
 
-use std::fmt;
 use std::sync::LazyLock;
 
 use axum::Router;
@@ -10,17 +9,15 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 
-use super::access::Area;
+use super::access::{Area, Target};
 use super::state::Admin;
 use super::{bound, clients, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Endpoint {
-    pub method: &'static str,
-    pub path: &'static str,
-    /// The area decides who may ask.
-    pub area: Area,
+    /// The path, and the role that opens it.
+    pub target: Target,
     /// The parameters.
     query: &'static str,
     about: &'static str,
@@ -29,19 +26,13 @@ pub(super) struct Endpoint {
     is_bounded: bool,
 }
 
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.method, self.path)
-    }
-}
-
 const fn open(
     path: &'static str,
     area: Area,
     about: &'static str,
     handler: fn() -> MethodRouter<Admin>,
 ) -> Endpoint {
-    Endpoint { method: "GET", path, area, query: "", about, handler, is_bounded: false }
+    Endpoint { target: Target { method: "GET", path, area }, query: "", about, handler, is_bounded: false }
 }
 
 const fn bounded(
@@ -51,7 +42,7 @@ const fn bounded(
     about: &'static str,
     handler: fn() -> MethodRouter<Admin>,
 ) -> Endpoint {
-    Endpoint { method, path, area, query, about, handler, is_bounded: true }
+    Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
 pub(super) const ENDPOINTS: [Endpoint; 9] = [
@@ -91,12 +82,12 @@ pub(super) const ENDPOINTS: [Endpoint; 9] = [
 ];
 
 /// All other paths. A caller without the role does not learn which paths exist.
-const OTHERS: Endpoint = Endpoint { method: "this", ..open("path", Area::View, "", || get(not_found)) };
+const OTHERS: Target = Target { method: "this", path: "path", area: Area::View };
 
 /// The answer to `GET /`.
 pub(super) static INDEX: LazyLock<String> = LazyLock::new(|| {
     let line = |endpoint: &Endpoint| {
-        let (head, role) = (endpoint.to_string(), endpoint.area.name());
+        let (head, role) = (endpoint.target.to_string(), endpoint.target.area.name());
         format!("{head:<24} {role:<8} {:<29} {}\n", endpoint.query, endpoint.about)
     };
     format!("sluice admin: path, role, parameters\n{}", ENDPOINTS.iter().map(line).collect::<String>())
@@ -111,8 +102,8 @@ impl Admin {
                 handler = handler.route_layer(from_fn_with_state(self.clone(), bound));
             }
             // Also the answer to a wrong method takes the role.
-            let check = from_fn_with_state((self.clone(), endpoint), guard::check);
-            router = router.route(endpoint.path, handler.layer(check));
+            let check = from_fn_with_state((self.clone(), endpoint.target), guard::check);
+            router = router.route(endpoint.target.path, handler.layer(check));
         }
         router
             .layer(from_fn(refuse_body))

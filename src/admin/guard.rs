@@ -8,8 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
-use super::access::{Area, Denied, Granted, Presented};
-use super::endpoints::Endpoint;
+use super::access::{Area, Denied, Granted, Presented, Target};
 use super::entrance::Peer;
 use super::state::Admin;
 
@@ -18,7 +17,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Lets those pass who may use the endpoint.
 pub(super) async fn check(
-    Shared((admin, endpoint)): Shared<(Admin, Endpoint)>,
+    Shared((admin, endpoint)): Shared<(Admin, Target)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -31,7 +30,7 @@ pub(super) async fn check(
 /// # Errors
 /// The answer to a caller who may not use the endpoint: counted and logged already.
 #[expect(clippy::result_large_err, reason = "the error is the answer")]
-pub(super) fn judge(admin: &Admin, endpoint: Endpoint, request: &Request) -> Result<(), Response> {
+pub(super) fn judge(admin: &Admin, endpoint: Target, request: &Request) -> Result<(), Response> {
     let anonymous = Arc::default();
     let peer: &Arc<Peer> = request.extensions().get().unwrap_or(&anonymous);
     let headers = request.headers();
@@ -81,13 +80,7 @@ fn presented(headers: &HeaderMap) -> Presented<'_> {
     }
 }
 
-fn refuse(
-    admin: &Admin,
-    endpoint: Endpoint,
-    peer: &Peer,
-    reason: &'static str,
-    answer: Response,
-) -> Response {
+fn refuse(admin: &Admin, endpoint: Target, peer: &Peer, reason: &'static str, answer: Response) -> Response {
     admin.metrics.downstream.denied("admin", 1);
     if let Some(suppressed) = admin.throttle.allow(reason) {
         let (address, identity) = (peer.address.map(tracing::field::display), &peer.identity);
@@ -96,7 +89,7 @@ fn refuse(
     answer
 }
 
-fn note_act(endpoint: Endpoint, peer: &Peer, granted: &Granted) {
+fn note_act(endpoint: Target, peer: &Peer, granted: &Granted) {
     let (address, identity) = (peer.address.map(tracing::field::display), &peer.identity);
     info!(%endpoint, peer = address, %identity, token = granted.token, "an operator acts");
 }
@@ -112,7 +105,7 @@ fn reason(denied: Denied) -> &'static str {
     }
 }
 
-fn answer(denied: Denied, endpoint: Endpoint, public: &str) -> Response {
+fn answer(denied: Denied, endpoint: Target, public: &str) -> Response {
     let role = endpoint.area.name();
     let (status, challenge, text) = match denied {
         Denied::Plaintext => (

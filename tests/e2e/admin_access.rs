@@ -335,7 +335,10 @@ async fn sec_1_silent_peers_keep_nobody_out() {
     }
     let http1 = running.config(None, &[b"http/1.1"]);
     for _ in 0..3 {
-        assert_eq!(running.ask(&http1, "GET", "/healthz", "").await.unwrap().status, 200);
+        let answer = running.ask(&http1, "GET", "/healthz", "");
+        let answer =
+            tokio::time::timeout(Duration::from_secs(4), answer).await.expect("before a handshake times out");
+        assert_eq!(answer.unwrap().status, 200);
     }
     let both = running.config(None, &[b"h2", b"http/1.1"]);
     assert_eq!(running.ask(&both, "GET", "/healthz", "").await.unwrap().status, 200);

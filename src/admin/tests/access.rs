@@ -82,7 +82,7 @@ impl Bench {
         let mut row = String::new();
         for area in Area::ALL {
             let mut found = Vec::new();
-            for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.area == area) {
+            for endpoint in ENDPOINTS.map(|endpoint| endpoint.target).iter().filter(|of| of.area == area) {
                 let answer = self.ask(peer, endpoint.method, endpoint.path, headers).await;
                 // The endpoint itself has answered.
                 let passed = [200, 404, 503].contains(&answer.status);
@@ -121,7 +121,7 @@ const ALL: &str = "health ok, ready ok, metrics ok, view ok, act ok";
 /// The table, once more: a change of a role is a decision.
 #[test]
 fn aut_14_every_endpoint_has_its_role() {
-    let found = ENDPOINTS.map(|endpoint| format!("{endpoint} {}", endpoint.area.name()));
+    let found = ENDPOINTS.map(|endpoint| format!("{} {}", endpoint.target, endpoint.target.area.name()));
     let expected = [
         "GET / view",
         "GET /healthz health",
