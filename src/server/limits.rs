@@ -32,6 +32,9 @@ settings! {
         /// Connections from one IP address; `None`: only `connections` applies. The limit costs a look-up per
         /// connection. Off by default, as clients behind one NAT share an address.
         connections_per_ip: Option<u64> = None, SOME;
+        /// Connections of one identity that a certificate proves; `None`: no limit (SEC-9). Decided after the handshake, so
+        /// that nobody can use up the places of another. Off by default, as a workload's replicas share an identity.
+        connections_per_identity: Option<u64> = None, SOME;
         /// From the accepted connection to the complete HTTP/2 preface (FD17). Costs a timer for this time.
         preface_timeout: Duration = seconds(5), TIMEOUTS;
         /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not count.

@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, HandshakeKind, RootCertStore};
 use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
+use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::TlsMetrics;
 use sluice::trust::anchors::AnchorFiles;
 use sluice::trust::contents::Contents;
@@ -287,6 +288,28 @@ async fn sec_1_a_fleet_that_returns_is_not_evicted() {
     }
     eventually("all are served", || fixture.handshakes("ok") == CLIENTS as u64).await;
     assert_eq!(fixture.handshakes("evicted"), 0);
+}
+
+#[tokio::test]
+async fn sec_9_an_identity_at_its_limit_harms_no_other() {
+    let limits = ServerLimits { connections_per_identity: Some(2), ..ServerLimits::default() };
+    let fixture = Fixture::new(ClientCertificate::Optional, limits);
+    let (first, _second) = (fixture.client(DAY).await, fixture.client(DAY).await);
+    let issued = fixture.issue(&CLIENT, DAY);
+    // The relay closes after the handshake; in TLS 1.3 the client has already finished its own.
+    let mut third = fixture.connect(fixture.config(Some(&issued), &[b"h2"])).await.unwrap();
+    assert!(!matches!(soon(third.read(&mut [0; 9])).await, Ok(1..)));
+    assert_eq!(fixture.server.metrics.limit_hits(Limit::ConnectionsPerIdentity), 1);
+    let other = fixture.issue(&Leaf { uris: &["spiffe://prod.example/ns/shop/sa/api"], ..CLIENT }, DAY);
+    for issued in [Some(&other), Some(&other), None, None, None] {
+        let stream = fixture.connect(fixture.config(issued, &[b"h2"])).await.unwrap();
+        let client = Client::new(stream, h2::client::Builder::new()).await;
+        drop(client);
+    }
+    drop(first);
+    eventually("the place is free again", || fixture.server.metrics.connections_open.get() == 1).await;
+    let _again = fixture.client(DAY).await;
+    assert_eq!(fixture.server.metrics.limit_hits(Limit::ConnectionsPerIdentity), 1);
 }
 
 #[tokio::test]
