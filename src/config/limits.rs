@@ -19,7 +19,6 @@ pub struct Limits {
 /// Keys of limits whose features are not implemented yet.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("accept_rate", "connections are accepted without a rate limit"),
-    ("connections_per_identity", "use connections_per_ip"),
     ("response_bytes", "use xds_servers[].max_response_bytes"),
 ];
 

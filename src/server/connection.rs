@@ -66,14 +66,16 @@ pub(super) fn run<R: OpenStreams>(
     options: InForce<ListenerOptions>,
     shared: Arc<Shared<R>>,
     draining: Arc<Signal>,
-    permit: ConnectionPermit,
+    mut permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
     async move {
-        // Held until the end of the connection.
-        let _permit = &permit;
         let Some((mut socket, leaf)) = secure(socket, &security, &mut peer, &shared, &draining).await else {
             return;
         };
+        // Held until the end of the connection.
+        if permit.identify(&peer.identity).is_err() {
+            return;
+        }
         let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
         // A client that closed before its first byte disagrees with nothing.
         if !opening.is_empty() && !socket.agrees_with(protocol) {

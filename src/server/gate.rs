@@ -1,10 +1,13 @@
-//! Admission of connections: the limits in total and per address.
+//! Admission of connections: the limits in total, per address and per identity.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::limits::ServerLimits;
+use crate::identity::Identity;
 use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
@@ -16,6 +19,8 @@ pub(super) struct Gate {
     descriptors: u64,
     /// At most as many entries as open connections.
     addresses: Mutex<HashMap<IpAddr, u64>>,
+    /// The same for identities (SEC-9).
+    identities: Mutex<HashMap<Arc<Identity>, u64>>,
     is_out_of_memory: Box<dyn Fn() -> bool + Send + Sync>,
     metrics: Arc<DownstreamMetrics>,
 }
@@ -24,7 +29,27 @@ pub(super) struct Gate {
 pub(super) struct ConnectionPermit {
     _open: GaugePart,
     address: Option<IpAddr>,
+    identity: Option<Arc<Identity>>,
     gate: Arc<Gate>,
+}
+
+impl ConnectionPermit {
+    /// The connection belongs to this identity.
+    ///
+    /// # Errors
+    /// The identity has as many connections as it may have; the refusal is already counted.
+    pub(super) fn identify(&mut self, identity: &Arc<Identity>) -> Result<(), Limit> {
+        let Some(max) = self.gate.limits.get().connections_per_identity else { return Ok(()) };
+        if !matches!(**identity, Identity::Spiffe(_) | Identity::Dns(_)) {
+            return Ok(());
+        }
+        if !enter(&mut lock(&self.gate.identities), identity.clone(), max) {
+            self.gate.metrics.limit_hit(Limit::ConnectionsPerIdentity);
+            return Err(Limit::ConnectionsPerIdentity);
+        }
+        self.identity = Some(identity.clone());
+        Ok(())
+    }
 }
 
 impl Gate {
@@ -36,9 +61,9 @@ impl Gate {
         is_out_of_memory: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Arc<Gate> {
         let descriptors = rlimit::Resource::NOFILE.get_soft().unwrap_or(u64::MAX);
-        let addresses = Mutex::default();
+        let (addresses, identities) = (Mutex::default(), Mutex::default());
         let is_out_of_memory = Box::new(is_out_of_memory);
-        Arc::new(Gate { limits, descriptors, addresses, is_out_of_memory, metrics })
+        Arc::new(Gate { limits, descriptors, addresses, identities, is_out_of_memory, metrics })
     }
 
     /// A place for one more connection. `address` is the address of the peer, `None` on a unix socket.
@@ -60,12 +85,9 @@ impl Gate {
         // A connection from before there was a limit per address does not count for its address.
         let counted = match (address, limits.connections_per_ip) {
             (Some(address), Some(max)) => {
-                let mut addresses = self.addresses();
-                let open = addresses.entry(address).or_default();
-                if *open >= max {
+                if !enter(&mut lock(&self.addresses), address, max) {
                     return Err(Limit::ConnectionsPerIp);
                 }
-                *open += 1;
                 Some(address)
             }
             _ => None,
@@ -73,34 +95,46 @@ impl Gate {
         let descriptors = self.descriptors.saturating_sub(limits.fd_reserve);
         let (max, limit) = connections_max(limits.connections, descriptors);
         match self.metrics.connection(max) {
-            Some(open) => Ok(ConnectionPermit { _open: open, address: counted, gate: self.clone() }),
+            Some(open) => {
+                Ok(ConnectionPermit { _open: open, address: counted, identity: None, gate: self.clone() })
+            }
             None => {
-                self.leave(counted);
+                leave(&self.addresses, counted.as_ref());
                 Err(limit)
             }
         }
     }
+}
 
-    fn leave(&self, address: Option<IpAddr>) {
-        let Some(address) = address else { return };
-        let mut addresses = self.addresses();
-        if let Some(open) = addresses.get_mut(&address) {
-            *open -= 1;
-            if *open == 0 {
-                addresses.remove(&address);
-            }
+/// One more connection of `key`; false if there are `max` already.
+fn enter<K: Eq + Hash>(table: &mut HashMap<K, u64>, key: K, max: u64) -> bool {
+    match table.entry(key) {
+        Entry::Occupied(open) if *open.get() >= max => return false,
+        entry => *entry.or_default() += 1,
+    }
+    true
+}
+
+fn leave<K: Eq + Hash>(table: &Mutex<HashMap<K, u64>>, key: Option<&K>) {
+    let Some(key) = key else { return };
+    let mut table = lock(table);
+    if let Some(open) = table.get_mut(key) {
+        *open -= 1;
+        if *open == 0 {
+            table.remove(key);
         }
     }
+}
 
-    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
-        // Every critical section leaves the table consistent.
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves the table consistent.
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.gate.leave(self.address);
+        leave(&self.gate.addresses, self.address.as_ref());
+        leave(&self.gate.identities, self.identity.as_ref());
     }
 }
 
@@ -159,7 +193,7 @@ mod tests {
         drop(first);
         assert!(gate.enter(address("10.0.0.1:4")).is_ok(), "its place is free again");
         drop((second, other, local));
-        assert!(gate.addresses().is_empty());
+        assert!(lock(&gate.addresses).is_empty());
         assert_eq!(metrics.connections_open.get(), 0);
     }
 
@@ -176,7 +210,7 @@ mod tests {
         let first = gate.enter(address("10.0.0.1:2")).ok();
         assert_eq!(gate.enter(address("10.0.0.1:3")).err(), Some(Limit::ConnectionsPerIp));
         drop((open, first));
-        assert!(gate.addresses().is_empty());
+        assert!(lock(&gate.addresses).is_empty());
     }
 
     #[test]

@@ -32,12 +32,16 @@ settings! {
         /// Connections from one IP address; `None`: only `connections` applies. The limit costs a look-up per
         /// connection. Off by default, as clients behind one NAT share an address.
         connections_per_ip: Option<u64> = None, SOME;
+        /// Connections of one identity that a certificate proves; `None`: no limit (SEC-9). Decided after the handshake, so
+        /// that nobody can use up the places of another. Off by default, as a workload's replicas share an identity.
+        connections_per_identity: Option<u64> = None, SOME;
         /// From the accepted connection to the complete HTTP/2 preface (FD17). Costs a timer for this time.
         preface_timeout: Duration = seconds(5), TIMEOUTS;
         /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not count.
         tls_handshake_timeout: Duration = seconds(5), TIMEOUTS;
-        /// TLS handshakes that wait for their clients. A handshake may hold up to 36 KiB. Above the limit the oldest ends,
-        /// so that silent peers cannot keep others out (SEC-1).
+        /// Memory for TLS handshakes that wait for their clients, in handshakes of the largest size, 36 KiB: for 3,000 usual
+        /// ones, or for 12,000 clients that have not sent anything yet. Above the limit the oldest ends, so that silent
+        /// peers cannot keep others out (SEC-1).
         tls_handshakes: u64 = 1024, count(16..=1_000_000);
         /// TLS handshakes a second that the relay computes, over all listeners. Each takes 0.3 to 0.5 ms of a core,
         /// so this is a bound for hosts with more than two cores; smaller hosts may lower the number (SEC-2).

@@ -15,6 +15,14 @@ pub(super) enum Plain {
 }
 
 impl Plain {
+    /// Waits for bytes of the peer, or for its end. An error shows in the next read.
+    pub(super) async fn readable(&self) {
+        let _ = match self {
+            Plain::Tcp(stream) => stream.readable().await,
+            Plain::Unix(stream) => stream.readable().await,
+        };
+    }
+
     /// Whether the peer has closed the connection and left no bytes. Bytes that wait to be read stay.
     pub(super) fn has_left(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];

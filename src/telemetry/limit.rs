@@ -33,6 +33,7 @@ limits! {
     /// File descriptors are reserved for uses other than clients (FD21).
     FileDescriptors = "file_descriptors",
     ConnectionsPerIp = "connections_per_ip",
+    ConnectionsPerIdentity = "connections_per_identity",
     PrefaceTimeout = "preface_timeout",
     FirstRequestTimeout = "first_request_timeout",
     RequestTimeout = "request_timeout",

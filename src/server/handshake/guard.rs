@@ -2,10 +2,12 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::places::Seat;
 use crate::server::socket::Plain;
 use crate::trust::refusal::{Reason, Refusal};
 
@@ -41,6 +43,8 @@ struct Budget {
     opening: Option<Opening>,
     /// The first record's head and the head of its message.
     head: [u8; RECORD_HEAD + MESSAGE_HEAD],
+    /// Told of the bytes.
+    seat: Option<Arc<Seat>>,
 }
 
 impl Budget {
@@ -65,6 +69,9 @@ impl Budget {
             }
         }
         self.bytes += bytes.len();
+        if let Some(seat) = &self.seat {
+            seat.heard(seen, self.bytes);
+        }
         if self.bytes > BYTES_MAX || self.announced().is_some_and(|length| length > BYTES_MAX) {
             return Err(Refusal::new(Reason::TooLarge, "the handshake of the client is too large"));
         }
@@ -80,8 +87,9 @@ impl Budget {
 }
 
 impl Guard {
-    pub(super) fn new(socket: Plain) -> Guard {
-        Guard { socket, budget: Some(Budget::default()), received: 0 }
+    pub(super) fn new(socket: Plain, seat: Arc<Seat>) -> Guard {
+        let budget = Budget { seat: Some(seat), ..Budget::default() };
+        Guard { socket, budget: Some(budget), received: 0 }
     }
 
     /// The handshake is over: from here on HTTP's limits hold.

@@ -21,7 +21,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::{StartHandshake, TlsStream};
 
 use self::guard::{Guard, Opening};
-use self::places::{Place, Places};
+use self::places::{Place, Places, Seat};
 use self::turn::Turns;
 use super::limits::ServerLimits;
 use super::socket::Plain;
@@ -140,7 +140,7 @@ impl Handshakes {
         Box::pin(async move {
             let limit = self.limits.get().tls_handshake_timeout;
             let mut deadline = begin + limit;
-            let hello = read_hello(socket, deadline).await?;
+            let hello = read_hello(socket, place.seat(), deadline).await?;
             let asked = Instant::now();
             if !place.wait_for_relay(hello.io.bytes()) {
                 let refusal = Refusal::new(Reason::Rate, "too many handshakes wait for their turn");
@@ -149,7 +149,7 @@ impl Handshakes {
             let Some(turn) = self.turns.take(&self.limits, &hello.io).await else {
                 return Err((Refusal::new(Reason::Eof, "the peer left during the handshake"), None));
             };
-            place.wait_for_peer(self.limits.get().tls_handshakes);
+            place.wait_for_peer(self.limits.get().tls_handshakes, hello.io.bytes());
             // SEC-3: the wait for the turn is ours.
             deadline += asked.elapsed();
             let generation = tls.watched.in_force().epoch();
@@ -176,8 +176,16 @@ impl Handshakes {
 }
 
 /// Reads the whole ClientHello.
-async fn read_hello(socket: Plain, deadline: Instant) -> Result<StartHandshake<Guard>, Failed> {
-    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), Guard::new(socket));
+async fn read_hello(
+    socket: Plain,
+    seat: Arc<Seat>,
+    deadline: Instant,
+) -> Result<StartHandshake<Guard>, Failed> {
+    // TLS takes its buffers with the first read.
+    if timeout_at(deadline, socket.readable()).await.is_err() {
+        return Err((timed_out(), None));
+    }
+    let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), Guard::new(socket, seat));
     match timeout_at(deadline, &mut acceptor).await {
         Ok(Ok(hello)) => Ok(hello),
         Ok(Err(error)) => Err((Refusal::of_io(&error), acceptor.take_io())),

@@ -1,6 +1,7 @@
 //! Places for handshakes in progress (SEC-1).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -9,33 +10,121 @@ use tokio_util::sync::CancellationToken;
 /// evicted, as their peers have done their part; a peer beyond is refused.
 const QUEUED_BYTES_MAX: usize = 32 << 20;
 
-/// The handshakes that wait for their peers, oldest first. When all places are taken, the oldest handshake goes, not the
-/// newcomer: silent peers could otherwise shut the door for the time of a handshake.
+/// The memory of the largest handshake. The limit counts handshakes of this size.
+const LARGEST_BYTES: u64 = 36 << 10;
+
+/// The memory for a peer that has sent nothing: its task and its socket. TLS begins with the first byte.
+const SILENT_BYTES: usize = 3 << 10;
+
+/// The memory of a handshake, beside the bytes of the peer.
+const BASE_BYTES: usize = 8 << 10;
+
+/// The steps in which the buffer of a handshake grows.
+const STEP_BYTES: usize = 4 << 10;
+
+/// The handshakes that wait for their peers, bounded by their memory. When it is used up, the oldest handshake goes, not
+/// the newcomer: silent peers could otherwise shut the door for the time of a handshake.
+///
+/// Peers that have sent nothing are many and cheap when a fleet returns. They and the others each have half of the memory
+/// for certain, and may use what the others leave.
 #[derive(Default)]
 pub(super) struct Places(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
     next: u64,
-    by_age: BTreeMap<u64, CancellationToken>,
+    max: usize,
+    silent: Queue,
+    speaking: Queue,
     queued_bytes: usize,
+}
+
+/// Handshakes by age.
+#[derive(Default)]
+struct Queue {
+    by_age: BTreeMap<u64, (CancellationToken, usize)>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn insert(&mut self, number: u64, evicted: CancellationToken, bytes: usize) {
+        self.bytes += bytes;
+        self.by_age.insert(number, (evicted, bytes));
+    }
+
+    fn remove(&mut self, number: u64) -> Option<CancellationToken> {
+        let (evicted, bytes) = self.by_age.remove(&number)?;
+        self.bytes -= bytes;
+        Some(evicted)
+    }
+
+    fn evict_oldest(&mut self) -> bool {
+        let Some((_, (evicted, bytes))) = self.by_age.pop_first() else { return false };
+        self.bytes -= bytes;
+        evicted.cancel();
+        true
+    }
+}
+
+impl Open {
+    fn insert(&mut self, number: u64, evicted: CancellationToken, bytes: usize) {
+        match bytes {
+            0 => self.silent.insert(number, evicted, SILENT_BYTES),
+            bytes => {
+                self.speaking.insert(number, evicted, BASE_BYTES + bytes.next_multiple_of(STEP_BYTES));
+            }
+        }
+        while self.silent.bytes + self.speaking.bytes > self.max {
+            let is_over = self.silent.bytes > self.max / 2 || self.speaking.by_age.is_empty();
+            let queue = if is_over { &mut self.silent } else { &mut self.speaking };
+            if !queue.evict_oldest() {
+                break;
+            }
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<CancellationToken> {
+        self.silent.remove(number).or_else(|| self.speaking.remove(number))
+    }
 }
 
 /// A place, given back on drop.
 pub(super) struct Place {
-    /// `None` while the handshake waits for the relay.
-    number: Option<u64>,
+    seat: Arc<Seat>,
     queued_bytes: usize,
+}
+
+/// The part of a place that follows the bytes of the peer.
+pub(super) struct Seat {
+    number: AtomicU64,
     evicted: CancellationToken,
     places: Arc<Places>,
 }
 
+impl Seat {
+    /// The peer has sent so many bytes in all.
+    pub(super) fn heard(&self, before: usize, bytes: usize) {
+        let steps = |bytes: usize| bytes.div_ceil(STEP_BYTES);
+        if steps(before) == steps(bytes) {
+            return;
+        }
+        let number = self.number.load(Ordering::Relaxed);
+        let mut open = self.places.open();
+        // Nobody is there while the handshake waits for the relay.
+        if let Some(evicted) = open.remove(number) {
+            open.insert(number, evicted, bytes);
+        }
+    }
+}
+
 impl Places {
-    /// Takes a place among `max`, if need be that of the oldest handshake.
+    /// Takes a place within `max` handshakes of the largest size, if need be that of the oldest handshake.
     pub(super) fn enter(self: &Arc<Self>, max: u64) -> Place {
-        let mut place =
-            Place { number: None, queued_bytes: 0, evicted: CancellationToken::new(), places: self.clone() };
-        place.wait_for_peer(max);
+        // No place has this number yet.
+        let (number, evicted) = (AtomicU64::new(u64::MAX), CancellationToken::new());
+        let seat = Arc::new(Seat { number, evicted, places: self.clone() });
+        let mut place = Place { seat, queued_bytes: 0 };
+        place.wait_for_peer(max, 0);
         place
     }
 
@@ -46,27 +135,21 @@ impl Places {
 }
 
 impl Place {
-    /// The handshake waits for its peer: it has a place among `max`, as the newest.
-    pub(super) fn wait_for_peer(&mut self, max: u64) {
+    /// The handshake waits for its peer, which has sent so many bytes: it has a place, as the newest.
+    pub(super) fn wait_for_peer(&mut self, max: u64, bytes: usize) {
         self.release();
-        let mut open = self.places.open();
-        while open.by_age.len() as u64 >= max {
-            match open.by_age.pop_first() {
-                Some((_, oldest)) => oldest.cancel(),
-                None => break,
-            }
-        }
+        let mut open = self.seat.places.open();
         let number = open.next;
         open.next += 1;
-        open.by_age.insert(number, self.evicted.clone());
-        drop(open);
-        self.number = Some(number);
+        open.max = usize::try_from(max * LARGEST_BYTES).unwrap_or(usize::MAX);
+        self.seat.number.store(number, Ordering::Relaxed);
+        open.insert(number, self.seat.evicted.clone(), bytes);
     }
 
     /// The handshake waits for the relay, with the bytes of its ClientHello. False if too many wait already.
     pub(super) fn wait_for_relay(&mut self, bytes: usize) -> bool {
         self.release();
-        let mut open = self.places.open();
+        let mut open = self.seat.places.open();
         if open.queued_bytes + bytes > QUEUED_BYTES_MAX {
             return false;
         }
@@ -77,16 +160,18 @@ impl Place {
     }
 
     fn release(&mut self) {
-        let mut open = self.places.open();
-        if let Some(number) = self.number.take() {
-            open.by_age.remove(&number);
-        }
+        let mut open = self.seat.places.open();
+        open.remove(self.seat.number.load(Ordering::Relaxed));
         open.queued_bytes -= std::mem::take(&mut self.queued_bytes);
     }
 
     /// Cancelled when a newcomer has taken the place.
     pub(super) fn evicted(&self) -> CancellationToken {
-        self.evicted.clone()
+        self.seat.evicted.clone()
+    }
+
+    pub(super) fn seat(&self) -> Arc<Seat> {
+        self.seat.clone()
     }
 }
 
@@ -100,18 +185,44 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    /// As many silent peers as one handshake of the largest size.
+    const SILENT: usize = LARGEST_BYTES as usize / SILENT_BYTES;
+
     #[test]
     fn sec_1_the_oldest_goes_and_a_finished_one_makes_room() {
         let places = Arc::new(Places::default());
-        let first = places.enter(2);
-        let second = places.enter(2);
-        drop(first);
-        let third = places.enter(2);
-        assert!(!second.evicted.is_cancelled());
-        let _fourth = places.enter(2);
-        assert!(second.evicted.is_cancelled() && !third.evicted.is_cancelled());
-        drop((second, third));
-        assert_eq!(places.open().by_age.len(), 1);
+        let mut all: Vec<_> = (0..SILENT).map(|_| places.enter(1)).collect();
+        let second = all.remove(1);
+        drop(all.remove(0));
+        all.push(places.enter(1));
+        assert!(!second.evicted().is_cancelled());
+        all.push(places.enter(1));
+        assert!(second.evicted().is_cancelled() && all.iter().all(|place| !place.evicted().is_cancelled()));
+        drop((second, all));
+        let open = places.open();
+        assert_eq!((open.silent.bytes, open.silent.by_age.len()), (0, 0));
+    }
+
+    #[test]
+    fn sec_1_who_sends_takes_more_and_neither_kind_drives_out_the_other() {
+        let places = Arc::new(Places::default());
+        let speaking = (0..100).map(|_| {
+            let place = places.enter(10);
+            place.seat().heard(0, 2_000);
+            place
+        });
+        let speaking: Vec<_> = speaking.collect();
+        let evicted = |all: &[Place]| all.iter().filter(|place| place.evicted().is_cancelled()).count();
+        assert_eq!(evicted(&speaking), 70, "360 KiB of 12 KiB each");
+        let silent: Vec<_> = (0..1_000).map(|_| places.enter(10)).collect();
+        assert_eq!(1_000 - evicted(&silent), 10 * SILENT / 2);
+        assert_eq!(100 - evicted(&speaking), 15);
+        // The last of them sends all that a peer may send.
+        speaking[99].seat().heard(2_000, 32 << 10);
+        assert!(!speaking[99].evicted().is_cancelled());
+        assert_eq!(100 - evicted(&speaking), 12);
+        let open = places.open();
+        assert!(open.silent.bytes + open.speaking.bytes <= 360 << 10);
     }
 
     #[test]
@@ -119,12 +230,14 @@ mod tests {
         let places = Arc::new(Places::default());
         let mut first = places.enter(1);
         assert!(first.wait_for_relay(QUEUED_BYTES_MAX));
+        first.seat().heard(0, 8_000);
         let mut second = places.enter(1);
-        assert!(!first.evicted.is_cancelled());
+        assert!(!first.evicted().is_cancelled());
         assert!(!second.wait_for_relay(1), "the queue is full");
-        first.wait_for_peer(1);
+        first.wait_for_peer(1, 2_000);
         assert!(places.enter(1).wait_for_relay(1));
         drop((first, second));
-        assert_eq!(places.open().queued_bytes, 0);
+        let open = places.open();
+        assert_eq!((open.queued_bytes, open.speaking.bytes), (0, 0));
     }
 }
