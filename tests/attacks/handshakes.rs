@@ -41,7 +41,7 @@ pub const ALL: &[Attack] = &[
     .counts_some()
     .connects_within(Duration::from_secs(1)),
     stranger("silence before the handshake", handshakes(&["timeout", "evicted"]), |strand| {
-        Box::pin(crowd(strand.clone(), strand.count(5_000, 2_000), |strand| stuck(strand, Vec::new())))
+        Box::pin(crowd(strand.clone(), strand.count(5_000, 1_000), |strand| stuck(strand, Vec::new())))
     }),
     stranger("silence after the ClientHello", handshakes(&["timeout", "evicted"]), |strand| {
         let hello = Hello::default().bytes();
