@@ -14,7 +14,8 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// The tag of a URI among the alternative names (RFC 5280, section 4.2.1.6).
+/// The tags of DNS names and of URIs among the alternative names (RFC 5280, section 4.2.1.6).
+const TAG_DNS: u32 = 2;
 const TAG_URI: u32 = 6;
 
 /// The permitted sizes of RSA keys, in bits (SEC-5). Larger keys cost milliseconds for each handshake.
@@ -56,6 +57,8 @@ pub struct Names {
     pub uris: Vec<String>,
     /// URIs that are no text; they count, too (IDN-2).
     pub bad_uris: usize,
+    /// DNS names that are no text; they count, too (IDN-5).
+    pub bad_dns: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +136,7 @@ impl Names {
                     GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
                     GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),
                     GeneralName::Invalid(tag, _) if tag.0 == TAG_URI => names.bad_uris += 1,
+                    GeneralName::Invalid(tag, _) if tag.0 == TAG_DNS => names.bad_dns += 1,
                     GeneralName::IPAddress(bytes) => names.ips.extend(ip(bytes)),
                     _ => {}
                 }
