@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use sluice::checkpoint::format::decode;
 use sluice::wire::version::FORMAT as VERSIONS;
 
-use super::Target;
 use super::draw::Draw;
+use super::{MEMORY, Target};
 
 pub const CHECKPOINT_FILE: Target = Target {
     name: "checkpoint_file",
@@ -27,7 +27,7 @@ pub const CHECKPOINT_FILE: Target = Target {
         "\u{0}\u{0}\u{0}\u{0}",
     ],
     mutations: 8_000,
-    memory: Some((64 << 10, 64)),
+    memory: MEMORY,
 };
 
 fn now() -> SystemTime {

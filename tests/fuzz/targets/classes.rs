@@ -10,8 +10,8 @@ use sluice::engine::class::{
 use sluice::identity::{Identity, SpiffeId};
 use sluice::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
 
-use super::Target;
 use super::draw::Draw;
+use super::{MEMORY, Target};
 
 pub const NODE_CLASSES: Target = Target {
     name: "node_classes",
@@ -32,7 +32,7 @@ pub const NODE_CLASSES: Target = Target {
         "]",
     ],
     mutations: 8_000,
-    memory: Some((256 << 10, 400)),
+    memory: MEMORY,
 };
 
 const TEXTS: &[&str] = &["", "a", "b", "ab", "ba"];

@@ -20,7 +20,7 @@ use sluice::trust::server::{
 };
 
 use super::draw::documents;
-use super::{Target, issue};
+use super::{MEMORY, Target, issue};
 
 pub const BUNDLE_MAP: Target = Target {
     name: "bundle_map",
@@ -34,6 +34,7 @@ pub const BUNDLE_MAP: Target = Target {
             format!(r#"{{"trust_domains":{{"a":{{"keys":[{key},{key}]}}}}}}"#),
             format!(r#"{{"trust_domains":{{"a":{{"keys":[{other}]}}}}}}"#),
             r#"{"trust_domains":{}}"#.to_owned(),
+            format!(r#"[{{"a":[[["x509-svid",["{x5c}"]]]]}}]"#),
         ]
         .map(String::into_bytes)
         .to_vec()
@@ -54,7 +55,7 @@ pub const BUNDLE_MAP: Target = Target {
         "\"a\":",
     ],
     mutations: 3_000,
-    memory: Some((64 << 10, 200)),
+    memory: MEMORY,
 };
 
 fn base64_of_pem(pem: &str) -> String {
@@ -195,7 +196,7 @@ pub const PEM_GENERATION: Target = Target {
         "\r\n",
     ],
     mutations: 1_500,
-    memory: Some((512 << 10, 64)),
+    memory: MEMORY,
 };
 
 /// CRT-3, TLS-14: a generation has exactly the blocks of its files, and a fault shows nothing of the key.
@@ -247,7 +248,7 @@ pub const REVOCATION_LIST: Target = Target {
         "////",
     ],
     mutations: 1_500,
-    memory: Some((512 << 10, 64)),
+    memory: MEMORY,
 };
 
 /// CRT-13: only the authority's own list lets a client pass, and its own list with the client refuses the client.

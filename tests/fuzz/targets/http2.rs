@@ -118,6 +118,7 @@ fn run(data: &[u8]) {
         match kind {
             SETTINGS | PING | GOAWAY => assert_eq!(stream, 0),
             WINDOW_UPDATE => {}
+            RST_STREAM => assert!(opened.contains(&stream), "a reset of stream {stream}"),
             _ => assert!(stream % 2 == 1 && opened.contains(&stream), "frame {kind} on stream {stream}"),
         }
     }

@@ -11,9 +11,9 @@ use sluice::identity::{Identity, SpiffeId};
 use sluice::trust::certificate::Certificate;
 use sluice::trust::identity::{ClientName, IdentityKind, TextMatch, of_client, spiffe_id};
 
-use super::Target;
 use super::der::{self, CERTIFICATE_SIGN, CRL_SIGN, DIGITAL_SIGNATURE};
 use super::issue;
+use super::{MEMORY, Target};
 
 pub const LEAF_IDENTITY: Target = Target {
     name: "leaf_identity",
@@ -30,7 +30,7 @@ pub const LEAF_IDENTITY: Target = Target {
         "%2f",
     ],
     mutations: 3_000,
-    memory: Some((64 << 10, 64)),
+    memory: MEMORY,
 };
 
 const TAG_DNS: u8 = 2;
@@ -55,7 +55,7 @@ fn leaf_identity(data: &[u8]) {
         && usage & (CERTIFICATE_SIGN | CRL_SIGN) == 0;
     let expected = uris.first().filter(|(_, uri)| may_identify && is_spiffe(uri)).map(|(_, uri)| *uri);
     assert_eq!(found.as_ref().ok().map(|id| id.as_str().as_bytes()), expected, "{found:?} {facts:?}");
-    // The name is one of the certificate's DNS names, as a whole, and no wildcard.
+    // The name is one of the certificate's DNS names, as a whole, and no wildcard; no other name is accepted.
     if let Ok(Identity::Dns(name)) = dns {
         let names = facts.names.iter().filter(|(tag, _)| *tag == TAG_DNS);
         let mut accepted: Vec<_> = names.map(|(_, name)| name.to_ascii_lowercase()).collect();
@@ -90,7 +90,7 @@ pub const SPIFFE_ID: Target = Target {
     },
     words: &["spiffe://", "/", "//", "/.", "/..", "%", "?", "#", "@", ":", "\u{0}", "-", "_", "A", "é"],
     mutations: 20_000,
-    memory: Some((8 << 10, 8)),
+    memory: MEMORY,
 };
 
 /// SPIFFE-ID, section 2, byte by byte.
@@ -124,7 +124,7 @@ pub const IDENTITY_PATTERN: Target = Target {
     },
     words: &["spiffe://d/", "{", "}", "{ns}", "{{", "}}", "/", ".", "\n", "*", "{a}{b}", ".."],
     mutations: 10_000,
-    memory: Some((32 << 10, 64)),
+    memory: MEMORY,
 };
 
 /// AUT-3: a pattern, an identity, a template and a text, in four lines.
@@ -208,6 +208,7 @@ pub const TOKEN_EXPIRY: Target = Target {
             "a.eyJleHAiOjFlMTB9.b",
             "a.eyJhIjoxfQ.b",
             "a.W10.b",
+            "a.WzE4OTMwMDAwMDBd.b",
             "a.b",
         ]
         .iter()
@@ -216,7 +217,7 @@ pub const TOKEN_EXPIRY: Target = Target {
     },
     words: &[".", "eyJleHAiOj", "MTg5", "fQ", "=", "-", "_", "+", "/", "e", "E"],
     mutations: 20_000,
-    memory: Some((16 << 10, 16)),
+    memory: MEMORY,
 };
 
 /// IDN-9: base64url by hand, and the claims as a whole JSON value.

@@ -32,7 +32,9 @@ pub const REST_JSON: Target = Target {
             "4version_info: \"7\"\nresources { [type.googleapis.com/envoy.config.cluster.v3.Cluster] { name: \"a\" connect_timeout { seconds: 5 } } }".to_owned(),
         ]
         .map(String::into_bytes)
-        .to_vec()
+        .into_iter()
+        .chain([LOCALITIES.as_bytes().to_vec()])
+        .collect()
     },
     words: &[
         "{",
@@ -64,6 +66,9 @@ pub const REST_JSON: Target = Target {
     mutations: 1_200,
     memory: None,
 };
+
+/// A type without a name field, so that only the wrapper has the name.
+const LOCALITIES: &str = r#"2{"type_url":"type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint","resources":[{"@type":"type.googleapis.com/envoy.service.discovery.v3.Resource","name":"c","resource":{"@type":"type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint","endpoint":{"hostname":"h"}}}]}"#;
 
 fn run(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };

@@ -6,7 +6,7 @@ use sluice::xds::ResourceName;
 use sluice::xds::dynamic::is_reserved;
 use sluice::xds::xdstp::{Xdstp, canonical, glob_of, is_glob, member_as};
 
-use super::Target;
+use super::{MEMORY, Target};
 
 pub const XDSTP_NAME: Target = Target {
     name: "xdstp_name",
@@ -29,7 +29,7 @@ pub const XDSTP_NAME: Target = Target {
         "\u{e9}",
     ],
     mutations: 20_000,
-    memory: Some((16 << 10, 64)),
+    memory: MEMORY,
 };
 
 /// NAM-6, NAM-7: equal names, and only they, have one spelling.

@@ -7,8 +7,8 @@ use sluice::wire::upstream::{encode_node, encode_request};
 use sluice::wire::{ReadError, ReaderLimits, RequestReader};
 use sluice::xds::{Request, ResourceName, Variant};
 
-use super::Target;
 use super::draw::Draw;
+use super::{MEMORY, Target};
 
 const WORDS: &[&str] = &[
     "*",
@@ -28,7 +28,7 @@ pub const REQUEST: Target = Target {
     seeds: || seeds(|first| sotw(first).encode_to_vec()),
     words: WORDS,
     mutations: 3_000,
-    memory: Some((64 << 10, 400)),
+    memory: MEMORY,
 };
 
 pub const DELTA_REQUEST: Target = Target {
@@ -37,7 +37,7 @@ pub const DELTA_REQUEST: Target = Target {
     seeds: || seeds(|first| delta(first).encode_to_vec()),
     words: WORDS,
     mutations: 3_000,
-    memory: Some((64 << 10, 400)),
+    memory: MEMORY,
 };
 
 fn seeds(request: impl Fn(bool) -> Vec<u8>) -> Vec<Vec<u8>> {

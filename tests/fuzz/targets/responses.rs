@@ -11,7 +11,7 @@ use sluice::wire::{ResponseReader, proto, read_mark};
 use sluice::xds::{Element, Resource, TypeUrl};
 use std::sync::Arc;
 
-use super::Target;
+use super::{MEMORY, Target};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
@@ -47,7 +47,7 @@ pub const RESPONSE: Target = Target {
     },
     words: WORDS,
     mutations: 4_000,
-    memory: Some((64 << 10, 400)),
+    memory: MEMORY,
 };
 
 pub const DELTA_RESPONSE: Target = Target {
@@ -78,7 +78,7 @@ pub const DELTA_RESPONSE: Target = Target {
     },
     words: WORDS,
     mutations: 4_000,
-    memory: Some((64 << 10, 400)),
+    memory: MEMORY,
 };
 
 fn cluster(name: &str) -> proto::Any {

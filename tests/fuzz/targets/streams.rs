@@ -114,7 +114,8 @@ fn compare(data: &[u8]) {
             if (sotw.wanted, sotw.wildcard) != (delta.wanted, delta.wildcard) {
                 continue;
             }
-            let wanted = if sotw.wildcard { plan.names } else { sotw.wanted };
+            // A name that was dropped beside a wildcard stays at the client until the next response.
+            let wanted = if sotw.wildcard { plan.names & !sotw.stale } else { sotw.wanted };
             for name in bits(wanted) {
                 let (sotw, delta) = (sotw.resources[name], delta.resources[name]);
                 // SotW cannot tell the absence of a name of these types.
