@@ -72,12 +72,13 @@ const LOCALITIES: &str = r#"2{"type_url":"type.googleapis.com/envoy.config.endpo
 
 fn run(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
-    if form % 5 == 0 {
+    let form = form.wrapping_sub(b'0') % 5;
+    if form == 0 {
         return poll(rest);
     }
     let Ok(text) = std::str::from_utf8(rest) else { return };
     let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
-    let response = match form % 5 {
+    let response = match form {
         1 => parse_rest_response(text, &type_url),
         2 => parse_json(text),
         3 => parse_yaml(text),
