@@ -60,7 +60,9 @@ pub fn begin(name: &str) {
         fs::write(corpus.join(format!("seed-{index}")), input).expect("a seed");
         (target.run)(input);
     }
-    let words: Vec<String> = target.words.iter().map(|word| quoted(word)).collect();
+    // libFuzzer refuses an empty file.
+    let mut words = vec![format!("# The words of {name}.")];
+    words.extend(target.words.iter().map(|word| quoted(word)));
     fs::write(corpus.with_extension("dict"), words.join("\n")).expect("the dictionary");
 }
 
