@@ -257,7 +257,8 @@ fn read(records: &[u8], now: SystemTime) -> Result<Restored, FormatError> {
     while let Some(record) = reader.next(false) {
         let (kind, mut fields) = record?;
         if kind == END {
-            let is_all = fields.u64()? + 1 == reader.records() && reader.next(false).is_none();
+            let count = fields.u64()?.checked_add(1);
+            let is_all = count == Some(reader.records()) && reader.next(false).is_none();
             return if is_all {
                 Ok(Restored { header, types: types.finish() })
             } else {

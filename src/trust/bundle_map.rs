@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::certificate::Certificate;
@@ -18,17 +20,40 @@ use crate::identity::spiffe::check_trust_domain;
 /// The trust anchors by trust domain.
 pub type BundleMap = BTreeMap<String, Vec<CertificateDer<'static>>>;
 
+/// Takes objects only; by itself, the parser would also take a list of the fields in their order.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    }
+}
+
 #[derive(Deserialize)]
 struct File {
     trust_domains: Domains,
 }
 
 /// A map that refuses a domain twice: pooled or replaced anchors would be a guess (IDN-3).
-struct Domains(BTreeMap<String, Bundle>);
+struct Domains(BTreeMap<String, Object<Bundle>>);
 
 #[derive(Deserialize)]
 struct Bundle {
-    keys: Vec<Key>,
+    keys: Vec<Object<Key>>,
 }
 
 #[derive(Deserialize)]
@@ -74,13 +99,13 @@ impl<'de> Visitor<'de> for OnceEach {
 /// Malformed JSON, a domain twice or without anchors, a certificate that is none.
 pub fn read(path: &Path, bytes: &[u8]) -> Result<BundleMap, Fault> {
     // Text of serde_json: position and reason, without content of the file.
-    let file: File = serde_json::from_slice(bytes)
+    let Object(file): Object<File> = serde_json::from_slice(bytes)
         .map_err(|error| Fault::passing(path, format!("not a SPIFFE bundle map: {error}")))?;
     let mut map = BundleMap::new();
     let mut count = 0;
-    for (domain, bundle) in file.trust_domains.0 {
+    for (domain, Object(bundle)) in file.trust_domains.0 {
         let mut anchors = Vec::new();
-        for key in bundle.keys.iter().filter(|key| key.usage == "x509-svid") {
+        for Object(key) in bundle.keys.iter().filter(|Object(key)| key.usage == "x509-svid") {
             count += 1;
             let fault =
                 |reason: &str| Fault::new(path, format!("trust domain {domain:?}, key {count}: {reason}"));
@@ -157,6 +182,15 @@ mod tests {
             ),
         ] {
             assert_eq!(read_text(&text), Err(error));
+        }
+        // Found by the fuzz target `bundle_map`: lists in place of objects, with the fields in order.
+        let listed = format!(r#"["x509-svid",["{x5c}"]]"#);
+        for text in [
+            format!(r#"[{{"a":{{"keys":[{key}]}}}}]"#),
+            file(&format!(r#""a":[[{key}]]"#)),
+            file(&domain("a", &listed)),
+        ] {
+            assert!(read_text(&text).unwrap_err().contains("expected an object"), "{text}");
         }
         assert!(read_text(&file(&domain("A", &key))).unwrap_err().contains("the trust domain must have"));
         assert!(read_text("{").unwrap_err().contains("not a SPIFFE bundle map"));

@@ -5,16 +5,30 @@ use std::time::{Duration, SystemTime};
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::{
+    OID_X509_EXT_BASIC_CONSTRAINTS, OID_X509_EXT_EXTENDED_KEY_USAGE, OID_X509_EXT_KEY_USAGE,
+    OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJECT_ALT_NAME, Oid,
+};
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// The tag of a URI among the alternative names (RFC 5280, section 4.2.1.6).
+/// The tags of DNS names and of URIs among the alternative names (RFC 5280, section 4.2.1.6).
+const TAG_DNS: u32 = 2;
 const TAG_URI: u32 = 6;
 
 /// The permitted sizes of RSA keys, in bits (SEC-5). Larger keys cost milliseconds for each handshake.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
+
+/// The extensions that decide about an identity, with their names.
+const READ: [(Oid<'static>, &str); 5] = [
+    (OID_X509_EXT_BASIC_CONSTRAINTS, "basic constraints"),
+    (OID_X509_EXT_EXTENDED_KEY_USAGE, "extended key usage"),
+    (OID_X509_EXT_KEY_USAGE, "key usage"),
+    (OID_X509_EXT_NAME_CONSTRAINTS, "name constraints"),
+    (OID_X509_EXT_SUBJECT_ALT_NAME, "subject alternative name"),
+];
 
 /// The facts of a certificate. None of them is proved before the chain is proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +57,8 @@ pub struct Names {
     pub uris: Vec<String>,
     /// URIs that are no text; they count, too (IDN-2).
     pub bad_uris: usize,
+    /// DNS names that are no text; they count, too (IDN-5).
+    pub bad_dns: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +85,13 @@ impl Certificate {
         if !rest.is_empty() {
             return Err(format!("DER ends after {} of {} bytes", der.len() - rest.len(), der.len()));
         }
+        // The parser would report a malformed extension as an absent one.
+        for extension in parsed.iter_extensions() {
+            let is_malformed = matches!(extension.parsed_extension(), ParsedExtension::ParseError { .. });
+            if let Some((_, name)) = READ.iter().find(|(oid, _)| is_malformed && *oid == extension.oid) {
+                return Err(format!("the extension {name} is malformed"));
+            }
+        }
         let malformed = |what: &'static str| move |_| format!("the extension {what} is malformed");
         let key_usage = parsed.key_usage().map_err(malformed("key usage"))?.map(|usage| KeyUsage {
             digital_signature: usage.value.digital_signature(),
@@ -86,7 +109,7 @@ impl Certificate {
         Ok(Certificate {
             not_before: time(parsed.validity().not_before),
             not_after: time(parsed.validity().not_after),
-            names: Names::read(&parsed)?,
+            names: Names::read(&parsed),
             is_authority: constraints.is_some_and(|constraints| constraints.value.ca),
             key_usage,
             purposes,
@@ -102,13 +125,10 @@ impl Certificate {
 }
 
 impl Names {
-    fn read(parsed: &X509Certificate<'_>) -> Result<Names, String> {
+    fn read(parsed: &X509Certificate<'_>) -> Names {
         let mut names = Names::default();
         for extension in parsed.iter_extensions() {
             let ParsedExtension::SubjectAlternativeName(found) = extension.parsed_extension() else {
-                if extension.oid == x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME {
-                    return Err("the extension subject alternative name is malformed".to_owned());
-                }
                 continue;
             };
             for name in &found.general_names {
@@ -116,12 +136,13 @@ impl Names {
                     GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
                     GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),
                     GeneralName::Invalid(tag, _) if tag.0 == TAG_URI => names.bad_uris += 1,
+                    GeneralName::Invalid(tag, _) if tag.0 == TAG_DNS => names.bad_dns += 1,
                     GeneralName::IPAddress(bytes) => names.ips.extend(ip(bytes)),
                     _ => {}
                 }
             }
         }
-        Ok(names)
+        names
     }
 }
 
@@ -186,6 +207,30 @@ mod tests {
         assert_eq!(facts.purposes, Some(Purposes { server: false, client: true }));
         assert!(facts.has_accepted_key && !facts.is_authority && !facts.is_expired(now));
         assert!(facts.is_expired(now + DAY + Duration::from_secs(1)));
+    }
+
+    /// Found by the fuzz target `leaf_identity`: malformed basic constraints counted as absent.
+    #[test]
+    fn idn_2_a_malformed_extension_is_not_an_absent_one() {
+        let now = wall_now();
+        let leaf = Leaf { uris: &["spiffe://d/a"], is_client: true, ..Leaf::default() };
+        let authority = Authority::new("test", DAY, now).unwrap();
+        for (oid, name) in [
+            (&[2, 5, 29, 19][..], "basic constraints"),
+            (&[2, 5, 29, 30], "name constraints"),
+            (&[2, 5, 29, 17], "subject alternative name"),
+        ] {
+            let issued = authority.issue_with(&leaf, DAY, now, |params| {
+                params.subject_alt_names.clear();
+                let extension = rcgen::CustomExtension::from_oid_content(
+                    &oid.iter().map(|part| *part as u64).collect::<Vec<_>>(),
+                    vec![0x30, 2],
+                );
+                params.custom_extensions.push(extension);
+            });
+            let der = CertificateDer::from_pem_slice(issued.unwrap().certificate.as_bytes()).unwrap();
+            assert_eq!(Certificate::parse(&der), Err(format!("the extension {name} is malformed")));
+        }
     }
 
     #[test]

@@ -86,6 +86,9 @@ pub fn of_client(leaf: &Certificate, kind: IdentityKind, clients: &[ClientName])
 
 /// The only accepted DNS name, in lower case. A wildcard would identify all that share the certificate (IDN-5).
 fn dns_name(leaf: &Certificate, clients: &[ClientName]) -> Result<String, String> {
+    if leaf.names.bad_dns > 0 {
+        return Err("a DNS name of the certificate has a byte outside of ASCII".to_owned());
+    }
     let names = leaf.names.dns.iter().map(|name| name.to_ascii_lowercase());
     let accepts = |name: &String| {
         clients.iter().any(|client| match client {
@@ -200,6 +203,24 @@ mod tests {
         assert!(of(&["web.local"]).is_err());
         assert!(of(&["*.mesh.example"]).unwrap_err().contains("wildcard"));
         assert!(of(&["a.mesh.example", "b.mesh.example"]).unwrap_err().contains("2 DNS names"));
+    }
+
+    /// Found by the fuzz target `leaf_identity`: `clients` could not see the second name, so the first one passed alone.
+    #[test]
+    fn idn_5_a_name_outside_of_ascii_is_not_skipped() {
+        const SUBJECT_ALTERNATIVE_NAME: [u64; 4] = [2, 5, 29, 17];
+        let suffix = [ClientName::Dns(TextMatch::Suffix(".example".into()))];
+        let of = |second: &[u8; 9]| {
+            let content = [&[0x30, 22, 0x82, 9], &b"a.example"[..], &[0x82, 9], second].concat();
+            let leaf = facts(&Leaf::default(), |params| {
+                let extension = CustomExtension::from_oid_content(&SUBJECT_ALTERNATIVE_NAME, content);
+                params.custom_extensions.push(extension);
+            });
+            of_client(&leaf, IdentityKind::Dns, &suffix)
+        };
+        assert_eq!(of(b"a.example"), Ok(Identity::Dns("a.example".into())));
+        assert!(of(b"b.example").unwrap_err().contains("2 DNS names"));
+        assert!(of(b"\xc1.example").unwrap_err().contains("outside of ASCII"));
     }
 
     #[test]

@@ -158,6 +158,12 @@ pub struct Outcome {
 
 /// Runs a schedule to its end or to the first violation.
 pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let world = play(plan, acts, origin, tells, |_| {});
+    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+}
+
+/// Like [`run`], with more events before the end. The world remains as the schedule left it.
+pub fn play(plan: &Plan, acts: &[Act], origin: u64, tells: bool, at_last: impl FnOnce(&mut World)) -> World {
     let mut world = World::new(plan.clone(), origin, tells);
     world.start();
     for act in acts {
@@ -169,11 +175,12 @@ pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
         world.save_sometimes(act.choice);
         world.act(act);
     }
+    at_last(&mut world);
     world.advance(SECOND);
     if world.plan.mode == Mode::Liveness {
         world.come_to_rest();
     }
-    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+    world
 }
 
 impl World {

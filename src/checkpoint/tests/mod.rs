@@ -239,6 +239,19 @@ fn fp_4_a_file_with_right_checksums_and_wrong_contents_does_no_harm() {
     }
 }
 
+/// Found by the fuzz target `checkpoint_file`: one more than the largest count ended the process at its start.
+#[test]
+fn fp_4_no_count_of_records_is_too_large() {
+    let file = bytes_of(&header(), &small(1));
+    // The last record ends with its count and its checksum; the checksum of the file follows.
+    let (body, _) = file.split_at(file.len() - 32);
+    let mut bad = body.to_vec();
+    bad[body.len() - 16..body.len() - 8].fill(0xff);
+    let whole = *blake3::hash(&bad).as_bytes();
+    bad.extend(whole);
+    assert!(matches!(decode(&bad, wall_now()), Err(FormatError::Damaged { record: Some(_) })));
+}
+
 #[test]
 fn fp_6_a_clock_that_jumped_deletes_nothing_without_a_time_to_live() {
     let mut bench = Bench::new();

@@ -54,6 +54,10 @@ pub fn token_expiry(token: &str) -> Result<SystemTime, TokenError> {
         return Err(TokenError::Parts);
     }
     let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).map_err(|_| TokenError::Base64)?;
+    // The parser would also take a list of the fields in their order.
+    if claims.trim_ascii_start().first() != Some(&b'{') {
+        return Err(TokenError::Json);
+    }
     let claims: Claims = serde_json::from_slice(&claims).map_err(|_| TokenError::Json)?;
     let seconds = claims.exp.and_then(|exp| whole_seconds(&exp)).ok_or(TokenError::NoExpiry)?;
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(LATEST)))
@@ -90,6 +94,8 @@ mod tests {
             (r#"{"exp":"1700000000"}"#, Err(TokenError::Json)),
             (r#"{"exp":1,"exp":2}"#, Err(TokenError::Json)),
             ("[]", Err(TokenError::Json)),
+            // Found by the fuzz target `token_expiry`.
+            ("[1700000000]", Err(TokenError::Json)),
             ("", Err(TokenError::Parts)),
         ] {
             assert_eq!(token_expiry(&token(claims)), expiry, "{claims}");

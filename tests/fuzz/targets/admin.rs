@@ -1,0 +1,229 @@
+//! Requests to the admin listener.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
+use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use sluice::driver::api::status::{ResourceFilter, ResourceStatus, SessionStatus, SourceStatus, StatusView};
+use sluice::setting::InForce;
+use sluice::telemetry::Metrics;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::time::{Duration, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Target;
+
+pub const ADMIN_QUERY: Target = Target {
+    name: "admin_query",
+    run,
+    seeds: || {
+        [
+            "0/clients?node=a&type=cds&state=SYNCED&limit=5",
+            "0/sources?server=a%20b&state=connected",
+            "0/resources?name=x%2fy&limit=0&state=ACKED",
+            "0/refused?limit=18446744073709551615",
+            "1/confirm_deletions?server=a&type=b",
+            "0/ready",
+            "0/metrics",
+            "2GET /clients HTTP/1.1\r\nHost: localhost\r\nX: y\r\n\r\n",
+            "2POST /confirm_deletions HTTP/1.1\r\nHost: 127.0.0.1:1\r\nOrigin: http://evil\r\nContent-Length: 1\r\n\r\nx",
+        ]
+        .iter()
+        .map(|text| text.as_bytes().to_vec())
+        .collect()
+    },
+    words: &[
+        "/clients",
+        "/sources",
+        "/resources",
+        "/refused",
+        "/confirm_deletions",
+        "/healthz",
+        "?",
+        "&",
+        "=",
+        "%",
+        "%00",
+        "%ff",
+        "+",
+        "node=",
+        "type=",
+        "state=",
+        "limit=",
+        "server=",
+        "name=",
+        "SYNCED",
+        "connected",
+        "ACKED",
+        "-1",
+        "18446744073709551616",
+        "HTTP/1.0",
+        "Host: evil.example\r\n",
+        "\r\n",
+        "#",
+        "//",
+        "Transfer-Encoding: chunked\r\n",
+    ],
+    mutations: 2_500,
+    memory: None,
+};
+
+/// A relay without clients and sources.
+struct Empty;
+
+impl StatusView for Empty {
+    fn sources(&self) -> Vec<Arc<SourceStatus>> {
+        Vec::new()
+    }
+
+    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+        Box::new(std::iter::empty())
+    }
+
+    fn resources(&self, _: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+        Box::new(std::iter::empty())
+    }
+}
+
+impl Controls for Empty {
+    fn refresh(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn confirm_deletions(&self, _: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+}
+
+struct InMemory(mpsc::UnboundedReceiver<DuplexStream>);
+
+impl Entrance for InMemory {
+    type Io = DuplexStream;
+
+    async fn accept(&mut self) -> Proving<DuplexStream> {
+        match self.0.recv().await {
+            // A peer on loopback.
+            Some(io) => {
+                let address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+                let peer = Peer { address, ..Peer::default() };
+                Box::pin(std::future::ready(Some(Guest { io, peer, end: Box::pin(std::future::pending()) })))
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+struct Host {
+    runtime: Runtime,
+    connections: mpsc::UnboundedSender<DuplexStream>,
+}
+
+thread_local! {
+    static HOST: Host = {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (connections, accepted) = mpsc::unbounded_channel();
+        let (settings, readiness) = (InForce::new(AdminSettings::default()), Arc::new(Readiness::default()));
+        let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
+        runtime.spawn(Admin::serve(InMemory(accepted), settings, None, Arc::new(Empty), readiness, metrics, stop));
+        Host { runtime, connections }
+    };
+}
+
+/// The answer to a request; with `ends`, the client ends its side.
+fn talk(request: &[u8], ends: bool) -> Vec<u8> {
+    HOST.with(|host| {
+        host.runtime.block_on(async {
+            let (mut io, server) = duplex(1 << 20);
+            host.connections.send(server).unwrap();
+            let _ = io.write_all(request).await;
+            if ends {
+                let _ = io.shutdown().await;
+            }
+            let mut answer = Vec::new();
+            let read = timeout(Duration::from_secs(8), io.read_to_end(&mut answer)).await;
+            assert!(read.is_ok(), "the listener keeps an ended connection");
+            answer
+        })
+    })
+}
+
+const STATUSES: &[u16] = &[200, 400, 403, 404, 405, 408, 411, 413, 414, 421, 431, 503, 505];
+
+fn run(data: &[u8]) {
+    let Some((form, rest)) = data.split_first() else { return };
+    let is_raw = form % 3 == 2;
+    let method = if form % 3 == 1 { "POST" } else { "GET" };
+    let head = [method.as_bytes(), b" ", rest, b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
+        .concat();
+    let answer = talk(if is_raw { rest } else { &head }, is_raw);
+    let text = String::from_utf8_lossy(&answer);
+    let status = text.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
+    assert!(answer.is_empty() || status.is_some_and(|status| STATUSES.contains(&status)), "{text}");
+    let is_plain = !rest.is_empty()
+        && rest.iter().all(|byte| byte.is_ascii_alphanumeric() || b"/?&=%+-_.~".contains(byte));
+    if is_raw || !is_plain || rest[0] != b'/' {
+        return;
+    }
+    let target = String::from_utf8_lossy(rest);
+    if let Some(is_good) = judge(method, &target) {
+        // 404: nothing is held back.
+        let is_right = if is_good { matches!(status, Some(200 | 404)) } else { status == Some(400) };
+        assert!(is_right, "{method} {target}: {text}");
+    }
+}
+
+/// Whether the endpoint takes the query; `None`: another status, or a type that may not exist.
+fn judge(method: &str, target: &str) -> Option<bool> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (wanted, keys): (_, &[&str]) = match path {
+        "/clients" => ("GET", &["node", "type", "state", "limit"]),
+        "/sources" => ("GET", &["server", "type", "state", "limit"]),
+        "/resources" => ("GET", &["type", "name", "state", "limit"]),
+        "/refused" => ("GET", &["limit"]),
+        "/confirm_deletions" => ("POST", &["server", "type"]),
+        _ => return None,
+    };
+    let mut values: BTreeMap<String, String> = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if values.insert(decoded(key), decoded(value)).is_some() {
+            return (method == wanted).then_some(false);
+        }
+    }
+    if method != wanted {
+        return None;
+    }
+    if values.keys().any(|key| !keys.contains(&key.as_str())) {
+        return Some(false);
+    }
+    let limit = values.get("limit");
+    if limit.is_some_and(|limit| limit.strip_prefix('+').unwrap_or(limit).parse::<usize>().is_err()) {
+        return Some(false);
+    }
+    // Types and states are judged by tables of the relay.
+    let is_certain = !values.contains_key("type") && !values.contains_key("state");
+    is_certain.then_some(true)
+}
+
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(byte) = bytes.get(at) {
+        let digits = text.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let is_escape = *byte == b'%' && text.get(at + 1..at + 2) != Some("+");
+        match (is_escape, digits) {
+            (true, Some(value)) => {
+                found.push(value);
+                at += 2;
+            }
+            _ => found.push(if *byte == b'+' { b' ' } else { *byte }),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&found).into_owned()
+}
