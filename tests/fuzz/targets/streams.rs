@@ -79,6 +79,8 @@ fn compare(data: &[u8]) {
     let mut draw = Draw::new(data);
     let mut plan = plan(&mut draw);
     (plan.mode, plan.classes, plan.moves) = (Mode::Liveness, 1, false);
+    // A complete set waits for a name of which a server says nothing at all, as long as the client may have it.
+    plan.servers.iter_mut().for_each(|server| server.mute = false);
     plan.clients.truncate(2);
     for client in &mut plan.clients {
         (client.kind, client.class, client.rejects) = (Kind::Free, 0, 0);
