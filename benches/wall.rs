@@ -10,6 +10,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use sluice::xds::Variant;
 
+use paths::authorization::Authorize;
 use paths::decode::{FirstRequest, decode, delta_response};
 use paths::fan_out::{FanOut, encode_once, full_set};
 use paths::subscribe::Subscribe;
@@ -63,5 +64,16 @@ fn decoding(criterion: &mut Criterion) {
     group.bench_function("delta_response", |bencher| bencher.iter(|| decode(black_box(message.clone()))));
 }
 
-criterion_group!(benches, fan_out, encode, subscribe, decoding);
+fn authorize(criterion: &mut Criterion) {
+    const NAMES: usize = 1_000;
+    let authorize = Authorize::new(NAMES);
+    let grant = authorize.decide();
+    assert_eq!(authorize.names(&grant), NAMES, "all names are allowed");
+    let mut group = criterion.benchmark_group("authorization");
+    group.bench_function("stream", |bencher| bencher.iter(|| black_box(&authorize).decide()));
+    group.throughput(Throughput::Elements(NAMES as u64));
+    group.bench_function("names", |bencher| bencher.iter(|| authorize.names(black_box(&grant))));
+}
+
+criterion_group!(benches, fan_out, encode, subscribe, decoding, authorize);
 criterion_main!(benches);

@@ -3,6 +3,7 @@
 //! All data is seeded: equal sizes give equal work, instruction by instruction.
 
 pub mod relay;
+pub mod authorization;
 pub mod decode;
 pub mod fan_out;
 pub mod subscribe;

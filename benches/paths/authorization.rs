@@ -1,0 +1,83 @@
+//! The decision about a stream, and about a name. In wall time only.
+#![allow(dead_code, reason = "the counts leave these paths out")]
+
+use std::sync::Arc;
+
+use sluice::engine::authorization::{
+    Allow, Claimant, Condition, Field, Grant, IdentityPattern, Match, Mode, NamePattern, NodeCondition,
+    Policy, Rule, Template, Types, Verdict,
+};
+use sluice::identity::{Identity, SpiffeId};
+use sluice::xds::{Node, ResourceName, TypeUrl, Value};
+
+use super::name;
+
+const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// Rules before the one that matches.
+const RULES: usize = 19;
+
+/// The rules of `docs/configuration.md`, after rules for other trust domains.
+pub struct Authorize {
+    policy: Policy,
+    identity: Arc<Identity>,
+    node: Node,
+    type_url: TypeUrl,
+    names: Vec<ResourceName>,
+}
+
+impl Authorize {
+    pub fn new(names: usize) -> Authorize {
+        let mut rules: Vec<Rule> =
+            (0..RULES).map(|number| sidecars(&format!("other-{number}.example"))).collect();
+        rules.push(sidecars("prod.example"));
+        let id = SpiffeId::parse("spiffe://prod.example/ns/shop/sa/web").expect("a SPIFFE ID");
+        let metadata = [("NAMESPACE".to_owned(), Value::String("shop".into()))].into();
+        let secret = |number| ResourceName::from(format!("kubernetes://shop/{}", name(number).as_str()));
+        Authorize {
+            policy: Policy::new(Mode::Enforce, rules),
+            identity: Arc::new(Identity::Spiffe(id)),
+            node: Node { id: "web.7d9f-x2".into(), metadata, ..Node::default() },
+            type_url: TypeUrl::of_message(SECRET),
+            names: (0..names).map(secret).collect(),
+        }
+    }
+
+    /// A stream.
+    pub fn decide(&self) -> Arc<Grant> {
+        let claimant = Claimant { listener: "mesh", identity: &self.identity, is_local: false };
+        self.policy.decide(claimant, Some(&self.node)).grant
+    }
+
+    /// All names of a stream; the number of allowed ones.
+    pub fn names(&self, grant: &Grant) -> usize {
+        let of_type = grant.of_type(&self.type_url);
+        let Ok(of_type) = of_type else { panic!("the rule lists the type") };
+        self.names.iter().filter(|name| of_type.allows(name)).count()
+    }
+}
+
+fn sidecars(domain: &str) -> Rule {
+    let identity = IdentityPattern::spiffe(&format!("spiffe://{domain}/ns/{{ns}}/sa/{{sa}}"));
+    let identity = identity.unwrap_or_else(|_| panic!("a pattern"));
+    let captures = identity.captures();
+    let template = |text| Template::parse(text, &captures).unwrap_or_else(|_| panic!("a template"));
+    let secrets = Allow {
+        types: Types::Listed(vec![TypeUrl::of_message(SECRET)]),
+        names: Some(vec![NamePattern { how: Match::Prefix, text: template("kubernetes://{ns}/") }]),
+        authorities: None,
+        wildcard: false,
+    };
+    let all = Allow { types: Types::All, names: None, authorities: None, wildcard: true };
+    let text = |field, how, text| NodeCondition { field, condition: Condition::Text(how, template(text)) };
+    Rule {
+        name: domain.into(),
+        listeners: Vec::new(),
+        identity,
+        node: vec![
+            text(Field::Id, Match::Prefix, "{sa}."),
+            text(Field::Metadata(vec!["NAMESPACE".into()]), Match::Exact, "{ns}"),
+        ],
+        verdict: Verdict::Allow(vec![all, secrets]),
+    }
+}
