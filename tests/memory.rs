@@ -1,5 +1,10 @@
 //! The memory of sets of names, counted in the size classes of the relay's allocator (ADR 22).
-#![allow(clippy::expect_used, clippy::panic, reason = "helpers of a test")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of a test; the figures are shown"
+)]
 
 // The paths of the benches call the crate by the relay's name.
 extern crate sluice_machines as sluice;

@@ -342,8 +342,9 @@ async fn probe(count: usize) {
     let mut world = World::new(&origins).await;
     let quarter = count / 4;
     for number in 1..=count {
-        match (number % quarter) * 25 / quarter {
-            at if (number % quarter) * 25 % quarter != 0 || at == 0 => {}
+        let in_quarter = number % quarter * 25;
+        match in_quarter / quarter {
+            _ if !in_quarter.is_multiple_of(quarter) => {}
             5 | 15 => world.change_rules().await,
             10 => world.restart().await,
             at @ (20 | 22) => {

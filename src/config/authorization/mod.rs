@@ -3,6 +3,8 @@
 mod node;
 mod allow;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, Problem};
@@ -79,12 +81,16 @@ pub(super) fn read_authorization(item: &Item<'_>, directory: &Path, listeners: &
 /// Every error of the file. The file as a whole is not used then.
 pub fn load_policy(file: &Path, listeners: &[&str]) -> Result<Policy, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
-    let size = std::fs::metadata(file).map_err(unreadable)?.len();
-    if size > FILE_BYTES_MAX {
-        let text = format!("{size} bytes; at most {FILE_BYTES_MAX} are read");
-        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)));
+    let open = File::open(file).map_err(unreadable)?;
+    if !open.metadata().map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
     }
-    let text = std::fs::read_to_string(file).map_err(unreadable)?;
+    let mut text = String::new();
+    open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let text = format!("the file is too long; at most {FILE_BYTES_MAX} are read");
+        return Err(unreadable(io::Error::new(io::ErrorKind::FileTooLarge, text)));
+    }
     let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     parse_policy(&text, if is_json { Format::Json } else { Format::Yaml }, listeners)
 }
