@@ -276,8 +276,8 @@ impl<T: Generation> Rotation<T> {
         self.expiry_checked = None;
         let direction = if is_forward { "forward" } else { "back" };
         tracing::warn!(
-            place = %self.place.name, time = %time_text(wall),
-            "the clock has jumped {direction} by {} s; certificates are judged by the new time", jump.as_secs()
+            place = %self.place.name, time = %time_text(wall), direction, seconds = jump.as_secs(),
+            "the clock has jumped; certificates are judged by the new time"
         );
         true
     }
