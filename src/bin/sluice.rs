@@ -65,6 +65,9 @@ enum Command {
         /// SPIFFE ID of the client.
         #[arg(long, value_name = "URI", default_value = "spiffe://dev.example/ns/default/sa/client")]
         client_id: String,
+        /// Keep the private key of the authority too, and issue by it the next time.
+        #[arg(long)]
+        keep_authority: bool,
     },
 }
 
@@ -160,7 +163,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve { config } => serve(load_or_quickstart(config)?),
         Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks),
         Command::Bootstrap { client } => print_bootstrap(client),
-        Command::DevCerts { directory, hosts, client_id } => write_dev_certs(&directory, &hosts, &client_id),
+        Command::DevCerts { directory, hosts, client_id, keep_authority } => {
+            write_dev_certs(&directory, &hosts, &client_id, keep_authority)
+        }
     }
 }
 
@@ -278,11 +283,17 @@ fn client_tls(listener: &Listener, options: &BootstrapArgs) -> Result<Option<Cli
     }
 }
 
-fn write_dev_certs(directory: &Path, hosts: &[String], client_id: &str) -> Result<(), Failure> {
-    let files = dev_certs::write(directory, hosts, client_id).map_err(|error| match error {
-        DevCertsError::Io(error) => Failure::Unavailable(format!("{}: {error}", directory.display())),
-        DevCertsError::Name(error) => Failure::Usage(error),
-    })?;
+fn write_dev_certs(
+    directory: &Path,
+    hosts: &[String],
+    client_id: &str,
+    keep_authority: bool,
+) -> Result<(), Failure> {
+    let files =
+        dev_certs::write(directory, hosts, client_id, keep_authority).map_err(|error| match error {
+            DevCertsError::Io(error) => Failure::Unavailable(format!("{}: {error}", directory.display())),
+            DevCertsError::Name(error) => Failure::Usage(error),
+        })?;
     println!(
         "These certificates are for trying out only: anyone who can read {} can pose as the relay or as a client.",
         directory.display()

@@ -1,4 +1,4 @@
-//! An authority that issues certificates for trying out (`sluice dev-certs`), and for tests. Its key is in memory only.
+//! An authority that issues certificates for trying out (`sluice dev-certs`), and for tests.
 
 use std::time::{Duration, SystemTime};
 
@@ -57,6 +57,22 @@ impl Authority {
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
         Ok(Authority { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// An authority of an earlier run, by its common name, its certificate and its private key.
+    ///
+    /// # Errors
+    /// The private key is malformed.
+    pub fn restore(name: &str, certificate: String, private_key: &str) -> Result<Authority, Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(Authority { issuer: Issuer::new(params, KeyPair::from_pem(private_key)?), pem: certificate })
+    }
+
+    /// The private key in PEM.
+    pub fn private_key(&self) -> String {
+        self.issuer.key().serialize_pem()
     }
 
     /// The certificate in PEM.

@@ -69,6 +69,29 @@ fn crt_7_bad_files_of_a_server_refuse_the_start_with_exit_code_64() {
     }
 }
 
+/// With `--keep-authority` the next pairs have the same authority; otherwise no key of an authority stays, and the next
+/// call makes another one.
+#[test]
+fn dev_certs_keep_their_authority_on_demand() {
+    let directory = tempfile::tempdir().unwrap();
+    let read = |name: &str| fs::read_to_string(directory.path().join("certs").join(name)).unwrap_or_default();
+    let make = |more: &[&str]| {
+        let (code, shown, errors) = run(&[&["dev-certs", "certs"], more].concat(), directory.path());
+        assert_eq!(code, 0, "{errors}");
+        assert!(shown.contains("for trying out only"), "{shown}");
+        (read("ca.crt"), read("relay/tls.crt"))
+    };
+    let (first, _) = make(&[]);
+    assert_eq!(read("ca.key"), "");
+    let (second, leaf) = make(&["--keep-authority"]);
+    assert_ne!(first, second);
+    let (third, other) = make(&["--keep-authority"]);
+    assert!(second == third && leaf != other);
+    fs::write(directory.path().join("certs/ca.key"), "no key").unwrap();
+    let (code, _, errors) = run(&["dev-certs", "certs", "--keep-authority"], directory.path());
+    assert!(code == 64 && errors.contains("ca.key"), "{code} {errors}");
+}
+
 /// IDN-8: without authorities on the host, a server over TLS refuses the start.
 #[test]
 fn idn_8_a_host_without_authorities_refuses_the_start() {

@@ -19,7 +19,7 @@ def mutual_relay(stage, more=()):
     """A relay over a control plane, with a listener that demands client certificates."""
     plane = stage.control_plane("the control plane")
     plane.start()
-    stage.sluice_says("dev-certs", "certs")
+    stage.sluice_says("dev-certs", "certs", "--keep-authority")
     secure = PORTS.take()
     listeners = [{"name": "mesh", "address": f"127.0.0.1:{secure}", "tls": MUTUAL}, *more]
     stage.relay([server_entry(plane, "AGGREGATED_DELTA_GRPC")], listeners=listeners)
@@ -65,9 +65,7 @@ def envoy_with_files(stage, version):
 
     # A change of the listener's own pair cuts nobody.
     before = get(admin, "/stats?filter=cluster.sluice.upstream_cx_destroy").body
-    stage.sluice_says("dev-certs", "other")
-    for name in ("tls.key", "tls.crt"):
-        (stage.directory / "other/relay" / name).replace(stage.directory / "certs/relay" / name)
+    stage.sluice_says("dev-certs", "certs", "--keep-authority")
     eventually("the relay reloads", lambda: "reloaded the certificate files" in (stage.directory / "sluice.log").read_text())
     plane.put(resources.cluster("red"), resources.endpoints("red", stage.backend("red")))
     plane.put(resources.routes("main", "red"))

@@ -102,13 +102,12 @@ def story(stage):
     """Each rotation is seen by the next connection, no stream is cut, and no alarm is raised."""
     plane = stage.control_plane("the control plane")
     plane.start()
-    stage.sluice_says("dev-certs", "certs")
+    stage.sluice_says("dev-certs", "certs", "--keep-authority")
     certs = stage.directory / "certs"
 
-    def issue(number):
-        stage.sluice_says("dev-certs", f"made/{number}")
-        made = stage.directory / "made" / str(number) / "relay"
-        return {name: (made / name).read_text() for name in ("tls.crt", "tls.key")}
+    def issue():
+        stage.sluice_says("dev-certs", "certs", "--keep-authority")
+        return {name: (certs / "relay" / name).read_text() for name in ("tls.crt", "tls.key")}
 
     first = {name: (certs / "relay" / name).read_text() for name in ("tls.crt", "tls.key")}
     ports = {shape: PORTS.take() for shape in SHAPES}
@@ -123,7 +122,7 @@ def story(stage):
     streams = [Stream(port, certs) for port in ports.values() for _ in range(3)]
     slowest = 0.0
     for number in range(1, ROUNDS + 1):
-        pair = issue(number)
+        pair = issue()
         leaf = pair["tls.crt"].strip()
         for shape, write in SHAPES.items():
             write(stage.directory / shape, pair, number)
