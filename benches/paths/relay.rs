@@ -189,30 +189,47 @@ impl Relay {
             made.len() - 1
         });
         let Encoded { bodies, composition } = &made[at].1;
-        // An answer without news only brings the session to the newest view.
-        let none = (Bytes::new(), Version::default());
-        let (body, version) = bodies.get(answer.chunk).unwrap_or(&none);
-        let Client { session, nonce, version: text } = &mut self.clients[client];
-        let number = session.commit(
-            index,
-            &answer,
-            bodies.len(),
-            *version,
-            &composition.endpoints,
-            &composition.targets,
-            &composition.told_names,
-            self.now,
-        );
         if bodies.is_empty() {
-            return self.send(client, made);
+            return self.skip(client, index, &answer, at, made);
         }
-        let number = number.expect("the nonce of a message");
+        let (body, version) = &bodies[answer.chunk];
+        let Client { session, nonce, version: text } = &mut self.clients[client];
+        let number = session
+            .commit(
+                index,
+                &answer,
+                bodies.len(),
+                *version,
+                &composition.endpoints,
+                &composition.targets,
+                &composition.told_names,
+                self.now,
+            )
+            .expect("the nonce of a message");
         *nonce = session.nonce_text(number);
         if session.variant() == Variant::Sotw {
             *text = version.to_string();
         }
         let head = response::head(nonce, body.len()).expect("a message that can be framed");
         head.len() + body.len()
+    }
+
+    /// An answer without news only brings the session to the newest view.
+    #[cold]
+    fn skip(
+        &mut self,
+        client: usize,
+        index: usize,
+        answer: &Answer,
+        at: usize,
+        made: &mut Vec<(AnswerKey, Encoded)>,
+    ) -> usize {
+        let Encoded { composition, .. } = &made[at].1;
+        let (endpoints, targets, told) =
+            (&composition.endpoints, &composition.targets, &composition.told_names);
+        let session = &mut self.clients[client].session;
+        session.commit(index, answer, 0, Version::default(), endpoints, targets, told, self.now);
+        self.send(client, made)
     }
 }
 
