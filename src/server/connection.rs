@@ -154,7 +154,7 @@ async fn secure<R>(
         peer.identity = Arc::new(proved.identity);
         Box::new(leaf)
     });
-    Some((Socket::Tls(Box::new(stream)), leaf))
+    Some((Socket::Tls(stream), leaf))
 }
 
 /// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or the server

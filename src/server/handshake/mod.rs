@@ -85,6 +85,9 @@ pub(super) enum Security {
     Tls(ListenerTls),
 }
 
+/// A connection after a good handshake, and the proof of its client.
+pub(super) type Accepted = (Box<TlsSocket>, Option<Proved>);
+
 /// A failed handshake. The socket is for the last words.
 type Failed = (Refusal, Option<Guard>);
 
@@ -102,7 +105,7 @@ impl Handshakes {
         tls: &ListenerTls,
         listener: &str,
         peer: Option<std::net::SocketAddr>,
-    ) -> Option<(TlsSocket, Option<Proved>)> {
+    ) -> Option<Accepted> {
         let begin = Instant::now();
         let _open = self.metrics.handshake_open();
         let mut place = self.places.enter(self.limits.get().tls_handshakes);
@@ -122,24 +125,38 @@ impl Handshakes {
                 self.metrics.handshake(refusal.reason.name(), begin.elapsed());
                 tls.warnings.refused(listener, peer, &refusal);
                 if let Some(socket) = socket {
-                    let _ = timeout(LINGER, last_words(socket, refusal.reason)).await;
+                    // Boxed: the buffer would be a part of the connection's task.
+                    let _ = timeout(LINGER, Box::pin(last_words(socket, refusal.reason))).await;
                 }
                 None
             }
         }
     }
 
-    fn shake<'a>(
+    async fn shake(
+        &self,
+        socket: Plain,
+        tls: &ListenerTls,
+        begin: Instant,
+        place: &mut Place,
+    ) -> Result<Accepted, Failed> {
+        let deadline = begin + self.limits.get().tls_handshake_timeout;
+        // A silent peer costs no memory of TLS (SEC-1).
+        if timeout_at(deadline, socket.readable()).await.is_err() {
+            return Err((timed_out(), None));
+        }
+        self.exchange(socket, tls, deadline, place).await
+    }
+
+    fn exchange<'a>(
         &'a self,
         socket: Plain,
         tls: &'a ListenerTls,
-        begin: Instant,
+        mut deadline: Instant,
         place: &'a mut Place,
-    ) -> impl Future<Output = Result<(TlsSocket, Option<Proved>), Failed>> + 'a {
+    ) -> impl Future<Output = Result<Accepted, Failed>> + 'a {
         // Boxed: the task lives as long as the connection, and would reserve memory for the handshake.
         Box::pin(async move {
-            let limit = self.limits.get().tls_handshake_timeout;
-            let mut deadline = begin + limit;
             let hello = read_hello(socket, place.seat(), deadline).await?;
             let asked = Instant::now();
             if !place.wait_for_relay(hello.io.bytes()) {
@@ -168,7 +185,7 @@ impl Handshakes {
             let proved = generation.prove(stream.get_ref().1.peer_certificates());
             stream.get_mut().0.relax();
             match proved {
-                Ok(proved) => Ok((stream, proved)),
+                Ok(proved) => Ok((Box::new(stream), proved)),
                 Err(refusal) => Err((refusal, None)),
             }
         })
@@ -181,10 +198,6 @@ async fn read_hello(
     seat: Arc<Seat>,
     deadline: Instant,
 ) -> Result<StartHandshake<Guard>, Failed> {
-    // TLS takes its buffers with the first read.
-    if timeout_at(deadline, socket.readable()).await.is_err() {
-        return Err((timed_out(), None));
-    }
     let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), Guard::new(socket, seat));
     match timeout_at(deadline, &mut acceptor).await {
         Ok(Ok(hello)) => Ok(hello),
