@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::UnixTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::{
@@ -157,6 +158,11 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 fn time(time: ASN1Time) -> SystemTime {
     let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// A time for rustls.
+pub fn unix_time(now: SystemTime) -> UnixTime {
+    UnixTime::since_unix_epoch(now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
 
 /// A time for messages: both clocks belong into a message about validity (CRT-4).

@@ -9,6 +9,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, Error, RootCertStore};
 
 use super::anchors::Anchors;
+use super::certificate::unix_time;
 use super::fault::Fault;
 use super::identity::spiffe_id;
 use super::pair::Pair;
@@ -58,8 +59,7 @@ impl OwnAuthorities<'_> {
         let Ok(id) = spiffe_id(&pair.leaf) else { return true };
         let roots = self.anchors.store(Some(id.trust_domain()), self.now);
         let [leaf, above @ ..] = pair.certified.cert.as_slice() else { return true };
-        let seconds = self.now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = UnixTime::since_unix_epoch(seconds);
+        let now = unix_time(self.now);
         let is_foreign = |judged: &Result<(), Error>| {
             matches!(
                 judged,

@@ -1,7 +1,7 @@
 //! The judgement of client certificates: the chain by rustls, then the identity of the leaf.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
@@ -196,10 +196,4 @@ impl ClientCertVerifier for ClientVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         provider().signature_verification_algorithms.supported_schemes()
     }
-}
-
-/// The time for rustls.
-pub(super) fn unix_time(now: SystemTime) -> UnixTime {
-    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
 }

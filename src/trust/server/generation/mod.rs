@@ -9,10 +9,10 @@ use rustls::server::NoServerSessionStorage;
 
 use super::resolver::Resolver;
 use super::settings::{ChainLimits, ClientCertificate, ServerTls};
-use super::verifier::{ClientVerifier, unix_time};
+use super::verifier::ClientVerifier;
 use crate::identity::Identity;
 use crate::trust::anchors::Anchors;
-use crate::trust::certificate::Certificate;
+use crate::trust::certificate::{Certificate, unix_time};
 use crate::trust::contents::Contents;
 use crate::trust::crl;
 use crate::trust::fault::Fault;
