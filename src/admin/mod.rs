@@ -9,6 +9,7 @@
 //! | `GET /clients?node=&type=&state=&limit=` | the downstream streams, with the versions sent, ACKed and NACKed per type |
 //! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&limit=` | the cached resources: names, versions, sizes, states |
+//! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
 //! | `GET /refused?limit=` | the clients for whose node class there was no room, the latest first |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
@@ -19,7 +20,7 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `query`, `types`: parameters.
-//! 3. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `confirm`: the only act.
+//! 3. `list`, `item`, `rejections`: the lists. `changes`: what was published, and how far it came. [`readiness`]: the answer to `/ready`. `confirm`: the only act.
 
 pub mod entrance;
 pub mod access;
@@ -29,6 +30,7 @@ mod query;
 mod item;
 mod rejections;
 mod list;
+mod changes;
 mod connection;
 mod confirm;
 mod host;

@@ -4,8 +4,12 @@ use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
+use crate::driver::api::changes::{ChangeFilter, ChangePlace};
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
+
+/// The changes of one page, by default and at most (ADM-5).
+const CHANGES_MAX: usize = 1000;
 
 /// The limit of a list without `limit`.
 const UNLIMITED: usize = usize::MAX;
@@ -59,6 +63,21 @@ impl ResourcesQuery {
         let filter = ResourceFilter { type_name, name, state: one_of(state, &states)? };
         Ok(ResourcesQuery { filter, limit: number(limit)? })
     }
+}
+
+/// `/changes`.
+pub(super) fn changes(uri: &Uri) -> Result<ChangeFilter, String> {
+    let [type_name, source, after, limit] = values(uri, ["type", "source", "after", "limit"])?;
+    let not_a_number = |key: &str, text: &str| format!("{key} is {text:?}; allowed: a whole number");
+    let source = source.map(|text| text.parse().map_err(|_| not_a_number("source", &text))).transpose()?;
+    let bad_place = |text: &str| format!("after is {text:?}; allowed: the `next` of an answer");
+    let after = after.map(|text| text.parse::<ChangePlace>().map_err(|()| bad_place(&text))).transpose()?;
+    let limit = match number(limit)? {
+        UNLIMITED => CHANGES_MAX,
+        limit @ 0..=CHANGES_MAX => limit,
+        limit => return Err(format!("limit is {limit}; at most {CHANGES_MAX}")),
+    };
+    Ok(ChangeFilter { type_name, source, after, limit })
 }
 
 /// `/confirm_deletions`.

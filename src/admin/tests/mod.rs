@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod changes;
 mod connections;
 mod endpoints;
 mod lists;
@@ -18,6 +19,7 @@ use tokio::time::sleep;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
+use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
 use crate::driver::api::status::{
@@ -37,6 +39,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 #[derive(Default)]
 struct FakeView {
     sources: Vec<Arc<SourceStatus>>,
+    changes: Vec<ChangeStatus>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
 }
@@ -68,6 +71,23 @@ impl StatusView for FakeView {
         let types = [CLUSTER, SECRET].map(TypeUrl::of_message);
         let wanted: Vec<_> = types.into_iter().filter(|url| filter.wants_type(url)).collect();
         Box::new(wanted.into_iter().flat_map(|url| (0..5).map(move |n| resource(&url, n))))
+    }
+}
+
+impl ChangesView for FakeView {
+    fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        let all = self.changes.iter().filter(|change| filter.wants_type(&change.type_url));
+        let found = all.filter(|change| filter.after.is_none_or(|after| change.place < after));
+        std::future::ready(found.take(filter.limit).cloned().collect()).boxed()
+    }
+
+    fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        let found = self.changes.iter().find(|change| change.place.name == name);
+        std::future::ready(found.cloned()).boxed()
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        self.changes.first().cloned()
     }
 }
 
@@ -233,7 +253,8 @@ impl Fixture {
         settings: AdminSettings,
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
-        let view = Arc::new(FakeView { sources, ..FakeView::default() });
+        let view = FakeView { sources, changes: changes::some(), ..FakeView::default() };
+        let view = Arc::new(view);
         let readiness = Arc::new(Readiness::default());
         let settings = InForce::new(settings);
         let metrics = Arc::new(Metrics::new());

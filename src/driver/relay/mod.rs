@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod inspect;
+pub mod changes;
 pub mod control;
 
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
 use crate::engine::cache::EntryState;
 use crate::telemetry::instruments::{DurationHistogram, GaugePart, lock};
+use crate::xds::service::is_v2_type;
 use crate::xds::{Code, Kind, TypeUrl, Variant};
 
 /// The maximum number of types with a label of their own; later types share the label `other`. Types with
@@ -21,6 +22,41 @@ pub(super) const KNOWN_TYPES: usize = 13;
 /// Longer type names share the label `other`.
 pub(super) const TYPE_NAME_BYTES_MAX: usize = 64;
 pub(super) const OTHER: &str = "other";
+
+/// The end of a published change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeOutcome {
+    /// Every client that wanted the change has ACKed it, or a later change in its place.
+    Acked,
+    /// At least one client rejected the change.
+    Rejected,
+    /// A later change took its place at every client.
+    Superseded,
+    /// A client owes an answer after 30 s.
+    Unfinished,
+    /// No client wanted the change.
+    Unwanted,
+}
+
+impl ChangeOutcome {
+    pub const ALL: [ChangeOutcome; 5] = [
+        ChangeOutcome::Acked,
+        ChangeOutcome::Rejected,
+        ChangeOutcome::Superseded,
+        ChangeOutcome::Unfinished,
+        ChangeOutcome::Unwanted,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ChangeOutcome::Acked => "acked",
+            ChangeOutcome::Rejected => "rejected",
+            ChangeOutcome::Superseded => "superseded",
+            ChangeOutcome::Unfinished => "unfinished",
+            ChangeOutcome::Unwanted => "unwanted",
+        }
+    }
+}
 
 /// Metrics per resource type.
 #[derive(Debug)]
@@ -34,6 +70,7 @@ pub struct TypeMetrics {
     nacks: Counter,
     heartbeats: Counter,
     left_out: Counter,
+    changes: [Counter; ChangeOutcome::ALL.len()],
     resource_errors: Counters<2>,
     delivery: DurationHistogram,
     states: [Gauge; EntryState::ALL.len()],
@@ -89,6 +126,11 @@ impl TypeMetrics {
     /// Resources were left out of an answer because the client does not support them (RLY-23).
     pub fn left_out(&self, count: usize) {
         self.left_out.inc_by(count as u64);
+    }
+
+    /// A published change is over.
+    pub fn change(&self, outcome: ChangeOutcome) {
+        self.changes[outcome as usize].inc();
     }
 
     /// The time between the receipt of an update from upstream and a client's ACK. Not for resources that
@@ -155,6 +197,7 @@ pub(super) struct TypeTable {
     nacks: Counters<1>,
     heartbeats: Counters<1>,
     left_out: Counters<1>,
+    changes: Counters<2>,
     resource_errors: Counters<2>,
     delivery: Family<Labels<1>, DurationHistogram>,
     resources: Gauges<2>,
@@ -164,7 +207,7 @@ pub(super) struct TypeTable {
 
 impl TypeTable {
     pub(super) fn new(catalogue: &mut Catalogue) -> TypeTable {
-        TypeTable {
+        let table = TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
             reports: catalogue.add("sluice_downstream_reports", "Requests that are only reports of clients"),
@@ -183,6 +226,7 @@ impl TypeTable {
                 "sluice_downstream_resources_left_out",
                 "Resources left out of answers, because the client lacks a required feature",
             ),
+            changes: catalogue.add("sluice_changes", "Published changes of content, by their end"),
             resource_errors: catalogue.add(
                 "sluice_downstream_resource_errors",
                 "Errors sent to clients in the place of resources, by gRPC status code",
@@ -197,7 +241,26 @@ impl TypeTable {
                 "sluice_cache_resource_states",
                 "Resources in the caches by their state in the terms of gRFC A88",
             ),
+        };
+        table.begin_alerts();
+        table
+    }
+
+    /// Counters with an alert on any increase exist from the start: a series that begins at 1 is no increase
+    /// (OBS-10).
+    fn begin_alerts(&self) {
+        for type_url in TypeUrl::known().filter(|type_url| !is_v2_type(type_url.as_str())) {
+            let label: Arc<str> = type_url.short().into();
+            let _ = self.nacks.get_or_create_owned(&[("type", label.clone())]);
+            let _ = self.changes_of(&label);
         }
+    }
+
+    fn changes_of(&self, label: &Arc<str>) -> [Counter; ChangeOutcome::ALL.len()] {
+        ChangeOutcome::ALL.map(|outcome| {
+            let labels = [("type", label.clone()), ("outcome", outcome.name().into())];
+            self.changes.get_or_create_owned(&labels)
+        })
     }
 
     pub(super) fn slot(&self, type_url: &TypeUrl) -> Arc<TypeMetrics> {
@@ -235,6 +298,7 @@ impl TypeTable {
             nacks: self.nacks.get_or_create_owned(&by_type),
             heartbeats: self.heartbeats.get_or_create_owned(&by_type),
             left_out: self.left_out.get_or_create_owned(&by_type),
+            changes: self.changes_of(&label),
             resource_errors: self.resource_errors.clone(),
             delivery: self.delivery.get_or_create_owned(&by_type),
             present: cached("present"),
