@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(first.len(), 2);
         assert_eq!(step(vec![item(1, "SYNCED", 2.0), item(2, "SYNCED", 2.0)], true), [] as [Value; 0]);
         let changed = item(1, "STALE", 3.0);
-        assert_eq!(step(vec![changed.clone(), item(2, "SYNCED", 3.0)], true), [changed.clone()]);
+        assert_eq!(step(vec![changed.clone(), item(2, "SYNCED", 3.0)], true), std::slice::from_ref(&changed));
         assert_eq!(step(vec![changed.clone()], false), [] as [Value; 0], "a relay is silent");
         let left = step(vec![changed], true);
         assert_eq!(left.len(), 1);
