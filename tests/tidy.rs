@@ -69,7 +69,6 @@ const ROOMS: &[Room] = &[
         None,
         &["tokio", "tonic", "hyper", "axum", "prost"],
     ),
-    room("command", &["setting", "trust", "config"], None, &["prost", "tonic", "axum"]),
 ];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
@@ -109,7 +108,6 @@ const READING_ORDER: &[&str] = &[
     "server",
     "admin",
     "config",
-    "command",
     "bootstrap",
     "dev_certs",
     "app",

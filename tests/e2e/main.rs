@@ -15,7 +15,6 @@ mod attacks;
 mod authorization;
 mod classes;
 mod command_line;
-mod commands;
 mod credentials;
 mod failover;
 mod fallback;
