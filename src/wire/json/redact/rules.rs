@@ -90,15 +90,9 @@ impl Rules {
 /// Whether the name of a header, of a key in a structure, or of an entry of a map promises a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = words(name);
-    let ends_with = |word: &&str| {
-        name.strip_suffix(*word).is_some_and(|before| before.is_empty() || before.ends_with('-'))
-    };
-    let singular = name.strip_suffix('s').unwrap_or(&name);
-    let ends_with_singular = |word: &&str| {
-        singular.strip_suffix(*word).is_some_and(|before| before.is_empty() || before.ends_with('-'))
-    };
-    WORDS.iter().any(|word| ends_with(&word) || ends_with_singular(&word))
-        || WORDS_BEHIND_HYPHEN.iter().any(|word| ends_with(&word) && name.len() > word.len())
+    let last = name.rsplit('-').next().unwrap_or_default();
+    let is_word = |word: &&str| *word == last || last.strip_suffix('s') == Some(word);
+    WORDS.iter().any(is_word) || (last.len() < name.len() && WORDS_BEHIND_HYPHEN.contains(&last))
 }
 
 /// Whether an opaque text has a secret's name anywhere.
@@ -123,12 +117,12 @@ fn words(name: &str) -> String {
 
 fn key_of(message: &MessageDescriptor) -> Option<&'static str> {
     let has_text =
-        |name: &&str| message.get_field_by_name(name).is_some_and(|field| field.kind() == Kind::String);
+        |name: &str| message.get_field_by_name(name).is_some_and(|field| field.kind() == Kind::String);
     let has_value = VALUE_FIELDS.iter().any(|name| message.get_field_by_name(name).is_some());
     if !has_value || message.is_map_entry() {
         return None;
     }
-    KEY_FIELDS.iter().copied().find(|name| has_text(&name))
+    KEY_FIELDS.iter().copied().find(|name| has_text(name))
 }
 
 fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {

@@ -77,8 +77,10 @@ fn marked() -> Vec<FieldDescriptor> {
     fields.filter(|field| field.options().encode_to_vec().windows(6).any(|bytes| bytes == mark)).collect()
 }
 
+type Listed = (&'static str, &'static str, Option<(&'static str, &'static str)>);
+
 /// Our list: a message, the field with the secret, and the field with its name, if there is one.
-const LISTED: [(&str, &str, Option<(&str, &str)>); 22] = [
+const LISTED: [Listed; 22] = [
     ("envoy.config.core.v3.DataSource", "inline_string", None),
     ("envoy.config.core.v3.DataSource", "inline_bytes", None),
     ("envoy.config.core.v3.HeaderValue", "value", Some(("key", "Authorization"))),
