@@ -73,7 +73,15 @@ async fn a_change_tells_who_has_it_and_who_rejects_it() {
     relay.logged("published a change").await;
     let lines = relay.log_lines("INFO");
     let line = lines.iter().find(|line| line.contains(&format!("change={id}"))).unwrap();
-    for part in ["type_url=", "added=1", "changed=1", "added_names=b", "changed_names=a", "bytes=", "clients=3"] {
+    for part in [
+        "type_url=",
+        "added=1",
+        "changed=1",
+        "added_names=\"b\"",
+        "changed_names=\"a\"",
+        "bytes=",
+        "clients=3",
+    ] {
         assert!(line.contains(part), "{part}: {line}");
     }
 }

@@ -1,5 +1,6 @@
 //! The changes of all sources, for the operator (ADM-10).
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl ChangesView for Relay {
     fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
         async move {
             let mut found = self.found(&filter);
-            found.sort_unstable_by(|a, b| b.place.cmp(&a.place));
+            found.sort_unstable_by_key(|found| Reverse(found.place));
             found.truncate(filter.limit);
             let waiting = self.waiting(&found).await;
             found.iter().map(|found| self.change_status(found, &waiting)).collect()

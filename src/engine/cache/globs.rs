@@ -87,7 +87,7 @@ impl WatchedInSets for GlobCache {
     fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.members.departed.settle(stamp);
         let altered = self.members.take_altered();
-        let number = stamp.number(altered.as_ref());
+        let number = stamp.number(altered.as_deref());
         let sessions = self.slots.settle(stamp, lost, number, news);
         news.note_change(number, altered, (self.members.digest(), sessions), stamp.now);
     }

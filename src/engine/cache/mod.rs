@@ -159,7 +159,7 @@ impl Stamp {
     }
 
     /// Numbers a change of content, if there is one.
-    fn number(&mut self, altered: Option<&Box<Altered>>) -> Option<u64> {
+    fn number(&mut self, altered: Option<&Altered>) -> Option<u64> {
         altered?;
         self.changes += 1;
         Some(self.changes)

@@ -99,7 +99,7 @@ impl WatchedInSets for NamedCache {
     /// Stamps the changed views, and adds their sessions to `news`.
     fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.departed.settle(stamp);
-        let number = stamp.number(self.altered.as_ref());
+        let number = stamp.number(self.altered.as_deref());
         let sessions = self.slots.settle(stamp, lost, number, news);
         news.note_change(number, self.altered.take(), (self.digest, sessions), stamp.now);
     }

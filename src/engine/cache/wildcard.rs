@@ -150,7 +150,7 @@ impl WildcardCache {
         let lost = self.members.departed.settle(stamp);
         let (id, now) = stamp.next();
         let altered = self.members.take_altered();
-        let number = stamp.number(altered.as_ref());
+        let number = stamp.number(altered.as_deref());
         let view = Arc::make_mut(&mut self.view);
         view.stamp(id, now, lost);
         if let Some(number) = number {

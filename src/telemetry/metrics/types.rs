@@ -11,7 +11,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
 use crate::engine::cache::EntryState;
 use crate::telemetry::instruments::{DurationHistogram, GaugePart, lock};
-use crate::xds::service::is_v2_type;
 use crate::xds::{Code, Kind, TypeUrl, Variant};
 
 /// The maximum number of types with a label of their own; later types share the label `other`. Types with
@@ -207,7 +206,22 @@ pub(super) struct TypeTable {
 
 impl TypeTable {
     pub(super) fn new(catalogue: &mut Catalogue) -> TypeTable {
-        let table = TypeTable {
+        let left_out: Counters<1> = catalogue.add(
+            "sluice_downstream_resources_left_out",
+            "Resources left out of answers, because the client lacks a required feature",
+        );
+        let nacks: Counters<1> = catalogue.add("sluice_downstream_nacks", "Responses that clients NACKed");
+        // A counter that begins at 1 shows no increase (OBS-10).
+        for known in TypeUrl::known() {
+            for counters in [&left_out, &nacks] {
+                counters.get_or_create_owned(&[("type", known.short().into())]);
+            }
+        }
+        let changes = catalogue.add("sluice_changes", "Published changes of content, by their end");
+        for known in TypeUrl::known() {
+            changes_of(&changes, &known.short().into());
+        }
+        TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
             reports: catalogue.add("sluice_downstream_reports", "Requests that are only reports of clients"),
@@ -217,16 +231,13 @@ impl TypeTable {
                 "Bytes of responses sent to clients, as framed for gRPC",
             ),
             acks: catalogue.add("sluice_downstream_acks", "Responses that clients ACKed"),
-            nacks: catalogue.add("sluice_downstream_nacks", "Responses that clients NACKed"),
+            nacks,
             heartbeats: catalogue.add(
                 "sluice_downstream_heartbeats",
                 "Heartbeats of resources with a TTL sent to clients in the delta variant",
             ),
-            left_out: catalogue.add(
-                "sluice_downstream_resources_left_out",
-                "Resources left out of answers, because the client lacks a required feature",
-            ),
-            changes: catalogue.add("sluice_changes", "Published changes of content, by their end"),
+            left_out,
+            changes,
             resource_errors: catalogue.add(
                 "sluice_downstream_resource_errors",
                 "Errors sent to clients in the place of resources, by gRPC status code",
@@ -241,26 +252,7 @@ impl TypeTable {
                 "sluice_cache_resource_states",
                 "Resources in the caches by their state in the terms of gRFC A88",
             ),
-        };
-        table.begin_alerts();
-        table
-    }
-
-    /// Counters with an alert on any increase exist from the start: a series that begins at 1 is no increase
-    /// (OBS-10).
-    fn begin_alerts(&self) {
-        for type_url in TypeUrl::known().filter(|type_url| !is_v2_type(type_url.as_str())) {
-            let label: Arc<str> = type_url.short().into();
-            let _ = self.nacks.get_or_create_owned(&[("type", label.clone())]);
-            let _ = self.changes_of(&label);
         }
-    }
-
-    fn changes_of(&self, label: &Arc<str>) -> [Counter; ChangeOutcome::ALL.len()] {
-        ChangeOutcome::ALL.map(|outcome| {
-            let labels = [("type", label.clone()), ("outcome", outcome.name().into())];
-            self.changes.get_or_create_owned(&labels)
-        })
     }
 
     pub(super) fn slot(&self, type_url: &TypeUrl) -> Arc<TypeMetrics> {
@@ -298,7 +290,7 @@ impl TypeTable {
             nacks: self.nacks.get_or_create_owned(&by_type),
             heartbeats: self.heartbeats.get_or_create_owned(&by_type),
             left_out: self.left_out.get_or_create_owned(&by_type),
-            changes: self.changes_of(&label),
+            changes: changes_of(&self.changes, &label),
             resource_errors: self.resource_errors.clone(),
             delivery: self.delivery.get_or_create_owned(&by_type),
             present: cached("present"),
@@ -310,6 +302,12 @@ impl TypeTable {
             label: label.clone(),
         }
     }
+}
+
+fn changes_of(changes: &Counters<2>, label: &Arc<str>) -> [Counter; ChangeOutcome::ALL.len()] {
+    ChangeOutcome::ALL.map(|outcome| {
+        changes.get_or_create_owned(&[("type", label.clone()), ("outcome", outcome.name().into())])
+    })
 }
 
 /// Clients choose type names, so only valid protobuf names become labels.

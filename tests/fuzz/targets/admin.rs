@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::status::{ResourceFilter, ResourceStatus, SessionStatus, SourceStatus, StatusView};
 use sluice::setting::InForce;
@@ -87,6 +88,20 @@ impl StatusView for Empty {
 
     fn resources(&self, _: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         Box::new(std::iter::empty())
+    }
+}
+
+impl ChangesView for Empty {
+    fn changes(&self, _: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn change(&self, _: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        None
     }
 }
 

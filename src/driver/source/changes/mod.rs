@@ -61,7 +61,7 @@ impl TrackedChange {
     /// `client`: the number of the stream, and the node id.
     pub fn rejected(&self, text: &str, client: (u64, &str)) {
         self.tally.rejected.fetch_add(1, Ordering::Relaxed);
-        lock(&self.rejections).add(&self.change.type_url, text, client);
+        lock(&self.rejections).add(text, client);
     }
 
     pub fn superseded(&self) {

@@ -46,7 +46,7 @@ fn bucket_of(micros: u64) -> usize {
 }
 
 fn end_of(bucket: usize) -> u64 {
-    let (octave, is_second_half) = (bucket.saturating_sub(1) / 2, bucket % 2 == 0);
+    let (octave, is_second_half) = (bucket.saturating_sub(1) / 2, bucket.is_multiple_of(2));
     match (bucket, is_second_half) {
         (0, _) => FIRST_MICROS,
         (_, false) => (FIRST_MICROS << octave) * 3 / 2,

@@ -77,7 +77,10 @@ impl Session {
         // The first request of a type is initial, with any nonce (STR-6).
         let (verdict, judged) = match (is_first, nonce.is_empty()) {
             (true, _) | (false, true) => (Verdict::None, Judged::default()),
-            (false, false) => subscription.nonces.judge(nonce_number, error.clone(), now),
+            (false, false) => {
+                let error = error.clone().map(|error| error.of_nack(&type_url));
+                subscription.nonces.judge(nonce_number, error, now)
+            }
         };
         if let Verdict::Nack { .. } = &verdict {
             subscription.give_up_changes(judged.carried.rejected());
