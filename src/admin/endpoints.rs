@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
-use super::{bound, clients, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
+use super::{bound, client, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -45,30 +45,41 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 9] = [
+pub(super) const ENDPOINTS: [Endpoint; 10] = [
     open("/", Area::View, "this list", || get(async || INDEX.as_str())),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
         get(ready)
     }),
     bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
-    bounded(("GET", "/clients"), Area::View, "?node=&type=&state=&limit=", "the downstream streams", || {
-        get(clients)
-    }),
+    bounded(
+        ("GET", "/clients"),
+        Area::View,
+        "?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=",
+        "the downstream streams",
+        || get(client::clients),
+    ),
+    bounded(
+        ("GET", "/clients/{id}"),
+        Area::View,
+        "?type=&names=&after=&limit=",
+        "one downstream stream",
+        || get(client::one),
+    ),
     bounded(
         ("GET", "/sources"),
         Area::View,
-        "?server=&type=&state=&limit=",
+        "?server=&type=&state=&after=&limit=",
         "the upstream attachments",
         || get(sources),
     ),
-    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&limit=", "what is cached", || {
+    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&after=&limit=", "what is cached", || {
         get(resources)
     }),
     bounded(
         ("GET", "/refused"),
         Area::View,
-        "?limit=",
+        "?after=&limit=",
         "clients for whose node class there was no room",
         || get(refused),
     ),
