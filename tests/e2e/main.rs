@@ -16,6 +16,7 @@ mod authorization;
 mod classes;
 mod clients;
 mod command_line;
+mod commands;
 mod credentials;
 mod failover;
 mod fallback;
