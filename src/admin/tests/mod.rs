@@ -3,6 +3,7 @@
 mod access;
 mod connections;
 mod endpoints;
+mod events;
 mod lists;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
