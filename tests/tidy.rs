@@ -69,6 +69,7 @@ const ROOMS: &[Room] = &[
         None,
         &["tokio", "tonic", "hyper", "axum", "prost"],
     ),
+    room("command", &["setting", "trust", "config"], None, &["prost", "tonic", "axum"]),
 ];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
@@ -108,6 +109,7 @@ const READING_ORDER: &[&str] = &[
     "server",
     "admin",
     "config",
+    "command",
     "bootstrap",
     "dev_certs",
     "app",

@@ -15,6 +15,7 @@ mod attacks;
 mod authorization;
 mod classes;
 mod command_line;
+mod commands;
 mod credentials;
 mod failover;
 mod fallback;

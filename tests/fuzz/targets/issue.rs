@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ED25519, RevokedCertParams, SanType,
-    SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ED25519,
+    RevokedCertParams, SanType, SerialNumber,
 };
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
@@ -111,5 +111,10 @@ pub fn odd_leaves() -> Vec<Vec<u8>> {
         leaf(&[GOOD], &[], |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0))),
         leaf(&[GOOD], &[], |params| params.is_ca = IsCa::ExplicitNoCa),
         leaf(&[GOOD], &[], |params| params.extended_key_usages.clear()),
+        // Found by libFuzzer: a subject key identifier that is longer than its extension. Nobody reads it.
+        leaf(&[GOOD], &[], |params| {
+            let extension = CustomExtension::from_oid_content(&[2, 5, 29, 14], vec![4, 22, 1]);
+            params.custom_extensions.push(extension);
+        }),
     ]
 }
