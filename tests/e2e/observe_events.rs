@@ -1,4 +1,4 @@
-//! What happened, as the operator reads it: the list of events, and the live stream.
+//! Events as the operator reads them: the list, and the live stream.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};

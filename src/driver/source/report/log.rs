@@ -46,6 +46,13 @@ impl Report {
             "a stream with this type alone stayed open; requesting the type together with the others again");
     }
 
+    pub(super) fn switched_to_sotw(&self, status: &Status) {
+        let told = "the upstream refuses delta; using the state of the world";
+        self.tell(Occurrence::info(Kind::Fallback, told).detail(status));
+        info!(server = %self.server_uri, list = %self.list, %status,
+            "the upstream refuses delta; using the state of the world for an hour");
+    }
+
     pub(super) fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
         self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
         let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();

@@ -296,11 +296,7 @@ impl Report {
             }
             // The log line about the response names them.
             Event::Malformed { .. } => {}
-            Event::SwitchedToSotw { status } => {
-                let told = "the upstream refuses delta; using the state of the world";
-                self.tell(Occurrence::info(Kind::Fallback, told).detail(status));
-                info!(%server, %list, %status, "the upstream refuses delta; using the state of the world for an hour");
-            }
+            Event::SwitchedToSotw { status } => self.switched_to_sotw(status),
             Event::Ignored { type_url } => {
                 debug!(%server, %list, %type_url, "ignored a response of a type without subscriptions");
             }
