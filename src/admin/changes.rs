@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State as Shared};
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::item::rfc_3339;
-use super::query::{bad_request, changes};
+use super::page::cursor;
+use super::params::{bad_request, not_found};
+use super::query::changes;
 use super::state::Admin;
 use super::types;
 use crate::driver::api::changes::{ChangeName, ChangeRejection, ChangeStatus};
@@ -122,11 +124,14 @@ pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
     types::check(&admin, filter.type_name.as_deref()).map_err(bad_request)?;
     let limit = filter.limit;
     // One more, to know whether another page follows.
-    filter.limit += 1;
+    filter.limit = limit.saturating_add(1);
     let mut found = admin.relay.changes(filter).await;
     let has_more = found.len() > limit;
     found.truncate(limit);
-    let next = found.last().filter(|_| has_more).map(|last| last.place.to_string());
+    let next = found
+        .last()
+        .filter(|_| has_more)
+        .map(|last| cursor(&(last.place.at, last.place.name.source, last.place.name.number)));
     let page = Page { changes: found.iter().map(change).collect(), count: found.len(), next };
     Ok(Json(page).into_response())
 }
@@ -143,6 +148,5 @@ pub(super) async fn one(Shared(admin): Shared<Admin>, Path(id): Path<String>) ->
     let fault = if name.is_some() { "the change is unknown or forgotten" } else { "no name of a change" };
     let latest = admin.relay.latest_change();
     let latest = latest.map(|latest| format!("; the latest change is {}", latest.place.name));
-    let text = format!("{id:?}: {fault}{}\n", latest.unwrap_or_default());
-    (StatusCode::NOT_FOUND, text).into_response()
+    not_found(format!("{id:?}: {fault}{}", latest.unwrap_or_default()))
 }

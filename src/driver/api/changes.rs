@@ -75,21 +75,6 @@ pub struct ChangePlace {
     pub name: ChangeName,
 }
 
-impl fmt::Display for ChangePlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.at, self.name)
-    }
-}
-
-impl FromStr for ChangePlace {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<ChangePlace, ()> {
-        let (at, name) = text.split_once(':').ok_or(())?;
-        Ok(ChangePlace { at: at.parse().map_err(|_| ())?, name: name.parse()? })
-    }
-}
-
 /// A change and its way to the clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeStatus {
@@ -163,7 +148,5 @@ mod tests {
         {
             assert_eq!(text.parse::<ChangeName>(), Err(()), "{text}");
         }
-        let place = ChangePlace { at: 17, name };
-        assert_eq!(place.to_string().parse(), Ok(place));
     }
 }

@@ -2,7 +2,8 @@
 
 pub mod memory;
 pub mod inspect;
-pub mod changes;
+mod clients;
+mod changes;
 pub mod control;
 
 use std::sync::Arc;

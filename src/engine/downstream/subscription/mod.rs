@@ -5,6 +5,7 @@ pub mod carried;
 mod complete_set;
 mod delta_request;
 mod interrupt;
+pub mod ledger;
 pub mod name_wait;
 pub mod nonces;
 pub mod part;

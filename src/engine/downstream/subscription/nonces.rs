@@ -49,8 +49,10 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Nonces {
     sent: VecDeque<Sent>,
-    /// The latest nonce. The nonce stays valid after its answer, and with an empty list of names (NON-6).
-    latest: Option<u64>,
+    /// The latest nonce, or 0. The nonce stays valid after its answer, and with an empty list of names (NON-6).
+    latest: u64,
+    /// The time of the last verdict; before the first verdict, the time of the first request. For reports (ADM-8).
+    pub since: Time,
     pub version_sent: Option<Version>,
     pub version_acked: Option<Version>,
     pub nack: Option<Box<Nack>>,
@@ -77,7 +79,7 @@ impl Nonces {
         let is_full = self.sent.len() >= IN_FLIGHT_MAX;
         let forgotten = if is_full { self.sent.pop_front() } else { None };
         self.sent.push_back(Sent { nonce, version, at, changed_at, carried });
-        self.latest = Some(nonce);
+        self.latest = nonce;
         self.version_sent = Some(version);
         forgotten.map(|sent| sent.carried)
     }
@@ -88,10 +90,11 @@ impl Nonces {
         let Some(nonce) = nonce else { return none(Verdict::Stale) };
         let index = self.sent.iter().position(|sent| sent.nonce == nonce);
         let Some(sent) = index.and_then(|index| self.sent.remove(index)) else {
-            return none(if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale });
+            return none(if self.latest() == Some(nonce) { Verdict::None } else { Verdict::Stale });
         };
         let mut judged = Judged { carried: sent.carried, overtaken: Vec::new() };
-        if self.latest == Some(nonce) {
+        self.since = now;
+        if self.latest == nonce {
             // A client may skip overtaken responses: the latest verdict covers the earlier responses.
             for skipped in std::mem::take(&mut self.sent) {
                 let is_other = |id: &&ChangeId| !judged.carried.rejected().contains(id);
@@ -134,7 +137,7 @@ impl Nonces {
     }
 
     pub fn latest(&self) -> Option<u64> {
-        self.latest
+        (self.latest != 0).then_some(self.latest)
     }
 }
 

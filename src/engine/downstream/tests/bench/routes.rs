@@ -20,7 +20,7 @@ pub struct Routes {
     pub old: u64,
     pub xdstp: u64,
     pub legacy: bool,
-    /// The number of the latest change of each source.
+    /// The number of the latest change of the first sources. Changes of the others do not count.
     pub last_changes: [u64; 16],
     pub features: ClientFeatures,
 }
@@ -49,7 +49,7 @@ impl Router for Routes {
     }
 
     fn last_change(&self, source: SourceId) -> u64 {
-        self.last_changes.get(source.0 as usize).copied().unwrap_or_default()
+        self.last_changes.get(source.0 as usize).copied().unwrap_or(u64::MAX)
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
