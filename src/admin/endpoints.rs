@@ -11,7 +11,9 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
-use super::{bound, clients, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
+use super::{
+    bound, clients, confirm, content, guard, host, metrics, ready, refuse_body, refused, resources, sources,
+};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,7 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 9] = [
+pub(super) const ENDPOINTS: [Endpoint; 10] = [
     open("/", Area::View, "this list", || get(async || INDEX.as_str())),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
@@ -65,6 +67,13 @@ pub(super) const ENDPOINTS: [Endpoint; 9] = [
     bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&limit=", "what is cached", || {
         get(resources)
     }),
+    bounded(
+        ("GET", "/resources/{type}/{*name}"),
+        Area::View,
+        "?source=&format=",
+        "one resource, with its content but for secrets",
+        || get(content::resource),
+    ),
     bounded(
         ("GET", "/refused"),
         Area::View,

@@ -74,7 +74,7 @@ pub(super) fn limit(uri: &Uri) -> Result<usize, String> {
 }
 
 /// The values of the allowed keys, each at most once.
-fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<String>; N], String> {
+pub(super) fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<String>; N], String> {
     let Query(pairs) =
         Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| error.to_string())?;
     let mut values = [const { None }; N];

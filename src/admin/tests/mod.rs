@@ -2,6 +2,7 @@
 
 mod access;
 mod connections;
+mod content;
 mod endpoints;
 mod lists;
 

@@ -2,4 +2,5 @@
 
 pub mod downstream;
 pub mod status;
+pub mod content;
 pub mod control;

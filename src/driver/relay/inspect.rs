@@ -201,9 +201,9 @@ fn type_status(
 }
 
 /// An iterator over one snapshot, name by name.
-struct Walk {
-    snapshot: Arc<Snapshot>,
-    types: std::vec::IntoIter<TypeUrl>,
+pub(super) struct Walk {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) types: std::vec::IntoIter<TypeUrl>,
     current: Option<(TypeUrl, Place)>,
     server: Arc<str>,
     class: Arc<str>,
@@ -221,7 +221,7 @@ enum Place {
 }
 
 impl Walk {
-    fn new(handle: &SourceHandle, filter: &ResourceFilter, clock: Clock) -> Walk {
+    pub(super) fn new(handle: &SourceHandle, filter: &ResourceFilter, clock: Clock) -> Walk {
         let snapshot = handle.snapshot();
         let types: Vec<_> =
             snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
@@ -231,7 +231,7 @@ impl Walk {
         Walk { snapshot, types: types.into_iter(), current: None, server, class, clock, now }
     }
 
-    fn status(
+    pub(super) fn status(
         &self,
         type_url: &TypeUrl,
         name: &ResourceName,
