@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::status::{ResourceFilter, ResourceStatus, SessionStatus, SourceStatus, StatusView};
 use sluice::setting::InForce;
@@ -89,6 +90,8 @@ impl StatusView for Empty {
         Box::new(std::iter::empty())
     }
 }
+
+impl ContentView for Empty {}
 
 impl Controls for Empty {
     fn refresh(&self) -> BoxFuture<'_, ()> {
