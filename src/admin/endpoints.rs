@@ -12,7 +12,7 @@ use axum::routing::{MethodRouter, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, clients, confirm, content, guard, host, metrics, ready, refuse_body, refused, resources, sources,
+    bound, clients, confirm, content, events, guard, host, metrics, ready, refuse_body, refused, resources, sources,
 };
 
 /// An endpoint in the table.
@@ -37,6 +37,22 @@ const fn open(
     Endpoint { target: Target { method: "GET", path, area }, query: "", about, handler, is_bounded: false }
 }
 
+/// An endpoint with two answers: a bounded one, and a live one with a budget of its own. The handler takes the permit.
+const fn live(
+    path: &'static str,
+    query: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint {
+        target: Target { method: "GET", path, area: Area::View },
+        query,
+        about,
+        handler,
+        is_bounded: false,
+    }
+}
+
 const fn bounded(
     (method, path): (&'static str, &'static str),
     area: Area,
@@ -47,7 +63,7 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 10] = [
+pub(super) const ENDPOINTS: &[Endpoint] = &[
     open("/", Area::View, "this list", || get(async || INDEX.as_str())),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
@@ -74,6 +90,9 @@ pub(super) const ENDPOINTS: [Endpoint; 10] = [
         "one resource, with its content but for secrets",
         || get(content::resource),
     ),
+    live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
+        get(events::events)
+    }),
     bounded(
         ("GET", "/refused"),
         Area::View,
@@ -117,6 +136,7 @@ impl Admin {
         router
             .layer(from_fn(refuse_body))
             .layer(from_fn_with_state(self.clone(), host::check))
+            .layer(from_fn(guard::protect))
             .with_state(self)
     }
 }

@@ -4,6 +4,7 @@ mod access;
 mod connections;
 mod content;
 mod endpoints;
+mod events;
 mod lists;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
