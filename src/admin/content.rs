@@ -3,13 +3,13 @@
 use std::time::SystemTime;
 
 use axum::extract::{Path, State as Shared};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::item::{rfc_3339, seconds_since};
-use super::query::{bad_request, values};
+use super::params::{Params, bad_request, not_found};
 use super::state::Admin;
 use super::types;
 use crate::driver::api::content::CachedCopy;
@@ -59,14 +59,9 @@ struct ContentQuery {
 
 impl ContentQuery {
     fn parse(uri: &Uri) -> Result<ContentQuery, String> {
-        let [source, format] = values(uri, ["source", "format"])?;
-        let format = match format.as_deref() {
-            None => Format::Json,
-            Some(text) => {
-                let known = FORMATS.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
-                known.ok_or_else(|| format!("unknown format {text:?}; allowed: json, yaml, sizes"))?
-            }
-        };
+        let mut params = Params::parse(uri, &["source", "format"])?;
+        let format = params.word("format", &FORMATS)?.unwrap_or(Format::Json);
+        let source = params.take("source");
         Ok(ContentQuery { source, format })
     }
 
@@ -185,8 +180,4 @@ fn nearest(text: &str, best: Option<(f64, String)>, name: &str) -> Option<(f64, 
         return best;
     }
     Some((likeness, name.to_owned()))
-}
-
-fn not_found(reason: String) -> Response {
-    (StatusCode::NOT_FOUND, format!("{reason}\n")).into_response()
 }

@@ -1,6 +1,8 @@
 //! The relay as other rooms see it.
 
 pub mod downstream;
+pub mod why;
 pub mod status;
 pub mod content;
+pub mod clients;
 pub mod control;

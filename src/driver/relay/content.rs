@@ -15,7 +15,7 @@ impl ContentView for Relay {
         let mut copies = Vec::new();
         for handle in self.tables.sources.all() {
             let (source, list) = (handle.id().0, handle.status().list.clone());
-            let walk = Walk::new(&handle, &filter, self.shared.clock);
+            let walk = Walk::new(&handle, &filter, None, self.shared.clock);
             let copy = |(status, cached): (ResourceStatus, Option<CachedResource>)| CachedCopy {
                 source,
                 list: list.clone(),

@@ -3,6 +3,7 @@
 pub mod memory;
 pub mod inspect;
 pub mod content;
+mod clients;
 pub mod control;
 
 use std::sync::Arc;
