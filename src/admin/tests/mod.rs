@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod clients;
 mod connections;
+mod content;
 mod endpoints;
 mod events;
 mod golden;

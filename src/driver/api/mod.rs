@@ -3,6 +3,7 @@
 pub mod downstream;
 pub mod why;
 pub mod status;
+pub mod content;
 pub mod clients;
 pub mod changes;
 pub mod control;

@@ -9,6 +9,7 @@ use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
 use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use sluice::driver::api::clients::{ClientView, NameStatuses};
+use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
@@ -119,6 +120,8 @@ impl ChangesView for Empty {
         None
     }
 }
+
+impl ContentView for Empty {}
 
 impl ClientView for Empty {
     fn session(&self, _: u64) -> Option<SessionStatus> {
