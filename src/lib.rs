@@ -17,6 +17,7 @@ pub mod driver;
 pub mod server;
 pub mod admin;
 pub mod config;
+pub mod command;
 pub mod bootstrap;
 pub mod dev_certs;
 pub mod app;

@@ -65,10 +65,23 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "config",
-        &["xds", "setting", "identity", "engine", "wire", "trust", "client", "driver", "server", "admin"],
+        &[
+            "xds",
+            "setting",
+            "identity",
+            "engine",
+            "wire",
+            "telemetry",
+            "trust",
+            "client",
+            "driver",
+            "server",
+            "admin",
+        ],
         None,
         &["tokio", "tonic", "hyper", "axum", "prost"],
     ),
+    room("command", &["setting", "trust", "config"], None, &["prost", "tonic", "axum"]),
 ];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
@@ -108,6 +121,7 @@ const READING_ORDER: &[&str] = &[
     "server",
     "admin",
     "config",
+    "command",
     "bootstrap",
     "dev_certs",
     "app",

@@ -11,7 +11,10 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
-use super::{bound, clients, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
+use super::{
+    bound, changes, client, confirm, content, events, guard, host, metrics, ready, refuse_body, refused,
+    resources, sources,
+};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,22 @@ const fn open(
     Endpoint { target: Target { method: "GET", path, area }, query: "", about, handler, is_bounded: false }
 }
 
+/// An endpoint with two answers: a bounded one, and a live one with a budget of its own. The handler takes the permit.
+const fn live(
+    path: &'static str,
+    query: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint {
+        target: Target { method: "GET", path, area: Area::View },
+        query,
+        about,
+        handler,
+        is_bounded: false,
+    }
+}
+
 const fn bounded(
     (method, path): (&'static str, &'static str),
     area: Area,
@@ -45,30 +64,59 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 9] = [
+pub(super) const ENDPOINTS: &[Endpoint] = &[
     open("/", Area::View, "this list", || get(async || INDEX.as_str())),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
         get(ready)
     }),
     bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
-    bounded(("GET", "/clients"), Area::View, "?node=&type=&state=&limit=", "the downstream streams", || {
-        get(clients)
-    }),
+    bounded(
+        ("GET", "/clients"),
+        Area::View,
+        "?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=",
+        "the downstream streams",
+        || get(client::clients),
+    ),
+    bounded(
+        ("GET", "/clients/{id}"),
+        Area::View,
+        "?type=&names=&after=&limit=",
+        "one downstream stream",
+        || get(client::one),
+    ),
     bounded(
         ("GET", "/sources"),
         Area::View,
-        "?server=&type=&state=&limit=",
+        "?server=&type=&state=&after=&limit=",
         "the upstream attachments",
         || get(sources),
     ),
-    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&limit=", "what is cached", || {
+    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&after=&limit=", "what is cached", || {
         get(resources)
     }),
     bounded(
+        ("GET", "/resources/{type}/{*name}"),
+        Area::View,
+        "?source=&format=",
+        "one resource, with its content but for secrets",
+        || get(content::resource),
+    ),
+    live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
+        get(events::events)
+    }),
+    bounded(
+        ("GET", "/changes"),
+        Area::View,
+        "?type=&source=&after=&limit=",
+        "the published changes, and the clients' answers",
+        || get(changes::list),
+    ),
+    bounded(("GET", "/changes/{id}"), Area::View, "", "one change", || get(changes::one)),
+    bounded(
         ("GET", "/refused"),
         Area::View,
-        "?limit=",
+        "?after=&limit=",
         "clients for whose node class there was no room",
         || get(refused),
     ),
@@ -108,6 +156,7 @@ impl Admin {
         router
             .layer(from_fn(refuse_body))
             .layer(from_fn_with_state(self.clone(), host::check))
+            .layer(from_fn(guard::protect))
             .with_state(self)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::access::Access;
+use super::content::ContentMode;
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
 use crate::setting::InForce;
@@ -19,6 +20,8 @@ pub struct AdminSettings {
     pub hosts: Vec<String>,
     /// Whether `/ready` also requires that an upstream has answered.
     pub ready_requires_upstream: bool,
+    /// Whether contents of resources are shown (ADM-12).
+    pub content: ContentMode,
     /// The rights of callers.
     pub access: Access,
 }
@@ -30,6 +33,8 @@ pub struct Admin {
     pub(super) readiness: Arc<Readiness>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) requests: Arc<Semaphore>,
+    /// Open live streams (ADM-14).
+    pub(super) live: Arc<Semaphore>,
     pub(super) settings: InForce<AdminSettings>,
     /// The tokens of the settings, in force. `None` if there are none.
     pub(super) tokens: Option<Watched<Tokens>>,

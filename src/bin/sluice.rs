@@ -1,11 +1,14 @@
 //! The command line: arguments in, exit codes out.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one place that talks to a terminal")]
 
+use std::io::{BufWriter, IsTerminal, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions};
+use sluice::command::Operate;
+use sluice::command::console::Console;
 use sluice::config::{self, Config, ConfigError, Endpoint, Listener, Loaded, ServerKind};
 use sluice::dev_certs::{self, DevCertsError};
 use sluice::trust::server::ClientCertificate;
@@ -27,7 +30,8 @@ Quick start: `sluice serve` relays a directory of example files; `sluice bootstr
 envoy.yaml` starts an Envoy that connects to the relay.
 
 Exit codes: 0 success; 64 invalid arguments or configuration; 69 the relay cannot start, for example because an \
-address is in use; 70 internal error.";
+address is in use, or no relay answers; 70 internal error. Commands towards a running relay also have: 1 a difference, \
+or not yet in sync; 3 some of the relays are silent; 75 a wait timed out.";
 
 const CONFIG_HELP: &str = "Configuration file: YAML, or JSON if the name ends in .json [default: the quickstart, \
 config/sluice.yaml here or beside the executable]";
@@ -69,6 +73,8 @@ enum Command {
         #[arg(long)]
         keep_authority: bool,
     },
+    #[command(flatten)]
+    Operate(Operate),
 }
 
 /// A client for the rules of `authorization`.
@@ -149,7 +155,7 @@ fn main() -> ExitCode {
         }
     };
     let (code, message) = match run(cli.command) {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(code) => return code,
         Err(Failure::Usage(message)) => (64, message),
         Err(Failure::Unavailable(message)) => (69, message),
         Err(Failure::Internal(message)) => (70, message),
@@ -158,15 +164,46 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Serve { config } => serve(load_or_quickstart(config)?),
-        Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks),
-        Command::Bootstrap { client } => print_bootstrap(client),
+        Command::Serve { config } => serve(with_collector(load_or_quickstart(config)?)?)?,
+        Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks)?,
+        Command::Bootstrap { client } => print_bootstrap(client)?,
         Command::DevCerts { directory, hosts, client_id, keep_authority } => {
-            write_dev_certs(&directory, &hosts, &client_id, keep_authority)
+            write_dev_certs(&directory, &hosts, &client_id, keep_authority)?;
+        }
+        Command::Operate(command) => return Ok(operate(command)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn operate(command: Operate) -> ExitCode {
+    let is_terminal = stdout().is_terminal();
+    // https://no-color.org
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let (mut out, mut err) = (BufWriter::new(stdout()), stderr());
+    let has_colour = is_terminal && !is_plain;
+    let mut console = Console { out: &mut out, err: &mut err, is_terminal, has_colour };
+    let done = command.run(&mut console);
+    match done {
+        Ok(outcome) => ExitCode::from(outcome.code()),
+        Err(failure) => {
+            if let Some(text) = failure.text() {
+                eprintln!("sluice: {text}");
+            }
+            ExitCode::from(failure.code())
         }
     }
+}
+
+/// The environment may name the collector of traces, as it does for other programs.
+fn with_collector(config: Config) -> Result<Config, Failure> {
+    const NAME: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let endpoint = std::env::var(NAME).ok().filter(|endpoint| !endpoint.is_empty());
+    let (None, Some(endpoint)) = (&config.traces, endpoint) else { return Ok(config) };
+    let traces = config::traces_to(&endpoint)
+        .map_err(|expected| Failure::Usage(format!("{NAME}: found {endpoint:?}; expected {expected}")))?;
+    Ok(Config { traces: Some(traces), ..config })
 }
 
 fn serve(config: Config) -> Result<(), Failure> {

@@ -1,14 +1,13 @@
 //! Parsers of single values: numbers, texts, words.
 
 use super::tree::Tree;
-use crate::setting::{Range, Unit, Value};
+use crate::setting::{Range, TIME_UNITS, Unit, Value, with_unit};
 
 /// The result of a parser for one value. The error describes the expected value.
 pub(super) type Parsed<T> = Result<T, String>;
 
 pub(super) const TEXT: &str = "text (in quotes if it looks like a number)";
 
-const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 const SIZE_UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 /// A number within the range: a count; a size in bytes, also in units; or a time. `off`, if the type has it.
@@ -72,14 +71,6 @@ pub(super) fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         _ => words.concat(),
     }
-}
-
-/// A number with a unit, multiplied out; `None` on overflow, too.
-fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 /// Milliseconds of a duration as protobuf's JSON writes it: `0.5s`, `0.500000000s` (CRT-14).

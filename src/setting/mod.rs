@@ -7,12 +7,14 @@
 
 mod backoff;
 mod in_force;
+mod units;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use backoff::Backoff;
 pub use in_force::{Epoch, InForce};
+pub use units::{TIME_UNITS, parse_duration, with_unit};
 
 /// The declaration of a number.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,9 @@
 
 pub mod memory;
 pub mod inspect;
+pub mod content;
+mod clients;
+mod changes;
 pub mod control;
 
 use std::sync::Arc;

@@ -9,12 +9,14 @@
 mod held;
 
 use std::hash::{Hash, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::annotations::{Annotations, Lease};
+use super::change::ChangeMarks;
 use super::collection::HashSeed;
 use super::filling::{Filling, Slack};
 use crate::engine::collection::CollectionKind;
@@ -73,6 +75,8 @@ pub struct View {
     bytes: usize,
     /// The time of the last change of content.
     changed_at: Time,
+    /// The source's changes that brought content of this view.
+    changes: ChangeMarks,
     /// The mark of the last departure from the collection. If two views of a collection have the same mark,
     /// the later view has every name of the earlier view.
     lost: ViewId,
@@ -95,7 +99,8 @@ impl View {
         }
         let start = ViewId(seed.0).derived("presented");
         let id = present.iter().fold(start, |id, (name, version)| id.derived((name, version.0)));
-        View { id, present, ..View::default() }
+        let digest = present.values().fold(Version::default(), |digest, version| digest.plus(*version));
+        View { id, present, digest, ..View::default() }
     }
 
     /// For two presented views: whether both present the same names and versions.
@@ -137,6 +142,12 @@ impl View {
 
     pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
         self.present.keys()
+    }
+
+    /// The first present name behind `after`.
+    pub fn next_name(&self, after: Option<&ResourceName>) -> Option<&ResourceName> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.present.range::<_, ResourceName>((from, Bound::Unbounded)).next().map(|(name, _)| name)
     }
 
     pub fn len(&self) -> usize {
@@ -186,6 +197,11 @@ impl View {
 
     pub fn changed_at(&self) -> Time {
         self.changed_at
+    }
+
+    /// The changes of the source that this view went through.
+    pub fn changes(&self) -> ChangeMarks {
+        self.changes
     }
 
     /// Whether a client at `self` may have a name that is gone from `to`. Quick, and errs on the side of
@@ -413,6 +429,11 @@ impl View {
         self.id = id;
         self.changed_at = now;
         self.lost = lost;
+    }
+
+    /// The content changed with this change of the source.
+    pub fn note_change(&mut self, number: u64) {
+        self.changes.add(number);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The catalogue of all metrics, and the handles for counting.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
-//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `place`, `result`; no resource names,
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`, `place`, `result`; no resource names,
 //! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with the
 //! catalogue.
 //!
@@ -20,9 +20,11 @@ use tokio::time::Instant;
 
 use self::catalogue::{Catalogue, Counters, SecondsGauge};
 use self::types::TypeTable;
+use super::events::Events;
 pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::{Limit, LimitHits};
 use super::process;
+use crate::telemetry::traces::Traces;
 use crate::telemetry::wall_now;
 use crate::xds::TypeUrl;
 
@@ -40,7 +42,7 @@ pub use client::ClientMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
 pub use tls::{TLS_OK, TlsMetrics};
-pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
+pub use types::{CacheMetrics, ChangeOutcome, TYPES_MAX, TypeMetrics};
 pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
 
 /// The media type of [`Metrics::encode`].
@@ -55,10 +57,14 @@ pub struct Metrics {
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub log: LogMetrics,
+    pub traces: Traces,
+    pub events: Events,
     types: TypeTable,
     node_classes: Gauge,
     private_sources: Gauge,
+    admin_streams: Gauge,
     unwatched_bytes: Gauge,
+    memory_budget: Gauge,
     limits: LimitHits,
     process: ProcessMetrics,
     catalogue: Catalogue,
@@ -81,12 +87,19 @@ impl Metrics {
         let types = TypeTable::new(&mut catalogue);
         let unwatched_bytes =
             catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources without a subscriber");
+        let memory_budget =
+            catalogue.sized("sluice_memory_budget", "The budget of resident memory, 0 without one");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let fallback = FallbackMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
+        let admin_streams = catalogue.add("sluice_admin_streams", "Open live streams of the admin listener");
         let log = LogMetrics::new(&mut catalogue);
+        let traces = Traces::new(
+            catalogue
+                .add("sluice_telemetry_spans_dropped", "Spans of traces that did not reach the collector"),
+        );
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
@@ -96,10 +109,14 @@ impl Metrics {
             checkpoint,
             fallback,
             log,
+            traces,
+            events: catalogue.events.clone(),
             types,
             node_classes,
             private_sources,
+            admin_streams,
             unwatched_bytes,
+            memory_budget,
             limits,
             process,
             catalogue,
@@ -126,9 +143,19 @@ impl Metrics {
         GaugePart::new(&self.private_sources, 1)
     }
 
+    /// Counts a live stream of the admin listener until the handle is dropped.
+    pub fn admin_stream(&self) -> GaugePart {
+        GaugePart::new(&self.admin_streams, 1)
+    }
+
     /// A source's part of the bytes without a subscriber; starts at 0.
     pub fn unwatched_bytes(&self) -> GaugePart {
         GaugePart::new(&self.unwatched_bytes, 0)
+    }
+
+    /// The budget of resident memory in force (FP7).
+    pub fn memory_budget(&self, bytes: Option<u64>) {
+        self.memory_budget.set(i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX));
     }
 
     pub fn limit_hit(&self, limit: Limit) {

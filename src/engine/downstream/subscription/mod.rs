@@ -1,9 +1,11 @@
 //! The collections of one stream in one type, and the client's content.
 
 mod acknowledgement;
+pub mod carried;
 mod complete_set;
 mod delta_request;
 mod interrupt;
+pub mod ledger;
 pub mod name_wait;
 pub mod nonces;
 pub mod part;

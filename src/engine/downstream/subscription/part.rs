@@ -29,9 +29,12 @@ pub struct Part {
     pub held: Arc<View>,
     /// The view of the last answer; `None` if the part must be looked at again, whatever the source has.
     pub(super) at: Option<ViewId>,
+    /// The changes of the source up to this number are settled, or were before the subscription.
+    pub(super) seen: u64,
     /// Removals that the client is not told yet (RLY-51).
     pub withheld: Option<Box<Withheld>>,
-    /// For a routing type: the client's content before the first unanswered response.
+    /// The client's content before the first unanswered response. For other than routing types also before the first
+    /// response that the client rejected, until the client accepts a response.
     pub before: Option<Arc<View>>,
     /// For a routing type: rejected content, until the client accepts other content.
     pub rejected: Option<Box<RejectedContent>>,
@@ -45,6 +48,7 @@ impl Part {
             collection,
             held: Arc::default(),
             at: None,
+            seen: 0,
             withheld: None,
             before: None,
             rejected: None,
@@ -54,6 +58,11 @@ impl Part {
     /// The source that serves the part.
     pub fn source(&self) -> SourceId {
         self.asked.source
+    }
+
+    /// The changes of the source up to this number are none for the client.
+    pub fn begin_changes(&mut self, number: u64) {
+        self.seen = number;
     }
 
     /// Whether an answer may be due for a view, or for a view with withheld names (see [`Part::due`]).
@@ -163,7 +172,7 @@ impl Part {
         self.collection.kind()
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub fn key(&self) -> Key {
         (self.collection.kind(), self.group)
     }
 

@@ -5,6 +5,7 @@
 mod aliases;
 mod bench;
 mod by_type;
+mod changes;
 mod client;
 mod delta;
 mod errors;
@@ -18,6 +19,7 @@ mod kinds;
 mod globs;
 mod isolation;
 mod unsent_news;
+mod ledger;
 mod dynamic;
 mod name_sets;
 mod names;

@@ -1,0 +1,165 @@
+//! `sluice get`: its arguments.
+
+use clap::{Args, Subcommand};
+
+use super::console::Console;
+use super::list::view::{CLIENTS, REFUSED, RESOURCES, SOURCES};
+use super::list::{self, List};
+use super::outcome::{Failure, Outcome};
+use super::relays::Relays;
+use super::{Reach, Show};
+
+/// Lists of the API.
+#[derive(Debug, Subcommand)]
+pub enum Get {
+    /// Clients, with a line for each type that they ask for.
+    #[command(after_help = CLIENTS_HELP)]
+    Clients {
+        #[command(flatten)]
+        filter: ClientFilter,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Attachments to control planes, each with its cache.
+    #[command(after_help = SOURCES_HELP)]
+    Sources {
+        /// Only sources at this server, as in the configuration.
+        #[arg(long, value_name = "URI")]
+        server: Option<String>,
+        /// Only this type: Cluster, or the full name of the message.
+        #[arg(long = "type", value_name = "TYPE")]
+        type_name: Option<String>,
+        /// Only sources in this state: connecting, connected, unanswered, ends_streams or backoff.
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Cached resources, without their content.
+    #[command(after_help = RESOURCES_HELP)]
+    Resources {
+        /// Only this type: Cluster, or the full name of the message.
+        #[arg(long = "type", value_name = "TYPE")]
+        type_name: Option<String>,
+        /// Only the resource with this name.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Only resources in this state: REQUESTED, DOES_NOT_EXIST, ACKED, NACKED, RECEIVED_ERROR or TIMEOUT.
+        #[arg(long, value_name = "STATE")]
+        state: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Clients for whose node class there was no room, the latest first.
+    #[command(after_help = REFUSED_HELP)]
+    Refused {
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// The arguments of each list.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// At most this number of items from each relay.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    #[command(flatten)]
+    show: Show,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// The filters of `/clients`.
+#[derive(Args, Clone, Debug)]
+pub struct ClientFilter {
+    /// Only clients with this node id.
+    #[arg(long, value_name = "ID")]
+    node: Option<String>,
+    /// Only this type: Cluster, or the full name of the message.
+    #[arg(long = "type", value_name = "TYPE")]
+    type_name: Option<String>,
+    /// Only types in this state: SYNCED, STALE, ERROR or NOT_SENT.
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+}
+
+const CLIENTS_HELP: &str = "\
+Columns:
+  ID       the stream, by its number in the relay; other commands take it
+  NODE     the node id that the client gave
+  CLUSTER  the node cluster that the client gave
+  TYPE     the resource type, by the last part of its name
+  STATE    SYNCED: has everything; STALE: does not have the newest; ERROR: rejected the newest; NOT_SENT: nothing is known
+  WHY      unacked: sent, no answer; held:…: news is not sent yet; rejected: the client's NACK
+  FOR      how long it has been so
+  With -o wide: HAS and SHOULD (versions), VIA (server), CLASS (node class), PEER (address), OPEN (age of the stream)
+
+Examples:
+  sluice get clients --state STALE -o wide
+  sluice get clients --type Cluster -o name";
+
+const SOURCES_HELP: &str = "\
+Columns:
+  SERVER     the control plane, as in the configuration
+  LIST       the key of its server list
+  CLASS      the node class of the clients served
+  STATE      connected, connecting, unanswered, ends_streams or backoff
+  FOR        how long it has been so
+  STALE      how long the server has been unreachable; - while it is there
+  TYPES      the number of subscribed types
+  RESOURCES  the number of cached resources
+  ERROR      why the last stream or attempt ended
+  With -o wide: RESTORED (from a checkpoint), VARIANT, FAILURES (in a row), SHOWN AS (node id that the server sees)
+
+Examples:
+  sluice get sources
+  sluice get sources --state backoff -o json";
+
+const RESOURCES_HELP: &str = "\
+Columns:
+  TYPE     the resource type, by the last part of its name
+  NAME     the resource
+  STATE    ACKED, REQUESTED, DOES_NOT_EXIST, NACKED, RECEIVED_ERROR or TIMEOUT: the relay's answer to the control plane
+  VERSION  the first digits of the content's version; equal content has equal versions on every relay
+  SIZE     the size of the cached copy
+  CHANGED  when the content last changed
+  With -o wide: FROM (server), CLASS (node class), REJECTING (clients whose last answer for the type is a NACK), ERROR
+
+Examples:
+  sluice get resources --type Cluster
+  sluice get resources --state DOES_NOT_EXIST -o name";
+
+const REFUSED_HELP: &str = "\
+Columns:
+  NODE     the node id of the client
+  CLUSTER  the node cluster of the client
+  TYPE     the type that it asked for
+  LIMIT    the key of the exceeded limit
+  COUNT    how often it was refused
+  LAST     how long ago the last time was
+  With -o wide: STREAM and PEER of the last refusal
+
+Examples:
+  sluice get refused
+  sluice get refused --limit 10 -o json";
+
+pub(super) async fn run(get: Get, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let (view, query, common) = match get {
+        Get::Clients { filter: ClientFilter { node, type_name, state }, common } => {
+            (&CLIENTS, vec![("node", node), ("type", type_name), ("state", state)], common)
+        }
+        Get::Sources { server, type_name, state, common } => {
+            (&SOURCES, vec![("server", server), ("type", type_name), ("state", state)], common)
+        }
+        Get::Resources { type_name, name, state, common } => {
+            (&RESOURCES, vec![("type", type_name), ("name", name), ("state", state)], common)
+        }
+        Get::Refused { common } => (&REFUSED, Vec::new(), common),
+    };
+    let Common { limit, show, reach } = common;
+    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let list = List { view, query, limit: limit.map(|limit| limit as usize) };
+    let relays = Relays::new(&reach).await?;
+    list::show(&relays, &list, show, console).await
+}

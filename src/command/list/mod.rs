@@ -1,0 +1,290 @@
+//! `sluice get`: lists of the API, from all relays, in each form of output.
+//!
+//! [`view`]: the lists, each with its columns. `watch`: changes of a list.
+
+pub(super) mod view;
+mod watch;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::address::Relay;
+use super::arguments::{Format, Show};
+use super::console::Console;
+use super::outcome::{Failure, Outcome};
+use super::relays::Relays;
+use super::request::{Caller, Missing};
+use super::table::{Kind, Line, Table};
+use super::text::{encoded, safe};
+use super::yaml::yaml;
+use view::View;
+
+/// The pages that one list may have. Without a bound, a relay could keep a command going for ever.
+const PAGES_MAX: usize = 10_000;
+
+/// The items of one page. A relay refuses a greater limit.
+const PAGE_MAX: usize = 1_000;
+
+/// A list to show.
+#[derive(Debug)]
+pub(super) struct List {
+    pub view: &'static View,
+    /// The filters.
+    pub query: Vec<(&'static str, String)>,
+    pub limit: Option<usize>,
+}
+
+/// The items of all relays. Each has the key `relay`.
+#[derive(Debug, Default)]
+struct Items {
+    items: Vec<Value>,
+    /// There may be more than `--limit` items.
+    is_truncated: bool,
+}
+
+pub(super) async fn show(
+    relays: &Relays,
+    list: &List,
+    show: Show,
+    console: &mut Console<'_>,
+) -> Result<Outcome, Failure> {
+    if show.watch {
+        return watch::watch(relays, list, show, console).await;
+    }
+    let (items, outcome) = gather(relays, list, console).await?;
+    write(&items, list, relays.are_several(), show, console)?;
+    Ok(outcome)
+}
+
+/// Asks all relays for the list.
+async fn gather(
+    relays: &Relays,
+    list: &List,
+    console: &mut Console<'_>,
+) -> Result<(Items, Outcome), Failure> {
+    let answers = relays.all(async |caller: &Caller, relay: &Relay| fetch(caller, relay, list).await).await;
+    let outcome = answers.tell(console.err)?;
+    let mut all = Items::default();
+    for (label, found) in answers.found {
+        all.is_truncated |= found.is_truncated;
+        all.items.extend(found.items.into_iter().map(|item| with_relay(item, &label)));
+    }
+    Ok((all, outcome))
+}
+
+/// The list of one relay, page by page.
+async fn fetch(caller: &Caller, relay: &Relay, list: &List) -> Result<Items, Missing> {
+    let mut found = Items::default();
+    let mut after: Option<String> = None;
+    for _ in 0..PAGES_MAX {
+        let limit = list.limit.map(|limit| (limit - found.items.len()).min(PAGE_MAX).to_string());
+        let page = [("after", after.take()), ("limit", limit)];
+        let page = page.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let path = path(list.view.path, list.query.iter().cloned().chain(page));
+        let mut answer = caller.json(relay, &Method::GET, &path).await?;
+        if let Some(Value::Array(items)) = answer.get_mut(list.view.key).map(Value::take) {
+            found.items.extend(items);
+        }
+        found.is_truncated = answer.get("truncated").and_then(Value::as_bool).unwrap_or(false);
+        after = answer.get("next").and_then(|next| match next {
+            Value::String(next) => Some(next.clone()),
+            Value::Number(next) => Some(next.to_string()),
+            _ => None,
+        });
+        let is_full = list.limit.is_some_and(|limit| found.items.len() >= limit);
+        found.is_truncated |= after.is_some();
+        if is_full || after.is_none() {
+            return Ok(found);
+        }
+    }
+    Ok(found)
+}
+
+/// A path with a query.
+pub(super) fn path(base: &str, query: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let mut path = base.to_owned();
+    for (index, (key, value)) in query.into_iter().enumerate() {
+        path.push(if index == 0 { '?' } else { '&' });
+        path.push_str(key);
+        path.push('=');
+        path.push_str(&encoded(&value));
+    }
+    path
+}
+
+pub(super) fn with_relay(mut item: Value, label: &str) -> Value {
+    if let Some(members) = item.as_object_mut() {
+        members.insert("relay".to_owned(), Value::from(label));
+    }
+    item
+}
+
+fn write(
+    items: &Items,
+    list: &List,
+    are_several: bool,
+    show: Show,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    let view = list.view;
+    match show.format {
+        Format::Json | Format::Yaml => {
+            let all = json!({
+                view.key: items.items,
+                "count": items.items.len(),
+                "truncated": items.is_truncated,
+            });
+            match show.format {
+                Format::Yaml => console.out.write_all(yaml(&all).as_bytes())?,
+                _ => console.json(&all)?,
+            }
+        }
+        Format::Name => {
+            for name in items.items.iter().filter_map(view.name) {
+                writeln!(console.out, "{}", safe(&name))?;
+            }
+        }
+        Format::Table | Format::Wide => {
+            let is_wide = show.format == Format::Wide;
+            let table = table(&items.items, view, is_wide, are_several);
+            table.write(console.out, !show.no_headers, console.has_colour)?;
+            if items.is_truncated {
+                writeln!(console.err, "sluice: there may be more; --limit ended the list")?;
+            }
+        }
+    }
+    console.out.flush()?;
+    Ok(())
+}
+
+fn table(items: &[Value], view: &View, is_wide: bool, are_several: bool) -> Table {
+    let shown = view.columns.iter().filter(|column| is_wide || column.kind != Kind::Wide);
+    let mut columns: Vec<_> = shown.copied().collect();
+    if are_several {
+        columns.push(view::RELAY);
+    }
+    let mut table = Table::new(&columns);
+    for item in items {
+        let parts = view.part.and_then(|key| item.get(key)).and_then(Value::as_array);
+        let parts = parts.filter(|parts| !parts.is_empty());
+        match parts {
+            Some(parts) => {
+                for part in parts {
+                    table.push(columns.iter().map(|column| (column.cell)(Line { item, part })));
+                }
+            }
+            None => table.push(columns.iter().map(|column| (column.cell)(Line { item, part: &Value::Null }))),
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::view::{CLIENTS, RESOURCES, SOURCES};
+    use super::*;
+
+    fn clients() -> Items {
+        let long = "envoy-".to_owned() + &"a-very-long-name-".repeat(12) + "end";
+        let cluster = json!({
+            "type": "envoy.config.cluster.v3.Cluster", "state": "STALE", "server": "cp-1.example:15010",
+            "class": "c0ffee12", "unacked_seconds": 4.2,
+            "version_sent": "b41f0c2e000000000000000000000000", "version_acked": "1c0e77aa000000000000000000000000",
+        });
+        let route = json!({
+            "type": "envoy.config.route.v3.RouteConfiguration", "state": "ERROR",
+            "server": "cp-1.example:15010", "class": "c0ffee12",
+            "nack": {"version": null, "detail": "no", "seconds": 61.0},
+        });
+        Items {
+            items: vec![
+                json!({"id": 71, "node": "envoy\u{1b}[2J", "cluster": "web", "peer": "10.0.4.7:51344", "open_seconds": 7860,
+                    "types": [cluster, route], "relay": "r1:19000"}),
+                json!({"id": 2, "node": long, "cluster": "", "types": [], "relay": "r2:19000"}),
+            ],
+            is_truncated: false,
+        }
+    }
+
+    fn shown(format: Format, are_several: bool, no_headers: bool, is_terminal: bool) -> String {
+        let list = List { view: &CLIENTS, query: Vec::new(), limit: None };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console { out: &mut out, err: &mut err, is_terminal, has_colour: is_terminal };
+        let show = Show { format, watch: false, no_headers };
+        write(&clients(), &list, are_several, show, &mut console).unwrap();
+        assert!(err.is_empty());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn cmd_3_nothing_is_cut_and_columns_come_at_the_right_end() {
+        let base = shown(Format::Table, false, false, false);
+        let wide = shown(Format::Wide, false, false, false);
+        let several = shown(Format::Wide, true, false, false);
+        for ((base, wide), several) in base.lines().zip(wide.lines()).zip(several.lines()) {
+            assert!(wide.starts_with(base) && several.starts_with(wide), "{base}\n{wide}\n{several}");
+        }
+        assert!(base.contains("a-very-long-name-end") && several.ends_with("r2:19000\n"), "{several}");
+        assert!(base.contains("envoy\\u{1b}[2J"), "{base}");
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<_> = wide.lines().map(words).collect();
+        let heads = "ID NODE CLUSTER TYPE STATE WHY FOR HAS SHOULD VIA CLASS PEER OPEN";
+        assert_eq!(lines[0].join(" "), heads);
+        let row = "71 envoy\\u{1b}[2J web Cluster STALE unacked 4.2s 1c0e77aa b41f0c2e cp-1.example:15010 c0ffee12 \
+                   10.0.4.7:51344 2h11m";
+        assert_eq!(lines[1].join(" "), row);
+        assert_eq!(lines[2][3..7].join(" "), "RouteConfiguration ERROR rejected 1m1s");
+        assert_eq!(lines[3][2..7].join(" "), "- - - - -");
+        assert!(shown(Format::Table, false, true, false).starts_with("71  envoy\\u{1b}[2J "));
+    }
+
+    #[test]
+    fn cmd_3_a_terminal_sees_the_same_in_colour() {
+        let plain = shown(Format::Table, false, false, false);
+        let colourful = shown(Format::Table, false, false, true);
+        let stripped = ["\u{1b}[33m", "\u{1b}[31m", "\u{1b}[0m"];
+        assert_eq!(stripped.iter().fold(colourful.clone(), |text, code| text.replace(code, "")), plain);
+        assert_ne!(colourful, plain);
+    }
+
+    #[test]
+    fn cmd_1_json_is_that_of_the_api_with_the_relay_of_each_item() {
+        let text = shown(Format::Json, false, false, true);
+        let json: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json, json!({"clients": clients().items, "count": 2, "truncated": false}));
+        let yaml: Value = serde_saphyr::from_str(&shown(Format::Yaml, false, false, true)).unwrap();
+        assert_eq!(yaml, json);
+        assert_eq!(shown(Format::Name, true, false, false), "71\n2\n");
+        for text in [text, shown(Format::Yaml, true, false, true)] {
+            assert!(!text.contains('\u{1b}'), "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_and_resources_have_their_columns() {
+        let source = json!({
+            "server": "cp-1:15010", "list": "xds_servers", "class": "c0ffee12", "state": "backoff", "state_seconds": 60.0,
+            "stale_seconds": 60.0, "last_error": "UNAVAILABLE: connection refused", "restored": false,
+            "types": [{"type": "a.Cluster", "present": 3}, {"type": "a.Listener", "present": 1}],
+        });
+        let mut out = Vec::new();
+        table(&[source], &SOURCES, false, false).write(&mut out, false, false).unwrap();
+        let line =
+            "cp-1:15010  xds_servers  c0ffee12  backoff  1m  1m  2  4  UNAVAILABLE: connection refused\n";
+        assert_eq!(String::from_utf8(out).unwrap(), line);
+        let secret = json!({"type": "envoy.extensions.transport_sockets.tls.v3.Secret", "name": "key"});
+        let mut out = Vec::new();
+        table(std::slice::from_ref(&secret), &RESOURCES, false, false).write(&mut out, false, false).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "Secret  key  -  -  -  -\n");
+        assert_eq!((RESOURCES.name)(&secret).as_deref(), Some("Secret/key"));
+    }
+
+    #[test]
+    fn a_value_of_a_filter_stays_one_value() {
+        let query = [("node", "a&b".to_owned()), ("limit", "3".to_owned())];
+        assert_eq!(path("/clients", query), "/clients?node=a%26b&limit=3");
+        assert_eq!(path("/clients", []), "/clients");
+    }
+}

@@ -1,0 +1,123 @@
+//! The lists, each with its columns.
+
+use serde_json::Value;
+
+use crate::command::table::{
+    Column, Line, column, list, number, span, state, text, type_name, version, wide,
+};
+use crate::command::text::size;
+
+/// A list of the API as tables.
+#[derive(Debug)]
+pub(in crate::command) struct View {
+    pub path: &'static str,
+    /// The key of the list in the answer.
+    pub key: &'static str,
+    /// The key of the parts with a line each; `None`: a line for each item.
+    pub part: Option<&'static str>,
+    pub columns: &'static [Column],
+    /// The name of an item, for `-o name` and for other commands.
+    pub name: fn(&Value) -> Option<String>,
+}
+
+pub(super) const RELAY: Column = column("RELAY", |of| text(of.item, "relay"));
+
+pub(in crate::command) const CLIENTS: View = View {
+    path: "/clients",
+    key: "clients",
+    part: Some("types"),
+    columns: &[
+        column("ID", |of| text(of.item, "id")),
+        column("NODE", |of| text(of.item, "node")),
+        column("CLUSTER", |of| text(of.item, "cluster")),
+        column("TYPE", |of| type_name(of.part)),
+        state("STATE", |of| text(of.part, "state")),
+        column("WHY", why),
+        column("FOR", state_span),
+        wide("HAS", |of| version(of.part, "version_acked")),
+        wide("SHOULD", |of| version(of.part, "version_sent")),
+        wide("VIA", |of| text(of.part, "server")),
+        wide("CLASS", |of| text(of.part, "class")),
+        wide("PEER", |of| text(of.item, "peer")),
+        wide("OPEN", |of| span(of.item, "open_seconds")),
+    ],
+    name: |item| text(item, "id"),
+};
+
+fn why(of: Line<'_>) -> Option<String> {
+    if of.part.get("state")?.as_str()? == "ERROR" {
+        return Some("rejected".to_owned());
+    }
+    if let Some(held) = of.part.get("held") {
+        return Some(format!("held:{}", text(held, "why")?));
+    }
+    of.part.get("unacked_seconds")?.as_f64().map(|_| "unacked".to_owned())
+}
+
+fn state_span(of: Line<'_>) -> Option<String> {
+    let nack = || span(of.part.get("nack")?, "seconds");
+    let held = || span(of.part.get("held")?, "seconds");
+    nack().or_else(held).or_else(|| span(of.part, "unacked_seconds"))
+}
+
+pub(in crate::command) const SOURCES: View = View {
+    path: "/sources",
+    key: "sources",
+    part: None,
+    columns: &[
+        column("SERVER", |of| text(of.item, "server")),
+        column("LIST", |of| text(of.item, "list")),
+        column("CLASS", |of| text(of.item, "class")),
+        state("STATE", |of| text(of.item, "state")),
+        column("FOR", |of| span(of.item, "state_seconds")),
+        column("STALE", |of| span(of.item, "stale_seconds")),
+        column("TYPES", |of| Some(list(of.item, "types").len().to_string())),
+        column("RESOURCES", |of| {
+            Some(
+                list(of.item, "types").iter().filter_map(|of| number(of, "present")).sum::<u64>().to_string(),
+            )
+        }),
+        column("ERROR", |of| text(of.item, "last_error")),
+        wide("RESTORED", |of| text(of.item, "restored")),
+        wide("VARIANT", |of| text(of.item, "variant")),
+        wide("FAILURES", |of| text(of.item, "failures")),
+        wide("SHOWN AS", |of| text(of.item, "upstream_id")),
+    ],
+    name: |item| Some(format!("{}/{}", text(item, "server")?, text(item, "class")?)),
+};
+
+pub(in crate::command) const RESOURCES: View = View {
+    path: "/resources",
+    key: "resources",
+    part: None,
+    columns: &[
+        column("TYPE", |of| type_name(of.item)),
+        column("NAME", |of| text(of.item, "name")),
+        state("STATE", |of| text(of.item, "state")),
+        column("VERSION", |of| version(of.item, "version")),
+        column("SIZE", |of| number(of.item, "bytes").map(size)),
+        column("CHANGED", |of| text(of.item, "received_at")),
+        wide("FROM", |of| text(of.item, "server")),
+        wide("CLASS", |of| text(of.item, "class")),
+        wide("REJECTING", |of| text(of.item, "rejecting_clients")),
+        wide("ERROR", |of| text(of.item, "error")),
+    ],
+    name: |item| Some(format!("{}/{}", type_name(item)?, text(item, "name")?)),
+};
+
+pub(in crate::command) const REFUSED: View = View {
+    path: "/refused",
+    key: "refused",
+    part: None,
+    columns: &[
+        column("NODE", |of| text(of.item, "node")),
+        column("CLUSTER", |of| text(of.item, "cluster")),
+        column("TYPE", |of| type_name(of.item)),
+        column("LIMIT", |of| text(of.item, "limit")),
+        column("COUNT", |of| text(of.item, "count")),
+        column("LAST", |of| span(of.item, "seconds")),
+        wide("STREAM", |of| text(of.item, "stream")),
+        wide("PEER", |of| text(of.item, "peer")),
+    ],
+    name: |item| text(item, "node"),
+};

@@ -1,0 +1,136 @@
+//! `-w`: a list that is redrawn on a terminal, and one JSON object for each change in a pipe (CMD-3).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{Items, List, gather, write};
+use crate::command::arguments::{Format, Show};
+use crate::command::console::Console;
+use crate::command::outcome::{Failure, Outcome};
+use crate::command::relays::Relays;
+use crate::command::table::text;
+
+/// The relay counts its clients once a second, so a shorter interval would show nothing more.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Moves the cursor home, and clears the screen below.
+const REDRAW: &str = "\u{1b}[H\u{1b}[J";
+
+pub(super) async fn watch(
+    relays: &Relays,
+    list: &List,
+    show: Show,
+    console: &mut Console<'_>,
+) -> Result<Outcome, Failure> {
+    let is_drawn = console.is_terminal && matches!(show.format, Format::Table | Format::Wide | Format::Name);
+    let mut seen = Seen::default();
+    loop {
+        // The first answer may fail. A relay that is restarted later is told, and asked again.
+        match gather(relays, list, console).await {
+            Ok((items, _)) if is_drawn => {
+                console.out.write_all(REDRAW.as_bytes())?;
+                write(&items, list, relays.are_several(), show, console)?;
+            }
+            Ok((items, outcome)) => {
+                for change in seen.changes(items, outcome == Outcome::Good, list) {
+                    console.json_line(&change)?;
+                }
+            }
+            Err(failure) if seen.has_begun => {
+                let text = failure.text().unwrap_or_default();
+                writeln!(console.err, "sluice: {text}")?;
+            }
+            Err(failure) => return Err(failure),
+        }
+        seen.has_begun = true;
+        sleep(INTERVAL).await;
+    }
+}
+
+/// The items of the last answer, by identity.
+#[derive(Default)]
+struct Seen {
+    items: BTreeMap<Vec<Option<String>>, Value>,
+    has_begun: bool,
+}
+
+impl Seen {
+    /// New and changed items, and those that have gone, with `"gone": true`. Without all relays, nothing has gone.
+    fn changes(&mut self, new: Items, is_whole: bool, list: &List) -> Vec<Value> {
+        let mut changes = Vec::new();
+        let mut now = BTreeMap::new();
+        for item in new.items {
+            let key = identity(&item, list);
+            if self.items.get(&key).map(timeless) != Some(timeless(&item)) {
+                changes.push(item.clone());
+            }
+            now.insert(key, item);
+        }
+        for (key, item) in std::mem::take(&mut self.items) {
+            if now.contains_key(&key) {
+                continue;
+            }
+            if is_whole {
+                changes.push(gone(item));
+            } else {
+                now.insert(key, item);
+            }
+        }
+        self.items = now;
+        changes
+    }
+}
+
+/// A name, and the keys that tell items of one name apart.
+fn identity(item: &Value, list: &List) -> Vec<Option<String>> {
+    let keys = ["relay", "list", "server", "class", "collection", "stream", "type", "limit"];
+    [(list.view.name)(item)].into_iter().chain(keys.map(|key| text(item, key))).collect()
+}
+
+fn gone(mut item: Value) -> Value {
+    if let Some(members) = item.as_object_mut() {
+        members.insert("gone".to_owned(), Value::Bool(true));
+    }
+    item
+}
+
+/// The item without ages, which change all the time.
+fn timeless(item: &Value) -> Value {
+    match item {
+        Value::Object(members) => {
+            let lasting = members.iter().filter(|(key, _)| !key.ends_with("seconds"));
+            Value::Object(lasting.map(|(key, value)| (key.clone(), timeless(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(timeless).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => item.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::command::list::view::CLIENTS;
+
+    #[test]
+    fn cmd_3_a_pipe_gets_one_object_a_change() {
+        let list = List { view: &CLIENTS, query: Vec::new(), limit: None };
+        let mut seen = Seen::default();
+        let item = |id: u64, state: &str, age: f64| json!({"relay": "r", "id": id, "open_seconds": age, "types": [{"state": state, "seconds": age}]});
+        let mut step =
+            |items: Vec<Value>, is_whole| seen.changes(Items { items, is_truncated: false }, is_whole, &list);
+        let first = step(vec![item(1, "SYNCED", 1.0), item(2, "SYNCED", 1.0)], true);
+        assert_eq!(first.len(), 2);
+        assert_eq!(step(vec![item(1, "SYNCED", 2.0), item(2, "SYNCED", 2.0)], true), [] as [Value; 0]);
+        let changed = item(1, "STALE", 3.0);
+        assert_eq!(step(vec![changed.clone(), item(2, "SYNCED", 3.0)], true), std::slice::from_ref(&changed));
+        assert_eq!(step(vec![changed.clone()], false), [] as [Value; 0], "a relay is silent");
+        let left = step(vec![changed], true);
+        assert_eq!(left.len(), 1);
+        assert_eq!((&left[0]["id"], &left[0]["gone"]), (&json!(2), &json!(true)));
+    }
+}

@@ -1,0 +1,152 @@
+//! Several relays asked as one. Each replica knows only its own clients, so a silent relay is told, and never makes a list
+//! shorter without a word (CMD-1).
+
+use std::fs;
+use std::io::Write;
+
+use futures_util::future::join_all;
+use http::HeaderValue;
+
+use super::address::{Relay, relays_at};
+use super::arguments::Reach;
+use super::connection::{Tls, TlsFiles};
+use super::outcome::{Failure, Outcome};
+use super::request::{Caller, Missing};
+use super::text::safe;
+use crate::config;
+
+/// The longest file with a token.
+const TOKEN_BYTES_MAX: u64 = 64 << 10;
+
+/// All relays of a command.
+#[derive(Debug)]
+pub(super) struct Relays {
+    pub(super) relays: Vec<Relay>,
+    pub(super) caller: Caller,
+}
+
+/// The answers of all relays.
+#[derive(Debug)]
+pub(super) struct Answers<T> {
+    /// The label of each relay with its answer.
+    pub found: Vec<(String, T)>,
+    pub missing: Vec<(String, Missing)>,
+}
+
+impl Relays {
+    pub(super) async fn new(reach: &Reach) -> Result<Relays, Failure> {
+        let tls = Tls::read(TlsFiles {
+            authorities: reach.ca.clone(),
+            pair: reach.cert.clone().zip(reach.key.clone()),
+            server_name: reach.server_name.clone(),
+        })?;
+        let token = reach.token_file.as_deref().map(read_token).transpose()?;
+        let own = [config::Admin::default().address.to_string()];
+        let named = if reach.relays.is_empty() { &own[..] } else { &reach.relays };
+        let found = join_all(named.iter().map(|text| relays_at(text))).await;
+        let mut relays: Vec<Relay> = Vec::new();
+        for (text, found) in named.iter().zip(found) {
+            let found = found.map_err(|reason| Failure::Usage(format!("--relay {text}: {reason}")))?;
+            for relay in found {
+                if !relays.contains(&relay) {
+                    relays.push(relay);
+                }
+            }
+        }
+        if token.is_some()
+            && tls.is_none()
+            && let Some(open) = relays.iter().find(|relay| !relay.is_local())
+        {
+            let text = format!("--token-file: {} is not on this host; pass --ca FILE for TLS", open.label);
+            return Err(Failure::Usage(text));
+        }
+        Ok(Relays { relays, caller: Caller { tls, token, timeout: reach.timeout } })
+    }
+
+    pub(super) fn are_several(&self) -> bool {
+        self.relays.len() > 1
+    }
+
+    /// Asks all relays at the same time.
+    pub(super) async fn all<T>(
+        &self,
+        ask: impl AsyncFn(&Caller, &Relay) -> Result<T, Missing>,
+    ) -> Answers<T> {
+        let asked = join_all(self.relays.iter().map(|relay| ask(&self.caller, relay))).await;
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for (relay, answer) in self.relays.iter().zip(asked) {
+            match answer {
+                Ok(answer) => found.push((relay.label.clone(), answer)),
+                Err(reason) => missing.push((relay.label.clone(), reason)),
+            }
+        }
+        Answers { found, missing }
+    }
+}
+
+impl<T> Answers<T> {
+    /// Tells the silent relays. Fails if none answered.
+    pub(super) fn tell(&self, err: &mut dyn Write) -> Result<Outcome, Failure> {
+        if !self.found.is_empty() {
+            for line in self.lines() {
+                writeln!(err, "sluice: {line}")?;
+            }
+            return Ok(if self.missing.is_empty() { Outcome::Good } else { Outcome::Partly });
+        }
+        let text = self.lines().join("\nsluice: ");
+        let is_usage = self.missing.iter().any(|(_, missing)| missing.is_usage());
+        Err(if is_usage { Failure::Usage(text) } else { Failure::NoRelay(text) })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let line = |(label, missing): &(String, Missing)| {
+            let text = missing.text();
+            let text: Vec<_> = text.lines().map(safe).collect();
+            format!("relay {label}: {}", text.join("\n  "))
+        };
+        self.missing.iter().map(line).collect()
+    }
+}
+
+/// The header for the first token of a file.
+fn read_token(file: &std::path::Path) -> Result<HeaderValue, Failure> {
+    let usage =
+        |reason: &dyn std::fmt::Display| Failure::Usage(format!("--token-file {}: {reason}", file.display()));
+    let length = fs::metadata(file).map_err(|error| usage(&error))?.len();
+    if length > TOKEN_BYTES_MAX {
+        return Err(usage(&"too long for a token"));
+    }
+    let text = fs::read_to_string(file).map_err(|error| usage(&error))?;
+    let token = text.lines().map(str::trim).find(|line| !line.is_empty());
+    let token = token.ok_or_else(|| usage(&"the file has no token"))?;
+    let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| usage(&"the token has odd characters"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(found: usize, missing: &[Missing]) -> Answers<()> {
+        let label = |number: usize| format!("r{number}");
+        Answers {
+            found: (0..found).map(|number| (label(number), ())).collect(),
+            missing: missing.iter().cloned().enumerate().map(|(n, of)| (label(n + 5), of)).collect(),
+        }
+    }
+
+    #[test]
+    fn cmd_1_a_silent_relay_is_a_line_and_exit_code_3() {
+        let silent = || Missing::Silent("connection\nrefused\u{1b}".to_owned());
+        let refused = Missing::Refused { status: 404, reason: "no such type".to_owned() };
+        let mut err = Vec::new();
+        assert_eq!(answers(2, &[silent()]).tell(&mut err), Ok(Outcome::Partly));
+        assert_eq!(err, b"sluice: relay r5: connection\n  refused\\u{1b}\n");
+        assert_eq!(answers(2, &[]).tell(&mut err), Ok(Outcome::Good));
+        let none = answers(0, &[silent(), silent()]).tell(&mut err).unwrap_err();
+        assert_eq!(none.code(), 69);
+        assert_eq!(answers(0, &[silent(), refused]).tell(&mut err).unwrap_err().code(), 64);
+    }
+}
