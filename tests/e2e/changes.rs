@@ -59,6 +59,7 @@ async fn a_change_tells_who_has_it_and_who_rejects_it() {
     assert!(change["last_seconds"].as_f64().unwrap() >= change["p50_seconds"].as_f64().unwrap());
     let id = change["id"].as_str().unwrap();
     assert_eq!(relay.json(&format!("/changes/{id}")).await["id"], id);
+    assert_eq!(relay.json("/clients?node=three").await["clients"][0]["types"][0]["change"], id);
     assert_eq!(relay.json("/changes?type=Listener").await["count"], 0);
 
     // A later change has the place of the rejected one, and the rejecting client ACKs it.

@@ -57,6 +57,8 @@ struct ClientType<'a> {
     names: usize,
     nonce: Option<&'a str>,
     unacked_seconds: Option<f64>,
+    /// The latest change of the content that the client asks for.
+    change: Option<String>,
     /// Present while updates of the type wait for a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<Wait<'a>>,
@@ -153,6 +155,7 @@ fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
         class: of.class.as_deref(),
         rules: of.rules.iter().map(ToString::to_string).collect(),
         fallback: of.fallback,
+        change: of.change.map(|change| change.to_string()),
         stale_seconds: of.stale_since.filter(|_| of.has.is_some()).map(|since| seconds_since(since, now)),
         server_lost_seconds: of.stale_since.map(|since| seconds_since(since, now)),
         wildcard: of.wildcard,

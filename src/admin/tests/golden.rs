@@ -3,11 +3,12 @@
 
 use super::*;
 
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 6] = [
     ("clients", "/clients?node=node-100"),
     ("client", "/clients/100?names=1"),
     ("sources", "/sources"),
     ("resources", "/resources?name=r0"),
+    ("change", "/changes/c-3-9"),
     ("refused", "/refused?limit=1"),
 ];
 

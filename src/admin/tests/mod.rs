@@ -183,6 +183,7 @@ fn session(n: usize) -> SessionStatus {
         class: Some("c0ffee".into()),
         rules: vec![RuleId { entry: 1, is_default: true }],
         fallback: false,
+        change: Some(ChangeName { source: 3, number: 9 }),
         stale_since: None,
         wildcard: true,
         names: 0,

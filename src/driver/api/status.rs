@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::driver::api::changes::ChangeName;
 pub use crate::driver::api::why::Why;
 pub use crate::engine::cache::EntryState;
 pub use crate::engine::class::RuleId;
@@ -205,6 +206,8 @@ pub struct SessionTypeStatus {
     pub class: Option<Arc<str>>,
     /// A server other than the preferred one of its list serves the type (RLY-40).
     pub fallback: bool,
+    /// The latest change of the content that the client asks for (ADM-10).
+    pub change: Option<ChangeName>,
     /// Since when the server is unreachable, so that nothing confirms the client's resources (I14).
     pub stale_since: Option<SystemTime>,
     pub wildcard: bool,

@@ -12,6 +12,7 @@ use crate::driver::relay::Relay;
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::private_part::shared_source;
+use crate::engine::downstream::{SourceId, Subscription};
 
 /// The number of streams between two turns of other tasks (ADM-6).
 const STREAMS_PER_TURN: usize = 64;
@@ -33,6 +34,21 @@ impl Found {
 
 /// The streams that owe an answer, by change.
 type Waiting = HashMap<ChangeName, u32>;
+
+/// The latest change of the content that a client watches in a type.
+pub(super) fn latest_of(
+    subscription: &Subscription,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+) -> Option<ChangeName> {
+    let changes = subscription.parts.iter().filter_map(|part| {
+        let (_, source) = sources.iter().find(|(known, _)| *known == part.source())?;
+        let snapshot = source.snapshot();
+        let view = snapshot.of(&subscription.type_url)?.view(&part.collection)?;
+        let number = view.changes().latest_after(0)?;
+        Some((view.changed_at(), ChangeName { source: source.id().0, number }))
+    });
+    changes.max().map(|(_, name)| name)
+}
 
 impl ChangesView for Relay {
     fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {

@@ -12,6 +12,7 @@ use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::Relay;
+use crate::driver::relay::changes;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
@@ -227,6 +228,7 @@ fn type_status(
         class: join(statuses().map(|status| status.class.digest.clone())),
         rules: rules_of(node, subscription, sources, shared),
         fallback: session.is_on_fallback(subscription),
+        change: changes::latest_of(subscription, sources),
         stale_since: statuses().filter_map(|status| status.stale_since).min(),
         wildcard: subscription.is_wildcard(),
         names: subscription.names_len(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::Time;
 use crate::engine::downstream::session::Session;
-use crate::engine::downstream::sources::{ChangeId, SourceId};
+use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::carried::{Passed, Unsettled};
 use crate::engine::snapshot::Snapshot;
 
@@ -28,22 +28,5 @@ impl Session {
         let snapshots = self.newest(latest);
         let turn = self.turn(&snapshots, false, Time::ZERO);
         self.subscriptions.iter().flat_map(|subscription| subscription.unsettled(&turn)).collect()
-    }
-
-    /// The latest change of a type that the client was sent or wants, of its source with the most recent one.
-    pub fn change_of(
-        &self,
-        index: usize,
-        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-    ) -> Option<ChangeId> {
-        let subscription = self.subscriptions.get(index)?;
-        let snapshots = self.newest(latest);
-        let turn = self.turn(&snapshots, false, Time::ZERO);
-        let views = subscription.parts.iter().filter_map(|part| {
-            let view = part.view_in(&turn, &subscription.type_url)?;
-            let number = view.changes().latest_after(0)?;
-            Some((view.changed_at(), ChangeId { source: part.source(), number }))
-        });
-        views.max().map(|(_, id)| id)
     }
 }
