@@ -7,11 +7,14 @@ use axum::extract::{Request, State as Shared};
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
-use super::{bound, clients, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
+use super::{
+    bound, clients, confirm, drain, end, guard, host, log, metrics, ready, refuse_body, refused, resources,
+    sources,
+};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +48,7 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 9] = [
+pub(super) const ENDPOINTS: [Endpoint; 14] = [
     open("/", Area::View, "this list", || get(async || INDEX.as_str())),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
@@ -72,6 +75,19 @@ pub(super) const ENDPOINTS: [Endpoint; 9] = [
         "clients for whose node class there was no room",
         || get(refused),
     ),
+    bounded(("GET", "/drain"), Area::View, "", "an operator's drain, or none", || get(drain::show)),
+    bounded(
+        ("POST", "/drain"),
+        Area::Act,
+        "?over=&after=&dry_run=",
+        "takes the relay out of service, and lets its clients go over a time",
+        || post(drain::begin),
+    ),
+    bounded(("DELETE", "/drain"), Area::Act, "", "takes the relay into service again", || delete(drain::end)),
+    bounded(("POST", "/clients/{id}/end"), Area::Act, "", "ends one stream", || post(end::stream)),
+    bounded(("POST", "/log"), Area::Act, "?level=&for=", "other log directives for a time", || {
+        post(log::set)
+    }),
     bounded(
         ("POST", "/confirm_deletions"),
         Area::Act,

@@ -10,6 +10,10 @@
 //! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /refused?limit=` | the clients for whose node class there was no room, the latest first |
+//! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
+//! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
+//! | `POST /clients/{id}/end` | ends one stream with UNAVAILABLE |
+//! | `POST /log?level=&for=` | other log directives for a time; without parameters, those of the configuration |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
 //! No payload is ever shown, and of a Secret only the name. The room reads the relay's status through
@@ -19,11 +23,12 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `query`, `types`: parameters.
-//! 3. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `confirm`: the only act.
+//! 3. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `confirm`, `drain`, `end`, `log`: the acts.
 
 pub mod entrance;
 pub mod access;
 mod readiness;
+mod process;
 mod state;
 mod query;
 mod item;
@@ -31,11 +36,15 @@ mod rejections;
 mod list;
 mod connection;
 mod confirm;
+mod drain;
+mod end;
+mod log;
 mod host;
 mod guard;
 mod types;
 mod endpoints;
 
+pub use process::Process;
 pub use readiness::{Readiness, State};
 
 use std::collections::VecDeque;
@@ -85,14 +94,24 @@ impl Admin {
         settings: InForce<AdminSettings>,
         tokens: Option<Watched<Tokens>>,
         relay: Arc<dyn Controls>,
-        readiness: Arc<Readiness>,
+        process: Process,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
-        let admin =
-            Admin { relay, readiness, metrics: metrics.clone(), requests, settings, tokens, throttle };
+        let Process { readiness, emptying, log } = process;
+        let admin = Admin {
+            relay,
+            readiness,
+            emptying,
+            log,
+            metrics: metrics.clone(),
+            requests,
+            settings,
+            tokens,
+            throttle,
+        };
         let router = admin.router();
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();

@@ -1,11 +1,14 @@
 //! The query parameters of each endpoint. An error for an unknown parameter lists the allowed ones.
 
+use std::time::Duration;
+
 use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
+use crate::setting::{Range, parse_duration};
 
 /// The limit of a list without `limit`.
 const UNLIMITED: usize = usize::MAX;
@@ -74,7 +77,7 @@ pub(super) fn limit(uri: &Uri) -> Result<usize, String> {
 }
 
 /// The values of the allowed keys, each at most once.
-fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<String>; N], String> {
+pub(super) fn values<const N: usize>(uri: &Uri, allowed: [&str; N]) -> Result<[Option<String>; N], String> {
     let Query(pairs) =
         Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| error.to_string())?;
     let mut values = [const { None }; N];
@@ -102,6 +105,26 @@ fn one_of<T: Copy>(text: Option<String>, allowed: &[(&str, T)]) -> Result<Option
 fn number(text: Option<String>) -> Result<usize, String> {
     let Some(text) = text else { return Ok(UNLIMITED) };
     text.parse().map_err(|_| format!("limit is {text:?}; allowed: a whole number"))
+}
+
+/// A time within the range, written as in the configuration.
+pub(super) fn time(key: &str, text: Option<String>, range: Range) -> Result<Option<Duration>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let time = parse_duration(&text);
+    let time = time.filter(|time| (range.least..=range.most).contains(&(time.as_millis() as u64)));
+    time.map(Some).ok_or_else(|| {
+        let [least, most] = [range.least, range.most].map(Duration::from_millis);
+        format!("{key} is {text:?}; allowed: a time like 500ms, 10s, 5m or 1h, from {least:?} to {most:?}")
+    })
+}
+
+/// A flag that is off without the key.
+pub(super) fn yes(key: &str, text: Option<String>) -> Result<bool, String> {
+    match text.as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(text) => Err(format!("{key} is {text:?}; allowed: 0, 1")),
+    }
 }
 
 /// The answer to an invalid query.

@@ -25,13 +25,14 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use self::admin::AdminServer;
-use crate::admin::{Readiness, State};
+use crate::admin::{Process, Readiness, State};
 use crate::config::{Address, Config, Listener, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::{DriverSettings, Relay};
 use crate::engine::source;
 use crate::server::{self, Server, ServerLimits};
 use crate::setting::InForce;
+use crate::telemetry::logging::LogLevel;
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
 use tls::Certificates;
@@ -48,14 +49,15 @@ pub fn serve(config: Config) -> Result<()> {
         LogFormat::Text => logging::Format::Text,
         LogFormat::Json => logging::Format::Json,
     });
-    let (mut guard, _) = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    let (mut guard, filter) = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    let log = LogLevel::new(filter, config.log.level.clone());
     raise_open_files();
     forbid_core_files();
     seed();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
     let runtime = runtime.context("runtime")?;
     let ending = Ending::new(InForce::new(config.drain));
-    let result = runtime.block_on(run(config, metrics, &ending));
+    let result = runtime.block_on(run(config, metrics, log, &ending));
     // Neither a hanging disk nor a blocked log output keeps the process alive after the drain (RLY-77).
     let left = || if result.is_ok() { ending.left().min(HANG_MAX) } else { HANG_MAX };
     runtime.shutdown_timeout(left() / 2);
@@ -87,7 +89,7 @@ fn raise_open_files() {
     }
 }
 
-async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
+async fn run(config: Config, metrics: Arc<Metrics>, log: Arc<LogLevel>, ending: &Ending) -> Result<()> {
     ignore_hangups();
     let mut certificates = Certificates::default();
     let relay = Relay::new(relay_settings(&config, &metrics, &mut certificates)?, metrics.clone());
@@ -104,15 +106,19 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         let bound = bind(&listener.name, &listener.address)?.with(listener.options);
         listeners.push(certificates.secure(bound, index, &config, &metrics.downstream.tls)?);
     }
-    let readiness = Arc::new(Readiness::default().with_certificates(move || certificates.have_expired()));
     let admin = bind("admin", &config.admin.address)?;
     let admin = AdminServer::new(admin, &config, &metrics.downstream.tls)?;
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
+    let emptying = server.emptying();
+    let readiness = Readiness::default().with_certificates(move || certificates.have_expired());
+    let drain = emptying.clone();
+    let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
+    let process = Process { readiness: readiness.clone(), emptying, log };
 
     let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
     let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
-    let mut admin = tokio::spawn(admin.serve(relay, readiness.clone(), metrics, stop_admin.clone()));
+    let mut admin = tokio::spawn(admin.serve(relay, process, metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
 

@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod acts;
 mod connections;
 mod endpoints;
 mod lists;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
@@ -20,11 +22,13 @@ use super::entrance::{Guest, Peer, Proving};
 use super::*;
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
+use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
 use crate::driver::api::status::{
     ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, ResourceFilter, ResourceStatus,
     SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
 };
 use crate::identity::Identity;
+use crate::telemetry::logging::{LogFilter, LogLevel};
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
@@ -39,6 +43,8 @@ struct FakeView {
     sources: Vec<Arc<SourceStatus>>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
+    /// The streams that an operator ended.
+    ended: Mutex<Vec<u64>>,
 }
 
 /// Counts the dropped iterators.
@@ -81,6 +87,41 @@ impl Controls for FakeView {
         let confirmed =
             sources.map(|source| ConfirmedDeletion { source: source.clone(), removed: 7 }).collect();
         std::future::ready(confirmed).boxed()
+    }
+
+    fn end_stream(&self, id: u64) -> bool {
+        self.ended.lock().unwrap().push(id);
+        id < SESSIONS as u64
+    }
+}
+
+/// A server without connections.
+#[derive(Default)]
+struct FakeServer {
+    /// `after` and `over` of the drain under way.
+    drain: Mutex<Option<(Duration, Option<Duration>)>>,
+}
+
+impl Emptying for FakeServer {
+    fn empty(&self, after: Duration, over: Option<Duration>) -> Result<(), AlreadyEmptying> {
+        match self.drain.lock().unwrap().replace((after, over)) {
+            Some(_) => Err(AlreadyEmptying),
+            None => Ok(()),
+        }
+    }
+
+    fn admit(&self) -> bool {
+        self.drain.lock().unwrap().take().is_some()
+    }
+
+    fn status(&self) -> EmptyingStatus {
+        let phase = if self.is_emptying() { Phase::Leaving } else { Phase::Serving };
+        let (streams_before, left) = (10, Duration::from_secs(10));
+        EmptyingStatus { phase, connections: 3, streams: 4, streams_before, cut: 1, left }
+    }
+
+    fn is_emptying(&self) -> bool {
+        self.drain.lock().unwrap().is_some()
     }
 }
 
@@ -202,6 +243,8 @@ struct Fixture {
     view: Arc<FakeView>,
     settings: InForce<AdminSettings>,
     readiness: Arc<Readiness>,
+    emptying: Arc<FakeServer>,
+    log: Arc<LogLevel>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
     connections: mpsc::UnboundedSender<Guest<DuplexStream>>,
@@ -234,7 +277,11 @@ impl Fixture {
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
         let view = Arc::new(FakeView { sources, ..FakeView::default() });
-        let readiness = Arc::new(Readiness::default());
+        let emptying = Arc::new(FakeServer::default());
+        let drain = emptying.clone();
+        let readiness = Arc::new(Readiness::default().with_drain(move || drain.is_emptying()));
+        let log = LogLevel::new(LogFilter::without_log(), "info".to_owned());
+        let process = Process { readiness: readiness.clone(), emptying: emptying.clone(), log: log.clone() };
         let settings = InForce::new(settings);
         let metrics = Arc::new(Metrics::new());
         let shutdown = CancellationToken::new();
@@ -244,12 +291,12 @@ impl Fixture {
             settings.clone(),
             tokens,
             view.clone(),
-            readiness.clone(),
+            process,
             metrics.clone(),
             shutdown.clone(),
         );
         let server = tokio::spawn(admin);
-        Fixture { view, settings, readiness, metrics, shutdown, connections, server }
+        Fixture { view, settings, readiness, emptying, log, metrics, shutdown, connections, server }
     }
 
     fn connect(&self) -> DuplexStream {
