@@ -18,6 +18,7 @@ use super::transport::{Socket, Traffic, Transport};
 use super::{Channel, ClientSettings, GrpcAddress};
 use crate::setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
+use crate::trust::refusal::Reason;
 use crate::xds::{Code, Status};
 
 /// The longest list of response headers or trailers accepted.
@@ -76,6 +77,9 @@ impl Dialer {
         settings: InForce<ClientSettings>,
         metrics: Arc<ClientMetrics>,
     ) -> Dialer {
+        if channel.tls.is_some() {
+            metrics.expect_tls_failures(Reason::ALL.map(Reason::name));
+        }
         Dialer { channel, settings, metrics, last_good: Mutex::new(Vec::new()) }
     }
 

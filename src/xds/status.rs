@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::TypeUrl;
+
 /// gRPC status codes by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
@@ -70,6 +72,16 @@ impl Status {
     pub fn ok() -> Self {
         Status::new(Code::Ok, "")
     }
+
+    /// The status of a NACK as it may be kept. The text about a Secret may quote the Secret, so only its size stays
+    /// (ADM-12).
+    #[must_use]
+    pub fn of_nack(self, type_url: &TypeUrl) -> Self {
+        if type_url.is_secret() && !self.message.is_empty() {
+            return Status::new(self.code, format!("[withheld {} B]", self.message.len()));
+        }
+        self
+    }
 }
 
 impl fmt::Display for Status {
@@ -93,5 +105,15 @@ mod tests {
         }
         assert_eq!(Code::from_number(99), Code::Unknown);
         assert_eq!(Status::new(Code::Unavailable, "gone").to_string(), "UNAVAILABLE: gone");
+    }
+
+    #[test]
+    fn adm_12_the_nack_of_a_secret_is_a_size() {
+        let nack = |message: &str| {
+            let text = "the private key is bad: 0123456789abcdef!";
+            Status::new(Code::InvalidArgument, text).of_nack(&TypeUrl::of_message(message)).to_string()
+        };
+        assert_eq!(nack("envoy.api.v2.auth.Secret"), "INVALID_ARGUMENT: [withheld 41 B]");
+        assert!(nack("envoy.config.cluster.v3.Cluster").ends_with("0123456789abcdef!"));
     }
 }

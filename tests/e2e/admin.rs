@@ -30,6 +30,22 @@ async fn a_page_cannot_read_it_by_a_name_of_its_own() {
     assert!(answer.starts_with("HTTP/1.0 421 "), "{answer}");
 }
 
+/// OBS-10: before any client and any answer, the first scrape has the counters of rare events at 0.
+#[tokio::test]
+async fn obs_10_the_first_scrape_has_the_counters_of_rare_events() {
+    let (origin, relay) = relay().await;
+    let scrape = relay.get("/metrics").await.1;
+    let server = origin.address;
+    for series in [
+        "sluice_downstream_nacks_total{type=\"Cluster\"}".to_owned(),
+        format!("sluice_upstream_nacks_total{{server=\"{server}\",type=\"Listener\"}}"),
+        format!("sluice_upstream_stream_closes_total{{server=\"{server}\",code=\"UNIMPLEMENTED\"}}"),
+    ] {
+        assert!(scrape.contains(&format!("\n{series} 0\n")), "{series}");
+    }
+    assert!(!scrape.contains("sluice_upstream_tls_failures_total{"), "the server has no TLS");
+}
+
 /// ADM-14: `/health` is answered beside idle sockets.
 #[tokio::test]
 async fn health_is_answered_beside_300_idle_sockets() {

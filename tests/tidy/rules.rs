@@ -38,7 +38,7 @@ const SCENARIO_MAX: u32 = 30;
 const SCENARIO_A_MAX: u32 = 20;
 
 /// Folders whose files cite rules.
-const CITING: &[&str] = &["benches/", "docs/", "loadtest/", "src/", "tests/", "tools/"];
+const CITING: &[&str] = &["benches/", "docs/", "loadtest/", "ops/", "src/", "tests/", "tools/"];
 
 /// Documents for operators: words instead of ids.
 const FOR_OPERATORS: &[&str] = &[
@@ -52,6 +52,7 @@ const FOR_OPERATORS: &[&str] = &[
     "docs/metrics.md",
     "docs/operations.md",
     "docs/scale.md",
+    "ops/README.md",
     "src/bin/",
 ];
 

@@ -35,6 +35,12 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
+    /// Shows these reasons of failed TLS connections from the start: a counter that begins at 1 shows no increase
+    /// (OBS-10).
+    pub fn expect_tls_failures(&self, reasons: impl IntoIterator<Item = &'static str>) {
+        reasons.into_iter().for_each(|reason| drop(self.tls_failures(reason)));
+    }
+
     /// Failed TLS connections with this reason (SEC-11).
     pub fn tls_failures(&self, reason: &'static str) -> Counter {
         let labels = [("server", self.server.clone()), ("reason", Arc::from(reason))];

@@ -119,8 +119,8 @@ impl Default for DownstreamMetrics {
 fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
     let responses: Counters<1> =
         catalogue.add("sluice_downstream_rest_responses", "Answers to REST requests, by HTTP status");
-    // The usual codes exist from the start, so that their first increase is visible.
-    for code in ["200", "304", "503"] {
+    // The usual codes exist from the start, so that their first increase is visible (OBS-10).
+    for code in ["200", "304", "500", "501", "503"] {
         responses.get_or_create_owned(&[("code", code.into())]);
     }
     responses

@@ -59,6 +59,7 @@ pub struct Metrics {
     node_classes: Gauge,
     private_sources: Gauge,
     unwatched_bytes: Gauge,
+    memory_budget: Gauge,
     limits: LimitHits,
     process: ProcessMetrics,
     catalogue: Catalogue,
@@ -81,6 +82,8 @@ impl Metrics {
         let types = TypeTable::new(&mut catalogue);
         let unwatched_bytes =
             catalogue.sized("sluice_cache_unwatched", "Bytes of cached resources without a subscriber");
+        let memory_budget =
+            catalogue.sized("sluice_memory_budget", "The budget of resident memory, 0 without one");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let fallback = FallbackMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
@@ -100,6 +103,7 @@ impl Metrics {
             node_classes,
             private_sources,
             unwatched_bytes,
+            memory_budget,
             limits,
             process,
             catalogue,
@@ -129,6 +133,11 @@ impl Metrics {
     /// A source's part of the bytes without a subscriber; starts at 0.
     pub fn unwatched_bytes(&self) -> GaugePart {
         GaugePart::new(&self.unwatched_bytes, 0)
+    }
+
+    /// The budget of resident memory in force (FP7).
+    pub fn memory_budget(&self, bytes: Option<u64>) {
+        self.memory_budget.set(i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX));
     }
 
     pub fn limit_hit(&self, limit: Limit) {

@@ -31,7 +31,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     types.beside(1, &[Code::Internal]);
     server.stream_closed(Code::Unavailable);
     server.client().tls_failures("eof");
-    metrics.downstream.tls.expires("listeners[main]", std::time::SystemTime::UNIX_EPOCH);
+    metrics.downstream.tls.valid("listeners[main]", UNIX_EPOCH, UNIX_EPOCH);
     metrics.downstream.tls.reload_failing("listeners[main]", false);
     let held = (
         server.source(&"xds_servers".into()),
@@ -123,6 +123,36 @@ fn the_document_and_the_catalogue_name_the_same_metrics() {
 
 fn counter(line: &str) -> Option<String> {
     line.strip_prefix("# TYPE ")?.strip_suffix(" counter").map(str::to_owned)
+}
+
+/// A series that begins at 1 is no increase for Prometheus, so alerts on any increase need their series from the start.
+#[test]
+fn obs_10_the_first_scrape_has_the_series_of_every_alert_on_an_increase() {
+    let metrics = Metrics::new();
+    metrics.of_server("cp-1").client().expect_tls_failures(["eof"]);
+    let scrape = metrics.encode().unwrap();
+    let alerts = include_str!("../../../ops/prometheus/alerts.yaml");
+    let at_once = alerts.split("- alert: ").filter(|rule| !rule.contains(" for: "));
+    let mut seen = 0;
+    for increase in at_once.flat_map(|rule| rule.split("increase(").skip(1)) {
+        let (selector, rest) = increase.split_once('[').unwrap();
+        if !rest.split_once(']').unwrap().1.trim_start_matches(')').starts_with(" > 0") {
+            continue;
+        }
+        seen += 1;
+        let (name, matchers) = selector.split_once('{').unwrap_or((selector, ""));
+        let series: Vec<_> = scrape.lines().filter(|line| line.starts_with(name)).collect();
+        assert!(series.iter().all(|line| line.ends_with(" 0")), "{series:?}");
+        assert!(!series.is_empty(), "{name}");
+        for value in matchers.split('"').skip(1).step_by(2).flat_map(|values| values.split('|')) {
+            assert!(series.iter().any(|line| line.contains(&format!("\"{value}\""))), "{name} {value}");
+        }
+        if series[0].contains("type=") {
+            let types: BTreeSet<_> = TypeUrl::known().map(|known| known.short().to_owned()).collect();
+            assert_eq!((types.len(), series.len()), (KNOWN_TYPES, KNOWN_TYPES), "{name}");
+        }
+    }
+    assert!(seen > 10, "{seen}");
 }
 
 #[test]

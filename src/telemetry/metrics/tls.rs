@@ -17,6 +17,7 @@ pub struct TlsMetrics {
     handshake: DurationHistogram,
     open: Gauge,
     expiry: Family<Labels<1>, Gauge<f64, AtomicU64>>,
+    start: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     failing: Gauges<1>,
     expiring: Gauge,
 }
@@ -46,6 +47,10 @@ impl TlsMetrics {
             expiry: catalogue.timed(
                 "sluice_tls_certificate_expiry_timestamp",
                 "When a certificate of the relay, or the first of its trust anchors, expires, since 1970",
+            ),
+            start: catalogue.timed(
+                "sluice_tls_certificate_start_timestamp",
+                "Since when that certificate is valid, since 1970",
             ),
             failing: catalogue.add(
                 "sluice_tls_reload_failing",
@@ -80,9 +85,12 @@ impl TlsMetrics {
         GaugePart::new(&self.expiring, 1)
     }
 
-    pub fn expires(&self, place: &str, at: SystemTime) {
-        let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        self.expiry.get_or_create_owned(&[("place", place.into())]).set(seconds);
+    /// The life of the certificate at this place.
+    pub fn valid(&self, place: &str, from: SystemTime, until: SystemTime) {
+        for (gauges, time) in [(&self.start, from), (&self.expiry, until)] {
+            let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            gauges.get_or_create_owned(&[("place", place.into())]).set(seconds);
+        }
     }
 
     pub fn reload_failing(&self, place: &str, is_failing: bool) {

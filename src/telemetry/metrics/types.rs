@@ -164,6 +164,17 @@ pub(super) struct TypeTable {
 
 impl TypeTable {
     pub(super) fn new(catalogue: &mut Catalogue) -> TypeTable {
+        let left_out: Counters<1> = catalogue.add(
+            "sluice_downstream_resources_left_out",
+            "Resources left out of answers, because the client lacks a required feature",
+        );
+        let nacks: Counters<1> = catalogue.add("sluice_downstream_nacks", "Responses that clients NACKed");
+        // A counter that begins at 1 shows no increase (OBS-10).
+        for known in TypeUrl::known() {
+            for counters in [&left_out, &nacks] {
+                counters.get_or_create_owned(&[("type", known.short().into())]);
+            }
+        }
         TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
@@ -174,15 +185,12 @@ impl TypeTable {
                 "Bytes of responses sent to clients, as framed for gRPC",
             ),
             acks: catalogue.add("sluice_downstream_acks", "Responses that clients ACKed"),
-            nacks: catalogue.add("sluice_downstream_nacks", "Responses that clients NACKed"),
+            nacks,
             heartbeats: catalogue.add(
                 "sluice_downstream_heartbeats",
                 "Heartbeats of resources with a TTL sent to clients in the delta variant",
             ),
-            left_out: catalogue.add(
-                "sluice_downstream_resources_left_out",
-                "Resources left out of answers, because the client lacks a required feature",
-            ),
+            left_out,
             resource_errors: catalogue.add(
                 "sluice_downstream_resource_errors",
                 "Errors sent to clients in the place of resources, by gRPC status code",

@@ -15,8 +15,11 @@ use super::client::{ClientFamilies, ClientMetrics};
 use super::types::TypeMetrics;
 use crate::telemetry::SourceState;
 use crate::telemetry::instruments::{GaugePart, lock};
-use crate::xds::Code;
-use crate::xds::Variant;
+use crate::xds::{Code, TypeUrl, Variant};
+
+/// The statuses of a server that the configuration does not fit.
+const REFUSALS: [Code; 4] =
+    [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument, Code::Unimplemented];
 
 /// Servers, and the sources attached to them.
 #[derive(Debug)]
@@ -88,6 +91,16 @@ impl UpstreamMetrics {
     fn new_server(&self, label: Arc<str>) -> ServerMetrics {
         let by_server = [("server", label.clone())];
         let with = |key, value: &str| [("server", label.clone()), (key, Arc::from(value))];
+        // A counter that begins at 1 shows no increase (OBS-10).
+        for code in REFUSALS {
+            self.stream_closes.get_or_create_owned(&with("code", code.name()));
+        }
+        for name in TypeUrl::known() {
+            let labels = with("type", name.short());
+            for counters in [&self.nacks, &self.beside.expiries, &self.beside.mass_deletions] {
+                counters.get_or_create_owned(&labels);
+            }
+        }
         ServerMetrics {
             origin: self.origin,
             sources: self.sources.clone(),

@@ -362,7 +362,7 @@ impl<T: Generation> Rotation<T> {
         let wall = (self.clock)();
         for expiry in self.in_force.epoch().expiries(wall) {
             let part = format!("{}.{}", self.place.name, expiry.part);
-            self.metrics.expires(&part, expiry.not_after);
+            self.metrics.valid(&part, expiry.not_before, expiry.not_after);
             self.warn_of(&part, &expiry, now, wall);
         }
     }

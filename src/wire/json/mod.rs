@@ -13,6 +13,8 @@ mod poll;
 mod answer;
 mod text;
 
+pub mod redact;
+
 use std::sync::OnceLock;
 
 use bytes::Bytes;

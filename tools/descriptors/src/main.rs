@@ -8,12 +8,20 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use prost::Message;
-use prost_types::FileDescriptorSet;
+use prost_types::FileDescriptorProto;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/envoy-v3.binpb.zst");
 
 const ZSTD_LEVEL: i32 = 19;
+
+/// The message with its files as bytes. Generated types would drop options that they do not know, such as
+/// Envoy's `sensitive`.
+#[derive(Clone, PartialEq, Message)]
+struct FileDescriptorSet {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    file: Vec<Vec<u8>>,
+}
 
 /// Where the trees of protos lie within the crate. All v3 files of the first two are wanted, of the others what
 /// these import.
@@ -52,7 +60,7 @@ fn proto_tree() -> Result<PathBuf> {
     Ok(Path::new(manifest).with_file_name("proto"))
 }
 
-/// The descriptors of all files, imports before what imports them, without comments.
+/// The descriptors of all files, imports before what imports them, with custom options and without comments.
 ///
 /// Each file is compiled on its own and the results are merged: protox lets packages of files that a file does
 /// not import shadow the relative names in it (prost-reflect#126), of which Envoy has many.
@@ -62,8 +70,10 @@ fn descriptors(tree: &Path) -> Result<FileDescriptorSet> {
     for root in roots(tree)? {
         let mut compiler = protox::Compiler::with_file_resolver(resolver(tree));
         compiler.include_imports(true).open_file(&root).with_context(|| format!("compiling {root}"))?;
-        for file in compiler.file_descriptor_set().file {
-            if seen.insert(file.name().to_owned()) {
+        let compiled = FileDescriptorSet::decode(&*compiler.encode_file_descriptor_set())?;
+        for file in compiled.file {
+            let name = FileDescriptorProto::decode(&*file)?.name.context("a file without a name")?;
+            if seen.insert(name) {
                 merged.file.push(file);
             }
         }
@@ -139,5 +149,9 @@ mod tests {
         let current = descriptors(&proto_tree().unwrap()).unwrap();
         assert!(current.file.len() > 500, "only {} files", current.file.len());
         assert!(current.encode_to_vec() == committed, "run `cargo run -p descriptors` and commit the result");
+        // The key of the option, and `true`.
+        let sensitive = [0xb8, 0xb7, 0x8b, 0xa4, 0x02, 0x01];
+        let marks = committed.windows(sensitive.len()).filter(|bytes| *bytes == sensitive).count();
+        assert!(marks >= 25, "only {marks} fields have Envoy's mark of secrets");
     }
 }

@@ -74,7 +74,10 @@ impl Session {
         // The first request of a type is initial, with any nonce (STR-6).
         let verdict = match (is_first, nonce.is_empty()) {
             (true, _) | (false, true) => Verdict::None,
-            (false, false) => subscription.nonces.judge(nonce_number, error.clone(), now),
+            (false, false) => {
+                let error = error.clone().map(|error| error.of_nack(&type_url));
+                subscription.nonces.judge(nonce_number, error, now)
+            }
         };
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {

@@ -321,6 +321,22 @@ fn ack_1_to_3_error_detail_and_nothing_else_makes_a_nack() {
 }
 
 #[test]
+fn adm_12_the_nack_of_a_secret_is_kept_as_its_size() {
+    let mut bench = Bench::files(&[(SDS, "a=1"), (EDS, "a=1")]);
+    let client = bench.sotw();
+    for (message, kept) in [(SDS, "INVALID_ARGUMENT: [withheld 3 B]"), (EDS, "INVALID_ARGUMENT: bad")] {
+        bench.ask(client, message, "a");
+        bench.poll(client);
+        let (nonce, version) =
+            (bench.held(client, message).nonce.clone(), bench.held(client, message).version.clone());
+        match bench.ask_with(client, message, "a", &nonce, &version, error()).verdict {
+            Verdict::Nack { status, .. } => assert_eq!(status.to_string(), kept),
+            verdict => panic!("{verdict:?}"),
+        }
+    }
+}
+
+#[test]
 fn ack_4_and_5_rejected_content_is_not_sent_again() {
     for message in [CDS, EDS] {
         let mut bench = Bench::files(&[(message, "a=1 b=1")]);
