@@ -13,6 +13,7 @@ use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{EmptyingStatus, Phase};
 use crate::setting::{Range, hours, ms};
+use crate::telemetry::events::{Kind, Occurrence};
 
 /// Longer drains are mistakes: a client may be told to leave only by the end of its stream.
 const TIMES: Range = crate::setting::time(ms(0)..=hours(1));
@@ -73,6 +74,7 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
         );
         return Err((StatusCode::CONFLICT, text).into_response());
     }
+    admin.metrics.events.add(Occurrence::info(Kind::Drain, "an operator drains the relay"));
     Ok(Json(answer(admin.emptying.status())).into_response())
 }
 
@@ -82,5 +84,6 @@ pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respon
         let text = "there is no drain; POST /drain begins one\n";
         return Err((StatusCode::CONFLICT, text).into_response());
     }
+    admin.metrics.events.add(Occurrence::info(Kind::Drain, "the relay is in service again"));
     Ok(Json(answer(admin.emptying.status())).into_response())
 }

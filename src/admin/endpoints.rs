@@ -12,8 +12,8 @@ use axum::routing::{MethodRouter, delete, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, clients, confirm, drain, end, guard, host, log, metrics, ready, refuse_body, refused, resources,
-    sources,
+    bound, clients, confirm, drain, end, events, guard, host, log, metrics, ready, refuse_body, refused,
+    resources, sources,
 };
 
 /// An endpoint in the table.
@@ -38,6 +38,22 @@ const fn open(
     Endpoint { target: Target { method: "GET", path, area }, query: "", about, handler, is_bounded: false }
 }
 
+/// An endpoint with two answers: a bounded one, and a live one with a budget of its own. The handler takes the permit.
+const fn live(
+    path: &'static str,
+    query: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint {
+        target: Target { method: "GET", path, area: Area::View },
+        query,
+        about,
+        handler,
+        is_bounded: false,
+    }
+}
+
 const fn bounded(
     (method, path): (&'static str, &'static str),
     area: Area,
@@ -48,7 +64,7 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 14] = [
+pub(super) const ENDPOINTS: &[Endpoint] = &[
     open("/", Area::View, "this list", || get(async || INDEX.as_str())),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
@@ -67,6 +83,9 @@ pub(super) const ENDPOINTS: [Endpoint; 14] = [
     ),
     bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&limit=", "what is cached", || {
         get(resources)
+    }),
+    live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
+        get(events::events)
     }),
     bounded(
         ("GET", "/refused"),
@@ -124,6 +143,7 @@ impl Admin {
         router
             .layer(from_fn(refuse_body))
             .layer(from_fn_with_state(self.clone(), host::check))
+            .layer(from_fn(guard::protect))
             .with_state(self)
     }
 }

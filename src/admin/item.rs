@@ -19,7 +19,7 @@ pub(super) fn seconds_since(since: SystemTime, now: SystemTime) -> f64 {
 }
 
 /// A time as `2026-11-21T07:05:09.012Z`.
-fn rfc_3339(time: SystemTime) -> String {
+pub(super) fn rfc_3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (seconds, millis) = (since.as_secs(), since.subsec_millis());
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

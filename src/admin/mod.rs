@@ -9,6 +9,7 @@
 //! | `GET /clients?node=&type=&state=&limit=` | the downstream streams, with the versions sent, ACKed and NACKed per type |
 //! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&limit=` | the cached resources: names, versions, sizes, states |
+//! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
 //! | `GET /refused?limit=` | the clients for whose node class there was no room, the latest first |
 //! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
 //! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
@@ -23,7 +24,9 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `query`, `types`: parameters.
-//! 3. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `confirm`, `drain`, `end`, `log`: the acts.
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
+//! 4. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`,
+//!    `log`: the acts.
 
 pub mod entrance;
 pub mod access;
@@ -42,6 +45,8 @@ mod log;
 mod host;
 mod guard;
 mod types;
+mod live;
+mod events;
 mod endpoints;
 
 pub use process::Process;
@@ -59,7 +64,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -99,6 +104,7 @@ impl Admin {
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+        let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
         let Process { readiness, emptying, log } = process;
         let admin = Admin {
@@ -108,6 +114,7 @@ impl Admin {
             log,
             metrics: metrics.clone(),
             requests,
+            live,
             settings,
             tokens,
             throttle,
@@ -157,14 +164,29 @@ async fn refuse_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// Holds a permit until the reader has taken the last byte of the answer.
+impl Admin {
+    /// # Errors
+    /// The answer to one request too many.
+    #[expect(clippy::result_large_err, reason = "the error is the answer")]
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Response> {
+        self.requests.clone().try_acquire_owned().map_err(|_| {
+            self.metrics.limit_hit(Limit::AdminRequests);
+            let retry = [(header::RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
+        })
+    }
+}
+
 async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
-    let Ok(permit) = admin.requests.clone().try_acquire_owned() else {
-        admin.metrics.limit_hit(Limit::AdminRequests);
-        let retry = [(header::RETRY_AFTER, "1")];
-        return (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response();
-    };
-    next.run(request).await.map(|body| {
+    match admin.permit() {
+        Ok(permit) => held(next.run(request).await, permit),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Holds the permit until the reader has taken the last byte of the answer.
+fn held(answer: Response, permit: OwnedSemaphorePermit) -> Response {
+    answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _held = &permit;
             frame

@@ -6,9 +6,11 @@ use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
+use super::events::Wanted;
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{ClientStatus, ConfigStatus, ResourceFilter, SourceState};
 use crate::setting::{Range, parse_duration};
+use crate::telemetry::events::{Kind, Severity};
 
 /// The limit of a list without `limit`.
 const UNLIMITED: usize = usize::MAX;
@@ -64,6 +66,38 @@ impl ResourcesQuery {
     }
 }
 
+/// `/events`.
+#[derive(Debug, PartialEq)]
+pub(super) struct EventsQuery {
+    pub wanted: Wanted,
+    pub after: Option<u64>,
+    pub limit: Option<usize>,
+}
+
+/// The most events of a list, and the number without `limit`.
+pub(super) const EVENTS_LIMIT: usize = 1000;
+
+impl EventsQuery {
+    pub fn parse(uri: &Uri) -> Result<EventsQuery, String> {
+        let [kind, severity, after, limit] = values(uri, ["kind", "severity", "after", "limit"])?;
+        let kind = named("kind", kind, &Kind::ALL.map(|kind| (kind.name(), kind)))?;
+        let severities = Severity::ALL.map(|severity| (severity.name(), severity));
+        let severity = named("severity", severity, &severities)?.unwrap_or(Severity::Info);
+        let limit = limit.map(|text| match text.parse() {
+            Ok(limit) if limit <= EVENTS_LIMIT => Ok(limit),
+            _ => Err(format!("limit is {text:?}; allowed: a whole number up to {EVENTS_LIMIT}")),
+        });
+        let number = |text: String| {
+            text.parse().map_err(|_| format!("after is {text:?}; allowed: a number of an event"))
+        };
+        Ok(EventsQuery {
+            wanted: Wanted { kind, severity },
+            after: after.map(number).transpose()?,
+            limit: limit.transpose()?,
+        })
+    }
+}
+
 /// `/confirm_deletions`.
 pub(super) fn deletions(uri: &Uri) -> Result<DeletionFilter, String> {
     let [server, type_name] = values(uri, ["server", "type"])?;
@@ -100,6 +134,18 @@ fn one_of<T: Copy>(text: Option<String>, allowed: &[(&str, T)]) -> Result<Option
     }
     let names: Vec<_> = allowed.iter().map(|(name, _)| *name).collect();
     Err(format!("unknown state {text:?}; allowed: {}", names.join(", ")))
+}
+
+/// The value of a parameter with a closed list of values. The error names the nearest one.
+fn named<T: Copy>(key: &str, text: Option<String>, allowed: &[(&str, T)]) -> Result<Option<T>, String> {
+    let Some(text) = text else { return Ok(None) };
+    if let Some((_, value)) = allowed.iter().find(|(name, _)| *name == text) {
+        return Ok(Some(*value));
+    }
+    let near = |(name, _): &(&str, T)| strsim::jaro_winkler(name, &text);
+    let nearest = allowed.iter().max_by(|a, b| near(a).total_cmp(&near(b))).map_or("", |(name, _)| name);
+    let names: Vec<_> = allowed.iter().map(|(name, _)| *name).collect();
+    Err(format!("unknown {key} {text:?}; nearest: {nearest}; allowed: {}", names.join(", ")))
 }
 
 fn number(text: Option<String>) -> Result<usize, String> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
@@ -32,6 +32,7 @@ use crate::driver::{DriverSettings, Relay};
 use crate::engine::source;
 use crate::server::{self, Server, ServerLimits};
 use crate::setting::InForce;
+use crate::telemetry::events::{Kind, Occurrence, count_each_second};
 use crate::telemetry::logging::LogLevel;
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
@@ -98,7 +99,7 @@ async fn run(config: Config, metrics: Arc<Metrics>, log: Arc<LogLevel>, ending: 
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let policy = authorization::follow(&relay, &config);
+    let policy = authorization::follow(&relay, &config, &metrics.events);
     let _policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
 
     let mut listeners = Vec::new();
@@ -116,25 +117,33 @@ async fn run(config: Config, metrics: Arc<Metrics>, log: Arc<LogLevel>, ending: 
     let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
     let process = Process { readiness: readiness.clone(), emptying, log };
 
+    let counting = tokio::spawn(count_each_second(metrics.clone()));
+    let (_counting, events) = (AbortOnDropHandle::new(counting), metrics.events.clone());
     let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
     let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
     let mut admin = tokio::spawn(admin.serve(relay, process, metrics, stop_admin.clone()));
+    // Whoever sees the relay ready may stop it in an orderly way.
+    let stopped = stop_signal();
     readiness.advance(State::Ready);
     announce(&config);
 
-    let (draining, signaled) = (readiness.clone(), ending.clone());
+    let (draining, signaled, draining_event) = (readiness.clone(), ending.clone(), events.clone());
     let (last, is_saved) = oneshot::channel();
     let shutdown = async move {
-        let signal = stop_signal().await;
+        let signal = stopped.await;
         signaled.begin();
         draining.advance(State::Draining);
+        draining_event.add(Occurrence::info(Kind::Drain, "draining").detail(signal));
         info!(signal, "draining");
         // Save before clients leave and take their subscriptions with them.
         let _ = last.send(tokio::spawn(async move { keeping.save().await }));
     };
     tokio::select! {
         () = server.serve(listeners, shutdown) => {}
-        () = ending.closes() => warn!("connections were still open at the end of the drain"),
+        () = ending.closes() => {
+            events.add(Occurrence::warn(Kind::Drain, "connections were still open at the end of the drain"));
+            warn!("connections were still open at the end of the drain");
+        }
     }
     if let Ok(last) = is_saved.await
         && timeout_at(ending.saved_by(), last).await.is_err()
@@ -200,9 +209,11 @@ fn ignore_hangups() {
     }
 }
 
-async fn stop_signal() -> &'static str {
-    let wait = |kind| async move {
-        match signal(kind) {
+/// Listens from the call on. Resolves at the first signal to stop, with its name.
+fn stop_signal() -> impl Future<Output = &'static str> {
+    let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let wait = |listening: io::Result<Signal>| async move {
+        match listening {
             Ok(mut signal) => signal.recv().await,
             Err(error) => {
                 warn!(%error, "cannot listen for a signal");
@@ -210,9 +221,11 @@ async fn stop_signal() -> &'static str {
             }
         }
     };
-    tokio::select! {
-        _ = wait(SignalKind::terminate()) => "SIGTERM",
-        _ = wait(SignalKind::interrupt()) => "SIGINT",
+    async move {
+        tokio::select! {
+            _ = wait(terminate) => "SIGTERM",
+            _ = wait(interrupt) => "SIGINT",
+        }
     }
 }
 

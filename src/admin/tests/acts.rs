@@ -38,6 +38,9 @@ async fn hnd_9_a_drain_begins_once_and_ends() {
     assert_eq!(admin.act("DELETE", "/drain").await.json()["state"], "serving");
     assert_eq!(admin.get("/ready").await.status, 200);
     assert_eq!(admin.act("DELETE", "/drain").await.status, 409);
+    let events = admin.get("/events?kind=drain").await.json();
+    let texts: Vec<_> = events["events"].as_array().unwrap().iter().map(|of| of["text"].clone()).collect();
+    assert_eq!(texts, ["an operator drains the relay", "the relay is in service again"]);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod access;
 mod acts;
 mod connections;
 mod endpoints;
+mod events;
 mod lists;
 
 use std::sync::Mutex;
