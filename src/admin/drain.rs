@@ -8,7 +8,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::query::{bad_request, time, values, yes};
+use super::params::{Params, bad_request};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{EmptyingStatus, Phase};
@@ -50,15 +50,15 @@ fn answer(status: EmptyingStatus) -> Answer {
 }
 
 pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let [] = values(&uri, []).map_err(bad_request)?;
+    Params::parse(&uri, &[]).map_err(bad_request)?;
     Ok(Json(answer(admin.emptying.status())).into_response())
 }
 
 pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let [over, after, dry_run] = values(&uri, ["over", "after", "dry_run"]).map_err(bad_request)?;
-    let over = time("over", over, TIMES).map_err(bad_request)?;
-    let after = time("after", after, TIMES).map_err(bad_request)?.unwrap_or(Duration::ZERO);
-    let dry_run = yes("dry_run", dry_run).map_err(bad_request)?;
+    let mut params = Params::parse(&uri, &["over", "after", "dry_run"]).map_err(bad_request)?;
+    let over = params.time("over", TIMES).map_err(bad_request)?;
+    let after = params.time("after", TIMES).map_err(bad_request)?.unwrap_or(Duration::ZERO);
+    let dry_run = params.flag("dry_run").map_err(bad_request)?;
     let is_serving = admin.readiness.state() == State::Ready;
     if dry_run && is_serving {
         let status = admin.emptying.status();
@@ -79,7 +79,7 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
 }
 
 pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let [] = values(&uri, []).map_err(bad_request)?;
+    Params::parse(&uri, &[]).map_err(bad_request)?;
     if !admin.emptying.admit() {
         let text = "there is no drain; POST /drain begins one\n";
         return Err((StatusCode::CONFLICT, text).into_response());

@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::{Path, State as Shared};
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::query::{bad_request, values};
+use super::params::{Params, bad_request, not_found};
 use super::state::Admin;
 
 pub(super) async fn stream(
@@ -14,12 +14,11 @@ pub(super) async fn stream(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Response, Response> {
-    let [] = values(&uri, []).map_err(bad_request)?;
+    Params::parse(&uri, &[]).map_err(bad_request)?;
     let number: u64 =
         id.parse().map_err(|_| bad_request(format!("id is {id:?}; allowed: the number of a stream")))?;
     if !admin.relay.end_stream(number) {
-        let text = format!("no stream has the number {number}; GET /clients lists them\n");
-        return Err((StatusCode::NOT_FOUND, text).into_response());
+        return Err(not_found(format!("no stream has the number {number}; GET /clients lists them")));
     }
     Ok(Json(json!({ "ended": number })).into_response())
 }

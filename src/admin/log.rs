@@ -6,7 +6,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::query::{bad_request, time, values};
+use super::params::{Params, bad_request};
 use super::state::Admin;
 use crate::setting::{Range, hours, minutes, seconds};
 use crate::telemetry::logging::LogStatus;
@@ -25,9 +25,9 @@ struct Answer {
 }
 
 pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let [level, duration] = values(&uri, ["level", "for"]).map_err(bad_request)?;
-    let duration = time("for", duration, TIMES).map_err(bad_request)?;
-    let set = match (level, duration) {
+    let mut params = Params::parse(&uri, &["level", "for"]).map_err(bad_request)?;
+    let duration = params.time("for", TIMES).map_err(bad_request)?;
+    let set = match (params.take("level"), duration) {
         (Some(level), duration) => admin.log.set(&level, duration.unwrap_or(minutes(10))),
         (None, None) => admin.log.reset(),
         (None, Some(_)) => return Err(bad_request("for: needs level, too".to_owned())),

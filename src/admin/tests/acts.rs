@@ -51,7 +51,7 @@ async fn impossible_acts_name_their_parameter() {
         ("POST", "/drain?over=2h", 400, "over is \"2h\""),
         ("POST", "/drain?over=60", 400, "over is \"60\""),
         ("POST", "/drain?after=-1s", 400, "after is"),
-        ("POST", "/drain?dry_run=yes", 400, "dry_run is"),
+        ("POST", "/drain?dry_run=yes", 400, "unknown dry_run"),
         ("POST", "/drain?for=1s", 400, "unknown query key \"for\""),
         ("DELETE", "/drain?over=1s", 400, "unknown query key"),
         ("PUT", "/drain", 405, ""),

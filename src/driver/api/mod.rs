@@ -2,5 +2,7 @@
 
 pub mod downstream;
 pub mod emptying;
+pub mod why;
 pub mod status;
+pub mod clients;
 pub mod control;
