@@ -4,6 +4,7 @@ mod access;
 mod acts;
 mod clients;
 mod connections;
+mod content;
 mod endpoints;
 mod events;
 mod golden;

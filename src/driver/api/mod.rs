@@ -4,5 +4,6 @@ pub mod downstream;
 pub mod emptying;
 pub mod why;
 pub mod status;
+pub mod content;
 pub mod clients;
 pub mod control;
