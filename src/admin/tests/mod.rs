@@ -2,6 +2,7 @@
 
 mod access;
 mod acts;
+mod changes;
 mod clients;
 mod connections;
 mod content;
@@ -24,6 +25,7 @@ use tokio::time::sleep;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
+use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use crate::driver::api::clients::{ClientView, HeldVersion, NameStatus, NameStatuses};
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
@@ -48,6 +50,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 struct FakeView {
     clients: usize,
     sources: Vec<Arc<SourceStatus>>,
+    changes: Vec<ChangeStatus>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
     /// The streams that an operator ended.
@@ -134,6 +137,23 @@ impl ClientView for FakeView {
             refused: None,
         });
         Some(Box::new(names.filter(move |of| after.as_ref().is_none_or(|after| of.name > *after))))
+    }
+}
+
+impl ChangesView for FakeView {
+    fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        let all = self.changes.iter().filter(|change| filter.wants_type(&change.type_url));
+        let found = all.filter(|change| filter.after.is_none_or(|after| change.place < after));
+        std::future::ready(found.take(filter.limit).cloned().collect()).boxed()
+    }
+
+    fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        let found = self.changes.iter().find(|change| change.place.name == name);
+        std::future::ready(found.cloned()).boxed()
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        self.changes.first().cloned()
     }
 }
 
@@ -351,7 +371,11 @@ impl Fixture {
         settings: AdminSettings,
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
-        Fixture::of(FakeView { clients: SESSIONS, sources, ..FakeView::default() }, settings, tokens)
+        Fixture::of(
+            FakeView { clients: SESSIONS, sources, changes: changes::some(), ..FakeView::default() },
+            settings,
+            tokens,
+        )
     }
 
     /// A relay with this many clients.

@@ -6,4 +6,5 @@ pub mod why;
 pub mod status;
 pub mod content;
 pub mod clients;
+pub mod changes;
 pub mod control;
