@@ -3,6 +3,7 @@
 pub mod memory;
 pub mod inspect;
 mod clients;
+mod explain;
 pub mod control;
 
 use std::sync::Arc;
