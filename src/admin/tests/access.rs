@@ -137,6 +137,7 @@ fn aut_14_every_endpoint_has_its_role() {
         "POST /classes/explain view",
         "GET /sources view",
         "GET /resources view",
+        "GET /resources/{type}/{*name} view",
         "GET /events view",
         "GET /refused view",
         "POST /confirm_deletions act",
