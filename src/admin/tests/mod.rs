@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod changes;
 mod clients;
 mod connections;
 mod content;
@@ -23,6 +24,7 @@ use tokio::time::sleep;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
+use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use crate::driver::api::clients::{
     ClassChoice, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus, NameStatuses,
     NearMiss, NodeExplanation, RuleText,
@@ -48,6 +50,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 struct FakeView {
     clients: usize,
     sources: Vec<Arc<SourceStatus>>,
+    changes: Vec<ChangeStatus>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
 }
@@ -197,6 +200,23 @@ fn class_choice() -> ClassChoice {
         not_reached: Vec::new(),
     };
     ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), generation: 4 }
+}
+
+impl ChangesView for FakeView {
+    fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        let all = self.changes.iter().filter(|change| filter.wants_type(&change.type_url));
+        let found = all.filter(|change| filter.after.is_none_or(|after| change.place < after));
+        std::future::ready(found.take(filter.limit).cloned().collect()).boxed()
+    }
+
+    fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        let found = self.changes.iter().find(|change| change.place.name == name);
+        std::future::ready(found.cloned()).boxed()
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        self.changes.first().cloned()
+    }
 }
 
 impl Controls for FakeView {
@@ -376,7 +396,11 @@ impl Fixture {
         settings: AdminSettings,
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
-        Fixture::of(FakeView { clients: SESSIONS, sources, ..FakeView::default() }, settings, tokens)
+        Fixture::of(
+            FakeView { clients: SESSIONS, sources, changes: changes::some(), ..FakeView::default() },
+            settings,
+            tokens,
+        )
     }
 
     /// A relay with this many clients.

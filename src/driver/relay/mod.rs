@@ -5,6 +5,7 @@ pub mod inspect;
 pub mod content;
 mod clients;
 mod explain;
+mod changes;
 pub mod control;
 
 use std::sync::Arc;
