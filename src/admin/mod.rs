@@ -6,8 +6,12 @@
 //! | `GET /healthz` | 200 while the process lives |
 //! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
-//! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: per type the version that the client has and should have, and why |
-//! | `GET /clients/{id}?type=&names=&after=&limit=` | one stream, name by name |
+//! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: by type: state, reason, held and due version |
+//! | `GET /clients/{id}?type=&names=&after=&limit=` | a single stream, name by name |
+//! | `GET /clients/{id}/diff?to=&type=&name=&format=&any_class=` | the way to the due content, or to the content of another client |
+//! | `GET /clients/{id}/explain?type=&name=` | class with rule, server, state of a name |
+//! | `GET /who?type=&name=&version=&after=&limit=` | the clients with a resource, without it, and those with a NACK |
+//! | `GET /classes?q=&after=&limit=`, `POST /classes/explain` | the node classes; the class of the node in the body |
 //! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
@@ -28,8 +32,9 @@
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
-//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. `changes`: what was published,
-//!    and how far it came. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`, `log`: the acts.
+//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `classes`: the endpoints about clients. `changes`: what was
+//!    published, and how far it came. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`, `log`:
+//!    the acts.
 
 pub mod entrance;
 pub mod access;
@@ -45,6 +50,8 @@ mod rejections;
 mod list;
 mod changes;
 mod client;
+mod who;
+mod classes;
 mod connection;
 mod confirm;
 mod drain;
@@ -165,12 +172,12 @@ struct Open {
     requests: Arc<AtomicUsize>,
 }
 
-/// No endpoint takes a body, so no body needs a bound.
+/// A single endpoint takes a body, with a bound. The others refuse bodies here.
 async fn refuse_body(request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
+    if request.body().is_end_stream() || endpoints::takes_body(&request) {
         next.run(request).await
     } else {
-        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "no endpoint takes a body\n")
+        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "this endpoint takes no body\n")
             .into_response()
     }
 }

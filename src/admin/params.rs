@@ -1,4 +1,4 @@
-//! The parameters of a request's query. An error names the parameter, and the nearest known one.
+//! The parameters of a request's query. Errors name the parameter, and the nearest known word.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::setting::{Range, parse_duration};
 /// The least likeness of a suggestion, by Jaro and Winkler's measure.
 const NEAR_MIN: f64 = 0.7;
 
-/// The parameters of a request, each at most once, and all of them known.
+/// The parameters of a request, each at most once, and all known.
 #[derive(Debug)]
 pub(super) struct Params(Vec<(String, String)>);
 
@@ -40,7 +40,7 @@ impl Params {
         self.0.iter().any(|(name, _)| name == key)
     }
 
-    /// The value of a parameter, one of these words.
+    /// The value of a parameter, from a list of words.
     pub fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
         let Some(text) = self.take(key) else { return Ok(None) };
         match words.iter().find(|(name, _)| *name == text) {
@@ -75,7 +75,7 @@ pub(super) fn unknown<'a>(kind: &str, text: &str, allowed: impl Iterator<Item = 
     format!("unknown {kind} {text:?}{near}; allowed: {}", all.join(", "))
 }
 
-/// The word that is most like a text, if one is like it.
+/// The word nearest to a text, if any is near.
 pub(super) fn nearest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let text = text.to_lowercase();
     let likeness = |word: &str| strsim::jaro_winkler(&text, &word.to_lowercase());
@@ -86,6 +86,11 @@ pub(super) fn nearest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> O
 /// The answer to an invalid query.
 pub(super) fn bad_request(reason: String) -> Response {
     (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
+}
+
+/// The answer to a question without a sense in the present state.
+pub(super) fn conflict(reason: String) -> Response {
+    (StatusCode::CONFLICT, format!("{reason}\n")).into_response()
 }
 
 /// The answer for an unknown id or name.

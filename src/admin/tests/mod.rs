@@ -10,6 +10,7 @@ mod endpoints;
 mod events;
 mod golden;
 mod lists;
+mod questions;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -26,7 +27,10 @@ use tokio::time::sleep;
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
 use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
-use crate::driver::api::clients::{ClientView, HeldVersion, NameStatus, NameStatuses};
+use crate::driver::api::clients::{
+    ClassChoice, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus, NameStatuses,
+    NearMiss, NodeExplanation, RuleText,
+};
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
 use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
@@ -37,7 +41,7 @@ use crate::driver::api::status::{
 };
 use crate::identity::Identity;
 use crate::telemetry::logging::{LogFilter, LogLevel};
-use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
+use crate::xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -138,6 +142,70 @@ impl ClientView for FakeView {
         });
         Some(Box::new(names.filter(move |of| after.as_ref().is_none_or(|after| of.name > *after))))
     }
+
+    fn explain(&self, id: u64, type_url: &TypeUrl, name: Option<&ResourceName>) -> Option<Explanation> {
+        let mut session = self.session(id)?;
+        session.types.retain(|of| of.type_url == *type_url);
+        let at_client = |name: &ResourceName| self.names(id, type_url, None)?.find(|of| of.name == *name);
+        Some(Explanation {
+            session,
+            class: class_choice(),
+            list: "xds_servers".into(),
+            servers: vec!["cp-1".into(), "cp-2".into()],
+            server: Some("cp-1".into()),
+            source: self.sources.first().cloned(),
+            name: name.map(|name| NameExplanation {
+                name: name.clone(),
+                at_client: at_client(name),
+                collection: Some("wildcard"),
+                state: "PRESENT",
+                entry: Some("acked"),
+                cause: None,
+                error: None,
+                received_at: Some(now()),
+            }),
+        })
+    }
+
+    /// Every third client asks for nothing.
+    fn holdings<'a>(
+        &'a self,
+        type_url: &'a TypeUrl,
+        name: &'a ResourceName,
+    ) -> Box<dyn Iterator<Item = Holding> + Send + 'a> {
+        Box::new((0..self.clients as u64).map(move |id| {
+            let names = self.names(id, type_url, None).filter(|_| !id.is_multiple_of(3));
+            let name = names.into_iter().flatten().find(|of| of.name == *name);
+            Holding { id, node_id: format!("node-{id}").into(), name }
+        }))
+    }
+
+    fn knows(&self, _: &TypeUrl, name: &ResourceName) -> bool {
+        ["a", "b", "c", "d", "e"].contains(&name.as_str())
+    }
+
+    fn classify_node(&self, node: &Node) -> Vec<NodeExplanation> {
+        let mut class = class_choice();
+        class.rule.as_mut().unwrap().splits = format!("cluster={:?}", node.cluster);
+        vec![NodeExplanation { type_url: TypeUrl::of_message(CLUSTER), names: "old", class, refused: None }]
+    }
+}
+
+fn class_choice() -> ClassChoice {
+    let near = NearMiss {
+        id: RuleId { entry: 0, is_default: false },
+        field: "id".to_owned(),
+        wanted: "envoy-*".to_owned(),
+        found: Some("\u{1b}[31m".to_owned()),
+    };
+    let rule = RuleText {
+        id: RuleId { entry: 1, is_default: true },
+        matches: "names=old".to_owned(),
+        splits: "cluster=\"edge\"".to_owned(),
+        nearest: Some(near),
+        not_reached: Vec::new(),
+    };
+    ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), generation: 4 }
 }
 
 impl ChangesView for FakeView {
@@ -221,7 +289,7 @@ fn session(n: usize) -> SessionStatus {
     let of = |message: &str| SessionTypeStatus {
         type_url: TypeUrl::of_message(message),
         server: Some("cp-1".into()),
-        class: Some("c0ffee".into()),
+        class: Some(if n == SESSIONS - 1 { "c1a55" } else { "c0ffee" }.into()),
         rules: vec![RuleId { entry: 1, is_default: true }],
         fallback: false,
         stale_since: None,
