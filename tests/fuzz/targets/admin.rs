@@ -6,17 +6,19 @@ use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
-use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::admin::{Admin, AdminSettings, Process, Readiness};
 use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
-use sluice::driver::api::clients::{ClientView, NameStatuses};
+use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuses, NodeExplanation};
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
 };
 use sluice::setting::InForce;
 use sluice::telemetry::Metrics;
-use sluice::xds::{ResourceName, TypeUrl};
+use sluice::telemetry::logging::{LogFilter, LogLevel};
+use sluice::xds::{Node, ResourceName, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -33,6 +35,11 @@ pub const ADMIN_QUERY: Target = Target {
             "0/clients?node=a&type=cds&state=SYNCED&limit=5",
             "0/clients?q=a&why=held:order&server=a&class=b&listener=c&behind_for=5m&sort=behind&after=NQ&limit=all",
             "0/clients/7?type=cds&names=1&limit=5",
+            "0/clients/7/diff?to=client:8&any_class=1",
+            "0/clients/7/explain?type=Cluster&name=x",
+            "0/who?type=Cluster&name=x&version=01234567",
+            "0/classes?q=x",
+            "2POST /classes/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{\"id\":\"a\"}",
             "0/sources?server=a%20b&state=connected",
             "0/resources?name=x%2fy&limit=0&state=ACKED",
             "0/refused?limit=18446744073709551615",
@@ -131,6 +138,45 @@ impl ClientView for Empty {
     fn names(&self, _: u64, _: &TypeUrl, _: Option<ResourceName>) -> Option<NameStatuses> {
         None
     }
+
+    fn explain(&self, _: u64, _: &TypeUrl, _: Option<&ResourceName>) -> Option<Explanation> {
+        None
+    }
+
+    fn holdings<'a>(
+        &'a self,
+        _: &'a TypeUrl,
+        _: &'a ResourceName,
+    ) -> Box<dyn Iterator<Item = Holding> + Send + 'a> {
+        Box::new(std::iter::empty())
+    }
+
+    fn knows(&self, _: &TypeUrl, _: &ResourceName) -> bool {
+        true
+    }
+
+    fn classify_node(&self, _: &Node) -> Vec<NodeExplanation> {
+        Vec::new()
+    }
+}
+
+impl Emptying for Empty {
+    fn empty(&self, _: Duration, _: Option<Duration>) -> Result<(), AlreadyEmptying> {
+        Err(AlreadyEmptying)
+    }
+
+    fn admit(&self) -> bool {
+        false
+    }
+
+    fn status(&self) -> EmptyingStatus {
+        let left = Duration::ZERO;
+        EmptyingStatus { phase: Phase::Serving, connections: 0, streams: 0, streams_before: 0, cut: 0, left }
+    }
+
+    fn is_emptying(&self) -> bool {
+        false
+    }
 }
 
 impl Controls for Empty {
@@ -140,6 +186,10 @@ impl Controls for Empty {
 
     fn confirm_deletions(&self, _: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
         Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn end_stream(&self, _: u64) -> bool {
+        false
     }
 }
 
@@ -170,9 +220,11 @@ thread_local! {
     static HOST: Host = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (connections, accepted) = mpsc::unbounded_channel();
-        let (settings, readiness) = (InForce::new(AdminSettings::default()), Arc::new(Readiness::default()));
+        let settings = InForce::new(AdminSettings::default());
+        let log = LogLevel::new(LogFilter::without_log(), "off".to_owned());
+        let process = Process { readiness: Arc::new(Readiness::default()), emptying: Arc::new(Empty), log };
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
-        runtime.spawn(Admin::serve(InMemory(accepted), settings, None, Arc::new(Empty), readiness, metrics, stop));
+        runtime.spawn(Admin::serve(InMemory(accepted), settings, None, Arc::new(Empty), process, metrics, stop));
         Host { runtime, connections }
     };
 }
