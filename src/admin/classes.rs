@@ -117,7 +117,6 @@ pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> R
     Ok(Json(json!({ "node": node.id, "types": types })).into_response())
 }
 
-#[expect(clippy::result_large_err, reason = "the error is the answer")]
 async fn read_node(body: Body) -> Result<Node, Response> {
     let bytes = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, NODE_BYTES_MAX)).await;
     let bytes =
