@@ -12,8 +12,8 @@ use axum::routing::{MethodRouter, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, client, confirm, content, events, guard, host, metrics, ready, refuse_body, refused, resources,
-    sources,
+    bound, client, confirm, content, csds, events, guard, host, metrics, ready, refuse_body, refused,
+    resources, sources,
 };
 
 /// An endpoint in the table.
@@ -62,6 +62,21 @@ const fn bounded(
     handler: fn() -> MethodRouter<Admin>,
 ) -> Endpoint {
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
+}
+
+/// An endpoint with a limit of its own.
+const fn unbounded(
+    (method, path): (&'static str, &'static str),
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint {
+        target: Target { method, path, area: Area::View },
+        query: "",
+        about,
+        handler,
+        is_bounded: false,
+    }
 }
 
 pub(super) const ENDPOINTS: &[Endpoint] = &[
@@ -119,6 +134,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         "confirms mass deletions that are held back",
         || post(confirm::deletions_meant),
     ),
+    unbounded(("POST", csds::REST), "client status (CSDS) in JSON", || post(csds::rest)),
+    unbounded(("POST", csds::FETCH), "client status, by gRPC", csds::grpc),
+    unbounded(("POST", csds::STREAM), "client status, by gRPC", csds::grpc),
 ];
 
 /// All other paths. A caller without the role does not learn which paths exist.

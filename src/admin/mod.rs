@@ -13,6 +13,7 @@
 //! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
+//! | `POST /v3/discovery:client_status`, and gRPC's CSDS | the relay as a client of its servers, and as the server of its clients (ADR 31) |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
 //! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the name is shown. The room reads the relay's status through
@@ -37,6 +38,7 @@ mod query;
 mod item;
 mod rejections;
 mod list;
+mod protocol;
 mod client;
 mod connection;
 mod confirm;
@@ -44,6 +46,7 @@ mod host;
 mod guard;
 mod types;
 mod content;
+mod csds;
 mod live;
 mod events;
 mod endpoints;
@@ -143,12 +146,12 @@ struct Open {
     requests: Arc<AtomicUsize>,
 }
 
-/// No endpoint takes a body, so no body needs a bound.
+/// Only client status takes a body, and bounds it.
 async fn refuse_body(request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
+    if request.body().is_end_stream() || csds::takes_body(request.uri().path()) {
         next.run(request).await
     } else {
-        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "no endpoint takes a body\n")
+        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "this endpoint takes no body\n")
             .into_response()
     }
 }

@@ -4,6 +4,7 @@ mod access;
 mod clients;
 mod connections;
 mod content;
+mod csds;
 mod endpoints;
 mod events;
 mod golden;
