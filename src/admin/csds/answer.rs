@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use prost::Message;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::admin::content::ContentMode;
 use crate::admin::state::Admin;
@@ -26,7 +27,7 @@ static BUILDING: Semaphore = Semaphore::const_new(1);
 pub(super) struct Answer {
     response: ClientStatusResponse,
     bytes: usize,
-    begun: std::time::Instant,
+    begun: Instant,
     /// Resources are shown with their contents.
     has_contents: bool,
     /// The size of the request, for an error.
@@ -46,7 +47,7 @@ impl Answer {
         let admin = admin.clone();
         let _turn = BUILDING.acquire().await;
         let built = tokio::task::spawn_blocking(move || {
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             let response = ClientStatusResponse::default();
             let mut answer = Answer { response, bytes: 0, begun, has_contents, matched };
             fill(&admin, &mut answer).map(|()| answer.response)

@@ -106,9 +106,9 @@ impl Reader {
     }
 
     fn structure(&mut self, field: &str, matcher: &StructMatcher) -> Result<(Vec<String>, Expected), Status> {
-        let key = |segment: &struct_matcher::PathSegment| match &segment.segment {
-            Some(struct_matcher::path_segment::Segment::Key(key)) => Some(key.clone()),
-            None => None,
+        let key = |segment: &struct_matcher::PathSegment| {
+            let struct_matcher::path_segment::Segment::Key(key) = segment.segment.as_ref()?;
+            Some(key.clone())
         };
         let path: Option<Vec<_>> = matcher.path.iter().map(key).collect();
         let path = path
