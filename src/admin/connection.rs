@@ -1,4 +1,4 @@
-//! One admin connection: HTTP/1.1, with a bound on every wait.
+//! One admin connection: HTTP/1.1 or HTTP/2, with a bound on every wait.
 
 use std::future::Future;
 use std::io;
@@ -14,23 +14,19 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::entrance::{Guest, Proving};
 use super::live::{Closing, Live};
+use super::protocol::Begun;
 
 /// The time for a whole request head, and for an idle connection.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Headers of a request, and bytes of its head. Browsers and scrapers send some 20 headers, in 2 KiB.
-const HEADERS_MAX: usize = 64;
-const BUFFER_BYTES_MAX: usize = 16 << 10;
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time after which a reader that takes nothing is cut off.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,6 +58,7 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shutdown: CancellationToken,
 ) {
     let asked_at = Instant::now();
+    let Ok(Ok((protocol, io))) = timeout(HEADER_TIMEOUT, Begun::begin(io)).await else { return };
     let is_live = Arc::new(AtomicBool::new(false));
     let stalled = Box::pin(sleep(STALL_TIMEOUT));
     let io = WriteTimeout { io, stalled, waiting: false, asked_at, is_live: is_live.clone() };
@@ -80,12 +77,8 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             answer.map(|body| Body::new(Counted { body, _answering: answering }))
         }
     }));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+    let server = protocol.server();
+    let connection = server.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

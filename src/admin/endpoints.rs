@@ -12,7 +12,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, changes, classes, client, confirm, content, events, guard, host, metrics, ready, refuse_body,
+    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, ready, refuse_body,
     refused, resources, sources, who,
 };
 use super::{drain, end, log};
@@ -65,12 +65,28 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-/// The only endpoint with a body. Nothing changes: a node is too long for a query.
+/// A question with a body, besides those for client status: a node is too long for a query.
 const EXPLAIN_CLASS: (&str, &str) = ("POST", "/classes/explain");
 
-/// Whether the endpoint of a request reads the body.
+/// Whether the endpoint of a request reads the body, and bounds it.
 pub(super) fn takes_body(request: &Request) -> bool {
-    (request.method().as_str(), request.uri().path()) == EXPLAIN_CLASS
+    let path = request.uri().path();
+    (request.method().as_str(), path) == EXPLAIN_CLASS || csds::takes_body(path)
+}
+
+/// An endpoint with a limit of its own.
+const fn unbounded(
+    (method, path): (&'static str, &'static str),
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint {
+        target: Target { method, path, area: Area::View },
+        query: "",
+        about,
+        handler,
+        is_bounded: false,
+    }
 }
 
 pub(super) const ENDPOINTS: &[Endpoint] = &[
@@ -176,6 +192,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         "confirms mass deletions that are held back",
         || post(confirm::deletions_meant),
     ),
+    unbounded(("POST", csds::REST), "client status (CSDS) in JSON", || post(csds::rest)),
+    unbounded(("POST", csds::FETCH), "client status, by gRPC", csds::grpc),
+    unbounded(("POST", csds::STREAM), "client status, by gRPC", csds::grpc),
 ];
 
 /// All other paths. A caller without the role does not learn which paths exist.

@@ -22,6 +22,7 @@
 //! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
 //! | `POST /clients/{id}/end` | ends one stream with UNAVAILABLE |
 //! | `POST /log?level=&for=` | other log directives for a time; without parameters, those of the configuration |
+//! | `POST /v3/discovery:client_status`, and gRPC's CSDS | the relay as a client of its servers, and as the server of its clients (ADR 31) |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
 //! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the name is shown. The room reads the relay's status through
@@ -48,6 +49,7 @@ mod query;
 mod item;
 mod rejections;
 mod list;
+mod protocol;
 mod changes;
 mod client;
 mod who;
@@ -61,6 +63,7 @@ mod host;
 mod guard;
 mod types;
 mod content;
+mod csds;
 mod live;
 mod events;
 mod endpoints;
@@ -172,7 +175,7 @@ struct Open {
     requests: Arc<AtomicUsize>,
 }
 
-/// A single endpoint takes a body, with a bound. The others refuse bodies here.
+/// A few endpoints take a body, and bound it. The others refuse bodies here.
 async fn refuse_body(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() || endpoints::takes_body(&request) {
         next.run(request).await

@@ -132,7 +132,7 @@ fn tls_place(config: &Config, tls: &ServerTls) -> Place<Generation> {
         files: tls.files(),
         refresh: tls.refresh_interval,
         build: Arc::new(move |contents: &Contents, in_force: Option<&Generation>, now| {
-            Generation::read(&settings, limits, contents, in_force, now).map(Generation::for_http1)
+            Generation::read(&settings, limits, contents, in_force, now)
         }),
     }
 }

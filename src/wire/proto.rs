@@ -18,5 +18,21 @@ pub use generated::envoy::service::discovery::v3::{
     DynamicParameterConstraints, Resource, ResourceError, ResourceLocator, ResourceName,
     dynamic_parameter_constraints, resource,
 };
-pub use generated::google::protobuf::{Any, Duration, ListValue, Struct, Value, value};
+pub use generated::google::protobuf::{Any, Duration, ListValue, Struct, Timestamp, Value, value};
 pub use generated::google::rpc::Status;
+
+/// Client status (CSDS), which the admin listener speaks.
+pub mod csds {
+    use super::generated::envoy;
+
+    pub use envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
+    pub use envoy::service::status::v3::client_config::GenericXdsConfig;
+    pub use envoy::service::status::v3::{
+        ClientConfig, ClientStatusRequest, ClientStatusResponse, ConfigStatus,
+    };
+
+    /// The matchers of nodes.
+    pub mod matcher {
+        pub use super::envoy::r#type::matcher::v3::*;
+    }
+}

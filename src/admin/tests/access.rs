@@ -148,6 +148,9 @@ fn aut_14_every_endpoint_has_its_role() {
         "POST /clients/{id}/end act",
         "POST /log act",
         "POST /confirm_deletions act",
+        "POST /v3/discovery:client_status view",
+        "POST /envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus view",
+        "POST /envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus view",
     ];
     assert_eq!(found, expected);
 }

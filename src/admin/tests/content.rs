@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::admin::ContentMode;
-use crate::driver::api::content::{CachedCopy, ContentView};
+use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, UpstreamVersions};
 use crate::driver::api::status::names_type;
-use crate::xds::{Any, Resource};
+use crate::xds::{Any, Node, Resource};
 
 const CANARY: &str = "CANARY-canary";
 
@@ -22,6 +22,39 @@ impl ContentView for FakeView {
         [(3, "cp-1", "1s"), (4, "cp-2", "2s")]
             .map(|(source, server, timeout)| copy(&type_url, source, server, name, timeout))
             .into()
+    }
+
+    fn held_sources(&self) -> Vec<HeldSource> {
+        let held = |(number, status): (usize, &Arc<SourceStatus>)| HeldSource {
+            number: number as u64,
+            status: status.clone(),
+            node: Node { id: status.shown.to_string(), ..Node::default() },
+        };
+        self.sources.iter().enumerate().map(held).collect()
+    }
+
+    /// A cluster, a name without a resource, and a Secret.
+    fn held(&self, source: u64) -> Box<dyn Iterator<Item = CachedCopy> + Send + '_> {
+        let [cluster, secret] = [CLUSTER, SECRET].map(TypeUrl::of_message);
+        let mut lost = copy(&cluster, source, "cp-1", "lost", "1s");
+        lost.resource = None;
+        lost.status.state = ClientStatus::DoesNotExist;
+        lost.status.error = Some(Status::new(Code::NotFound, "gone"));
+        let copies =
+            [copy(&cluster, source, "cp-1", "r0", "1s"), lost, copy(&secret, source, "cp-1", "key", "")];
+        Box::new(copies.into_iter())
+    }
+
+    fn upstream_versions(&self, _: u64) -> BoxFuture<'_, UpstreamVersions> {
+        let key = (TypeUrl::of_message(CLUSTER), ResourceName::new("r0"));
+        std::future::ready([(key, "upstream-7".into())].into_iter().collect()).boxed()
+    }
+
+    fn nodes(&self) -> Box<dyn Iterator<Item = (u64, Arc<Node>)> + Send + '_> {
+        Box::new((0..SESSIONS).map(|n| {
+            let status = session(n);
+            (status.id, Arc::new(Node { id: status.node_id.to_string(), ..Node::default() }))
+        }))
     }
 }
 

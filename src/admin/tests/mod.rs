@@ -6,6 +6,7 @@ mod changes;
 mod clients;
 mod connections;
 mod content;
+mod csds;
 mod endpoints;
 mod events;
 mod golden;

@@ -1,9 +1,16 @@
 //! The cached copies of one resource, with their bytes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::driver::api::status::ResourceStatus;
-use crate::xds::Resource;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::driver::api::status::{ResourceStatus, SourceStatus};
+use crate::xds::{Node, Resource, ResourceName, TypeUrl};
+
+/// The server's own versions of the resources of a source.
+pub type UpstreamVersions = BTreeMap<(TypeUrl, ResourceName), Box<str>>;
 
 /// Gives the bytes of resources. The admin room shows them only without secrets (ADM-12).
 pub trait ContentView: Send + Sync + 'static {
@@ -13,6 +20,39 @@ pub trait ContentView: Send + Sync + 'static {
         let _ = (type_name, name);
         Vec::new()
     }
+
+    /// The sources, with the nodes that their servers see.
+    fn held_sources(&self) -> Vec<HeldSource> {
+        Vec::new()
+    }
+
+    /// The copies of a source, made on demand.
+    fn held(&self, source: u64) -> Box<dyn Iterator<Item = CachedCopy> + Send + '_> {
+        let _ = source;
+        Box::new(std::iter::empty())
+    }
+
+    /// The server's own versions of the resources of a source, without Secrets. Empty where the server states none, or is
+    /// busy for longer than a moment.
+    fn upstream_versions(&self, source: u64) -> BoxFuture<'_, UpstreamVersions> {
+        let _ = source;
+        std::future::ready(UpstreamVersions::new()).boxed()
+    }
+
+    /// The streams whose clients have named their nodes.
+    fn nodes(&self) -> Box<dyn Iterator<Item = (u64, Arc<Node>)> + Send + '_> {
+        Box::new(std::iter::empty())
+    }
+}
+
+/// A source with its server.
+#[derive(Clone, Debug)]
+pub struct HeldSource {
+    /// Unique in this process.
+    pub number: u64,
+    pub status: Arc<SourceStatus>,
+    /// The node that the server sees.
+    pub node: Node,
 }
 
 /// One source's copy of a resource.

@@ -1,12 +1,26 @@
 //! The cached copies of one resource, for the admin room.
 
-use crate::driver::api::content::{CachedCopy, ContentView};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, UpstreamVersions};
 use crate::driver::api::status::{ResourceFilter, ResourceStatus};
+use crate::driver::ground::class_identity::of_class;
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::Walk;
+use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::engine::annotations::Annotations;
 use crate::engine::cache::{CachedResource, EntryState};
-use crate::xds::ResourceName;
+use crate::engine::collection::CollectionKind;
+use crate::xds::{Node, ResourceName};
+
+/// A source answers at once unless it is processing a large response.
+const VERSIONS_MAX: Duration = Duration::from_secs(1);
 
 impl ContentView for Relay {
     fn copies(&self, type_name: &str, name: &str) -> Vec<CachedCopy> {
@@ -25,6 +39,67 @@ impl ContentView for Relay {
             copies.extend(walk.copies_of(&name).into_iter().map(copy));
         }
         copies
+    }
+
+    fn held_sources(&self) -> Vec<HeldSource> {
+        let relay = self.shared.epoch().node.clone();
+        let held = |handle: &Arc<SourceHandle>| HeldSource {
+            number: handle.id().0,
+            status: handle.status(),
+            node: of_class(&relay, &handle.key().class),
+        };
+        // Lists without a server have no attachment to show.
+        let sources = self.tables.sources.all();
+        sources.iter().filter(|handle| !handle.server(0).is_made_up()).map(held).collect()
+    }
+
+    fn held(&self, source: u64) -> Box<dyn Iterator<Item = CachedCopy> + Send + '_> {
+        let Some(handle) = self.source(source) else { return Box::new(std::iter::empty()) };
+        let list = handle.status().list.clone();
+        let walk = Walk::new(&handle, &ResourceFilter::default(), None, self.shared.clock);
+        let snapshot = walk.snapshot.clone();
+        Box::new(walk.map(move |status| {
+            let kind = match status.collection {
+                "names" => CollectionKind::Names,
+                "globs" => CollectionKind::Globs,
+                _ => CollectionKind::Wildcard,
+            };
+            let types = snapshot.of(&status.type_url);
+            let resource = types.and_then(|types| types.body(kind, &status.name)).cloned();
+            CachedCopy { source, list: list.clone(), status, resource }
+        }))
+    }
+
+    fn upstream_versions(&self, source: u64) -> BoxFuture<'_, UpstreamVersions> {
+        let Some(handle) = self.source(source) else {
+            return std::future::ready(UpstreamVersions::new()).boxed();
+        };
+        async move {
+            let (done, versions) = oneshot::channel();
+            handle.send(Command::Versions(done)).await;
+            match timeout(VERSIONS_MAX, versions).await {
+                Ok(Ok(versions)) => versions,
+                // The source is busy, or ends.
+                _ => UpstreamVersions::new(),
+            }
+        }
+        .boxed()
+    }
+
+    fn nodes(&self) -> Box<dyn Iterator<Item = (u64, Arc<Node>)> + Send + '_> {
+        let mut last = None;
+        let streams = std::iter::from_fn(move || {
+            let stream = self.tables.streams.next(last)?;
+            last = Some(stream.id().0);
+            Some(stream)
+        });
+        Box::new(streams.filter_map(|stream| Some((stream.id().0, stream.node()?))))
+    }
+}
+
+impl Relay {
+    fn source(&self, number: u64) -> Option<Arc<SourceHandle>> {
+        self.tables.sources.all().iter().find(|handle| handle.id().0 == number).cloned()
     }
 }
 

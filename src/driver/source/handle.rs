@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use crate::driver::api::content::UpstreamVersions;
 use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::SourceKey;
@@ -77,6 +78,8 @@ pub enum Command {
     Configure,
     /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
+    /// The server's versions of the cached resources, for a reader.
+    Versions(oneshot::Sender<UpstreamVersions>),
     /// The operator confirms held deletions of these types, or of all types (FU18).
     ConfirmDeletions {
         type_name: Option<Arc<str>>,

@@ -30,6 +30,11 @@ pub use text::parse_text;
 use super::upstream::{DecodeError, decode_file_resource, decode_file_response, decode_rest_response};
 use crate::xds::{SotwResponse, TypeUrl};
 
+/// A `ClientStatusRequest` in JSON, as binary (ADM-25).
+pub fn read_status_request(text: &str) -> Result<Bytes, JsonError> {
+    encode("envoy.service.status.v3.ClientStatusRequest", &read_json(text)?)
+}
+
 /// Built by `tools/descriptors`.
 const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/envoy-v3.binpb.zst");
 

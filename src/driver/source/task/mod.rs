@@ -293,6 +293,14 @@ impl SourceTask {
                 // The reader may have gone meanwhile.
                 let _ = done.send(());
             }
+            Command::Versions(done) => {
+                let of_kinds = self.source.image(now).versions.into_iter();
+                let versions = of_kinds.flat_map(|((type_url, _), versions)| {
+                    versions.into_iter().map(move |(name, version)| ((type_url.clone(), name), version))
+                });
+                // The reader may have gone meanwhile.
+                let _ = done.send(versions.collect());
+            }
             Command::ConfirmDeletions { type_name, done } => {
                 self.told = true;
                 let is_meant =

@@ -169,8 +169,20 @@ fn size_of(value: &Field) -> usize {
     }
 }
 
+/// The text in place of a hidden value. A content that is redacted again stays as it is.
 fn hidden_text(value: &Field) -> String {
-    format!("[redacted {} B]", size_of(value))
+    let is_redacted = |text: &str| {
+        let size = text.strip_prefix("[redacted ").and_then(|rest| rest.strip_suffix(" B]"));
+        size.is_some_and(|size| size.len() <= 20 && size.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    match value {
+        Field::String(text) if is_redacted(text) => text.clone(),
+        Field::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) if is_redacted(text) => text.to_owned(),
+            _ => format!("[redacted {} B]", bytes.len()),
+        },
+        value => format!("[redacted {} B]", size_of(value)),
+    }
 }
 
 fn rules() -> Result<&'static Rules, Refusal> {

@@ -1,0 +1,116 @@
+//! The answer under construction, bounded (ADM-23).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use prost::Message;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::admin::content::ContentMode;
+use crate::admin::state::Admin;
+use crate::wire::json::redact::redact_bytes;
+use crate::wire::proto::csds::{ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
+use crate::wire::proto::{self, Timestamp};
+use crate::xds::{Code, Node, Resource, Status, TypeUrl};
+
+/// The encoded answer.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The time for building an answer. Building cannot be cancelled. Below the time of the whole call.
+const BUILD_MAX: Duration = Duration::from_secs(25);
+
+/// One answer is built at a time, because contents are decoded.
+static BUILDING: Semaphore = Semaphore::const_new(1);
+
+/// The answer, and the space left.
+pub(super) struct Answer {
+    response: ClientStatusResponse,
+    bytes: usize,
+    begun: Instant,
+    /// Resources are shown with their contents.
+    has_contents: bool,
+    /// The size of the request, for an error.
+    matched: String,
+}
+
+impl Answer {
+    /// Builds an answer on a thread without clients.
+    pub async fn build(
+        admin: &Admin,
+        request: &ClientStatusRequest,
+        matched: String,
+        fill: impl FnOnce(&Admin, &mut Answer) -> Result<(), Status> + Send + 'static,
+    ) -> Result<ClientStatusResponse, Status> {
+        let has_contents =
+            admin.settings.get().content == ContentMode::Redacted && !request.exclude_resource_contents;
+        let admin = admin.clone();
+        let _turn = BUILDING.acquire().await;
+        let built = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let response = ClientStatusResponse::default();
+            let mut answer = Answer { response, bytes: 0, begun, has_contents, matched };
+            fill(&admin, &mut answer).map(|()| answer.response)
+        });
+        built.await.unwrap_or_else(|_| Err(Status::new(Code::Internal, "the answer failed")))
+    }
+
+    /// Begins the part of a client. The next rows belong to it.
+    pub fn begin(&mut self, client_scope: String, node: proto::Node) -> Result<(), Status> {
+        let config = ClientConfig { node: Some(node), client_scope, ..ClientConfig::default() };
+        self.charge(config.encoded_len())?;
+        self.response.config.push(config);
+        Ok(())
+    }
+
+    /// A row, in the generic form (CSD-3).
+    pub fn push(&mut self, row: GenericXdsConfig) -> Result<(), Status> {
+        self.charge(row.encoded_len() + 8)?;
+        if let Some(config) = self.response.config.last_mut() {
+            config.generic_xds_configs.push(row);
+        }
+        Ok(())
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), Status> {
+        self.bytes += bytes;
+        let excess = match () {
+            () if self.bytes > ANSWER_BYTES_MAX => "the answer is larger than 64 MiB",
+            () if self.begun.elapsed() > BUILD_MAX => "the answer takes too long",
+            () => return Ok(()),
+        };
+        Err(Status::new(
+            Code::ResourceExhausted,
+            format!("{excess}: {}; narrow node_matchers, or exclude_resource_contents", self.matched),
+        ))
+    }
+
+    /// The redacted content (ADM-24).
+    pub fn content(&self, type_url: &TypeUrl, resource: Option<&Arc<Resource>>) -> Option<proto::Any> {
+        let resource = resource.filter(|_| self.has_contents && !type_url.is_secret())?;
+        let of = TypeUrl::new(&resource.body.type_url);
+        let value = redact_bytes(&of, &resource.body.value)?;
+        Some(proto::Any { type_url: of.as_str().to_owned(), value: value.into() })
+    }
+}
+
+pub(super) fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanos: i32::try_from(since.subsec_nanos()).unwrap_or_default() }
+}
+
+/// The node without its metadata, in which some put tokens.
+pub(super) fn shown_node(node: &Node) -> proto::Node {
+    proto::Node {
+        id: node.id.clone(),
+        cluster: node.cluster.clone(),
+        locality: node.locality.as_ref().map(|of| proto::Locality {
+            region: of.region.clone(),
+            zone: of.zone.clone(),
+            sub_zone: of.sub_zone.clone(),
+        }),
+        user_agent_name: node.user_agent_name.clone(),
+        ..proto::Node::default()
+    }
+}

@@ -1,0 +1,142 @@
+//! Client status (CSDS, ADM-20): the relay as a client of its servers, and as the server of its clients.
+//!
+//! 1. `matcher`: the selection of clients. `answer`: the bounded answer.
+//! 2. `as_client`, `as_server`: the two views. [`rest`]: the same with JSON.
+//!
+//! The service is tonic's, behind tower's layers, on the admin listener only: on a listener for clients, one client could
+//! read another (ADR 31).
+
+mod matcher;
+mod answer;
+mod as_client;
+mod as_server;
+mod rest;
+
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::Body;
+use axum::error_handling::HandleErrorLayer;
+use axum::extract::{Request, State as Shared};
+use axum::response::Response;
+use axum::routing::{MethodRouter, post};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status, Streaming};
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::timeout::TimeoutLayer;
+use tower::{ServiceBuilder, ServiceExt};
+
+use super::state::Admin;
+use crate::telemetry::Limit;
+use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse};
+use generated::client_status_discovery_service_server::{
+    ClientStatusDiscoveryService, ClientStatusDiscoveryServiceServer,
+};
+pub(super) use rest::rest;
+
+#[allow(clippy::all)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/services/envoy.service.status.v3.rs"));
+}
+
+pub(super) const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
+pub(super) const FETCH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
+pub(super) const REST: &str = "/v3/discovery:client_status";
+
+/// A request has 64 conditions of 4 KiB at most.
+const REQUEST_BYTES_MAX: usize = 512 << 10;
+
+/// Calls at once. A call may hold an answer of 64 MiB until its reader has taken the last byte.
+const CALLS_MAX: usize = 4;
+
+static CALLS: Semaphore = Semaphore::const_new(CALLS_MAX);
+
+/// Requests whose answers are begun at once, so that a few connections cannot start hundreds.
+const BEGUN_MAX: usize = 16;
+
+/// The time for one answer. Ten thousand resources take about a second.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// The life of a stream. Most clients ask once.
+const STREAM_MAX: Duration = Duration::from_secs(120);
+
+/// The two gRPC methods, behind a timeout and a limit of concurrency. The role is checked before, as for every endpoint.
+pub(super) fn grpc() -> MethodRouter<Admin> {
+    let layers = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(async |_: BoxError| {
+            Status::deadline_exceeded("the answer takes too long; narrow the request").into_http::<Body>()
+        }))
+        .layer(TimeoutLayer::new(ANSWER_MAX))
+        .layer(GlobalConcurrencyLimitLayer::new(BEGUN_MAX));
+    post(call).layer(layers)
+}
+
+/// Holds a place until the reader has taken the last byte.
+async fn call(Shared(admin): Shared<Admin>, request: Request) -> Response {
+    let Ok(place) = CALLS.try_acquire() else {
+        admin.metrics.limit_hit(Limit::AdminRequests);
+        return Status::unavailable("too many requests for client status at once").into_http::<Body>();
+    };
+    let service = ClientStatusDiscoveryServiceServer::new(Csds { admin });
+    let service = service.max_decoding_message_size(REQUEST_BYTES_MAX);
+    let Ok(response) = service.oneshot(request).await;
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _held = &place;
+            frame
+        }))
+    })
+}
+
+#[derive(Clone)]
+struct Csds {
+    admin: Admin,
+}
+
+#[tonic::async_trait]
+impl ClientStatusDiscoveryService for Csds {
+    type StreamClientStatusStream = BoxStream<'static, Result<ClientStatusResponse, Status>>;
+
+    /// One answer for each request (CSD-1).
+    async fn stream_client_status(
+        &self,
+        request: tonic::Request<Streaming<ClientStatusRequest>>,
+    ) -> Result<tonic::Response<Self::StreamClientStatusStream>, Status> {
+        let state = (self.admin.clone(), Some(request.into_inner()), Instant::now() + STREAM_MAX);
+        let answers = stream::unfold(state, async |(admin, requests, end)| {
+            let mut requests = requests?;
+            let answer = match timeout_at(end, requests.message()).await {
+                Ok(Ok(Some(request))) => answer(&admin, request).await,
+                Ok(Ok(None)) => return None,
+                Ok(Err(status)) => Err(status),
+                Err(_) => Err(Status::deadline_exceeded("the stream is too old; open another one")),
+            };
+            let goes_on = answer.is_ok();
+            Some((answer, (admin, goes_on.then_some(requests), end)))
+        });
+        Ok(tonic::Response::new(answers.boxed()))
+    }
+
+    async fn fetch_client_status(
+        &self,
+        request: tonic::Request<ClientStatusRequest>,
+    ) -> Result<tonic::Response<ClientStatusResponse>, Status> {
+        answer(&self.admin, request.into_inner()).await.map(tonic::Response::new)
+    }
+}
+
+async fn answer(admin: &Admin, request: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
+    let answered = match request.node_matchers.is_empty() {
+        true => as_client::answer(admin, &request).await,
+        false => as_server::answer(admin, &request).await,
+    };
+    answered.map_err(|status| Status::new(Code::from_i32(status.code as i32), status.message))
+}
+
+/// Whether the endpoint of a path takes a body.
+pub(super) fn takes_body(path: &str) -> bool {
+    [STREAM, FETCH, REST].contains(&path)
+}
