@@ -80,6 +80,8 @@ pub struct Config {
     pub checkpoint: Option<CheckpointSettings>,
     /// See [`DRAIN`].
     pub drain: Duration,
+    /// The beginning of the BLAKE3 hash of the file's text, in hex digits. Empty without a file.
+    pub hash: String,
 }
 
 impl Config {
@@ -98,6 +100,7 @@ impl Config {
             encoded_bytes: ENCODED_BYTES.default,
             checkpoint: None,
             drain: DRAIN.default,
+            hash: String::new(),
         }
     }
 }
