@@ -6,7 +6,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::query::{bad_request, deletions};
+use super::params::bad_request;
+use super::query::deletions;
 use super::state::Admin;
 
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ use axum::routing::{MethodRouter, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, clients, confirm, events, guard, host, metrics, ready, refuse_body, refused, resources, sources,
+    bound, client, confirm, events, guard, host, metrics, ready, refuse_body, refused, resources, sources,
 };
 
 /// An endpoint in the table.
@@ -70,17 +70,28 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         get(ready)
     }),
     bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
-    bounded(("GET", "/clients"), Area::View, "?node=&type=&state=&limit=", "the downstream streams", || {
-        get(clients)
-    }),
+    bounded(
+        ("GET", "/clients"),
+        Area::View,
+        "?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=",
+        "the downstream streams",
+        || get(client::clients),
+    ),
+    bounded(
+        ("GET", "/clients/{id}"),
+        Area::View,
+        "?type=&names=&after=&limit=",
+        "one downstream stream",
+        || get(client::one),
+    ),
     bounded(
         ("GET", "/sources"),
         Area::View,
-        "?server=&type=&state=&limit=",
+        "?server=&type=&state=&after=&limit=",
         "the upstream attachments",
         || get(sources),
     ),
-    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&limit=", "what is cached", || {
+    bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&after=&limit=", "what is cached", || {
         get(resources)
     }),
     live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
@@ -89,7 +100,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     bounded(
         ("GET", "/refused"),
         Area::View,
-        "?limit=",
+        "?after=&limit=",
         "clients for whose node class there was no room",
         || get(refused),
     ),

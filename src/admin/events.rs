@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::item::rfc_3339;
 use super::live::{self, Feed};
-use super::query::{EventsQuery, bad_request};
+use super::params::bad_request;
+use super::query::EventsQuery;
 use super::state::Admin;
 use crate::telemetry::events::{Event, Events, Kind, Severity};
 

@@ -5,12 +5,12 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::query::{ClientsQuery, SourcesQuery};
+use super::query::SourcesQuery;
 use super::rejections::Rejections;
 use crate::driver::api::downstream::Variant;
 use crate::driver::api::status::{
-    RefusalStatus, RefusedStatus, ResourceFilter, ResourceStatus, SessionStatus, SessionTypeStatus,
-    SourceState, SourceStatus, SourceTypeStatus, names_type,
+    RefusalStatus, RefusedStatus, ResourceFilter, ResourceStatus, SourceState, SourceStatus,
+    SourceTypeStatus, names_type,
 };
 
 /// 0 if the clock was set back meanwhile (I18).
@@ -34,162 +34,17 @@ pub(super) fn rfc_3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-fn variant_name(variant: Variant) -> &'static str {
+pub(super) fn variant_name(variant: Variant) -> &'static str {
     match variant {
         Variant::Sotw => "sotw",
         Variant::Delta => "delta",
     }
 }
 
-/// A downstream stream.
-#[derive(Debug, Serialize)]
-pub(super) struct Client<'a> {
-    id: u64,
-    node: &'a str,
-    cluster: &'a str,
-    listener: &'a str,
-    peer: Option<SocketAddr>,
-    /// The proved identity: a SPIFFE ID, a DNS name, the user of a unix socket, or `anonymous`.
-    identity: String,
-    /// `ADS`, or the service of one type.
-    service: String,
-    variant: &'static str,
-    open_seconds: f64,
-    types: Vec<ClientType<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct ClientType<'a> {
-    r#type: &'a str,
-    state: &'static str,
-    /// There is no room for the client's node class.
-    #[serde(skip_serializing_if = "is_false")]
-    refused: bool,
-    /// The server does not serve the type, or ends streams for the type.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server_refuses: Option<RefusedType>,
-    restored: bool,
-    server: Option<&'a str>,
-    class: Option<&'a str>,
-    /// How long the server has been unreachable; `state` is about the client.
-    server_lost_seconds: Option<f64>,
-    wildcard: bool,
-    names: usize,
-    nonce: Option<&'a str>,
-    unacked_seconds: Option<f64>,
-    /// Present while updates of the type wait for a name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    waits: Option<Wait<'a>>,
-    /// Present while the client is not sent a change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<Held<'a>>,
-    /// Absent for Secrets: a version is a hash of the content, and a NACK may quote the content.
-    #[serde(flatten)]
-    content: Option<ClientContent<'a>>,
-}
-
-/// A name whose existence is not known yet.
-#[derive(Debug, Serialize)]
-struct Wait<'a> {
-    name: &'a str,
-    server: Option<&'a str>,
-    seconds: f64,
-}
-
-/// A pending change (ADM-7).
-#[derive(Debug, Serialize)]
-struct Held<'a> {
-    why: &'static str,
-    what: Option<&'a str>,
-    seconds: Option<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct ClientContent<'a> {
-    version_sent: Option<String>,
-    version_acked: Option<String>,
-    nack: Option<Nack<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct Nack<'a> {
-    version: Option<String>,
-    detail: &'a str,
-    seconds: f64,
-}
-
-/// The stream with its matching types; `None` if the stream does not match, or none of its types.
-pub(super) fn client<'a>(
-    session: &'a SessionStatus,
-    query: &ClientsQuery,
-    now: SystemTime,
-) -> Option<Client<'a>> {
-    if query.node.as_deref().is_some_and(|node| node != &*session.node_id) {
-        return None;
-    }
-    let passes = |of: &&SessionTypeStatus| {
-        query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url))
-            && query.state.is_none_or(|state| state == of.state)
-    };
-    let all_pass = query.type_name.is_none() && query.state.is_none();
-    let types: Vec<_> = session.types.iter().filter(passes).map(|of| client_type(of, now)).collect();
-    if types.is_empty() && !all_pass {
-        return None;
-    }
-    Some(Client {
-        id: session.id,
-        node: &session.node_id,
-        cluster: &session.node_cluster,
-        listener: &session.listener,
-        peer: session.peer,
-        identity: session.identity.to_string(),
-        service: session.kind.to_string(),
-        variant: variant_name(session.kind.variant),
-        open_seconds: seconds_since(session.opened_at, now),
-        types,
-    })
-}
-
-fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {
-    let content = (!of.type_url.is_secret()).then(|| ClientContent {
-        version_sent: of.version_sent.map(|version| version.to_string()),
-        version_acked: of.version_acked.map(|version| version.to_string()),
-        nack: of.nack.as_ref().map(|nack| Nack {
-            version: nack.version.map(|version| version.to_string()),
-            detail: &nack.detail,
-            seconds: seconds_since(nack.at, now),
-        }),
-    });
-    ClientType {
-        r#type: of.type_url.message(),
-        state: of.state.name(),
-        refused: of.refused,
-        server_refuses: of.server_refuses.as_ref().map(|refused| refused_type(refused, now)),
-        restored: of.restored,
-        server: of.server.as_deref(),
-        class: of.class.as_deref(),
-        server_lost_seconds: of.stale_since.map(|since| seconds_since(since, now)),
-        wildcard: of.wildcard,
-        names: of.names,
-        nonce: of.nonce.as_deref(),
-        unacked_seconds: of.unacked.map(|unacked| unacked.as_secs_f64()),
-        waits: of.waits.as_ref().map(|waits| Wait {
-            name: waits.name.as_str(),
-            server: waits.server.as_deref(),
-            seconds: waits.duration.as_secs_f64(),
-        }),
-        held: of.held.as_ref().map(|held| Held {
-            why: held.why,
-            what: held.what.as_deref(),
-            seconds: held.duration.map(|duration| duration.as_secs_f64()),
-        }),
-        content,
-    }
-}
-
 /// An upstream attachment.
 #[derive(Debug, Serialize)]
 pub(super) struct Source<'a> {
+    id: u64,
     server: &'a str,
     list: &'a str,
     stream: Option<u64>,
@@ -233,7 +88,7 @@ struct SourceType<'a> {
 
 /// A type that the server does not serve (RLY-25), or ends streams for (ADR 15).
 #[derive(Debug, Serialize)]
-struct RefusedType {
+pub(super) struct RefusedType {
     how: &'static str,
     seconds: f64,
     /// The time until the next request; null while a request is under way.
@@ -247,7 +102,7 @@ struct LostType {
     error: String,
 }
 
-fn refused_type(refused: &RefusedStatus, now: SystemTime) -> RefusedType {
+pub(super) fn refused_type(refused: &RefusedStatus, now: SystemTime) -> RefusedType {
     RefusedType {
         how: refused.how.name(),
         seconds: seconds_since(refused.since, now),
@@ -284,6 +139,7 @@ pub(super) fn source<'a>(
         SourceState::Connecting | SourceState::Connected | SourceState::Unanswered => (0, None),
     };
     Some(Source {
+        id: source.id,
         server: &source.server,
         list: &source.list,
         stream: source.stream,
@@ -304,7 +160,7 @@ pub(super) fn source<'a>(
     })
 }
 
-fn is_false(flag: &bool) -> bool {
+pub(super) fn is_false(flag: &bool) -> bool {
     !flag
 }
 

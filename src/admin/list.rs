@@ -11,11 +11,13 @@ use futures_util::stream;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use super::page::{Form, Page};
+
 /// Bytes gathered for one chunk. One chunk may wait beside the chunk being filled.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// The number of items between two turns of other tasks.
-const ITEMS_PER_TURN: usize = 64;
+/// The number of items between two turns of other tasks (ADM-6).
+pub(super) const ITEMS_PER_TURN: usize = 64;
 
 /// A part of a response body. The last part ends the document.
 struct Chunk {
@@ -23,15 +25,17 @@ struct Chunk {
     last: bool,
 }
 
-/// Answers `{"<name>":[…],"count":n,"truncated":false}`. `write` makes the items at the reader's pace.
-/// `truncated` tells that there may be more than `limit` items.
-pub(super) fn respond<F>(name: &'static str, limit: usize, write: impl FnOnce(ListWriter) -> F) -> Response
+/// Answers `{"<name>":[…],"count":n,"truncated":false,"next":null}`, or a line for each item. `write` makes the items at
+/// the reader's pace. `truncated` tells that there may be more than the page's items; `next` is the cursor of the next
+/// page then.
+pub(super) fn respond<F>(name: &'static str, page: &Page, write: impl FnOnce(ListWriter) -> F) -> Response
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let (chunks, received) = mpsc::channel(1);
+    let Page { form, limit, .. } = *page;
     // The writer stops when the body is dropped.
-    tokio::spawn(write(ListWriter { name, limit, chunks }));
+    tokio::spawn(write(ListWriter { name, form, limit, chunks }));
     let body = stream::try_unfold(Some(received), |received| async move {
         let Some(mut received) = received else { return Ok(None) };
         match received.recv().await {
@@ -40,35 +44,49 @@ where
             None => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
         }
     });
-    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body)).into_response()
+    ([(header::CONTENT_TYPE, form.content_type())], Body::from_stream(body)).into_response()
 }
 
 /// Writes one list.
 pub(super) struct ListWriter {
     name: &'static str,
+    form: Form,
     limit: usize,
     chunks: mpsc::Sender<Chunk>,
 }
 
 impl ListWriter {
     /// Writes the items. `render` appends an item's JSON and returns true, or returns false to leave the item
-    /// out. Ends early when the reader is gone.
+    /// out. `cursor` is the place behind an item. Ends early when the reader is gone.
     pub(super) async fn write_all<T>(
         self,
         mut items: impl Iterator<Item = T>,
+        cursor: impl Fn(&T) -> String,
         render: impl Fn(&T, &mut Vec<u8>) -> bool,
     ) {
-        let mut buffer = format!("{{\"{}\":[", self.name).into_bytes();
-        let (mut count, mut seen) = (0, 0);
+        let is_document = self.form == Form::Document;
+        let mut buffer = Vec::new();
+        if is_document {
+            buffer.extend_from_slice(format!("{{\"{}\":[", self.name).as_bytes());
+        }
+        let (mut count, mut seen, mut next) = (0, 0, None);
         let truncated = loop {
+            let Some(item) = items.next() else { break false };
             if count == self.limit {
                 break true;
             }
-            let Some(item) = items.next() else { break false };
             let before = buffer.len();
-            buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
+            if is_document {
+                buffer.extend_from_slice(if count == 0 { b"\n" } else { b",\n" });
+            }
             if render(&item, &mut buffer) {
                 count += 1;
+                if count == self.limit {
+                    next = Some(cursor(&item));
+                }
+                if !is_document {
+                    buffer.push(b'\n');
+                }
             } else {
                 buffer.truncate(before);
             }
@@ -86,7 +104,11 @@ impl ListWriter {
                 }
             }
         };
-        buffer.extend_from_slice(format!("\n],\"count\":{count},\"truncated\":{truncated}}}\n").as_bytes());
+        if is_document {
+            let next = next.filter(|_| truncated).map_or("null".to_owned(), |next| format!("\"{next}\""));
+            let end = format!("\n],\"count\":{count},\"truncated\":{truncated},\"next\":{next}}}\n");
+            buffer.extend_from_slice(end.as_bytes());
+        }
         // The reader may be gone.
         let _ = self.chunks.send(Chunk { bytes: buffer.into(), last: true }).await;
     }

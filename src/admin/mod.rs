@@ -6,11 +6,12 @@
 //! | `GET /healthz` | 200 while the process lives |
 //! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
-//! | `GET /clients?node=&type=&state=&limit=` | the downstream streams, with the versions sent, ACKed and NACKed per type |
-//! | `GET /sources?server=&type=&state=&limit=` | the upstream attachments: state, staleness, last error, contents |
-//! | `GET /resources?type=&name=&state=&limit=` | the cached resources: names, versions, sizes, states |
+//! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: per type the version that the client has and should have, and why |
+//! | `GET /clients/{id}?type=&names=&after=&limit=` | one stream, name by name |
+//! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
+//! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
-//! | `GET /refused?limit=` | the clients for whose node class there was no room, the latest first |
+//! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
 //! No payload is ever shown, and of a Secret only the name. The room reads the relay's status through
@@ -19,18 +20,23 @@
 //!
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
-//! 2. `endpoints`: the table of endpoints, each with its role. `query`, `types`: parameters.
+//! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
-//! 4. `list`, `item`, `rejections`: the lists. [`readiness`]: the answer to `/ready`. `confirm`: the only act.
+//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. [`readiness`]: the answer to
+//!    `/ready`. `confirm`: the only act.
 
 pub mod entrance;
 pub mod access;
 mod readiness;
 mod state;
+mod params;
+mod page;
+mod places;
 mod query;
 mod item;
 mod rejections;
 mod list;
+mod client;
 mod connection;
 mod confirm;
 mod host;
@@ -49,7 +55,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
@@ -62,12 +68,13 @@ use tracing::debug;
 use crate::driver::api::control::Controls;
 use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
-use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
 use entrance::Entrance;
-use query::{ClientsQuery, ResourcesQuery, SourcesQuery, bad_request};
+use page::cursor;
+use params::bad_request;
+use query::SourcesQuery;
 use rejections::Rejections;
 pub use state::{Admin, AdminSettings};
 
@@ -177,7 +184,7 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
     admin.relay.refresh().await;
     let (ready, report) = {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
-        admin.readiness.report(requires_upstream, &admin.relay.sources(), wall_now())
+        admin.readiness.report(requires_upstream, &admin.relay.sources(), admin.relay.now())
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
@@ -192,46 +199,43 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     }
 }
 
-async fn clients(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let query = ClientsQuery::parse(&uri).map_err(bad_request)?;
+async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
+    let (query, page) = SourcesQuery::parse(&uri, &headers).map_err(bad_request)?;
     types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
-    let now = wall_now();
-    Ok(list::respond("clients", query.limit, move |writer| async move {
+    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let now = admin.relay.now();
+    Ok(list::respond("sources", &page, move |writer| async move {
         admin.relay.refresh().await;
-        let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
-        writer.write_all(admin.relay.sessions(), render).await
-    }))
-}
-
-async fn sources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let query = SourcesQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
-    let now = wall_now();
-    Ok(list::respond("sources", query.limit, move |writer| async move {
-        admin.relay.refresh().await;
+        let mut sources = admin.relay.sources();
+        sources.sort_by_key(|source| source.id);
+        sources.retain(|source| after.is_none_or(|after| source.id > after));
         let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));
-        writer.write_all(admin.relay.sources().into_iter(), render).await
+        writer.write_all(sources.into_iter(), |source| cursor(&source.id), render).await
     }))
 }
 
-async fn resources(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let query = ResourcesQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, query.filter.type_name.as_deref()).map_err(bad_request)?;
-    Ok(list::respond("resources", query.limit, move |writer| async move {
-        let rejections = Rejections::gather(&*admin.relay, &query.filter).await;
-        let found = admin.relay.resources(&query.filter);
-        let render =
-            |found: &_, out: &mut _| list::append(out, item::resource(found, &query.filter, &rejections));
-        writer.write_all(found, render).await
+async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
+    let (filter, page) = query::resources(&uri, &headers).map_err(bad_request)?;
+    types::check(&admin, filter.type_name.as_deref()).map_err(bad_request)?;
+    let after = places::read(&page).map_err(bad_request)?;
+    Ok(list::respond("resources", &page, move |writer| async move {
+        let rejections = Rejections::gather(&*admin.relay, &filter).await;
+        let found = admin.relay.resources_after(&filter, after);
+        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &filter, &rejections));
+        writer.write_all(found, places::write, render).await
     }))
 }
 
-async fn refused(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let limit = query::limit(&uri).map_err(bad_request)?;
-    let now = wall_now();
-    Ok(list::respond("refused", limit, move |writer| async move {
+async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
+    let page = query::refused(&uri, &headers).map_err(bad_request)?;
+    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let now = admin.relay.now();
+    Ok(list::respond("refused", &page, move |writer| async move {
+        // The latest first, so behind means before.
+        let refusals = admin.relay.refusals().into_iter();
+        let refusals = refusals.filter(|of| after.is_none_or(|after| of.number < after));
         let render = |found: &_, out: &mut _| list::append(out, Some(item::refusal(found, now)));
-        writer.write_all(admin.relay.refusals().into_iter(), render).await
+        writer.write_all(refusals, |of| cursor(&of.number), render).await
     }))
 }
 

@@ -8,7 +8,7 @@ use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
 use crate::engine::class::{
     ClassRule, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch,
-    Projection, ShareSecrets, TextMatch, ValueMatch, VersionPart,
+    Projection, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
 };
 use crate::xds::{Kind, TypeUrl};
 
@@ -26,9 +26,9 @@ const VERSIONS: &[(&str, VersionPart)] =
 
 pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
-    for item in items {
+    for (entry, item) in items.iter().enumerate() {
         let before = item.error_count();
-        let read = item.map(read_rule).unwrap_or_default();
+        let read = item.map(|map| read_rule(entry, map)).unwrap_or_default();
         // Without its invalid conditions, the rule would seem to match too much.
         if item.error_count() != before {
             continue;
@@ -53,7 +53,7 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 
 /// Reads one entry. Without `split_by`, the rule has RLY-11's projections. They differ by style, so the entry
 /// becomes two rules.
-fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
+fn read_rule(entry: usize, map: &mut Map<'_>) -> Vec<ClassRule> {
     let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
     let share_secrets = map.or("share_secrets", ShareSecrets::No, share);
@@ -77,6 +77,7 @@ fn read_rule(map: &mut Map<'_>) -> Vec<ClassRule> {
     let node = map.item("upstream_node");
     let upstream_node = node.as_ref().and_then(read_upstream_node).unwrap_or_default();
     let rule = |names, projection| ClassRule {
+        id: RuleId { entry, is_default: false },
         nodes: nodes.clone(),
         types: types.clone(),
         names,

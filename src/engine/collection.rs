@@ -5,6 +5,7 @@
 //! set from its request, and replaces the set by the source's set with the next answer (ADR 22).
 
 use std::hash::{Hash, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdSet;
@@ -135,6 +136,12 @@ impl NameSet {
 
     pub fn iter(&self) -> impl Iterator<Item = &ResourceName> {
         self.names.iter()
+    }
+
+    /// The first name behind `after`.
+    pub fn next_name(&self, after: Option<&ResourceName>) -> Option<&ResourceName> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.names.range::<_, ResourceName>((from, Bound::Unbounded)).next()
     }
 
     /// The names that `self` has and `other` lacks. O(differences) if the two share their history.

@@ -14,6 +14,7 @@ mod admin_access;
 mod attacks;
 mod authorization;
 mod classes;
+mod clients;
 mod command_line;
 mod commands;
 mod credentials;

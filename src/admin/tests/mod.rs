@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod clients;
 mod connections;
 mod endpoints;
 mod events;
+mod golden;
 mod lists;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -19,11 +21,13 @@ use tokio::time::sleep;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
+use crate::driver::api::clients::{ClientView, HeldVersion, NameStatus, NameStatuses};
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
 use crate::driver::api::status::{
-    ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, ResourceFilter, ResourceStatus,
-    SessionStatus, SessionTypeStatus, SourceState, SourceStatus, SourceTypeStatus, StatusView, WaitStatus,
+    ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter,
+    ResourcePlace, ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
+    SourceTypeStatus, StatusView, WaitStatus, Why,
 };
 use crate::identity::Identity;
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
@@ -37,6 +41,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 /// A relay with many clients, of which every hundredth has NACKed.
 #[derive(Default)]
 struct FakeView {
+    clients: usize,
     sources: Vec<Arc<SourceStatus>>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
@@ -56,19 +61,72 @@ impl StatusView for FakeView {
         self.sources.clone()
     }
 
-    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+    fn now(&self) -> SystemTime {
+        now()
+    }
+
+    fn sessions_after(&self, after: Option<u64>) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
         let finished = OnDrop(&self.finished);
-        Box::new((0..SESSIONS).map(move |n| {
+        let first = after.map_or(0, |after| after as usize + 1);
+        Box::new((first..self.clients).map(move |n| {
             let _held = &finished;
             self.pulled.fetch_add(1, SeqCst);
             session(n)
         }))
     }
 
-    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+    fn resources_after(
+        &self,
+        filter: &ResourceFilter,
+        after: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         let types = [CLUSTER, SECRET].map(TypeUrl::of_message);
         let wanted: Vec<_> = types.into_iter().filter(|url| filter.wants_type(url)).collect();
-        Box::new(wanted.into_iter().flat_map(|url| (0..5).map(move |n| resource(&url, n))))
+        let all = wanted.into_iter().flat_map(|url| (0..5).map(move |n| resource(&url, n)));
+        let key = |place: &ResourcePlace| (place.type_url.clone(), place.name.clone());
+        Box::new(all.filter(move |of| after.as_ref().is_none_or(|after| key(&of.place()) > key(after))))
+    }
+
+    fn refusals(&self) -> Vec<RefusalStatus> {
+        let refusal = |number| RefusalStatus {
+            number,
+            limit: "node_classes",
+            node_id: format!("refused-{number}"),
+            node_cluster: "edge".to_owned(),
+            type_url: TypeUrl::of_message(CLUSTER),
+            stream: number,
+            peer: None,
+            count: 1,
+            last: now(),
+        };
+        (0..5).rev().map(refusal).collect()
+    }
+}
+
+impl ClientView for FakeView {
+    fn session(&self, id: u64) -> Option<SessionStatus> {
+        (id < self.clients as u64).then(|| session(id as usize))
+    }
+
+    /// Five names: in sync, rejected, unACKed, withheld and unknown.
+    fn names(&self, id: u64, type_url: &TypeUrl, after: Option<ResourceName>) -> Option<NameStatuses> {
+        self.session(id)?.types.iter().find(|of| of.type_url == *type_url)?;
+        let (old, new) = (Some(HeldVersion::Known(Version(1))), Some(Version(2)));
+        let names = [
+            ("a", Some(HeldVersion::Known(Version(2))), new, None),
+            ("b", old, new, Some(Why::Rejected)),
+            ("c", None, new, Some(Why::Unacked)),
+            ("d", old, None, Some(Why::Withheld)),
+            ("e", Some(HeldVersion::Unknown), None, Some(Why::Unknown)),
+        ];
+        let names = names.into_iter().map(|(name, has, should, why)| NameStatus {
+            name: ResourceName::new(name),
+            has,
+            should,
+            why,
+            refused: None,
+        });
+        Some(Box::new(names.filter(move |of| after.as_ref().is_none_or(|after| of.name > *after))))
     }
 }
 
@@ -85,17 +143,25 @@ impl Controls for FakeView {
     }
 }
 
+/// The time of the relay.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_100_000)
+}
+
 fn session(n: usize) -> SessionStatus {
     let nacked = n.is_multiple_of(100);
     let nack = NackStatus {
         version: Some(Version(0xbad)),
         detail: "sniffed-detail".into(),
         at: SystemTime::UNIX_EPOCH,
+        names: vec![ResourceName::new("b")],
     };
     let of = |message: &str| SessionTypeStatus {
         type_url: TypeUrl::of_message(message),
         server: Some("cp-1".into()),
         class: Some("c0ffee".into()),
+        rules: vec![RuleId { entry: 1, is_default: true }],
+        fallback: false,
         stale_since: None,
         wildcard: true,
         names: 0,
@@ -103,6 +169,11 @@ fn session(n: usize) -> SessionStatus {
         version_acked: None,
         nonce: Some("7".into()),
         state: if nacked { ConfigStatus::Error } else { ConfigStatus::Synced },
+        why: nacked.then_some(Why::Rejected),
+        // The longest behind has neither the first nor the last id.
+        since: SystemTime::UNIX_EPOCH + Duration::from_secs((n as u64 * 7_919) % 100_003),
+        has: Some(Version(0xabc)),
+        should: Some(Version(0xdef)),
         server_refuses: None,
         refused: false,
         restored: false,
@@ -113,7 +184,7 @@ fn session(n: usize) -> SessionStatus {
             duration: Duration::from_secs(2),
         }),
         held: nacked.then(|| HeldStatus {
-            why: "order",
+            why: Why::Order,
             what: Some("type-before".into()),
             duration: Some(Duration::from_secs(4)),
         }),
@@ -127,13 +198,14 @@ fn session(n: usize) -> SessionStatus {
         peer: Some(([127, 0, 0, 1], 4000).into()),
         identity: Arc::new(Identity::Unix { uid: 7 }),
         kind: Variant::Delta.into(),
-        opened_at: wall_now(),
+        opened_at: SystemTime::UNIX_EPOCH + Duration::from_secs((n as u64 * 104_729) % 100_003),
         types: vec![of(CLUSTER), of(SECRET)],
     }
 }
 
 fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
     ResourceStatus {
+        source: 0,
         type_url: type_url.clone(),
         name: ResourceName::from(format!("r{n}")),
         collection: "wildcard",
@@ -149,7 +221,7 @@ fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
 }
 
 fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
-    let now = wall_now();
+    let now = self::now();
     let of = |message: &str| SourceTypeStatus {
         type_url: TypeUrl::of_message(message),
         names: 0,
@@ -165,6 +237,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         version: Some(Version(0xabc)),
     };
     Arc::new(SourceStatus {
+        id: server.bytes().map(u64::from).sum(),
         server: server.into(),
         list: "xds_servers".into(),
         stream: None,
@@ -234,7 +307,17 @@ impl Fixture {
         settings: AdminSettings,
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
-        let view = Arc::new(FakeView { sources, ..FakeView::default() });
+        Fixture::of(FakeView { clients: SESSIONS, sources, ..FakeView::default() }, settings, tokens)
+    }
+
+    /// A relay with this many clients.
+    fn of_clients(clients: usize) -> Fixture {
+        let view = FakeView { clients, ..FakeView::default() };
+        Fixture::of(view, AdminSettings::default(), None)
+    }
+
+    fn of(view: FakeView, settings: AdminSettings, tokens: Option<Watched<Tokens>>) -> Fixture {
+        let view = Arc::new(view);
         let readiness = Arc::new(Readiness::default());
         let settings = InForce::new(settings);
         let metrics = Arc::new(Metrics::new());

@@ -22,6 +22,9 @@ use view::View;
 /// The pages that one list may have. Without a bound, a relay could keep a command going for ever.
 const PAGES_MAX: usize = 10_000;
 
+/// The items of one page. A relay refuses a greater limit.
+const PAGE_MAX: usize = 1_000;
+
 /// A list to show.
 #[derive(Debug)]
 pub(super) struct List {
@@ -74,7 +77,7 @@ async fn fetch(caller: &Caller, relay: &Relay, list: &List) -> Result<Items, Mis
     let mut found = Items::default();
     let mut after: Option<String> = None;
     for _ in 0..PAGES_MAX {
-        let limit = list.limit.map(|limit| (limit - found.items.len()).to_string());
+        let limit = list.limit.map(|limit| (limit - found.items.len()).min(PAGE_MAX).to_string());
         let page = [("after", after.take()), ("limit", limit)];
         let page = page.into_iter().filter_map(|(key, value)| Some((key, value?)));
         let path = path(list.view.path, list.query.iter().cloned().chain(page));

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::engine::class::{
-    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, ShareSecrets,
-    TextMatch, UpstreamNode, ValueMatch, VersionPart,
+    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, RuleId,
+    ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
 use crate::xds::{TypeUrl, Value};
 
@@ -28,7 +28,9 @@ node_classes:
 "
     ));
     let rules = config.node_classes.rules;
+    let id = |entry, is_default| RuleId { entry, is_default };
     let grpc = ClassRule {
+        id: id(0, false),
         nodes: NodeMatch { user_agent_name: Some(TextMatch::Prefix("gRPC".into())), ..NodeMatch::default() },
         legacy_wildcard: false,
         resource_errors_alone: true,
@@ -43,6 +45,7 @@ node_classes:
         MetadataMatch { path: path(&["owner"]), value: ValueMatch::Text(TextMatch::Suffix("-x".into())) },
     ];
     let secrets = ClassRule {
+        id: id(1, false),
         nodes: NodeMatch {
             zone: Some(TextMatch::Exact("z".into())),
             metadata: conditions,
@@ -62,7 +65,9 @@ node_classes:
         legacy_wildcard: true,
         resource_errors_alone: false,
     };
-    assert_eq!(rules, [vec![grpc, secrets], NodeClasses::default().rules].concat());
+    let mut defaults = NodeClasses::default().rules;
+    defaults.iter_mut().for_each(|rule| rule.id = id(2, true));
+    assert_eq!(rules, [vec![grpc, secrets], defaults].concat());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The relay as other rooms see it.
 
 pub mod downstream;
+pub mod why;
 pub mod status;
+pub mod clients;
 pub mod control;

@@ -1,13 +1,16 @@
 //! The status of the relay as plain data: read-only, and free of payloads and secrets.
 //!
 //! The admin room and CSDS render the status. No value here refers back to a machine, so that readers can't
-//! slow the relay down. Times are wall-clock times for display only (I18).
+//! slow the relay down. Times are wall-clock times for display only (I18); they are made from the monotonic clock, so
+//! that differences to [`StatusView::now`] are true ages, however the wall clock is set (ADM-8).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+pub use crate::driver::api::why::Why;
 pub use crate::engine::cache::EntryState;
+pub use crate::engine::class::RuleId;
 use crate::identity::Identity;
 pub use crate::telemetry::SourceState;
 use crate::xds::Variant;
@@ -18,11 +21,19 @@ use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
 /// Every method returns soon, and holds no lock between two items. A reader may pause for minutes in the middle
 /// of an iterator, or drop the iterator.
 pub trait StatusView: Send + Sync + 'static {
+    /// The time, by the clock of all times of the status.
+    fn now(&self) -> SystemTime;
+
     /// One entry per source; there are few.
     fn sources(&self) -> Vec<Arc<SourceStatus>>;
 
-    /// One entry per downstream stream, made on demand. Sessions that begin or end meanwhile may be missing.
-    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_>;
+    /// One entry per downstream stream, made on demand, by id. Sessions that begin or end meanwhile may be missing.
+    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+        self.sessions_after(None)
+    }
+
+    /// The streams behind this id.
+    fn sessions_after(&self, after: Option<u64>) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_>;
 
     /// Clients for whose node class there was no room, the latest first; bounded.
     fn refusals(&self) -> Vec<RefusalStatus> {
@@ -31,12 +42,33 @@ pub trait StatusView: Send + Sync + 'static {
 
     /// The resources of all sources, made on demand. The view may use the filter to skip resources; the reader
     /// applies the filter again.
-    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
+    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+        self.resources_after(filter, None)
+    }
+
+    /// The resources behind this place, by source, type, collection and name.
+    fn resources_after(
+        &self,
+        filter: &ResourceFilter,
+        after: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
+}
+
+/// The place of a resource in the list of all resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourcePlace {
+    pub source: u64,
+    pub type_url: TypeUrl,
+    /// One of [`ResourceStatus::COLLECTIONS`].
+    pub collection: &'static str,
+    pub name: ResourceName,
 }
 
 /// An upstream attachment: its content, and the age of the content (I14).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
+    /// Unique in this process.
+    pub id: u64,
     /// `server_uri` of the configuration.
     pub server: Arc<str>,
     /// The key of the server list in the configuration.
@@ -171,6 +203,8 @@ pub struct SessionTypeStatus {
     pub server: Option<Arc<str>>,
     /// The node classes of the sources that serve the type.
     pub class: Option<Arc<str>>,
+    /// A server other than the preferred one of its list serves the type (RLY-40).
+    pub fallback: bool,
     /// Since when the server is unreachable, so that nothing confirms the client's resources (I14).
     pub stale_since: Option<SystemTime>,
     pub wildcard: bool,
@@ -181,6 +215,16 @@ pub struct SessionTypeStatus {
     /// The nonce of the last response.
     pub nonce: Option<Arc<str>>,
     pub state: ConfigStatus,
+    /// The reason for the state; `None` for SYNCED.
+    pub why: Option<Why>,
+    /// The beginning of the state.
+    pub since: SystemTime,
+    /// The version of the content that the client has accepted, as a whole.
+    pub has: Option<Version>,
+    /// The version of the content that its sources have for the client, as a whole.
+    pub should: Option<Version>,
+    /// The rules of `node_classes` that chose the classes; empty where all clients are in one class.
+    pub rules: Vec<RuleId>,
     /// The server does not serve the type, or ends streams for the type (ADR 15).
     pub server_refuses: Option<RefusedStatus>,
     /// There is no room for the node class, so the type is not served (RLY-14).
@@ -210,8 +254,8 @@ pub struct WaitStatus {
 /// A pending change of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldStatus {
-    /// `name`, `order`, `withheld`, `unread` or `deletion`.
-    pub why: &'static str,
+    /// One of the reasons `held:…`.
+    pub why: Why,
     /// The name, or the type that goes first; `None` for a mass deletion.
     pub what: Option<Arc<str>>,
     pub duration: Option<Duration>,
@@ -220,6 +264,8 @@ pub struct HeldStatus {
 /// A client for whose node class there was no room (RLY-14).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefusalStatus {
+    /// Unique in this process; later refusals have higher numbers.
+    pub number: u64,
     /// The exceeded limit, by its key.
     pub limit: &'static str,
     pub node_id: String,
@@ -239,6 +285,8 @@ pub struct NackStatus {
     /// The `error_detail`, truncated.
     pub detail: Arc<str>,
     pub at: SystemTime,
+    /// The resources of the client that the text names.
+    pub names: Vec<ResourceName>,
 }
 
 /// `config_status` in the words of the server side of CSDS (CSD-4, RLY-71).
@@ -267,10 +315,12 @@ impl ConfigStatus {
 /// A resource, or a name without a resource, of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceStatus {
+    /// The id of the source.
+    pub source: u64,
     pub type_url: TypeUrl,
     pub name: ResourceName,
-    /// The kind of subscription: `names`, `wildcard` or `globs`. A resource with several kinds has an entry for
-    /// each.
+    /// The kind of subscription, one of [`ResourceStatus::COLLECTIONS`]. A resource with several kinds has an entry
+    /// for each.
     pub collection: &'static str,
     /// `None` without a cached copy.
     pub version: Option<Version>,
@@ -287,6 +337,16 @@ pub struct ResourceStatus {
     /// The server and the node class of the source.
     pub server: Arc<str>,
     pub class: Arc<str>,
+}
+
+impl ResourceStatus {
+    /// In the order of the list of resources.
+    pub const COLLECTIONS: [&str; 3] = ["names", "wildcard", "globs"];
+
+    pub fn place(&self) -> ResourcePlace {
+        let ResourceStatus { source, ref type_url, collection, ref name, .. } = *self;
+        ResourcePlace { source, type_url: type_url.clone(), collection, name: name.clone() }
+    }
 }
 
 /// `client_status` in the words of the client side of CSDS (CSD-4, DAT-5). A cached copy may coexist with any

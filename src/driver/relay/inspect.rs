@@ -2,10 +2,11 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::driver::api::status::{
-    ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourceStatus,
-    SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus,
+    ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace,
+    ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus, Why,
 };
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
@@ -16,20 +17,23 @@ use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::annotations::Annotations;
 use crate::engine::cache::{CachedResource, EntryState};
-use crate::engine::downstream::{Session, SourceId, Subscription, UnsentNews, WhyUnsent};
+use crate::engine::downstream::{Nack, Session, SourceId, Subscription, TypeReport, UnsentNews, WhyUnsent};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::telemetry::wall_now;
-use crate::xds::{ResourceName, TypeUrl, Variant, Version};
+use crate::xds::{Node, ResourceName, TypeUrl, Variant, Version};
 
 impl StatusView for Relay {
+    fn now(&self) -> SystemTime {
+        self.shared.clock.wall(self.shared.clock.now())
+    }
+
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
         // Lists without a server have no attachment to show.
         let is_attached = |handle: &&Arc<SourceHandle>| !handle.server(0).is_made_up();
         self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
-    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
-        let mut last = None;
+    fn sessions_after(&self, after: Option<u64>) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+        let mut last = after;
         Box::new(std::iter::from_fn(move || {
             let stream = self.tables.streams.next(last)?;
             last = Some(stream.id().0);
@@ -41,14 +45,22 @@ impl StatusView for Relay {
         self.tables.sources.refusals.all(|time| self.shared.clock.wall(time))
     }
 
-    fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+    fn resources_after(
+        &self,
+        filter: &ResourceFilter,
+        after: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         let filter = filter.clone();
-        let all = self.tables.sources.all().into_iter();
-        Box::new(all.flat_map(move |handle| Walk::new(&handle, &filter, self.shared.clock)))
+        let from = after.as_ref().map_or(0, |place| place.source);
+        let all = self.tables.sources.all().into_iter().filter(move |handle| handle.id().0 >= from);
+        Box::new(all.flat_map(move |handle| {
+            let after = after.as_ref().filter(|place| place.source == handle.id().0);
+            Walk::new(&handle, &filter, after, self.shared.clock)
+        }))
     }
 }
 
-fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
+pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
     stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
@@ -58,7 +70,7 @@ fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionS
         identity: stream.peer.identity.clone(),
         kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
-        types: type_statuses(session, sources, shared),
+        types: type_statuses(node, session, sources, shared),
     })
 }
 
@@ -86,9 +98,9 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
     }
 }
 
-/// The version of the client's state. In SotW, that is the version of the last message. A delta message
+/// The version of the content that was sent. In SotW, that is the version of the last message. A delta message
 /// contains changes only, so its version is not that of the state.
-fn version_held(subscription: &Subscription, session: &Session) -> Option<Version> {
+fn version_sent(subscription: &Subscription, session: &Session) -> Option<Version> {
     let parts = || subscription.parts.iter().map(|part| part.held.digest());
     match session.variant() {
         Variant::Sotw => subscription.nonces.version_sent,
@@ -106,31 +118,32 @@ fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHand
 }
 
 fn type_statuses(
+    node: Option<&Node>,
     session: &Session,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
     let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
-    let held = session.unsent_news(&latest, shared.clock.now());
-    let types = session.subscriptions().iter().zip(held);
-    types.map(|(subscription, held)| type_status(subscription, held, session, sources, shared)).collect()
+    let reports = session.reports(&latest, shared.clock.now());
+    let types = session.subscriptions().iter().zip(reports);
+    types.map(|(of, report)| type_status(of, report, (node, session), sources, shared)).collect()
 }
 
 /// The change that the client is not sent. The stream holds it back, or a source holds back a mass deletion
 /// (FU18).
 fn held_status(
-    held: Option<UnsentNews>,
+    held: Option<&UnsentNews>,
     subscription: &Subscription,
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,
 ) -> Option<HeldStatus> {
     if let Some(UnsentNews { why, since }) = held {
         let duration = since.map(|since| shared.clock.now().since(since));
-        let (why, what) = match &why {
-            WhyUnsent::Name(name) => ("name", Some(name.as_str().into())),
-            WhyUnsent::Order(type_url) => ("order", Some(type_url.message().into())),
-            WhyUnsent::Withheld(name) => ("withheld", Some(name.as_str().into())),
-            WhyUnsent::Unread => ("unread", None),
+        let (why, what) = match why {
+            WhyUnsent::Name(name) => (Why::Name, Some(name.as_str().into())),
+            WhyUnsent::Order(type_url) => (Why::Order, Some(type_url.message().into())),
+            WhyUnsent::Withheld(name) => (Why::Withheld, Some(name.as_str().into())),
+            WhyUnsent::Unread => (Why::Unread, None),
         };
         return Some(HeldStatus { why, what, duration });
     }
@@ -139,46 +152,99 @@ fn held_status(
         status.types.iter().find(|of| of.type_url == subscription.type_url)?.held_back_since
     });
     let since = since.min()?;
-    let duration = wall_now().duration_since(since).unwrap_or_default();
-    Some(HeldStatus { why: "deletion", what: None, duration: Some(duration) })
+    let duration = shared.clock.wall(shared.clock.now()).duration_since(since).unwrap_or_default();
+    Some(HeldStatus { why: Why::Deletion, what: None, duration: Some(duration) })
+}
+
+/// The reason for the state, the first that holds, with the beginning of the state (ADM-7).
+fn why(
+    subscription: &Subscription,
+    report: &TypeReport,
+    held: Option<&HeldStatus>,
+    clock: &Clock,
+) -> (Option<Why>, SystemTime) {
+    let nonces = &subscription.nonces;
+    let since = |time: Option<Time>| clock.wall(time.unwrap_or(nonces.since));
+    if let Some(nack) = &nonces.nack {
+        return (Some(Why::Rejected), since(Some(nack.at)));
+    }
+    if nonces.is_waiting() {
+        return (Some(Why::Unacked), since(nonces.waiting_since()));
+    }
+    if let Some(held) = held {
+        let now = clock.wall(clock.now());
+        let begun = held.duration.and_then(|duration| now.checked_sub(duration));
+        return (Some(held.why), begun.unwrap_or_else(|| since(report.changed_at)));
+    }
+    let is_unknown = nonces.version_sent.is_none() && subscription.holds_nothing() && !report.is_known;
+    (is_unknown.then_some(Why::Unknown), since(None))
+}
+
+/// The rules that chose the classes of a subscription. Servers that ignore nodes have one class (ADM-9).
+fn rules_of(
+    node: Option<&Node>,
+    subscription: &Subscription,
+    sources: &[(SourceId, Arc<SourceHandle>)],
+    shared: &DriverContext,
+) -> Vec<RuleId> {
+    let (anonymous, settings) = (Node::default(), shared.settings());
+    let is_classed = |id| sources.iter().any(|(known, handle)| *known == id && !handle.server(0).is_local());
+    let parts = subscription.parts.iter().filter(|part| is_classed(part.source()));
+    let rules = parts.filter_map(|part| {
+        let style = part.group.authority.style();
+        settings.classes.rule(node.unwrap_or(&anonymous), &subscription.type_url, style)
+    });
+    let mut rules: Vec<_> = rules.map(|rule| rule.id).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+fn nack_status(nack: &Nack, subscription: &Subscription, clock: &Clock) -> NackStatus {
+    let detail: Arc<str> = nack.status.to_string().into();
+    NackStatus {
+        version: Some(nack.version),
+        names: subscription.names_in(&detail),
+        detail,
+        at: clock.wall(nack.at),
+    }
 }
 
 fn type_status(
     subscription: &Subscription,
-    held: Option<UnsentNews>,
-    session: &Session,
+    report: TypeReport,
+    (node, session): (Option<&Node>, &Session),
     sources: &[(SourceId, Arc<SourceHandle>)],
     shared: &DriverContext,
 ) -> SessionTypeStatus {
-    let held = held_status(held, subscription, sources, shared);
+    let held = held_status(report.unsent.as_ref(), subscription, sources, shared);
     let nonces = &subscription.nonces;
-    let state = match (&nonces.nack, nonces.version_sent, nonces.is_waiting()) {
-        (Some(_), _, _) => ConfigStatus::Error,
-        (None, None, _) if subscription.holds_nothing() => ConfigStatus::NotSent,
-        (None, _, true) => ConfigStatus::Stale,
-        // The client has not been sent all changes.
-        (None, _, false) if held.is_some() => ConfigStatus::Stale,
-        (None, _, false) => ConfigStatus::Synced,
-    };
+    let (why, since) = why(subscription, &report, held.as_ref(), &shared.clock);
+    let statuses = || sources_of(subscription, sources).map(SourceHandle::status);
     SessionTypeStatus {
         type_url: subscription.type_url.clone(),
         server: servers_of(sources_of(subscription, sources)),
-        class: join(sources_of(subscription, sources).map(|source| source.status().class.digest.clone())),
-        stale_since: sources_of(subscription, sources).filter_map(|source| source.status().stale_since).min(),
+        class: join(statuses().map(|status| status.class.digest.clone())),
+        rules: rules_of(node, subscription, sources, shared),
+        fallback: session.is_on_fallback(subscription),
+        stale_since: statuses().filter_map(|status| status.stale_since).min(),
         wildcard: subscription.is_wildcard(),
         names: subscription.names_len(),
-        version_sent: version_held(subscription, session),
+        version_sent: version_sent(subscription, session),
         version_acked: match session.variant() {
             Variant::Sotw => nonces.version_acked,
             Variant::Delta => {
                 let is_acked = nonces.nack.is_none() && !nonces.is_waiting();
-                version_held(subscription, session).filter(|_| is_acked)
+                version_sent(subscription, session).filter(|_| is_acked)
             }
         },
+        has: subscription.version_held(),
+        should: report.should,
         nonce: nonces.latest().map(|nonce| session.nonce_text(nonce).into()),
-        state,
-        server_refuses: sources_of(subscription, sources).find_map(|source| {
-            let status = source.status();
+        state: why.map_or(ConfigStatus::Synced, Why::state),
+        why,
+        since,
+        server_refuses: statuses().find_map(|status| {
             status.types.iter().find(|of| of.type_url == subscription.type_url)?.refused.clone()
         }),
         refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
@@ -192,16 +258,24 @@ fn type_status(
             duration: shared.clock.now().since(wait.since),
         }),
         held,
-        nack: nonces.nack.as_ref().map(|nack| NackStatus {
-            version: Some(nack.version),
-            detail: nack.status.to_string().into(),
-            at: shared.clock.wall(nack.at),
-        }),
+        nack: nonces.nack.as_ref().map(|nack| nack_status(nack, subscription, &shared.clock)),
+    }
+}
+
+impl Place {
+    fn behind(place: &ResourcePlace) -> Place {
+        let last = Some(place.name.clone());
+        match place.collection {
+            "names" => Place::Names(last),
+            "wildcard" => Place::Members(last),
+            _ => Place::GlobMembers(last),
+        }
     }
 }
 
 /// An iterator over one snapshot, name by name.
 struct Walk {
+    source: u64,
     snapshot: Arc<Snapshot>,
     types: std::vec::IntoIter<TypeUrl>,
     current: Option<(TypeUrl, Place)>,
@@ -221,14 +295,25 @@ enum Place {
 }
 
 impl Walk {
-    fn new(handle: &SourceHandle, filter: &ResourceFilter, clock: Clock) -> Walk {
+    fn new(
+        handle: &SourceHandle,
+        filter: &ResourceFilter,
+        after: Option<&ResourcePlace>,
+        clock: Clock,
+    ) -> Walk {
         let snapshot = handle.snapshot();
-        let types: Vec<_> =
-            snapshot.types().map(|(url, _)| url.clone()).filter(|url| filter.wants_type(url)).collect();
+        let is_left = |url: &TypeUrl| after.is_none_or(|place| *url > place.type_url);
+        let types: Vec<_> = snapshot
+            .types()
+            .map(|(url, _)| url.clone())
+            .filter(|url| filter.wants_type(url) && is_left(url))
+            .collect();
+        let current = after.map(|place| (place.type_url.clone(), Place::behind(place)));
         let status = handle.status();
         let (server, class) = (status.server.clone(), status.class.digest.clone());
         let now = clock.now();
-        Walk { snapshot, types: types.into_iter(), current: None, server, class, clock, now }
+        let source = handle.id().0;
+        Walk { source, snapshot, types: types.into_iter(), current, server, class, clock, now }
     }
 
     fn status(
@@ -242,6 +327,7 @@ impl Walk {
     ) -> ResourceStatus {
         let error = annotations.error(name);
         ResourceStatus {
+            source: self.source,
             type_url: type_url.clone(),
             name: name.clone(),
             collection,

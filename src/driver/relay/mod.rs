@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod inspect;
+mod clients;
 pub mod control;
 
 use std::sync::Arc;

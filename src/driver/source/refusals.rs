@@ -18,6 +18,7 @@ const REFUSALS_MAX: usize = 256;
 const TEXT_MAX: usize = 200;
 
 struct Refused {
+    number: u64,
     limit: Limit,
     node_id: String,
     type_url: TypeUrl,
@@ -31,6 +32,11 @@ struct Refused {
 /// The latest refused clients.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<VecDeque<Refused>>);
+
+/// The number after the latest.
+fn next_number(refused: &VecDeque<Refused>) -> u64 {
+    refused.back().map_or(0, |last| last.number + 1)
+}
 
 impl Refusals {
     pub fn note(
@@ -52,12 +58,14 @@ impl Refusals {
                 && (known.stream == stream.0 || (!node_id.is_empty() && known.node_id == node_id))
                 && known.node_cluster == node_cluster
         };
+        let number = next_number(&refused);
         let known = refused.iter().position(is_known).and_then(|index| refused.remove(index));
         let count = known.map_or(0, |known| known.count) + 1;
         if refused.len() >= REFUSALS_MAX {
             refused.pop_front();
         }
         refused.push_back(Refused {
+            number,
             limit,
             node_id,
             type_url: type_url.clone(),
@@ -72,6 +80,7 @@ impl Refusals {
     /// All refusals, the latest first.
     pub fn all(&self, wall: impl Fn(Time) -> std::time::SystemTime) -> Vec<RefusalStatus> {
         let status = |of: &Refused| RefusalStatus {
+            number: of.number,
             limit: of.limit.name(),
             node_id: of.node_id.clone(),
             node_cluster: of.node_cluster.clone(),

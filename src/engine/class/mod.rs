@@ -6,6 +6,8 @@
 mod classify;
 mod upstream_node;
 
+use std::fmt;
+
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, Value};
 
@@ -19,9 +21,24 @@ pub struct NodeClasses {
     pub rules: Vec<ClassRule>,
 }
 
+/// The place of a rule in `node_classes`, as operators count: from 0, with the built-in rules behind the last entry
+/// (ADM-9). An entry may be several rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId {
+    pub entry: usize,
+    pub is_default: bool,
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node_classes[{}]{}", self.entry, if self.is_default { " (default)" } else { "" })
+    }
+}
+
 /// A rule: conditions on subscriptions, and the parts of the node that split classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassRule {
+    pub id: RuleId,
     pub nodes: NodeMatch,
     /// Empty: every type.
     pub types: Vec<TypeUrl>,
@@ -204,6 +221,7 @@ impl ClassRule {
     /// A rule for every node, every type and names of one style.
     pub fn for_names(names: NameStyle, projection: Projection) -> Self {
         ClassRule {
+            id: RuleId { entry: 0, is_default: true },
             nodes: NodeMatch::default(),
             types: Vec::new(),
             names: Some(names),
@@ -227,9 +245,11 @@ impl ClassRule {
 impl NodeClasses {
     /// The operator's rules, followed by RLY-11's defaults for all other subscriptions.
     pub fn new(mut rules: Vec<ClassRule>) -> Self {
+        let entry = rules.last().map_or(0, |rule| rule.id.entry + 1);
         for style in [NameStyle::Xdstp, NameStyle::Old] {
             if !rules.iter().any(|rule| rule.catches_all(style)) {
-                rules.push(ClassRule::for_names(style, style.default_projection()));
+                let rule = ClassRule::for_names(style, style.default_projection());
+                rules.push(ClassRule { id: RuleId { entry, is_default: true }, ..rule });
             }
         }
         NodeClasses { rules }

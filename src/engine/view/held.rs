@@ -32,6 +32,7 @@ impl View {
             return to.clone();
         }
         let mut view = (**to).clone();
+        view.digest = kept.iter().fold(view.digest, |digest, (_, version)| digest.plus(*version));
         view.present.extend(kept);
         view.absent.extend(told);
         view.id = to.id.derived(("kept", self.id));
@@ -48,11 +49,12 @@ impl View {
         self.lost = ViewId::default();
         for (name, version) in sent {
             self.absent.remove(name);
-            self.present.insert(name.clone(), version);
+            let before = self.present.insert(name.clone(), version);
+            self.digest = self.digest.minus(before.unwrap_or_default()).plus(version);
             self.id = self.id.derived(("sent", name, version));
         }
         for name in gone {
-            self.present.remove(name);
+            self.digest = self.digest.minus(self.present.remove(name).unwrap_or_default());
             self.absent.insert(name.clone());
             self.id = self.id.derived(("gone", name));
         }
@@ -91,7 +93,9 @@ impl View {
     /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version. So
     /// the client is also told of a removal before the next sending.
     pub fn forget(&mut self, name: &ResourceName) {
-        let held = self.present.get_mut(name).map(|version| *version = Version::default()).is_some();
+        let held = self.present.get_mut(name).map(std::mem::take);
+        self.digest = self.digest.minus(held.unwrap_or_default());
+        let held = held.is_some();
         let told = self.absent.remove(name).is_some() | self.annotations.forget(name);
         if held || told {
             self.id = self.id.derived(("forgotten", name));
@@ -100,7 +104,7 @@ impl View {
 
     /// The client dropped `name`, and has no copy any more.
     pub fn let_go(&mut self, name: &ResourceName) {
-        self.present.remove(name);
+        self.digest = self.digest.minus(self.present.remove(name).unwrap_or_default());
         self.absent.remove(name);
         self.annotations.forget(name);
         self.id = self.id.derived(("let go", name));
@@ -110,6 +114,7 @@ impl View {
     /// [`View::forget`], `name` is due even if it is gone meanwhile.
     pub fn force(&mut self, name: &ResourceName) {
         if let Some(version) = self.present.get_mut(name).filter(|version| **version != Version::default()) {
+            self.digest = self.digest.minus(*version).plus(FORCED);
             *version = FORCED;
             self.id = self.id.derived(("forced", name));
         }
@@ -118,6 +123,7 @@ impl View {
     /// The client must be told of everything again.
     pub fn forget_all(&mut self) {
         self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
+        self.digest = Version::default();
         self.absent = OrdSet::new();
         self.annotations = Annotations::default();
         self.id = self.id.derived("all forgotten");

@@ -9,6 +9,7 @@
 mod held;
 
 use std::hash::{Hash, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -95,7 +96,8 @@ impl View {
         }
         let start = ViewId(seed.0).derived("presented");
         let id = present.iter().fold(start, |id, (name, version)| id.derived((name, version.0)));
-        View { id, present, ..View::default() }
+        let digest = present.values().fold(Version::default(), |digest, version| digest.plus(*version));
+        View { id, present, digest, ..View::default() }
     }
 
     /// For two presented views: whether both present the same names and versions.
@@ -137,6 +139,12 @@ impl View {
 
     pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
         self.present.keys()
+    }
+
+    /// The first present name behind `after`.
+    pub fn next_name(&self, after: Option<&ResourceName>) -> Option<&ResourceName> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.present.range::<_, ResourceName>((from, Bound::Unbounded)).next().map(|(name, _)| name)
     }
 
     pub fn len(&self) -> usize {

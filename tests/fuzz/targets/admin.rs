@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::driver::api::clients::{ClientView, NameStatuses};
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use sluice::driver::api::status::{ResourceFilter, ResourceStatus, SessionStatus, SourceStatus, StatusView};
+use sluice::driver::api::status::{
+    ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
+};
 use sluice::setting::InForce;
 use sluice::telemetry::Metrics;
+use sluice::xds::{ResourceName, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -24,6 +29,8 @@ pub const ADMIN_QUERY: Target = Target {
     seeds: || {
         [
             "0/clients?node=a&type=cds&state=SYNCED&limit=5",
+            "0/clients?q=a&why=held:order&server=a&class=b&listener=c&behind_for=5m&sort=behind&after=NQ&limit=all",
+            "0/clients/7?type=cds&names=1&limit=5",
             "0/sources?server=a%20b&state=connected",
             "0/resources?name=x%2fy&limit=0&state=ACKED",
             "0/refused?limit=18446744073709551615",
@@ -81,12 +88,30 @@ impl StatusView for Empty {
         Vec::new()
     }
 
-    fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+
+    fn sessions_after(&self, _: Option<u64>) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
         Box::new(std::iter::empty())
     }
 
-    fn resources(&self, _: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
+    fn resources_after(
+        &self,
+        _: &ResourceFilter,
+        _: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         Box::new(std::iter::empty())
+    }
+}
+
+impl ClientView for Empty {
+    fn session(&self, _: u64) -> Option<SessionStatus> {
+        None
+    }
+
+    fn names(&self, _: u64, _: &TypeUrl, _: Option<ResourceName>) -> Option<NameStatuses> {
+        None
     }
 }
 
@@ -181,10 +206,26 @@ fn run(data: &[u8]) {
 fn judge(method: &str, target: &str) -> Option<bool> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let (wanted, keys): (_, &[&str]) = match path {
-        "/clients" => ("GET", &["node", "type", "state", "limit"]),
-        "/sources" => ("GET", &["server", "type", "state", "limit"]),
-        "/resources" => ("GET", &["type", "name", "state", "limit"]),
-        "/refused" => ("GET", &["limit"]),
+        "/clients" => (
+            "GET",
+            &[
+                "node",
+                "q",
+                "type",
+                "state",
+                "why",
+                "server",
+                "class",
+                "listener",
+                "behind_for",
+                "sort",
+                "after",
+                "limit",
+            ],
+        ),
+        "/sources" => ("GET", &["server", "type", "state", "after", "limit"]),
+        "/resources" => ("GET", &["type", "name", "state", "after", "limit"]),
+        "/refused" => ("GET", &["after", "limit"]),
         "/confirm_deletions" => ("POST", &["server", "type"]),
         _ => return None,
     };
@@ -202,11 +243,16 @@ fn judge(method: &str, target: &str) -> Option<bool> {
         return Some(false);
     }
     let limit = values.get("limit");
-    if limit.is_some_and(|limit| limit.strip_prefix('+').unwrap_or(limit).parse::<usize>().is_err()) {
+    let is_limit = |limit: &str| {
+        let number = limit.strip_prefix('+').unwrap_or(limit).parse::<usize>();
+        limit == "all" || number.is_ok_and(|number| number <= 1_000)
+    };
+    if limit.is_some_and(|limit| !is_limit(limit)) {
         return Some(false);
     }
-    // Types and states are judged by tables of the relay.
-    let is_certain = !values.contains_key("type") && !values.contains_key("state");
+    // Types, words and cursors are judged by tables of the relay.
+    let judged = ["type", "state", "why", "behind_for", "sort", "after"];
+    let is_certain = !judged.iter().any(|key| values.contains_key(*key));
     is_certain.then_some(true)
 }
 

@@ -21,6 +21,7 @@ use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
+use crate::engine::downstream::SourceId;
 use crate::engine::source::{StreamIndex, is_mass};
 use crate::engine::upstream::Event;
 use crate::telemetry::Limit;
@@ -42,6 +43,8 @@ struct TypeReport {
 }
 
 pub struct Report {
+    /// The number of the source.
+    id: u64,
     shared: Arc<DriverContext>,
     server_uri: Arc<str>,
     list: Arc<str>,
@@ -100,13 +103,14 @@ impl Report {
         node: &Node,
         digest: String,
         key: &SourceKey,
-        listed: ListedServer<'_>,
+        (id, listed): (SourceId, ListedServer<'_>),
     ) -> Report {
         let now = shared.clock.now();
         let (server, list) = (listed.server(), &listed.list.label);
         // A source without a server is complete.
         let is_whole = server.is_made_up();
         let mut report = Report {
+            id: id.0,
             metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
             list: list.clone(),

@@ -22,6 +22,7 @@ impl Report {
         self.shared.metrics.limits().add(Limit::UnwatchedBytes, evicted.saturating_sub(self.evicted));
         self.evicted = evicted;
         SourceStatus {
+            id: self.id,
             server: self.server_uri.clone(),
             list: self.list.clone(),
             stream: self.stream,

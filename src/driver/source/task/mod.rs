@@ -53,7 +53,7 @@ pub fn start(
     let node = of_class(&in_force.node, &key.class);
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
-    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, listed);
+    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, (id, listed));
     let identifiers =
         listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);

@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::engine::authorization::TypeGrant;
@@ -130,6 +131,15 @@ pub enum Reason {
     Denied(Arc<Status>),
 }
 
+impl Reason {
+    fn to_error(&self) -> Arc<Status> {
+        match self {
+            Reason::Malformed(error) => Arc::new(Status::new(Code::InvalidArgument, error.to_string())),
+            Reason::Denied(status) => status.clone(),
+        }
+    }
+}
+
 /// Refused names. They are requested from no server, and known to be absent.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
@@ -178,11 +188,18 @@ impl Refusals {
 
     /// The news as errors for the client.
     pub fn errors(&self) -> Vec<(ResourceName, Arc<Status>)> {
-        let error = |reason: &Reason| match reason {
-            Reason::Malformed(error) => Arc::new(Status::new(Code::InvalidArgument, error.to_string())),
-            Reason::Denied(status) => status.clone(),
-        };
-        self.news().map(|(name, reason)| (name.clone(), error(reason))).collect()
+        self.news().map(|(name, reason)| (name.clone(), reason.to_error())).collect()
+    }
+
+    /// The reason for which a name was refused, as an error for the client.
+    pub fn reason(&self, name: &ResourceName) -> Option<Arc<Status>> {
+        self.names.get(name).map(Reason::to_error)
+    }
+
+    /// The first refused name behind `after`.
+    pub fn next_name(&self, after: Option<&ResourceName>) -> Option<&ResourceName> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.names.range::<ResourceName, _>((from, Bound::Unbounded)).next().map(|(name, _)| name)
     }
 
     pub fn note_told(&mut self) {

@@ -20,11 +20,11 @@ pub mod limits;
 pub mod list_position;
 pub mod moves;
 mod poll;
+pub mod report;
 pub mod request;
 pub mod router;
 mod routing;
 mod stand_ins;
-mod unsent_news;
 
 use std::fmt::Write;
 use std::sync::Arc;

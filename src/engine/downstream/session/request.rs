@@ -81,6 +81,7 @@ impl Session {
         };
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {
+            subscription.nonces.since = now;
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
             subscription.features = router.client_features(&type_url);
         }

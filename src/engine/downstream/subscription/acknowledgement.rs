@@ -10,21 +10,23 @@ use crate::engine::view::View;
 use crate::xds::Variant;
 
 impl Subscription {
-    /// Keeps the content before an answer until the client has accepted or rejected the answer.
+    /// Keeps the content before an answer until the client has accepted or, for a routing type, rejected the answer.
     pub fn remember(&mut self) {
-        if self.type_url.kind().refers_to_clusters() {
-            for part in &mut self.parts {
-                part.before.get_or_insert_with(|| part.held.clone());
-            }
+        for part in &mut self.parts {
+            part.before.get_or_insert_with(|| part.held.clone());
         }
     }
 
     /// Notes the client's ACK or NACK of a response.
     pub fn follow(&mut self, nonce: Option<u64>, verdict: &Verdict, variant: Variant) {
+        let waiting = self.nonces.is_waiting();
         if !self.type_url.kind().refers_to_clusters() {
+            // After a rejection the client keeps its former content, which reports show (ADM-7).
+            if matches!(verdict, Verdict::Ack { .. }) && !waiting {
+                self.parts.iter_mut().for_each(|part| part.before = None);
+            }
             return;
         }
-        let waiting = self.nonces.is_waiting();
         match verdict {
             Verdict::Ack { .. } => {
                 self.acknowledged.ack(nonce);

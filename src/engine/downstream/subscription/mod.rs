@@ -4,6 +4,7 @@ mod acknowledgement;
 mod complete_set;
 mod delta_request;
 mod interrupt;
+pub mod ledger;
 pub mod name_wait;
 pub mod nonces;
 pub mod part;

@@ -37,8 +37,10 @@ pub enum Verdict {
 #[derive(Debug, Default)]
 pub struct Nonces {
     sent: VecDeque<Sent>,
-    /// The latest nonce. The nonce stays valid after its answer, and with an empty list of names (NON-6).
-    latest: Option<u64>,
+    /// The latest nonce, or 0. The nonce stays valid after its answer, and with an empty list of names (NON-6).
+    latest: u64,
+    /// The time of the last verdict; before the first verdict, the time of the first request. For reports (ADM-8).
+    pub since: Time,
     pub version_sent: Option<Version>,
     pub version_acked: Option<Version>,
     pub nack: Option<Box<Nack>>,
@@ -58,7 +60,7 @@ impl Nonces {
             self.sent.pop_front();
         }
         self.sent.push_back(Sent { nonce, version, at, changed_at });
-        self.latest = Some(nonce);
+        self.latest = nonce;
         self.version_sent = Some(version);
     }
 
@@ -66,9 +68,10 @@ impl Nonces {
     pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> Verdict {
         let Some(nonce) = nonce else { return Verdict::Stale };
         let Some(sent) = self.sent.iter().find(|sent| sent.nonce == nonce).copied() else {
-            return if self.latest == Some(nonce) { Verdict::None } else { Verdict::Stale };
+            return if self.latest() == Some(nonce) { Verdict::None } else { Verdict::Stale };
         };
-        if self.latest == Some(nonce) {
+        self.since = now;
+        if self.latest == nonce {
             // A client may skip overtaken responses: the latest verdict covers the earlier responses.
             self.sent.clear();
             self.sent.shrink_to_fit();
@@ -100,7 +103,7 @@ impl Nonces {
     }
 
     pub fn latest(&self) -> Option<u64> {
-        self.latest
+        (self.latest != 0).then_some(self.latest)
     }
 }
 

@@ -18,6 +18,7 @@ mod kinds;
 mod globs;
 mod isolation;
 mod unsent_news;
+mod ledger;
 mod dynamic;
 mod name_sets;
 mod names;

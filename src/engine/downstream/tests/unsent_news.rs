@@ -10,7 +10,7 @@ fn held(bench: &Bench, client: ClientId, message: &str) -> Option<(String, Durat
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
     let session = &bench.clients[client].session;
     let index = session.subscriptions().iter().position(|of| of.type_url == url(message)).unwrap();
-    let UnsentNews { why, since } = session.unsent_news(&latest, bench.now).swap_remove(index)?;
+    let UnsentNews { why, since } = session.reports(&latest, bench.now).swap_remove(index).unsent?;
     let text = match why {
         WhyUnsent::Name(name) => format!("name {name}"),
         WhyUnsent::Order(type_url) => format!("order {}", type_url.short()),

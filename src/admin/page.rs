@@ -1,0 +1,86 @@
+//! Pages of lists (ADM-5): a limit, and the cursor behind which a page begins.
+//!
+//! A cursor names the last item of the page before, so that items that come or go meanwhile neither repeat nor hide
+//! others. Its form is no part of the API.
+
+use axum::http::{HeaderMap, header};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::params::Params;
+
+/// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, which a tool reads at once.
+pub(super) const LIMIT_MAX: usize = 1_000;
+
+/// The form of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One JSON document.
+    Document,
+    /// One JSON document a line, and nothing else.
+    Lines,
+}
+
+impl Form {
+    /// The form that the reader accepts.
+    pub fn of(headers: &HeaderMap) -> Form {
+        let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let kinds = accepts.flat_map(|value| value.split(','));
+        let is_lines = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim() == LINES);
+        if kinds.into_iter().any(is_lines) { Form::Lines } else { Form::Document }
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Form::Document => "application/json",
+            Form::Lines => LINES,
+        }
+    }
+}
+
+const LINES: &str = "application/x-ndjson";
+
+/// The part of a list that a request asks for.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub form: Form,
+    /// `usize::MAX`: all items.
+    pub limit: usize,
+    after: Option<String>,
+}
+
+impl Page {
+    /// Without `limit`, lines have all items.
+    pub fn read(params: &mut Params, headers: &HeaderMap) -> Result<Page, String> {
+        let form = Form::of(headers);
+        let limit = match params.take("limit").as_deref() {
+            None if form == Form::Lines => usize::MAX,
+            None => LIMIT_MAX,
+            Some("all") => usize::MAX,
+            Some(text) => text.parse().ok().filter(|limit| *limit <= LIMIT_MAX).ok_or_else(|| {
+                format!("limit is {text:?}; allowed: a whole number up to {LIMIT_MAX}, or all")
+            })?,
+        };
+        Ok(Page { form, limit, after: params.take("after") })
+    }
+
+    pub fn is_unlimited(&self) -> bool {
+        self.limit == usize::MAX
+    }
+
+    /// The place behind which the page begins.
+    pub fn after<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
+        let Some(text) = &self.after else { return Ok(None) };
+        let place = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        place
+            .map(Some)
+            .ok_or_else(|| format!("after is {text:?}; allowed: `next` of a page of the same list"))
+    }
+}
+
+/// The cursor of a place.
+pub(super) fn cursor(place: &impl Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(place).unwrap_or_default())
+}

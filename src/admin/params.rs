@@ -1,0 +1,77 @@
+//! The parameters of a request's query. An error names the parameter, and the nearest known one.
+
+use axum::extract::Query;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+
+/// The least likeness of a suggestion, by Jaro and Winkler's measure.
+const NEAR_MIN: f64 = 0.7;
+
+/// The parameters of a request, each at most once, and all of them known.
+#[derive(Debug)]
+pub(super) struct Params(Vec<(String, String)>);
+
+impl Params {
+    pub fn parse(uri: &Uri, allowed: &[&str]) -> Result<Params, String> {
+        let Query(pairs) =
+            Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| error.to_string())?;
+        for (number, (key, _)) in pairs.iter().enumerate() {
+            if !allowed.contains(&key.as_str()) {
+                return Err(unknown("query key", key, allowed.iter().copied()));
+            }
+            if pairs.iter().take(number).any(|(earlier, _)| earlier == key) {
+                return Err(format!("duplicate query key {key:?}"));
+            }
+        }
+        Ok(Params(pairs))
+    }
+
+    /// The value of a parameter, once.
+    pub fn take(&mut self, key: &str) -> Option<String> {
+        let index = self.0.iter().position(|(name, _)| name == key)?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == key)
+    }
+
+    /// The value of a parameter, one of these words.
+    pub fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
+        let Some(text) = self.take(key) else { return Ok(None) };
+        match words.iter().find(|(name, _)| *name == text) {
+            Some((_, value)) => Ok(Some(*value)),
+            None => Err(unknown(key, &text, words.iter().map(|(name, _)| *name))),
+        }
+    }
+
+    /// `1` or `0`.
+    pub fn flag(&mut self, key: &str) -> Result<bool, String> {
+        Ok(self.word(key, &[("1", true), ("0", false)])?.unwrap_or(false))
+    }
+}
+
+/// The error for an unknown word.
+pub(super) fn unknown<'a>(kind: &str, text: &str, allowed: impl Iterator<Item = &'a str> + Clone) -> String {
+    let all: Vec<_> = allowed.clone().collect();
+    let near = nearest(text, allowed).map(|near| format!("; nearest: {near}")).unwrap_or_default();
+    format!("unknown {kind} {text:?}{near}; allowed: {}", all.join(", "))
+}
+
+/// The word that is most like a text, if one is like it.
+pub(super) fn nearest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_lowercase();
+    let likeness = |word: &str| strsim::jaro_winkler(&text, &word.to_lowercase());
+    let near = words.map(|word| (likeness(word), word)).filter(|(likeness, _)| *likeness >= NEAR_MIN);
+    near.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, word)| word)
+}
+
+/// The answer to an invalid query.
+pub(super) fn bad_request(reason: String) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
+}
+
+/// The answer for an unknown id or name.
+pub(super) fn not_found(reason: String) -> Response {
+    (StatusCode::NOT_FOUND, format!("{reason}\n")).into_response()
+}

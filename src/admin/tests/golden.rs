@@ -1,0 +1,27 @@
+//! The shape of each answer (ADM-1): a golden file for each endpoint. Keys are added, never renamed or removed, within a
+//! major version. `SLUICE_GOLDEN=write` writes the files anew.
+
+use super::*;
+
+const TARGETS: [(&str, &str); 5] = [
+    ("clients", "/clients?node=node-100"),
+    ("client", "/clients/100?names=1"),
+    ("sources", "/sources"),
+    ("resources", "/resources?name=r0"),
+    ("refused", "/refused?limit=1"),
+];
+
+#[tokio::test]
+async fn adm_1_answers_have_the_shape_of_their_golden_files() {
+    let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/admin/tests/golden");
+    for (name, target) in TARGETS {
+        let found = admin.get(target).await.json();
+        let text = serde_json::to_string_pretty(&found).unwrap() + "\n";
+        let path = format!("{directory}/{name}.json");
+        if std::env::var("SLUICE_GOLDEN").is_ok_and(|value| value == "write") {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{target}");
+    }
+}

@@ -1,0 +1,66 @@
+//! The reasons of a client's state.
+
+use crate::driver::api::status::ConfigStatus;
+
+/// The reason why a client is not SYNCED, in the order of precedence (ADM-7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// The client rejected the last response.
+    Rejected,
+    /// The client has not answered the last response.
+    Unacked,
+    /// An earlier type waits for the client's ACK (RLY-50).
+    Order,
+    /// A removal waits, because routes may still refer to the resource (RLY-51).
+    Withheld,
+    /// The client does not read, or the news are about to go.
+    Unread,
+    /// The existence of a name is not known, and the client may have the resource (RLY-5).
+    Name,
+    /// A mass deletion waits for the operator (FU18).
+    Deletion,
+    /// Nothing is known about the request.
+    Unknown,
+}
+
+impl Why {
+    pub const ALL: [Why; 8] = [
+        Why::Rejected,
+        Why::Unacked,
+        Why::Order,
+        Why::Withheld,
+        Why::Unread,
+        Why::Name,
+        Why::Deletion,
+        Why::Unknown,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Rejected => "rejected",
+            Why::Unacked => "unacked",
+            Why::Order => "held:order",
+            Why::Withheld => "held:withheld",
+            Why::Unread => "held:unread",
+            Why::Name => "held:name",
+            Why::Deletion => "held:deletion",
+            Why::Unknown => "unknown",
+        }
+    }
+
+    /// The name without `held:`.
+    pub fn short(self) -> &'static str {
+        self.name().trim_start_matches("held:")
+    }
+
+    /// The state with this reason.
+    pub fn state(self) -> ConfigStatus {
+        match self {
+            Why::Rejected => ConfigStatus::Error,
+            Why::Unknown => ConfigStatus::NotSent,
+            Why::Unacked | Why::Order | Why::Withheld | Why::Unread | Why::Name | Why::Deletion => {
+                ConfigStatus::Stale
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Single clients for the admin room: a stream is locked while its views are shared, and read without a lock.
+
+use std::sync::Arc;
+
+use crate::driver::api::clients::{ClientView, NameStatus, NameStatuses};
+use crate::driver::api::status::{SessionStatus, Why};
+use crate::driver::relay::Relay;
+use crate::driver::relay::inspect::session_status;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::state::{StreamState, newest};
+use crate::engine::downstream::{Ledger, NameEntry, NameStanding, WhyUnsent};
+use crate::xds::{ResourceName, TypeUrl};
+
+impl ClientView for Relay {
+    fn session(&self, id: u64) -> Option<SessionStatus> {
+        Some(session_status(&self.stream(id)?, &self.shared))
+    }
+
+    fn names(&self, id: u64, type_url: &TypeUrl, after: Option<ResourceName>) -> Option<NameStatuses> {
+        let (ledger, unsent) = self.ledger(&*self.stream(id)?, type_url)?;
+        let mut last = after;
+        Some(Box::new(std::iter::from_fn(move || {
+            let name = ledger.next_name(last.as_ref())?;
+            last = Some(name.clone());
+            Some(name_status(&ledger, ledger.entry(name), unsent))
+        })))
+    }
+}
+
+impl Relay {
+    /// The stream with this id.
+    pub(super) fn stream(&self, id: u64) -> Option<Arc<StreamState>> {
+        let before = id.checked_sub(1);
+        self.tables.streams.next(before).filter(|stream| stream.id().0 == id)
+    }
+
+    /// The names of one type of a stream, and the reason for which news of the type are not sent.
+    pub(super) fn ledger(&self, stream: &StreamState, type_url: &TypeUrl) -> Option<(Ledger, Why)> {
+        let now = self.shared.clock.now();
+        stream.look(|_, session, sources| {
+            let ledger = session.ledger(type_url, &newest(sources), now)?;
+            let index = session.subscriptions().iter().position(|of| of.type_url == *type_url)?;
+            let unsent = session.reports(&newest(sources), now).into_iter().nth(index)?.unsent;
+            Some((ledger, why_unsent(unsent.map(|unsent| unsent.why))))
+        })
+    }
+}
+
+/// The reason for which one name's news are not sent. Withheld removals concern other names.
+fn why_unsent(of_type: Option<WhyUnsent>) -> Why {
+    match of_type {
+        Some(WhyUnsent::Order(_)) => Why::Order,
+        Some(WhyUnsent::Name(_)) => Why::Name,
+        Some(WhyUnsent::Withheld(_) | WhyUnsent::Unread) | None => Why::Unread,
+    }
+}
+
+pub(super) fn name_status(ledger: &Ledger, entry: NameEntry, unsent: Why) -> NameStatus {
+    let NameEntry { name, has, should, standing } = entry;
+    let why = match standing {
+        NameStanding::Current => None,
+        NameStanding::Rejected => Some(Why::Rejected),
+        NameStanding::Unacked => Some(Why::Unacked),
+        NameStanding::Unsent => Some(unsent),
+        NameStanding::Withheld => Some(Why::Withheld),
+        NameStanding::Doubtful => Some(Why::Name),
+        NameStanding::Unknown | NameStanding::Refused => Some(Why::Unknown),
+    };
+    NameStatus { refused: ledger.refusal(&name), name, has, should, why }
+}

@@ -1,0 +1,93 @@
+//! The operator's view of single clients, with real streams.
+
+use serde_json::Value;
+
+use crate::support::control_plane::eventually;
+use crate::support::{CDS, Client, ControlPlane, RDS, Relay, Setup, Variant};
+
+/// The type of a client in `/clients`.
+async fn of(relay: &Relay, node: &str, message: &str) -> Value {
+    let list = relay.json(&format!("/clients?node={node}&type={message}")).await;
+    list["clients"][0]["types"][0].clone()
+}
+
+/// ADM-7, RLY-71: the routes of a client that ACKs clusters late are held back, which is not in sync.
+#[tokio::test]
+async fn adm_7_routes_wait_for_a_late_ack_of_clusters() {
+    for variant in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let relay = Relay::start(Setup::of(origin.address)).await;
+        origin.set(CDS, "web", "1");
+        origin.set(RDS, "route", "1");
+        let mut client = Client::open(&relay.address, variant, "late").await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        client.want(RDS, &["route"]);
+        client.take(RDS).await;
+        eventually("in sync", || async {
+            let (cds, rds) =
+                (of(&relay, "late", "Cluster").await, of(&relay, "late", "RouteConfiguration").await);
+            [cds, rds]
+                .iter()
+                .all(|of| of["state"] == "SYNCED" && of["why"].is_null() && of["has"] == of["should"])
+        })
+        .await;
+
+        origin.set(CDS, "web", "2");
+        let first = client.next(CDS).await;
+        let cds = of(&relay, "late", "Cluster").await;
+        assert_eq!((&cds["state"], &cds["why"]), (&"STALE".into(), &"unacked".into()), "{cds}");
+        assert_ne!(cds["has"], cds["should"], "{cds}");
+        origin.set(CDS, "new", "1");
+        origin.set(RDS, "route", "2");
+        eventually("the routes wait", || async {
+            let rds = of(&relay, "late", "RouteConfiguration").await;
+            (rds["state"] == "STALE" && rds["why"] == "held:order" && rds["has"] != rds["should"])
+                && rds["state_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0)
+                && rds["since"].as_str().is_some_and(|since| since.ends_with('Z'))
+        })
+        .await;
+        let listed = relay.json("/clients?state=STALE&why=held:order&sort=behind&behind_for=1ms").await;
+        assert_eq!(listed["count"], 1, "{listed}");
+        let id = listed["clients"][0]["id"].as_u64().unwrap();
+        let names = relay.json(&format!("/clients/{id}?type=RouteConfiguration&names=1")).await;
+        let row = &names["types"][0]["names"][0];
+        assert_eq!((&row["name"], &row["why"]), (&"route".into(), &"held:order".into()), "{row}");
+        assert_ne!(row["has"], row["should"], "{row}");
+
+        client.ack(&first);
+        client.settle(CDS, &[("web", "2"), ("new", "1")]).await;
+        client.settle(RDS, &[("route", "2")]).await;
+        eventually("in sync", || async {
+            let rds = of(&relay, "late", "RouteConfiguration").await;
+            rds["state"] == "SYNCED" && rds["has"] == rds["should"]
+        })
+        .await;
+    }
+}
+
+/// The NACK stands beside the resource that its text names. The client has the former content.
+#[tokio::test]
+async fn adm_7_a_rejection_stands_beside_its_resource() {
+    for variant in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let relay = Relay::start(Setup::of(origin.address)).await;
+        origin.set_many(CDS, &[("good", "1"), ("web", "1")]);
+        let mut client = Client::open(&relay.address, variant, "picky").await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        origin.set(CDS, "web", "2");
+        let answer = client.next(CDS).await;
+        client.nack(&answer, "Error adding/updating cluster(s) web: no such extension");
+        eventually("the rejection", || async { of(&relay, "picky", "Cluster").await["why"] == "rejected" })
+            .await;
+        let id = relay.json("/clients?node=picky").await["clients"][0]["id"].as_u64().unwrap();
+        let client = relay.json(&format!("/clients/{id}?names=1")).await;
+        let names = client["types"][0]["names"].as_array().unwrap().clone();
+        assert_eq!((&names[0]["name"], &names[0]["state"]), (&"good".into(), &"SYNCED".into()), "{client}");
+        assert!(names[0].get("nack").is_none(), "{client}");
+        assert_eq!((&names[1]["name"], &names[1]["why"]), (&"web".into(), &"rejected".into()), "{client}");
+        assert!(names[1]["nack"].as_str().unwrap().contains("no such extension"), "{client}");
+        assert!(names[1]["has"].is_string() && names[1]["has"] != names[1]["should"], "{client}");
+    }
+}
