@@ -14,14 +14,14 @@ use crate::xds::{TypeUrl, Version};
 /// The least time between two counts.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A count takes at most this part of a core: the next one waits for so many times its cost.
+/// A count takes at most a fiftieth of a core: the next count waits for so many times the cost.
 const COST_PARTS: u32 = 50;
 
-/// The number of streams between two turns of other tasks. Each stream is locked for a moment, one at a time.
+/// The number of streams between two turns of other tasks. Streams are locked in turn, each for a moment.
 const STREAMS_PER_TURN: usize = 64;
 
-/// A client that owes an answer for this long is silent. Its connection answers PINGs: one that does not is closed
-/// after `keepalive_interval` and `keepalive_timeout`.
+/// The age of an unanswered response that makes a client silent. The connection answers PINGs: others are closed after
+/// `keepalive_interval` and `keepalive_timeout`.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
 
 /// The latest count.
@@ -35,35 +35,35 @@ struct Taken {
     census: Arc<Census>,
 }
 
-/// The streams of clients at one time. Each stream counts once, with the most urgent state of its types.
+/// The streams of clients. Each stream counts once, with the most urgent state of all its types.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     pub streams: usize,
     pub synced: usize,
     pub by_why: BTreeMap<Why, usize>,
-    /// The part of the unacked streams that have owed an answer for a minute.
+    /// The part of the unacked streams with a response unanswered for a minute.
     pub silent: usize,
-    /// Streams with a type that another server than the preferred one serves.
+    /// Streams with a type from another server than the preferred.
     pub on_fallback: usize,
-    /// Streams with a type whose server is unreachable.
+    /// Streams with a type from an unreachable server.
     pub stale: usize,
-    /// Streams with a type for whose node class there is no room.
+    /// Streams with a type in a node class without room.
     pub refused: usize,
     pub types: BTreeMap<TypeUrl, TypeCensus>,
 }
 
-/// The streams with one type.
+/// The streams with a type.
 #[derive(Debug, Default)]
 pub(super) struct TypeCensus {
     pub streams: usize,
     pub synced: usize,
-    /// The content for all of them; `None` if it differs, or is not known.
+    /// The content for all streams; `None` if some differ, or if unknown.
     pub version: Option<Version>,
     differs: bool,
 }
 
 impl CensusTaker {
-    /// The latest count, or a new one if that is old. Without a caller, nobody counts.
+    /// The latest count, or a new count after a while. Without a caller, nobody counts.
     pub async fn census(&self, relay: &dyn Controls) -> Arc<Census> {
         let mut taken = self.0.lock().await;
         if let Some(taken) = &*taken
@@ -106,7 +106,7 @@ impl Census {
             let is_first = counted.streams == 0;
             counted.streams += 1;
             counted.synced += usize::from(of.why.is_none());
-            // The version of a Secret is a hash of its content (ADM-12).
+            // The version of a Secret is a hash of the content (ADM-12).
             let version = of.should.filter(|_| !of.type_url.is_secret());
             counted.differs |= !is_first && version != counted.version;
             counted.version = version.filter(|_| !counted.differs);
@@ -117,7 +117,7 @@ impl Census {
         self.by_why.get(&why).copied().unwrap_or_default()
     }
 
-    /// Streams from which news is held back.
+    /// Streams with news held back.
     pub fn held(&self) -> usize {
         let is_held = |why: &Why| why.name().starts_with("held:");
         self.by_why.iter().filter(|(why, _)| is_held(why)).map(|(_, count)| count).sum()

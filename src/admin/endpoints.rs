@@ -12,7 +12,8 @@ use axum::routing::{MethodRouter, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, client, confirm, events, guard, host, metrics, ready, refuse_body, refused, resources, sources,
+    bound, client, confirm, events, guard, host, metrics, overview, ready, refuse_body, refused, resources,
+    sources,
 };
 
 /// An endpoint in the table.
@@ -70,6 +71,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         get(ready)
     }),
     bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
+    live("/overview", "", "the whole relay; live as text/event-stream", || get(overview::overview)),
     bounded(
         ("GET", "/clients"),
         Area::View,

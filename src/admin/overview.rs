@@ -1,4 +1,4 @@
-//! `GET /overview`: the whole relay on one page of at most 4 KiB, whatever the fleet.
+//! `GET /overview`: the whole relay on a page of at most 4 KiB, whatever the fleet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use super::params::{Params, bad_request};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::status::{SourceState, SourceStatus, Why};
-use crate::telemetry::wall_now;
 use crate::xds::TypeUrl;
 
 /// The version of the shape.
@@ -62,7 +61,7 @@ struct Overview {
     types: Vec<Type>,
     upstreams: Vec<Upstream>,
     attention: Vec<Attention>,
-    /// Types, upstreams and entries of `attention` for which there was no room.
+    /// Types, upstreams and entries of `attention` without room.
     #[serde(skip_serializing_if = "is_zero")]
     left_out: usize,
     /// The process before an upgrade.
@@ -81,7 +80,7 @@ struct ConfigInForce {
     last_reload: Option<()>,
 }
 
-/// Streams; each is in one of the first five states.
+/// Streams; each counts for exactly a single state of the first five.
 #[derive(Serialize)]
 struct Clients {
     streams: usize,
@@ -104,7 +103,7 @@ struct Type {
     version: Option<String>,
 }
 
-/// All sources of one server in one list.
+/// All sources of a server in a list.
 #[derive(Default, Serialize)]
 struct Upstream {
     server: String,
@@ -115,13 +114,13 @@ struct Upstream {
     last_error: Option<String>,
 }
 
-/// Something that asks for somebody's attention.
+/// A reason for somebody's attention.
 #[derive(Serialize)]
 struct Attention {
     what: String,
-    /// The path that shows more.
+    /// The path with more.
     see: String,
-    /// The command that shows more.
+    /// The command with more.
     say: String,
 }
 
@@ -135,7 +134,7 @@ impl Admin {
     async fn overview(&self) -> String {
         self.relay.refresh().await;
         let census = self.census.census(&*self.relay).await;
-        let mut overview = self.collect(&census, wall_now());
+        let mut overview = self.collect(&census, self.relay.now());
         loop {
             let text = serde_json::to_string(&overview).unwrap_or_default();
             if text.len() <= BYTES_MAX || !overview.leave_out() {
@@ -246,7 +245,7 @@ fn clients(census: &Census) -> Clients {
     }
 }
 
-/// The types with the most streams that are behind come first.
+/// The types with the most streams behind come first.
 fn types(census: &Census) -> Vec<Type> {
     let mut types: Vec<_> = census.types.iter().collect();
     types.sort_by_key(|(_, of)| std::cmp::Reverse((of.streams - of.synced, of.streams)));
@@ -259,14 +258,14 @@ fn types(census: &Census) -> Vec<Type> {
     types.into_iter().map(shown).collect()
 }
 
-/// The servers that have been unreachable for longest come first.
+/// The servers with the longest outage come first.
 fn upstreams(sources: &[Arc<SourceStatus>], now: SystemTime) -> Vec<Upstream> {
     let mut found: BTreeMap<(&str, &str), Upstream> = BTreeMap::new();
     for source in sources {
         let upstream = found.entry((&source.list, &source.server)).or_default();
         upstream.sources += 1;
         let stale = source.stale_since.map(|since| seconds_since(since, now));
-        // The state is that of the source in the worst state.
+        // The worst state of a source counts.
         if upstream.sources == 1 || stale > upstream.stale_seconds {
             upstream.state = source.state.name();
             upstream.stale_seconds = stale;

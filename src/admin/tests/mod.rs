@@ -7,6 +7,7 @@ mod endpoints;
 mod events;
 mod golden;
 mod lists;
+mod overview;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};

@@ -116,6 +116,10 @@ impl Default for DownstreamMetrics {
     }
 }
 
+fn clients(catalogue: &mut Catalogue) -> Gauges<2> {
+    catalogue.add("sluice_clients", "Open streams of clients, each with the most urgent state of its types")
+}
+
 fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
     let responses: Counters<1> =
         catalogue.add("sluice_downstream_rest_responses", "Answers to REST requests, by HTTP status");
@@ -193,10 +197,7 @@ impl DownstreamMetrics {
             calls: CallKind::ALL.map(call),
             rest_responses: rest_responses(catalogue),
             streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
-            clients: catalogue.add(
-                "sluice_clients",
-                "Open streams of clients, each with the most urgent state of its types",
-            ),
+            clients: clients(catalogue),
             streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
             tls: TlsMetrics::new(catalogue, &tls::USUAL),
             denials: denials(catalogue),
