@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 
 use super::access::Access;
 use super::census::CensusTaker;
+use super::content::ContentMode;
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
 use crate::setting::InForce;
@@ -21,6 +22,8 @@ pub struct AdminSettings {
     pub hosts: Vec<String>,
     /// Whether `/ready` also requires that an upstream has answered.
     pub ready_requires_upstream: bool,
+    /// Whether contents of resources are shown (ADM-12).
+    pub content: ContentMode,
     /// The rights of callers.
     pub access: Access,
     pub about: About,

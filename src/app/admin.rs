@@ -115,6 +115,7 @@ fn settings(config: &Config) -> io::Result<AdminSettings> {
     Ok(AdminSettings {
         hosts: admin.hosts.clone(),
         ready_requires_upstream: admin.ready_requires_upstream,
+        content: admin.content,
         access: Access { reach, auth: admin.auth.clone() },
         about: About { node: config.node.id.clone(), config_hash: config.hash.clone() },
     })
