@@ -13,6 +13,7 @@
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
+//! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //!
@@ -25,7 +26,8 @@
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the
 //!    whole relay in numbers.
-//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. [`readiness`]: the answer to
+//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. `changes`: what was published,
+//!    and how far it came. [`readiness`]: the answer to
 //!    `/ready`. `confirm`: the only act.
 
 pub mod entrance;
@@ -39,6 +41,7 @@ mod query;
 mod item;
 mod rejections;
 mod list;
+mod changes;
 mod client;
 mod connection;
 mod confirm;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::{Request, State as Shared};
 use axum::http::header;
@@ -15,6 +15,7 @@ use super::live::{self, Feed};
 use super::params::{Params, bad_request};
 use super::readiness::State;
 use super::state::Admin;
+use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::status::{SourceState, SourceStatus, Why};
 use crate::xds::TypeUrl;
 
@@ -60,6 +61,7 @@ struct Overview {
     clients: Clients,
     types: Vec<Type>,
     upstreams: Vec<Upstream>,
+    delivery: Option<Delivery>,
     attention: Vec<Attention>,
     /// Types, upstreams and entries of `attention` without room.
     #[serde(skip_serializing_if = "is_zero")]
@@ -114,6 +116,33 @@ struct Upstream {
     last_error: Option<String>,
 }
 
+/// The latest change on its way to the clients. Durations are in seconds, from the receipt to the ACK.
+#[derive(Serialize)]
+struct Delivery {
+    last_change: String,
+    r#type: String,
+    age_seconds: f64,
+    acked: u32,
+    rejected: u32,
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
+impl Delivery {
+    fn of(change: &ChangeStatus) -> Delivery {
+        let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+        Delivery {
+            last_change: change.place.name.to_string(),
+            r#type: cut(change.type_url.short()),
+            age_seconds: change.age.as_secs_f64(),
+            acked: change.counts.acked,
+            rejected: change.counts.rejected,
+            p50: seconds(change.p50),
+            p99: seconds(change.p99),
+        }
+    }
+}
+
 /// A reason for somebody's attention.
 #[derive(Serialize)]
 struct Attention {
@@ -165,6 +194,7 @@ impl Admin {
             types: types(census),
             attention: self.attention(census, &upstreams, &sources),
             upstreams,
+            delivery: self.relay.latest_change().map(|change| Delivery::of(&change)),
             left_out: 0,
             predecessor: None,
         }

@@ -127,6 +127,7 @@ async fn the_overview_says_who_is_behind_and_what_to_do() {
     assert_eq!(overview["config"]["hash"].as_str().map(str::len), Some(8), "{overview}");
     assert_eq!(overview["attention"][0]["see"], "/clients?state=ERROR");
     assert_eq!(overview["ready"], true);
+    assert!(overview["delivery"]["last_change"].is_string(), "{overview}");
 
     proxy.partition();
     proxy.reset();

@@ -17,6 +17,7 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
         "/sources",
         "/resources",
         "/events",
+        "/changes",
         "/refused",
     ] {
         assert!(index.body.contains(&format!("GET {path} ")), "{path}");
