@@ -12,7 +12,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, ready, refuse_body,
+    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready, refuse_body,
     refused, resources, sources, who,
 };
 use super::{drain, end, log};
@@ -96,6 +96,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         get(ready)
     }),
     bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
+    live("/overview", "", "the whole relay; live as text/event-stream", || get(overview::overview)),
     bounded(
         ("GET", "/clients"),
         Area::View,

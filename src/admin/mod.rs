@@ -6,6 +6,7 @@
 //! | `GET /healthz` | 200 while the process lives |
 //! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
+//! | `GET /overview` | the whole relay on 4 KiB; live with `Accept: text/event-stream` |
 //! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: by type: state, reason, held and due version |
 //! | `GET /clients/{id}?type=&names=&after=&limit=` | a single stream, name by name |
 //! | `GET /clients/{id}/diff?to=&type=&name=&format=&any_class=` | the way to the due content, or to the content of another client |
@@ -32,7 +33,8 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
-//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the whole
+//!    relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `classes`: the endpoints about clients. `changes`: what was
 //!    published, and how far it came. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`, `log`:
 //!    the acts.
@@ -66,6 +68,8 @@ mod content;
 mod csds;
 mod live;
 mod events;
+mod census;
+mod overview;
 mod endpoints;
 
 pub use content::ContentMode;
@@ -90,8 +94,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::driver::api::control::Controls;
+use crate::driver::api::status::{ConfigStatus, Why};
 use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
+use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
@@ -100,7 +106,7 @@ use page::cursor;
 use params::bad_request;
 use query::SourcesQuery;
 use rejections::Rejections;
-pub use state::{Admin, AdminSettings};
+pub use state::{About, Admin, AdminSettings};
 
 /// For a further connection, the oldest connection without a request under way is closed. Health checks are
 /// thus always answered.
@@ -136,6 +142,8 @@ impl Admin {
             metrics: metrics.clone(),
             requests,
             live,
+            census: Arc::default(),
+            started: wall_now(),
             settings,
             tokens,
             throttle,
@@ -226,6 +234,11 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
 }
 
 async fn metrics(Shared(admin): Shared<Admin>) -> Response {
+    let census = admin.census.census(&*admin.relay).await;
+    admin.metrics.downstream.clients(ConfigStatus::Synced.name(), "none", census.synced);
+    for why in Why::ALL {
+        admin.metrics.downstream.clients(why.state().name(), why.name(), census.of(why));
+    }
     // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no clients.
     let metrics = admin.metrics.clone();
     match tokio::task::spawn_blocking(move || metrics.encode()).await {

@@ -11,6 +11,7 @@ mod endpoints;
 mod events;
 mod golden;
 mod lists;
+mod overview;
 mod questions;
 
 use std::sync::Mutex;
