@@ -4,14 +4,14 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::{Request, State as Shared};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
-use super::{bound, client, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources};
+use super::{bound, client, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources, ui};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,10 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 10] = [
-    open("/", Area::View, "this list", || get(async || INDEX.as_str())),
+pub(super) const ENDPOINTS: [Endpoint; 14] = [
+    open("/", Area::View, "this list; for a browser, the page", || {
+        get(async |headers: HeaderMap| ui::index(&headers, &INDEX))
+    }),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
         get(ready)
@@ -90,6 +92,10 @@ pub(super) const ENDPOINTS: [Endpoint; 10] = [
         "confirms mass deletions that are held back",
         || post(confirm::deletions_meant),
     ),
+    open("/ui", Area::View, "the page", || get(async || ui::to_root())),
+    bounded(("GET", "/ui/"), Area::View, "", "the page", || get(ui::page)),
+    bounded(("GET", "/ui/{*page}"), Area::View, "", "the page", || get(ui::page)),
+    open("/ui/assets/{build}/{name}", Area::View, "its sheet and scripts", || get(ui::asset)),
 ];
 
 /// All other paths. A caller without the role does not learn which paths exist.

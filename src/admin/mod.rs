@@ -40,6 +40,7 @@ mod confirm;
 mod host;
 mod guard;
 mod types;
+mod ui;
 mod endpoints;
 
 pub use readiness::{Readiness, State};

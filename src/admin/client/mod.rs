@@ -2,6 +2,7 @@
 
 mod item;
 mod sorted;
+mod gather;
 mod one;
 
 use axum::extract::State as Shared;
@@ -16,6 +17,7 @@ use super::state::Admin;
 use super::types;
 use crate::driver::api::status::SessionStatus;
 
+pub(super) use gather::gather;
 pub(super) use one::one;
 
 /// `GET /clients`.

@@ -6,6 +6,7 @@ mod connections;
 mod endpoints;
 mod golden;
 mod lists;
+mod ui;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
