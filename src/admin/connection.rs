@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::entrance::{Guest, Proving};
+use super::live::{Closing, Live};
 
 /// The time for a whole request head, and for an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,6 +38,9 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for a whole answer, even to a reader that takes some bytes now and then. Only a few answers are
 /// written at a time (ADM-14).
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The same for a live answer: it costs no memory, and a sleeping laptop may come back.
+const LIVE_STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits for the proof of the peer, and serves the connection until its end. Counts the requests under way. After
 /// `shutdown`, only the answer under way is finished.
@@ -58,12 +62,23 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shutdown: CancellationToken,
 ) {
     let asked_at = Instant::now();
-    let io = WriteTimeout { io, stalled: Box::pin(sleep(STALL_TIMEOUT)), waiting: false, asked_at };
+    let is_live = Arc::new(AtomicBool::new(false));
+    let stalled = Box::pin(sleep(STALL_TIMEOUT));
+    let io = WriteTimeout { io, stalled, waiting: false, asked_at, is_live: is_live.clone() };
+    // Live answers end by themselves.
+    let closing = Closing::default();
+    let close = closing.0.clone();
     let peer = Arc::new(peer);
     let router = router.layer(from_fn(move |mut request: Request, next: Next| {
         let answering = Answering::begin(requests.clone());
         request.extensions_mut().insert(peer.clone());
-        async move { next.run(request).await.map(|body| Body::new(Counted { body, _answering: answering })) }
+        request.extensions_mut().insert(closing.clone());
+        let is_live = is_live.clone();
+        async move {
+            let answer = next.run(request).await;
+            is_live.store(answer.extensions().get::<Live>().is_some(), Ordering::Relaxed);
+            answer.map(|body| Body::new(Counted { body, _answering: answering }))
+        }
     }));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -75,10 +90,12 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = shutdown.cancelled() => {
+            close.cancel();
             connection.as_mut().graceful_shutdown();
             connection.await
         }
         () = end => {
+            close.cancel();
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -139,6 +156,8 @@ struct WriteTimeout<S> {
     waiting: bool,
     /// The time of the last bytes from the peer.
     asked_at: Instant,
+    /// The answer is a live one, which has no end.
+    is_live: Arc<AtomicBool>,
 }
 
 impl<S> WriteTimeout<S> {
@@ -150,7 +169,11 @@ impl<S> WriteTimeout<S> {
         }
         if !self.waiting {
             self.waiting = true;
-            let deadline = (Instant::now() + STALL_TIMEOUT).min(self.asked_at + ANSWER_TIMEOUT);
+            let now = Instant::now();
+            let deadline = match self.is_live.load(Ordering::Relaxed) {
+                true => now + LIVE_STALL_TIMEOUT,
+                false => (now + STALL_TIMEOUT).min(self.asked_at + ANSWER_TIMEOUT),
+            };
             self.stalled.as_mut().reset(deadline);
         }
         ready!(self.stalled.as_mut().poll(context));

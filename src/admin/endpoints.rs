@@ -11,7 +11,9 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
-use super::{bound, client, confirm, guard, host, metrics, ready, refuse_body, refused, resources, sources, ui};
+use super::{
+    bound, client, confirm, events, guard, host, metrics, ready, refuse_body, refused, resources, sources, ui,
+};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,22 @@ const fn open(
     Endpoint { target: Target { method: "GET", path, area }, query: "", about, handler, is_bounded: false }
 }
 
+/// An endpoint with two answers: a bounded one, and a live one with a budget of its own. The handler takes the permit.
+const fn live(
+    path: &'static str,
+    query: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Admin>,
+) -> Endpoint {
+    Endpoint {
+        target: Target { method: "GET", path, area: Area::View },
+        query,
+        about,
+        handler,
+        is_bounded: false,
+    }
+}
+
 const fn bounded(
     (method, path): (&'static str, &'static str),
     area: Area,
@@ -45,7 +63,7 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
-pub(super) const ENDPOINTS: [Endpoint; 14] = [
+pub(super) const ENDPOINTS: &[Endpoint] = &[
     open("/", Area::View, "this list; for a browser, the page", || {
         get(async |headers: HeaderMap| ui::index(&headers, &INDEX))
     }),
@@ -77,6 +95,9 @@ pub(super) const ENDPOINTS: [Endpoint; 14] = [
     ),
     bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&after=&limit=", "what is cached", || {
         get(resources)
+    }),
+    live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
+        get(events::events)
     }),
     bounded(
         ("GET", "/refused"),
@@ -125,6 +146,7 @@ impl Admin {
         router
             .layer(from_fn(refuse_body))
             .layer(from_fn_with_state(self.clone(), host::check))
+            .layer(from_fn(guard::protect))
             .with_state(self)
     }
 }

@@ -12,10 +12,22 @@ use super::access::{Area, Denied, Granted, Presented, Target};
 use super::entrance::Peer;
 use super::state::Admin;
 
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
 /// Browsers add this header, and pages cannot change it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+
+/// Adds the headers that keep an answer from other sites, from guesses about its type, and from caches (ADM-13).
+pub(super) async fn protect(request: Request, next: Next) -> Response {
+    let mut answer = next.run(request).await;
+    let headers = answer.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    answer
+}
 
 /// Lets those pass who may use the endpoint.
 pub(super) async fn check(
@@ -69,7 +81,8 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 
 /// A person follows a link to the page, from a chat or a dashboard. The other site cannot read the answer.
 fn is_visit(endpoint: Target, headers: &HeaderMap) -> bool {
-    let says = |name: HeaderName, value: &[u8]| headers.get(name).is_some_and(|said| said.as_bytes() == value);
+    let says =
+        |name: HeaderName, value: &[u8]| headers.get(name).is_some_and(|said| said.as_bytes() == value);
     endpoint.path.starts_with("/ui") && says(FETCH_MODE, b"navigate") && says(FETCH_DEST, b"document")
 }
 

@@ -10,8 +10,10 @@
 //! | `GET /clients/{id}?type=&names=&after=&limit=` | one stream, name by name |
 //! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
+//! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
+//! | `GET /ui/` and below | the operator's page, as HTML |
 //!
 //! No payload is ever shown, and of a Secret only the name. The room reads the relay's status through
 //! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
@@ -20,8 +22,10 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
-//! 3. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. [`readiness`]: the answer to
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
+//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. [`readiness`]: the answer to
 //!    `/ready`. `confirm`: the only act.
+//! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
 pub mod access;
@@ -40,6 +44,8 @@ mod confirm;
 mod host;
 mod guard;
 mod types;
+mod live;
+mod events;
 mod ui;
 mod endpoints;
 
@@ -57,7 +63,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -98,9 +104,10 @@ impl Admin {
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+        let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
         let admin =
-            Admin { relay, readiness, metrics: metrics.clone(), requests, settings, tokens, throttle };
+            Admin { relay, readiness, metrics: metrics.clone(), requests, live, settings, tokens, throttle };
         let router = admin.router();
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();
@@ -146,14 +153,29 @@ async fn refuse_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// Holds a permit until the reader has taken the last byte of the answer.
+impl Admin {
+    /// # Errors
+    /// The answer to one request too many.
+    #[expect(clippy::result_large_err, reason = "the error is the answer")]
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Response> {
+        self.requests.clone().try_acquire_owned().map_err(|_| {
+            self.metrics.limit_hit(Limit::AdminRequests);
+            let retry = [(header::RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
+        })
+    }
+}
+
 async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
-    let Ok(permit) = admin.requests.clone().try_acquire_owned() else {
-        admin.metrics.limit_hit(Limit::AdminRequests);
-        let retry = [(header::RETRY_AFTER, "1")];
-        return (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response();
-    };
-    next.run(request).await.map(|body| {
+    match admin.permit() {
+        Ok(permit) => held(next.run(request).await, permit),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Holds the permit until the reader has taken the last byte of the answer.
+fn held(answer: Response, permit: OwnedSemaphorePermit) -> Response {
+    answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
             let _held = &permit;
             frame

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, Uri};
 
+use super::events::Wanted;
 use super::page::Page;
 use super::params::Params;
 use crate::driver::api::control::DeletionFilter;
@@ -11,6 +12,7 @@ use crate::driver::api::status::{
     ClientStatus, ConfigStatus, ResourceFilter, SessionStatus, SessionTypeStatus, SourceState, Why,
     names_type,
 };
+use crate::telemetry::events::{Kind, Severity};
 
 /// `/clients`: streams that match, with those of their types that match.
 #[derive(Debug, Default)]
@@ -179,6 +181,39 @@ pub(super) fn resources(uri: &Uri, headers: &HeaderMap) -> Result<(ResourceFilte
 /// `/refused`.
 pub(super) fn refused(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
     Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)
+}
+
+/// `/events`.
+#[derive(Debug, PartialEq)]
+pub(super) struct EventsQuery {
+    pub wanted: Wanted,
+    pub after: Option<u64>,
+    pub limit: Option<usize>,
+}
+
+/// The most events of a list, and the number without `limit`.
+pub(super) const EVENTS_LIMIT: usize = 1000;
+
+impl EventsQuery {
+    pub fn parse(uri: &Uri) -> Result<EventsQuery, String> {
+        let mut params = Params::parse(uri, &["kind", "severity", "after", "limit"])?;
+        let kind = params.word("kind", &Kind::ALL.map(|kind| (kind.name(), kind)))?;
+        let severities = Severity::ALL.map(|severity| (severity.name(), severity));
+        let severity = params.word("severity", &severities)?.unwrap_or(Severity::Info);
+        let (after, limit) = (params.take("after"), params.take("limit"));
+        let limit = limit.map(|text| match text.parse() {
+            Ok(limit) if limit <= EVENTS_LIMIT => Ok(limit),
+            _ => Err(format!("limit is {text:?}; allowed: a whole number up to {EVENTS_LIMIT}")),
+        });
+        let number = |text: String| {
+            text.parse().map_err(|_| format!("after is {text:?}; allowed: a number of an event"))
+        };
+        Ok(EventsQuery {
+            wanted: Wanted { kind, severity },
+            after: after.map(number).transpose()?,
+            limit: limit.transpose()?,
+        })
+    }
 }
 
 /// `/confirm_deletions`.

@@ -30,6 +30,8 @@ pub struct Admin {
     pub(super) readiness: Arc<Readiness>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) requests: Arc<Semaphore>,
+    /// Open live streams (ADM-14).
+    pub(super) live: Arc<Semaphore>,
     pub(super) settings: InForce<AdminSettings>,
     /// The tokens of the settings, in force. `None` if there are none.
     pub(super) tokens: Option<Watched<Tokens>>,

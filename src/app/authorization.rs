@@ -13,17 +13,28 @@ use tracing::{info, warn};
 use crate::config::{self, Authorization, Config};
 use crate::driver::Relay;
 use crate::engine::authorization::{Mode, Policy};
+use crate::telemetry::events::{Events, Kind, Occurrence};
 
 /// A file is looked at this often, and read when two looks in a row found it the same. Open streams are then judged
 /// within 5 s, and a file that is written in place is not read halfway.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Warns of a policy without effect, and returns the task that follows the policy's file, if there is one.
-pub(super) fn follow(relay: &Relay, config: &Config) -> Option<impl Future<Output = ()> + Send + use<>> {
+pub(super) fn follow(
+    relay: &Relay,
+    config: &Config,
+    events: &Events,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
     announce(config.authorization.policy());
     let Authorization::File(file, policy) = &config.authorization else { return None };
     let listeners = config.listeners.iter().map(|listener| listener.name.to_string()).collect();
-    let file = PolicyFile { path: file.clone(), listeners, in_force: policy.clone(), refused: None };
+    let file = PolicyFile {
+        path: file.clone(),
+        listeners,
+        in_force: policy.clone(),
+        refused: None,
+        events: events.clone(),
+    };
     Some(file.watch(relay.clone()))
 }
 
@@ -39,6 +50,7 @@ struct PolicyFile {
     in_force: Policy,
     /// The reason why the last content is not used. Each reason is logged once.
     refused: Option<String>,
+    events: Events,
 }
 
 /// Tells contents apart without reading them. Links are followed, so a swap of `..data` shows.
@@ -101,12 +113,17 @@ impl PolicyFile {
         let rules = policy.rules().len();
         announce(Some(&policy));
         let ended = relay.authorize(policy).await;
+        let event = Occurrence::info(Kind::Reload, "reloaded the rules of authorization");
+        let event = event.detail(format_args!("{rules} rules; {ended} streams ended"));
+        self.events.add(event.place(self.path.display()));
         info!(file = %self.path.display(), rules, ended, "reloaded the rules of authorization; `ended`: streams that \
             lost a right, or may ask again for a name that was denied");
     }
 
     fn refuse(&mut self, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
+            let event = Occurrence::warn(Kind::Reload, "cannot use the rules of authorization");
+            self.events.add(event.place(self.path.display()).detail(&reason));
             warn!(file = %self.path.display(), %reason, "cannot use the rules of authorization; the last good rules \
                 stay in force");
             self.refused = Some(reason);

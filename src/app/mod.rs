@@ -32,6 +32,7 @@ use crate::driver::{DriverSettings, Relay};
 use crate::engine::source;
 use crate::server::{self, Server, ServerLimits};
 use crate::setting::InForce;
+use crate::telemetry::events::{Kind, Occurrence, count_each_second};
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
 use tls::Certificates;
@@ -96,7 +97,7 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         return Err(io::Error::other(status.message)).context(uri);
     }
 
-    let policy = authorization::follow(&relay, &config);
+    let policy = authorization::follow(&relay, &config, &metrics.events);
     let _policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
 
     let mut listeners = Vec::new();
@@ -110,25 +111,31 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
 
+    let counting = tokio::spawn(count_each_second(metrics.clone()));
+    let (_counting, events) = (AbortOnDropHandle::new(counting), metrics.events.clone());
     let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
     let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
     let mut admin = tokio::spawn(admin.serve(relay, readiness.clone(), metrics, stop_admin.clone()));
     readiness.advance(State::Ready);
     announce(&config);
 
-    let (draining, signaled) = (readiness.clone(), ending.clone());
+    let (draining, signaled, draining_event) = (readiness.clone(), ending.clone(), events.clone());
     let (last, is_saved) = oneshot::channel();
     let shutdown = async move {
         let signal = stop_signal().await;
         signaled.begin();
         draining.advance(State::Draining);
+        draining_event.add(Occurrence::info(Kind::Drain, "draining").detail(signal));
         info!(signal, "draining");
         // Save before clients leave and take their subscriptions with them.
         let _ = last.send(tokio::spawn(async move { keeping.save().await }));
     };
     tokio::select! {
         () = server.serve(listeners, shutdown) => {}
-        () = ending.closes() => warn!("connections were still open at the end of the drain"),
+        () = ending.closes() => {
+            events.add(Occurrence::warn(Kind::Drain, "connections were still open at the end of the drain"));
+            warn!("connections were still open at the end of the drain");
+        }
     }
     if let Ok(last) = is_saved.await
         && timeout_at(ending.saved_by(), last).await.is_err()

@@ -66,6 +66,7 @@ limits! {
     MaxResponseBytes = "max_response_bytes",
     AdminConnections = "admin_connections",
     AdminRequests = "admin_requests",
+    AdminStreams = "admin_streams",
 }
 
 /// The number of hits of each limit. Cheap to clone.

@@ -5,6 +5,7 @@
 
 pub mod metrics;
 pub mod logging;
+pub mod events;
 pub mod throttle;
 mod limit;
 mod instruments;

@@ -1,5 +1,6 @@
 //! Type URLs, and the protocol's properties of each type (TYP-1, TYP-2).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -165,6 +166,14 @@ impl TypeUrl {
                 KINDS.iter().any(is_secret)
             }
             _ => false,
+        }
+    }
+
+    /// A client's words about the type, for people. Words about a Secret may quote the Secret (ADM-12).
+    pub fn quote<'a>(&self, words: &'a str) -> Cow<'a, str> {
+        match self.is_secret() {
+            true => format!("[withheld {} B]", words.len()).into(),
+            false => words.into(),
         }
     }
 }

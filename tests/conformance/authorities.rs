@@ -334,8 +334,8 @@ async fn rly_5_a_dead_authority_withholds_no_cluster_of_another() {
     let clients = bench.process().json("/clients?node=returning").await;
     let of_type = &clients["clients"][0]["types"][0];
     assert_eq!(
-        (of_type["waits"]["name"].as_str(), of_type["state"].as_str()),
-        (Some(dead.as_str()), Some("NOT_SENT"))
+        (of_type["waits"]["name"].as_str(), of_type["why"].as_str()),
+        (Some(dead.as_str()), Some("held:name"))
     );
     bench.process().metric_reaches("sluice_downstream_streams_behind", &[], 1.0).await;
     bench.origin.down().await;

@@ -24,6 +24,7 @@ mod files;
 mod isolation;
 mod lifecycle;
 mod memory;
+mod observe_events;
 mod limits;
 mod observed;
 mod restart;

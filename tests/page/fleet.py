@@ -128,3 +128,11 @@ class Fleet:
         eventually("all clients are in sync", lambda: get(self.admin, "/clients").body.count('"SYNCED"') >= 4 * min(wanted, 200))
         self.plane.put(cluster("web", "2s"))
         eventually("the change is rejected", lambda: '"ERROR"' in get(self.admin, "/clients?state=ERROR").body)
+
+    def stop_relay(self):
+        self.stage.relay_process.end()
+
+    def start_relay(self):
+        """Starts the relay again, with the same addresses."""
+        self.stage.relay_process = Process(self.stage, "sluice-again", [self.stage.sluice, "serve", "--config", "sluice.json"])
+        eventually("the relay is ready again", lambda: get(self.admin, "/ready"))

@@ -110,4 +110,54 @@ def scripts_are_not_needed(browser, fleet):
         browser.scripts(True)
 
 
-STORIES = [every_page_loads, names_of_clients_stay_text, nothing_hinders_anybody, keys_are_enough, scripts_are_not_needed]
+def tabs_leave_room_for_others(browser, fleet):
+    """PAG-6: a hidden tab has no stream, so that the seventh tab loads."""
+    first = browser.driver.current_window_handle
+    try:
+        for _ in range(7):
+            browser.driver.switch_to.new_window("tab")
+            browser.go("/ui/clients")
+            eventually("the tab is live", lambda: browser.text("#asof-word") == "live")
+    finally:
+        for tab in [tab for tab in browser.driver.window_handles if tab != first]:
+            browser.driver.switch_to.window(tab)
+            browser.driver.close()
+        browser.driver.switch_to.window(first)
+
+
+def the_page_is_live(browser, fleet):
+    """PAG-6: texts change in place, rows wait for a click, and a lost relay is told."""
+    browser.go("/ui/clients?q=envoy-web")
+    word = lambda: browser.text("#asof-word")
+    eventually("the page is live", lambda: word() == "live")
+    browser.run("document.querySelector('tbody tr').mine = true")
+    browser.find("tbody th a")[0].send_keys("")
+    before = len(browser.find("tbody tr"))
+    age = browser.text("tbody tr td:last-child")
+    fleet.client("envoy-web-9")
+    eventually("new rows are told", lambda: browser.text(".news"))
+    assert len(browser.find("tbody tr")) == before, "rows wait for a click"
+    assert browser.run("return document.querySelector('tbody tr').mine"), "the row is the same element"
+    assert browser.text("tbody tr td:last-child") != age, "ages go on"
+    browser.find(".news")[0].click()
+    eventually("the new row", lambda: len(browser.find("tbody tr")) == before + 1)
+
+    fleet.stop_relay()
+    eventually("the page is paused", lambda: word().startswith("paused"))
+    eventually("the pause has an age", lambda: browser.text("#asof-age").endswith("ago"))
+    assert browser.find("tbody tr"), "the last state stays"
+    fleet.start_relay()
+    eventually("the page is live again", lambda: word() == "live")
+    eventually("the rows of the former relay are struck out", lambda: browser.find("tbody tr.gone"))
+
+
+# The last story stops the relay.
+STORIES = [
+    every_page_loads,
+    names_of_clients_stay_text,
+    nothing_hinders_anybody,
+    keys_are_enough,
+    scripts_are_not_needed,
+    tabs_leave_room_for_others,
+    the_page_is_live,
+]

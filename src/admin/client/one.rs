@@ -63,9 +63,9 @@ fn name<'a>(of: &'a NameStatus, nack: Option<&'a NackStatus>, is_secret: bool) -
 }
 
 /// The stream with this id.
-pub(super) fn find(admin: &Admin, id: &str) -> Result<SessionStatus, Response> {
+pub(super) fn find(admin: &Admin, id: &str) -> Result<SessionStatus, String> {
     let session = id.parse().ok().and_then(|id| admin.relay.session(id));
-    session.ok_or_else(|| not_found(format!("no client {id:?}; GET /clients has the ids of open streams")))
+    session.ok_or_else(|| format!("no client {id:?}; GET /clients has the ids of open streams"))
 }
 
 /// Where the names of a page begin: a type and a name.
@@ -94,10 +94,10 @@ pub(in crate::admin) async fn one(
     };
     let (type_name, has_names, page, after) = read().map_err(bad_request)?;
     admin.relay.refresh().await;
-    let session = find(&admin, &id)?;
+    let session = find(&admin, &id).map_err(not_found)?;
     let query = ClientsQuery { type_name, ..ClientsQuery::default() };
     let now = admin.relay.now();
-    let mut answer = describe(&session, &query, now)?;
+    let mut answer = describe(&session, &query, now).map_err(not_found)?;
     if has_names {
         let next = add_names(&admin, &session, &query, now, &page, after, &mut answer);
         if let Value::Object(answer) = &mut answer {
@@ -107,12 +107,11 @@ pub(in crate::admin) async fn one(
     Ok(Json(answer).into_response())
 }
 
-fn describe(session: &SessionStatus, query: &ClientsQuery, now: SystemTime) -> Result<Value, Response> {
+fn describe(session: &SessionStatus, query: &ClientsQuery, now: SystemTime) -> Result<Value, String> {
     let type_name = query.type_name.as_deref().unwrap_or_default();
     let client = item::client(session, query, now);
-    let client =
-        client.ok_or_else(|| not_found(format!("client {} does not ask for {type_name}", session.id)))?;
-    serde_json::to_value(client).map_err(|error| not_found(error.to_string()))
+    let client = client.ok_or_else(|| format!("client {} does not ask for {type_name}", session.id))?;
+    serde_json::to_value(client).map_err(|error| error.to_string())
 }
 
 /// Adds one page of names to the types. Returns the cursor of the next page.

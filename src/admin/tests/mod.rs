@@ -4,6 +4,7 @@ mod access;
 mod clients;
 mod connections;
 mod endpoints;
+mod events;
 mod golden;
 mod lists;
 mod ui;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::*;
 
-const PAGES: [&str; 6] =
-    ["/ui/", "/ui/clients", "/ui/clients/100?type=Cluster", "/ui/resources", "/ui/sources", "/ui/classes"];
+const PAGES: [&str; 7] =
+    ["/ui/", "/ui/clients", "/ui/clients/100?type=Cluster", "/ui/resources", "/ui/sources", "/ui/classes", "/ui/events"];
 
 fn fleet(clients: usize) -> Fixture {
     let sources = vec![
@@ -29,7 +29,10 @@ async fn pag_2_pages_have_no_inline_script_or_style_and_a_policy() {
         let answer = admin.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         assert!(answer.head.contains("content-type: text/html; charset=utf-8"), "{path}: {}", answer.head);
-        assert!(answer.head.contains("content-security-policy: default-src 'none'; script-src 'self';"), "{path}");
+        assert!(
+            answer.head.contains("content-security-policy: default-src 'none'; script-src 'self';"),
+            "{path}"
+        );
         assert_eq!(answer.body.matches("<h1>").count(), 1, "{path}");
         assert!(!answer.body.contains("<style") && !answer.body.contains("javascript:"), "{path}");
         for attribute in attributes(&answer.body) {
@@ -75,7 +78,8 @@ async fn pag_2_assets_have_the_path_of_their_content() {
 #[tokio::test]
 async fn a_browser_at_the_root_is_sent_to_the_page() {
     let admin = fleet(1);
-    let accepting = |accept: &str| get_request("/").replace("\r\n\r\n", &format!("\r\nAccept: {accept}\r\n\r\n"));
+    let accepting =
+        |accept: &str| get_request("/").replace("\r\n\r\n", &format!("\r\nAccept: {accept}\r\n\r\n"));
     for accept in ["text/html,application/xhtml+xml,*/*;q=0.8", "text/html"] {
         let answer = admin.send(&accepting(accept)).await;
         assert_eq!((answer.status, answer.head.contains("location: /ui/\r\n")), (303, true), "{accept}");
@@ -156,7 +160,9 @@ async fn pag_4_an_address_is_the_whole_state_of_a_page() {
 async fn adm_3_a_link_from_elsewhere_opens_the_page_and_nothing_else() {
     let admin = fleet(1);
     let from_elsewhere = async |path: &str, mode: &str, dest: &str| {
-        let headers = format!("\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: {mode}\r\nSec-Fetch-Dest: {dest}\r\n\r\n");
+        let headers = format!(
+            "\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: {mode}\r\nSec-Fetch-Dest: {dest}\r\n\r\n"
+        );
         admin.send(&get_request(path).replace("\r\n\r\n", &headers)).await.status
     };
     assert_eq!(from_elsewhere("/ui/clients", "navigate", "document").await, 200);

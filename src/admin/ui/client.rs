@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
-use super::parts::{Command, Mark, client_argument, worst};
+use super::parts::{Classes, Command, Mark, client_argument, worst};
 use super::text::{age, counted, encoded, size, span, version};
 use crate::admin::item::variant_name;
 use crate::admin::page::{Page as Part, cursor};
@@ -36,7 +36,7 @@ struct Type {
     should: String,
     names: String,
     server: String,
-    class: String,
+    class: Classes,
     notes: Vec<String>,
     /// The client's words, and their age.
     nack: Option<(String, String)>,
@@ -74,7 +74,11 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     };
     let all: Vec<&SessionTypeStatus> = session.types.iter().collect();
     let who = client_argument(&session);
-    let title = if session.node_id.is_empty() { format!("Client {}", session.id) } else { session.node_id.to_string() };
+    let title = if session.node_id.is_empty() {
+        format!("Client {}", session.id)
+    } else {
+        session.node_id.to_string()
+    };
     let page = Page {
         frame: Frame::new(ask, "clients", title),
         id: session.id,
@@ -116,11 +120,15 @@ fn of(of: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
         should: if is_secret { String::new() } else { shown(of.should) },
         names,
         server: of.server.as_deref().unwrap_or_default().to_owned(),
-        class: of.class.as_deref().unwrap_or_default().to_owned(),
+        class: Classes::of(of.class.as_deref().unwrap_or_default()),
         notes: notes(of, ask),
         nack: of.nack.as_ref().map(|nack| {
             // A NACK may quote a Secret.
-            let words = if is_secret { format!("[withheld {}]", size(nack.detail.len())) } else { nack.detail.to_string() };
+            let words = if is_secret {
+                format!("[withheld {}]", size(nack.detail.len()))
+            } else {
+                nack.detail.to_string()
+            };
             (words, age(nack.at, ask.now))
         }),
     }
@@ -135,7 +143,9 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
     if let Some(held) = &of.held {
         let what = held.what.as_deref().unwrap_or("it");
         notes.push(match held.why {
-            Why::Order => format!("News wait until {what} is accepted, so that no route precedes its cluster."),
+            Why::Order => {
+                format!("News wait until {what} is accepted, so that no route precedes its cluster.")
+            }
             Why::Withheld => format!("The removal of {what} waits until no route can refer to it."),
             Why::Name => format!("News wait for {what}, whose existence is not known yet."),
             Why::Deletion => "A mass deletion waits for an operator.".to_owned(),
@@ -145,7 +155,11 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
     }
     if let Some(waits) = &of.waits {
         let server = waits.server.as_deref().unwrap_or("the server");
-        notes.push(format!("{server} has not answered for {} in {}.", waits.name.as_str(), span(waits.duration)));
+        notes.push(format!(
+            "{server} has not answered for {} in {}.",
+            waits.name.as_str(),
+            span(waits.duration)
+        ));
     }
     if of.refused {
         notes.push("Refused: there is no room for the node class.".to_owned());
@@ -168,7 +182,8 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
 
 fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Result<Chosen, Fault> {
     let of = session.types.iter().find(|of| names_type(text, &of.type_url));
-    let of = of.ok_or_else(|| Fault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
+    let of =
+        of.ok_or_else(|| Fault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
     let after: Option<String> = part.after()?;
     let names = ask.admin.relay.names(session.id, &of.type_url, after.map(|name| ResourceName::new(&name)));
     let mut names = names.into_iter().flatten();
@@ -176,7 +191,8 @@ fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Re
     let shown: Vec<NameStatus> = names.by_ref().take(limit).collect();
     let filter = Filter::new(ask, client_path(session.id))?;
     let has_more = names.next().is_some();
-    let next = shown.last().filter(|_| has_more).map(|last| filter.next(&cursor(&last.name.as_str()), shown.len()));
+    let next =
+        shown.last().filter(|_| has_more).map(|last| filter.next(&cursor(&last.name.as_str()), shown.len()));
     let is_secret = of.type_url.is_secret();
     let rows = shown.iter().map(|name| row(name, of.type_url.short(), is_secret)).collect();
     let (name, message) = (of.type_url.short().to_owned(), of.type_url.message().to_owned());

@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
-use super::parts::{Mark, worst};
+use super::parts::{Classes, Mark, worst};
 use super::text::age;
 use crate::admin::client;
 use crate::admin::item::variant_name;
@@ -34,11 +34,11 @@ struct Row {
     /// The worst state, and its age.
     state: Option<(Mark, String)>,
     /// The matching types that are not in sync.
-    behind: Vec<(String, Mark, String)>,
+    behind: Vec<(String, &'static str, String)>,
     more: usize,
     types: usize,
     server: String,
-    class: String,
+    class: Classes,
 }
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
@@ -81,10 +81,10 @@ fn row(session: &SessionStatus, query: &ClientsQuery, ask: &Ask<'_>) -> Option<R
         behind: behind
             .into_iter()
             .take(TYPES_MAX)
-            .map(|of| (of.type_url.short().to_owned(), Mark::of_type(of), age(of.since, ask.now)))
+            .map(|of| (of.type_url.short().to_owned(), of.why.map_or("", Why::name), age(of.since, ask.now)))
             .collect(),
         types: types.len(),
         server: texts(|of| of.server.as_deref()),
-        class: texts(|of| of.class.as_deref()),
+        class: Classes::of(&texts(|of| of.class.as_deref())),
     })
 }

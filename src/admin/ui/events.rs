@@ -37,14 +37,17 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let before = filter.cursor().map(|text| text.parse::<u64>());
     let before = before.transpose().map_err(|_| "before is not a number of an event".to_owned())?;
     let query = EventsQuery::parse(&filter.uri())?;
-    let mut rows = latest(ask, |event| query.wanted.has(event) && before.is_none_or(|before| event.number < before));
+    let mut rows =
+        latest(ask, |event| query.wanted.has(event) && before.is_none_or(|before| event.number < before));
     let limit = query.limit.unwrap_or(ROWS_MAX);
     let has_more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| has_more).map(|last| filter.next(&last.number.to_string(), rows.len()));
-    let filter = filter
-        .field("kind", "Kind", Kind::ALL.map(|kind| kind.name().to_owned()).to_vec())
-        .field("severity", "Severity, and above", Severity::ALL.map(|of| of.name().to_owned()).to_vec());
+    let filter = filter.field("kind", "Kind", Kind::ALL.map(|kind| kind.name().to_owned()).to_vec()).field(
+        "severity",
+        "Severity, and above",
+        Severity::ALL.map(|of| of.name().to_owned()).to_vec(),
+    );
     Ok(Page { frame: Frame::new(ask, "events", "Events"), filter, rows, next }.render()?)
 }
 
@@ -68,7 +71,9 @@ fn row(event: &Event, ask: &Ask<'_>) -> Row {
     let clients = |key: &'static str| move |text: &str| format!("/ui/clients?{key}={}", encoded(text));
     link("client", first.stream.map(|stream| stream.to_string()), &|text| format!("/ui/clients/{text}"));
     link("node", first.node.as_deref().map(str::to_owned), &clients("node"));
-    link("server", first.server.as_deref().map(str::to_owned), &|text| format!("/ui/sources?server={}", encoded(text)));
+    link("server", first.server.as_deref().map(str::to_owned), &|text| {
+        format!("/ui/sources?server={}", encoded(text))
+    });
     link("class", first.class.as_deref().map(str::to_owned), &clients("class"));
     link("type", first.type_url.as_ref().map(|of| of.short().to_owned()), &clients("type"));
     link("listener", first.listener.as_deref().map(str::to_owned), &clients("listener"));

@@ -28,6 +28,8 @@ pub(super) struct Filter {
     path: String,
     pub fields: Vec<Field>,
     pairs: Vec<(String, String)>,
+    /// The key of the place behind which a page begins.
+    cursor_key: &'static str,
     /// The number of the first row, from 1.
     pub first_row: usize,
 }
@@ -40,12 +42,24 @@ impl Filter {
         pairs.retain(|(_, value)| !value.is_empty());
         let row = pairs.iter().position(|(key, _)| key == ROW).map(|at| pairs.remove(at).1);
         let first_row = row.and_then(|row| row.parse().ok()).unwrap_or(1);
-        Ok(Filter { path: path.into(), fields: Vec::new(), pairs, first_row })
+        Ok(Filter { path: path.into(), fields: Vec::new(), pairs, cursor_key: "after", first_row })
+    }
+
+    /// Another key for the cursor than that of most lists.
+    #[must_use]
+    pub fn paged_by(mut self, key: &'static str) -> Filter {
+        self.cursor_key = key;
+        self
+    }
+
+    pub fn cursor(&self) -> Option<&str> {
+        self.value(self.cursor_key)
     }
 
     /// The query for the endpoint with the data of the page.
     pub fn uri(&self) -> Uri {
         let mut pairs = self.pairs.clone();
+        pairs.retain(|(key, _)| key == "after" || key != self.cursor_key);
         if !pairs.iter().any(|(key, _)| key == "limit") {
             pairs.push(("limit".to_owned(), ROWS_MAX.to_string()));
         }
@@ -65,39 +79,40 @@ impl Filter {
 
     /// Pairs without a field: the form keeps them, and each has a link that takes it away.
     pub fn others(&self) -> impl Iterator<Item = (&str, &str, String)> {
-        let is_other = |key: &str| key != "after" && !self.fields.iter().any(|field| field.key == key);
+        let is_other =
+            |key: &str| key != self.cursor_key && !self.fields.iter().any(|field| field.key == key);
         let others = self.pairs.iter().filter(move |(key, _)| is_other(key));
         others.map(|(key, value)| (key.as_str(), value.as_str(), self.with(key, None)))
     }
 
     /// Whether the page shows a part of the list.
     pub fn is_narrow(&self) -> bool {
-        self.pairs.iter().any(|(key, _)| !["after", "limit", "sort"].contains(&key.as_str()))
+        self.pairs.iter().any(|(key, _)| ![self.cursor_key, "limit", "sort"].contains(&key.as_str()))
     }
 
     /// Whether the page is not the first.
     pub fn is_later(&self) -> bool {
-        self.value("after").is_some()
+        self.cursor().is_some()
     }
 
     /// The address of the first page, with another value for a key.
     pub fn with(&self, key: &str, value: Option<&str>) -> String {
         let mut pairs = self.pairs.clone();
-        pairs.retain(|(known, _)| known != key && known != "after");
+        pairs.retain(|(known, _)| known != key && known != self.cursor_key);
         pairs.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         address(&self.path, &pairs)
     }
 
     /// The address of the first page.
     pub fn first(&self) -> String {
-        self.with("after", None)
+        self.with(self.cursor_key, None)
     }
 
     /// The address of the page behind this one, with `rows` rows.
     pub fn next(&self, cursor: &str, rows: usize) -> String {
         let mut pairs = self.pairs.clone();
-        pairs.retain(|(known, _)| known != "after");
-        pairs.push(("after".to_owned(), cursor.to_owned()));
+        pairs.retain(|(known, _)| known != self.cursor_key);
+        pairs.push((self.cursor_key.to_owned(), cursor.to_owned()));
         pairs.push((ROW.to_owned(), (self.first_row + rows).to_string()));
         address(&self.path, &pairs)
     }

@@ -34,8 +34,13 @@ impl Ask<'_> {
 }
 
 /// The pages of the navigation: path and label.
-pub(super) const PLACES: [(&str, &str); 4] =
-    [("clients", "Clients"), ("resources", "Resources"), ("sources", "Sources"), ("classes", "Classes")];
+pub(super) const PLACES: [(&str, &str); 5] = [
+    ("clients", "Clients"),
+    ("resources", "Resources"),
+    ("sources", "Sources"),
+    ("classes", "Classes"),
+    ("events", "Events"),
+];
 
 /// The part of a page around its content.
 pub(super) struct Frame {

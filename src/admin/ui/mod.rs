@@ -18,6 +18,7 @@ mod client;
 mod sources;
 mod classes;
 mod resources;
+mod events;
 
 use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -78,6 +79,7 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         ["clients", id] => client::html(ask, id),
         ["sources"] => sources::html(ask),
         ["classes"] => classes::html(ask),
+        ["events"] => events::html(ask),
         ["resources"] => resources::html(ask).await,
         _ => Err(Fault::not_found(format!("There is no page {path:?}."))),
     }

@@ -61,13 +61,18 @@ impl Mark {
     }
 
     pub fn of_source(state: SourceState) -> Mark {
-        let look = match state {
-            SourceState::Connected => Look::Good,
-            SourceState::Connecting => Look::None,
-            SourceState::Unanswered => Look::Late,
-            SourceState::Backoff { .. } | SourceState::EndsStreams { .. } => Look::Bad,
+        Mark::of_source_name(state.name())
+    }
+
+    /// `name` is one of [`SourceState::NAMES`].
+    fn of_source_name(name: &'static str) -> Mark {
+        let look = match name {
+            "connected" => Look::Good,
+            "connecting" => Look::None,
+            "unanswered" => Look::Late,
+            _ => Look::Bad,
         };
-        Mark { look, word: state.name(), why: None }
+        Mark { look, word: name, why: None }
     }
 
     pub fn of_resource(state: ClientStatus) -> Mark {
@@ -95,4 +100,23 @@ pub(super) struct Command(pub String);
 /// A client in a command: its node id if it can be typed, else the number of its stream.
 pub(super) fn client_argument(session: &SessionStatus) -> String {
     argument(&session.node_id).unwrap_or_else(|| session.id.to_string())
+}
+
+/// Node classes, as links.
+#[derive(Clone, Debug, Template)]
+#[template(path = "class.html")]
+pub(super) struct Classes(Vec<String>);
+
+/// The digits of a class in a table.
+const CLASS_DIGITS: usize = 8;
+
+impl Classes {
+    /// The classes of a text, separated by commas.
+    pub fn of(text: &str) -> Classes {
+        Classes(text.split(", ").filter(|class| !class.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn short(class: &str) -> &str {
+        class.get(..CLASS_DIGITS).unwrap_or(class)
+    }
 }

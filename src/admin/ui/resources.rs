@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
-use super::parts::Mark;
+use super::parts::{Classes, Mark};
 use super::text::{age, size, span, version};
 use crate::admin::list::ITEMS_PER_TURN;
 use crate::admin::{places, query, types};
@@ -33,7 +33,7 @@ struct Content {
     size: String,
     changed: String,
     server: String,
-    class: String,
+    class: Classes,
     error: Option<String>,
     expires: Option<String>,
 }
@@ -73,7 +73,7 @@ fn row(found: &ResourceStatus, ask: &Ask<'_>) -> Row {
         size: if found.version.is_some() { size(found.bytes) } else { String::new() },
         changed: found.received_at.map(|at| age(at, ask.now)).unwrap_or_default(),
         server: found.server.to_string(),
-        class: found.class.to_string(),
+        class: Classes::of(&found.class),
         error: found.error.as_ref().map(ToString::to_string),
         expires: found.expires_in.map(span),
     });

@@ -67,10 +67,11 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let mut servers: Vec<String> = all.iter().map(|source| source.server.to_string()).collect();
     servers.sort_unstable();
     servers.dedup();
-    let filter = filter
-        .field("server", "Server", servers)
-        .field("type", "Type", ask.type_names())
-        .field("state", "State", SourceState::NAMES.map(str::to_owned).to_vec());
+    let filter = filter.field("server", "Server", servers).field("type", "Type", ask.type_names()).field(
+        "state",
+        "State",
+        SourceState::NAMES.map(str::to_owned).to_vec(),
+    );
     Ok(Page { frame: Frame::new(ask, "sources", "Sources"), filter, sources, next }.render()?)
 }
 
@@ -85,7 +86,8 @@ fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source 
         notes.push("Restored from a checkpoint, and not confirmed since.".to_owned());
     }
     notes.extend(source.stream.map(|stream| format!("For client {stream} alone.")));
-    let is_shown = |of: &&SourceTypeStatus| query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url));
+    let is_shown =
+        |of: &&SourceTypeStatus| query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url));
     Source {
         id: source.id,
         server: source.server.to_string(),
@@ -104,7 +106,10 @@ fn of(of: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
     let is_secret = of.type_url.is_secret();
     let mut notes = Vec::new();
     if of.held_back > 0 {
-        notes.push(format!("The server has deleted {}; they are served on until an operator confirms.", of.held_back));
+        notes.push(format!(
+            "The server has deleted {}; they are served on until an operator confirms.",
+            of.held_back
+        ));
     }
     if let Some(refused) = &of.refused {
         notes.push(format!("Refused for {}: {}.", age(refused.since, ask.now), refused.error));

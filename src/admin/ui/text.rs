@@ -146,7 +146,12 @@ mod tests {
     #[test]
     fn pag_2_texts_of_peers_are_neither_markup_nor_invisible() {
         let mut shown = String::new();
-        Visible.write_escaped_str(&mut shown, "<img src=x onerror=\"a('b')\">&\u{1b}[2J\u{202e}\u{200b}\r\n\u{e0041}ü").unwrap();
+        Visible
+            .write_escaped_str(
+                &mut shown,
+                "<img src=x onerror=\"a('b')\">&\u{1b}[2J\u{202e}\u{200b}\r\n\u{e0041}ü",
+            )
+            .unwrap();
         assert_eq!(
             shown,
             "&#60;img src=x onerror=&#34;a(&#39;b&#39;)&#34;&#62;&#38;\\u{1b}[2J\\u{202e}\\u{200b}\\u{d}\n\\u{e0041}ü"
@@ -159,7 +164,10 @@ mod tests {
         for (number, text) in cases {
             assert_eq!(count(number as usize), text);
         }
-        assert_eq!((counted(1, "client"), counted(0, "client")), ("1 client".to_owned(), "0 clients".to_owned()));
+        assert_eq!(
+            (counted(1, "client"), counted(0, "client")),
+            ("1 client".to_owned(), "0 clients".to_owned())
+        );
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::engine::source::Image;
 use crate::setting::{InForce, Setting, hours, ms, seconds, time};
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
@@ -147,10 +148,14 @@ impl CheckpointWriter {
             Ok(Ok(loaded)) => self.take(loaded, begun),
             Ok(Err(error @ StoreError::Locked)) => {
                 self.failed();
+                self.tell(
+                    Occurrence::warn(Kind::Checkpoint, "another process has the checkpoint").detail(&error),
+                );
                 warn!(%directory, %error, "this relay starts cold, and writes no checkpoint until the directory is free");
             }
             Ok(Err(StoreError::Io(error))) | Err(error) => {
                 self.failed();
+                self.tell(Occurrence::warn(Kind::Checkpoint, "cannot use the checkpoint").detail(&error));
                 warn!(%directory, %error, "cannot use the checkpoint; this relay starts cold; retrying");
             }
         }
@@ -177,6 +182,8 @@ impl CheckpointWriter {
 
     fn take(&self, loaded: Loaded, begun: Instant) {
         for (file, reason) in &loaded.refused {
+            let told = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
+            self.metrics.events.add(told.place(file.display()).detail(reason));
             warn!(file = %file.display(), %reason, "ignored a file of the checkpoint; its source starts cold");
         }
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
@@ -186,6 +193,8 @@ impl CheckpointWriter {
         let mut restored = lock(&self.restored);
         restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
         let directory = self.store.directory().display();
+        let told = Occurrence::info(Kind::Checkpoint, "checkpoint read");
+        self.tell(told.detail(format_args!("{sources} sources, {resources} resources")));
         info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
     }
 
@@ -261,6 +270,9 @@ impl CheckpointWriter {
                 self.metrics.failed();
                 let directory = self.store.directory().display();
                 if self.failed() {
+                    let told =
+                        Occurrence::warn(Kind::Checkpoint, "cannot write the checkpoint").detail(&error);
+                    self.tell(told);
                     warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; \
                         retrying");
                 }
@@ -293,6 +305,11 @@ impl CheckpointWriter {
         let _ = removed.await;
     }
 
+    /// Adds an event about the directory.
+    fn tell(&self, event: Occurrence) {
+        self.metrics.events.add(event.place(self.store.directory().display()));
+    }
+
     /// Schedules the retry. Returns whether this is the first failure in a row.
     fn failed(&self) -> bool {
         let mut failing = lock(&self.failing);
@@ -307,6 +324,7 @@ impl CheckpointWriter {
         let failing = std::mem::take(&mut *lock(&self.failing));
         self.metrics.failing(false);
         if failing.count > 0 {
+            self.tell(Occurrence::info(Kind::Checkpoint, "writing the checkpoint succeeded again"));
             info!(directory = %self.store.directory().display(), failures = failing.count, "writing the \
                 checkpoint succeeded again");
         }

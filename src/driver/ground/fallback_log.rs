@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::telemetry::Throttle;
+use crate::telemetry::events::{Events, Kind, Occurrence};
 
 /// The episodes under way, by the place of the serving server.
 #[derive(Debug, Default)]
@@ -20,20 +21,30 @@ pub struct FallbackLog(Mutex<HashMap<Place, Weak<FallbackEpisode>>>);
 pub struct FallbackEpisode {
     list: Arc<str>,
     server: Arc<str>,
+    events: Events,
 }
 
 impl FallbackLog {
     /// Adds a stream that moves from `from` to a server of lower priority.
-    pub fn join(&self, to: ListedServer<'_>, from: &str, throttle: &Throttle) -> Arc<FallbackEpisode> {
+    pub fn join(
+        &self,
+        to: ListedServer<'_>,
+        from: &str,
+        throttle: &Throttle,
+        events: &Events,
+    ) -> Arc<FallbackEpisode> {
         let mut known = lock(&self.0);
         let weak = known.entry(to.place()).or_default();
         if let Some(episode) = weak.upgrade() {
             return episode;
         }
         let (list, server) = (&to.list.label, &to.server().uri);
-        let episode = Arc::new(FallbackEpisode { list: list.clone(), server: server.clone() });
+        let episode =
+            Arc::new(FallbackEpisode { list: list.clone(), server: server.clone(), events: events.clone() });
         *weak = Arc::downgrade(&episode);
         drop(known);
+        let told = Occurrence::warn(Kind::Fallback, "clients moved to another server of their list");
+        events.add(told.at_server(server, list).detail(format_args!("from {from}")));
         if let Some(suppressed) = throttle.allow("fallback") {
             warn!(%list, from, to = %server, suppressed, "clients moved to another server of their list: their \
                 server is unreachable, and resources are missing");
@@ -44,6 +55,8 @@ impl FallbackLog {
 
 impl Drop for FallbackEpisode {
     fn drop(&mut self) {
+        let told = Occurrence::info(Kind::Fallback, "no client uses this fallback server any more");
+        self.events.add(told.at_server(&self.server, &self.list));
         info!(list = %self.list, server = %self.server, "no client uses this fallback server any more");
     }
 }
@@ -59,12 +72,13 @@ mod tests {
 
     #[test]
     fn rly_40_all_streams_at_a_server_share_one_episode() {
-        let (log, throttle) = (FallbackLog::default(), Throttle::new(Metrics::new().log.clone()));
+        let (log, metrics) = (FallbackLog::default(), Metrics::new());
+        let throttle = Throttle::new(metrics.log.clone());
         let server = |uri: &str| Arc::new(Server { uri: uri.into(), attach: Attach::Nothing });
         let lists =
             ServerLists::new(["first", "second", "third"].map(server).into(), FallbackSettings::default());
         let list = lists.route(&TypeUrl::of_message("t"), Authority::None);
-        let join = |number| log.join(list.at(number), "first", &throttle);
+        let join = |number| log.join(list.at(number), "first", &throttle, &metrics.events);
         let one = join(1);
         assert!(Arc::ptr_eq(&one, &join(1)));
         assert!(!Arc::ptr_eq(&one, &join(2)));
@@ -72,5 +86,11 @@ mod tests {
         drop(one);
         assert_eq!(old.strong_count(), 0);
         assert_eq!(Arc::strong_count(&join(1)), 1);
+        let told: Vec<_> = metrics.events.after(0, 10, |_| true).events;
+        let of_second = told.iter().filter(|event| event.first.server.as_deref() == Some("second"));
+        let texts: Vec<_> = of_second.map(|event| event.first.text).collect();
+        let (moved, left) =
+            ("clients moved to another server of their list", "no client uses this fallback server any more");
+        assert_eq!(texts, [moved, left], "an event for each end of an episode; repetitions are counted");
     }
 }

@@ -15,6 +15,7 @@ use crate::driver::ground::connection::ConnectionCut;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::memory_gauge::Pressure;
 use crate::driver::stream::state::Tables;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::{Limit, resident_bytes};
 
 /// The time between two measurements.
@@ -50,6 +51,10 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
         shared.pressure.set(now);
         if now != before {
             log_change(now, before, resident, budget);
+            shared
+                .metrics
+                .events
+                .add(change_event(now, before).detail(format_args!("{resident} of {budget} bytes")));
             before = now;
         }
         if now == Pressure::Hard {
@@ -75,6 +80,18 @@ fn log_change(now: Pressure, before: Pressure, resident: u64, budget: u64) {
             budget, "memory is above 90 % of its budget; cutting connections, the largest first"
         ),
     }
+}
+
+fn change_event(now: Pressure, before: Pressure) -> Occurrence {
+    let event = match now {
+        Pressure::None => Occurrence::info(Kind::Limit, "memory is below 80 % of its budget again"),
+        Pressure::Soft if before == Pressure::Hard => {
+            Occurrence::info(Kind::Limit, "memory is below 90 % of its budget again")
+        }
+        Pressure::Soft => Occurrence::warn(Kind::Limit, "memory is above 80 % of its budget"),
+        Pressure::Hard => Occurrence::error(Kind::Limit, "memory is above 90 % of its budget"),
+    };
+    event.limit(Limit::MemoryBytes.name())
 }
 
 /// Drops everything that can be made again, and cuts the largest connections.

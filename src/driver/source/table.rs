@@ -18,6 +18,7 @@ use crate::driver::source::task;
 use crate::engine::class::{NodeClass, splitting_field};
 use crate::engine::downstream::SourceId;
 use crate::telemetry::Limit;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::xds::{Code, Status};
 
 /// With fewer sources than this, nobody needs a hint about their number.
@@ -244,6 +245,9 @@ impl Sources {
         entries.warned_at.insert(limit, now);
         let classes = entries.by_key.values().filter(concerned).map(|entry| &entry.handle.key().class.node);
         let (field, values) = splitting_field(classes).unwrap_or_default();
+        let event =
+            Occurrence::warn(Kind::Class, "there is no room for another node class").limit(limit.name());
+        self.shared.metrics.events.add(event.detail(format_args!("{field} has {values} values")));
         warn!(
             limit = limit.name(),
             max,
@@ -275,6 +279,8 @@ impl Sources {
         let found = splitting_field(shared().map(|entry| &entry.handle.key().class.node));
         entries.hinted_at = Some(now);
         if let Some((field, values)) = found {
+            let event = Occurrence::warn(Kind::Class, "node classes are nearly as many as streams");
+            self.shared.metrics.events.add(event.detail(format_args!("{field} has {values} values")));
             warn!(
                 classes = count,
                 streams,

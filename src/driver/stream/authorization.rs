@@ -9,6 +9,7 @@ use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::authorization::{Decision, Denial, Denials, Grant, Mode};
 use crate::engine::downstream::Regrant;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::xds::{Code, Node, Status};
 
 impl StreamState {
@@ -87,7 +88,14 @@ impl StreamState {
             debug!(%identity, listener, peer, node, stream = self.id, rule, count, reason, "a client was denied");
             return;
         }
-        if self.shared.policy().mode() == Some(Mode::Report) {
+        let is_report = self.shared.policy().mode() == Some(Mode::Report);
+        let text = match is_report {
+            true => "authorization would deny a client",
+            false => "authorization denied a client",
+        };
+        let event = Occurrence::warn(Kind::Client, text).of_client(self.id, node, self.peer.address);
+        self.shared.metrics.events.add(event.at_listener(&self.peer.listener).detail(&reason));
+        if is_report {
             warn!(%identity, listener, peer, node, stream = self.id, rule, count, reason,
                 "authorization would deny a client; `mode: report` serves it all the same. Further denials of this \
                 identity are only counted");

@@ -72,7 +72,12 @@ impl StreamState {
                 "a stream moved to another server");
             let counted = self.shared.metrics.fallback.moved(&list.label, to_uri, *to == 0);
             let fell = counted.map(|counted| {
-                let episode = self.shared.fallback_log.join(list.at(*to), from_uri, &self.shared.throttle);
+                let episode = self.shared.fallback_log.join(
+                    list.at(*to),
+                    from_uri,
+                    &self.shared.throttle,
+                    &self.shared.metrics.events,
+                );
                 ((*id, type_url.clone()), counted, episode)
             });
             fallbacks.retain(|((known, of), ..)| (known, of) != (id, type_url));

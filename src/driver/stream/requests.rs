@@ -19,8 +19,9 @@ use crate::engine::downstream::Excess;
 use crate::engine::downstream::{RequestOutcome, Verdict, Watch};
 use crate::setting::Epoch;
 use crate::telemetry::Limit;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TypeMetrics;
-use crate::xds::{Code, Node, Request, Status, TypeUrl};
+use crate::xds::{Code, Node, Request, Status, TypeUrl, Version};
 
 /// The longest delay of a client over its rate. A longer silence could be taken for a hung relay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -114,13 +115,25 @@ impl StreamState {
             }
             Verdict::Nack { status, version, repeated } => {
                 types.nack();
-                if !repeated && let Some(suppressed) = self.shared.throttle.allow("nack") {
-                    let node_id = node.map_or("", |node| node.id.as_str());
-                    warn!(node = node_id, stream = self.id, type_url = %outcome.type_url, %version, error = %status,
-                        suppressed, "a client rejected an update (NACK); it keeps its previous resources");
+                if !repeated {
+                    self.tell_nack(&outcome.type_url, &status.to_string(), *version, node);
                 }
             }
             Verdict::Stale | Verdict::None => {}
+        }
+    }
+
+    fn tell_nack(&self, type_url: &TypeUrl, words: &str, version: Version, node: Option<&Node>) {
+        let node_id = node.map_or("", |node| node.id.as_str());
+        let error = type_url.quote(words);
+        let event =
+            Occurrence::warn(Kind::Nack, "clients rejected an update; they keep their previous resources");
+        let event = event.of_type(type_url).of_client(self.id, node_id, self.peer.address);
+        self.shared.metrics.events.add(event.version(version).detail(&error));
+        if let Some(suppressed) = self.shared.throttle.allow("nack") {
+            let version = (!type_url.is_secret()).then_some(tracing::field::display(version));
+            warn!(node = node_id, stream = self.id, %type_url, version, %error, suppressed,
+                "a client rejected an update (NACK); it keeps its previous resources");
         }
     }
 

@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
+use crate::telemetry::events::Events;
 use crate::xds::Variant;
 
 pub(super) type Labels<const N: usize> = [(&'static str, Arc<str>); N];
@@ -29,6 +30,8 @@ pub(super) const VARIANTS: [Variant; 2] = [Variant::Sotw, Variant::Delta];
 pub(super) struct Catalogue {
     pub(super) registry: Registry,
     pub(super) families: Vec<String>,
+    /// The ring of events, for the handles of rooms that report some.
+    pub(super) events: Events,
 }
 
 impl Catalogue {

@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::Catalogue;
+use crate::telemetry::events::Events;
 use crate::telemetry::instruments::DurationHistogram;
 
 /// Metrics of reading and writing the checkpoint.
@@ -21,6 +22,7 @@ pub struct CheckpointMetrics {
     sources: Gauge,
     resources: Gauge,
     refused: Gauge,
+    pub events: Events,
 }
 
 impl CheckpointMetrics {
@@ -42,6 +44,7 @@ impl CheckpointMetrics {
                 .add("sluice_checkpoint_resources_read", "Resources read from the checkpoint at the start"),
             refused: catalogue
                 .add("sluice_checkpoint_files_refused", "Files of the checkpoint ignored at the start"),
+            events: catalogue.events.clone(),
         }
     }
 

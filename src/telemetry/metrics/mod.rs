@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use self::catalogue::{Catalogue, Counters, SecondsGauge};
 use self::types::TypeTable;
+use super::events::Events;
 pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::{Limit, LimitHits};
 use super::process;
@@ -55,9 +56,11 @@ pub struct Metrics {
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub log: LogMetrics,
+    pub events: Events,
     types: TypeTable,
     node_classes: Gauge,
     private_sources: Gauge,
+    admin_streams: Gauge,
     unwatched_bytes: Gauge,
     memory_budget: Gauge,
     limits: LimitHits,
@@ -89,6 +92,7 @@ impl Metrics {
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
+        let admin_streams = catalogue.add("sluice_admin_streams", "Open live streams of the admin listener");
         let log = LogMetrics::new(&mut catalogue);
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
         let process = ProcessMetrics::new(&mut catalogue);
@@ -99,9 +103,11 @@ impl Metrics {
             checkpoint,
             fallback,
             log,
+            events: catalogue.events.clone(),
             types,
             node_classes,
             private_sources,
+            admin_streams,
             unwatched_bytes,
             memory_budget,
             limits,
@@ -128,6 +134,11 @@ impl Metrics {
     /// Counts a source for a single client stream until the handle is dropped.
     pub fn private_source(&self) -> GaugePart {
         GaugePart::new(&self.private_sources, 1)
+    }
+
+    /// Counts a live stream of the admin listener until the handle is dropped.
+    pub fn admin_stream(&self) -> GaugePart {
+        GaugePart::new(&self.admin_streams, 1)
     }
 
     /// A source's part of the bytes without a subscriber; starts at 0.

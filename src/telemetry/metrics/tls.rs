@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels};
+use crate::telemetry::events::Events;
 use crate::telemetry::instruments::{DurationHistogram, GaugePart};
 
 /// Metrics of TLS. No identity and no name of a certificate is a label (SEC-11).
@@ -20,6 +21,8 @@ pub struct TlsMetrics {
     start: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     failing: Gauges<1>,
     expiring: Gauge,
+    /// Events of certificate files.
+    pub events: Events,
 }
 
 impl Default for TlsMetrics {
@@ -60,6 +63,7 @@ impl TlsMetrics {
                 "sluice_downstream_certificates_expiring",
                 "Open connections whose client certificate expires within ten minutes",
             ),
+            events: catalogue.events.clone(),
         }
     }
 

@@ -14,6 +14,7 @@ use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
 use crate::setting::InForce;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;
 
@@ -275,6 +276,9 @@ impl<T: Generation> Rotation<T> {
         }
         self.expiry_checked = None;
         let direction = if is_forward { "forward" } else { "back" };
+        let event =
+            Occurrence::warn(Kind::Tls, "the clock has jumped; certificates are judged by the new time");
+        self.metrics.events.add(event.detail(format_args!("{direction} by {} s", jump.as_secs())));
         tracing::warn!(
             place = %self.place.name, time = %time_text(wall), direction, seconds = jump.as_secs(),
             "the clock has jumped; certificates are judged by the new time"
@@ -316,6 +320,7 @@ impl<T: Generation> Rotation<T> {
         self.in_force.publish(generation);
         self.warned.clear();
         self.expiry_checked = None;
+        self.tell(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
         tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the {}", T::FILES);
         for remark in remarks {
             tracing::warn!(place = %self.place.name, "{remark}");
@@ -327,9 +332,15 @@ impl<T: Generation> Rotation<T> {
 
     fn recover(&mut self) {
         if self.failing.take().is_some_and(|failing| failing.is_told) {
+            self.tell(Occurrence::info(Kind::Tls, "files can be used again"));
             tracing::info!(place = %self.place.name, "the {} can be used again", T::FILES);
         }
         self.metrics.reload_failing(&self.place.name, false);
+    }
+
+    /// Adds an event about the files of this place.
+    fn tell(&self, event: Occurrence) {
+        self.metrics.events.add(event.place(&self.place.name));
     }
 
     /// CRT-3: the last good generation stays; the log has one line for each fault.
@@ -341,6 +352,9 @@ impl<T: Generation> Rotation<T> {
         };
         let is_due = !fault.may_pass || now >= since + PATIENCE;
         if is_due && !was_told {
+            self.tell(
+                Occurrence::warn(Kind::Tls, "cannot use new files; the last good ones stay").detail(&fault),
+            );
             tracing::warn!(
                 place = %self.place.name, key = %fault.key, %fault,
                 "cannot use the new {}; the last good ones stay in force", T::FILES
@@ -393,6 +407,11 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.push((part.to_owned(), due));
         let end = time_text(expiry.not_after);
+        let event = match expiry.not_after < wall {
+            true => Occurrence::error(Kind::Tls, "a certificate has expired"),
+            false => Occurrence::warn(Kind::Tls, "a certificate expires soon"),
+        };
+        self.metrics.events.add(event.place(part).detail(&end));
         match expiry.not_after < wall {
             true => tracing::warn!(certificate = part, %end, "a certificate has expired"),
             false => tracing::warn!(certificate = part, %end, "a certificate expires soon"),

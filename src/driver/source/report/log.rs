@@ -4,11 +4,15 @@ use tracing::{debug, info, warn};
 
 use super::Report;
 use crate::engine::upstream::{Hold, Lower};
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::VersionAnomaly;
 use crate::xds::{Parameters, ResourceName, Status, TypeUrl, Version};
 
 impl Report {
     pub(super) fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
+        let told =
+            Occurrence::warn(Kind::Nack, "the relay rejected resources of the upstream").of_type(type_url);
+        self.tell(told.detail(text));
         if let Some(suppressed) = self.allow("response rejected") {
             let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
             warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
@@ -19,6 +23,11 @@ impl Report {
     /// The types on other streams are served on (ADR 15).
     pub(super) fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+        if ends == 1 {
+            let told =
+                Occurrence::warn(Kind::UpstreamLost, "the upstream ends streams after a request for a type");
+            self.tell(told.of_type(type_url).detail(status));
+        }
         if ends == 1
             && let Some(suppressed) = self.allow("ends the stream")
         {
@@ -32,8 +41,16 @@ impl Report {
     }
 
     pub(super) fn bears(&self, type_url: &TypeUrl) {
+        self.tell(Occurrence::info(Kind::UpstreamBack, "the upstream serves a type again").of_type(type_url));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url,
             "a stream with this type alone stayed open; requesting the type together with the others again");
+    }
+
+    pub(super) fn switched_to_sotw(&self, status: &Status) {
+        let told = "the upstream refuses delta; using the state of the world";
+        self.tell(Occurrence::info(Kind::Fallback, told).detail(status));
+        info!(server = %self.server_uri, list = %self.list, %status,
+            "the upstream refuses delta; using the state of the world for an hour");
     }
 
     pub(super) fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
@@ -53,6 +70,11 @@ impl Report {
 
     pub(super) fn expired(&mut self, type_url: &TypeUrl, count: usize) {
         self.of_type(type_url).upstream.expired(count);
+        let told = Occurrence::warn(
+            Kind::Deletion,
+            "resources were removed: the upstream did not refresh their TTL",
+        );
+        self.tell(told.of_type(type_url).count(count as u64));
         if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
                 "the upstream did not refresh resources within their TTL; removed the resources");
@@ -62,6 +84,12 @@ impl Report {
     /// FU18: clients keep the deleted resources.
     pub(super) fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Hold) {
         self.of_type(type_url).upstream.mass_deletion();
+        let told = match hold {
+            Hold::For(_) => "a mass deletion is held back for a while",
+            Hold::UntilConfirmed => "a mass deletion is held back until an operator confirms it",
+        };
+        let told = Occurrence::warn(Kind::Deletion, told).of_type(type_url);
+        self.tell(told.detail(format_args!("{removed} removed, {left} left")));
         if let Some(suppressed) = self.allow("mass deletion") {
             let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
             match hold {
@@ -76,11 +104,17 @@ impl Report {
     }
 
     pub(super) fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
+        let told =
+            Occurrence::info(Kind::Deletion, "an operator confirmed a mass deletion").of_type(type_url);
+        self.tell(told.detail(format_args!("{removed} removed")));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
             "the operator confirmed the deletion; passing it on to clients");
     }
 
     pub(super) fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
+        let told =
+            Occurrence::info(Kind::Deletion, "the upstream took a mass deletion back").of_type(type_url);
+        self.tell(told.detail(format_args!("{count} restored")));
         if let Some(suppressed) = self.allow("deletion withdrawn") {
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
                 "the upstream restored resources whose deletion was held back");
@@ -88,6 +122,9 @@ impl Report {
     }
 
     pub(super) fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
+        let told =
+            Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
+        self.tell(told.detail(format_args!("{removed} removed")));
         if let Some(suppressed) = self.allow("deletion carried out") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
                 "the upstream did not restore the deleted resources in time; passing the deletion on to clients");

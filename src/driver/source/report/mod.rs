@@ -25,6 +25,7 @@ use crate::engine::downstream::SourceId;
 use crate::engine::source::{StreamIndex, is_mass};
 use crate::engine::upstream::Event;
 use crate::telemetry::Limit;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
@@ -158,6 +159,8 @@ impl Report {
         if *uri == self.server_uri {
             return;
         }
+        let told = Occurrence::warn(Kind::Fallback, "a source moved to another server of its list");
+        self.tell(told.detail(format_args!("to {uri}")));
         if let Some(suppressed) = self.allow("failover") {
             warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
                 "a source moved to the other server of its list");
@@ -200,6 +203,9 @@ impl Report {
             return;
         }
         self.of_type(type_url).upstream.mass_deletion();
+        let told =
+            Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
+        self.tell(told.detail(format_args!("{removed} removed, {after} left")));
         if let Some(suppressed) = self.allow("mass deletion") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
                 suppressed, "the upstream deleted most resources of a type in one response; passing the deletion \
@@ -216,9 +222,18 @@ impl Report {
         if self.warned.replace(OutageKind::Unreadable).is_none()
             && let Some(suppressed) = self.allow("undecodable")
         {
+            self.tell(
+                Occurrence::warn(Kind::UpstreamLost, "cannot read a response of the upstream").detail(status),
+            );
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
                 "cannot read a response of the upstream; serving cached configuration; retrying");
         }
+    }
+
+    /// Adds an event about this source.
+    fn tell(&self, event: Occurrence) {
+        let event = event.at_server(&self.server_uri, &self.list).of_class(&self.class.digest);
+        self.shared.metrics.events.add(event);
     }
 
     /// Whether a line about this cause and this server may be logged now.
@@ -236,6 +251,11 @@ impl Report {
     pub fn bad_file(&mut self, path: &Path, reason: &str, now: Time) {
         self.server().bad_file();
         let text = format!("{}: {reason}", path.display());
+        self.tell(
+            Occurrence::warn(Kind::Reload, "cannot use a file of resources")
+                .place(path.display())
+                .detail(reason),
+        );
         self.last_error = Some(Status::new(Code::FailedPrecondition, text));
         let Some(suppressed) = self.allow("bad file") else { return self.lose(0, now) };
         if self.answered {
@@ -280,9 +300,7 @@ impl Report {
             }
             // The log line about the response names them.
             Event::Malformed { .. } => {}
-            Event::SwitchedToSotw { status } => {
-                info!(%server, %list, %status, "the upstream refuses delta; using the state of the world for an hour");
-            }
+            Event::SwitchedToSotw { status } => self.switched_to_sotw(status),
             Event::Ignored { type_url } => {
                 debug!(%server, %list, %type_url, "ignored a response of a type without subscriptions");
             }
@@ -330,6 +348,8 @@ impl Report {
         self.restored = Some(since);
         self.metrics.restored(true);
         self.metrics.stale(true);
+        let told = Occurrence::info(Kind::Checkpoint, "serving resources from before the restart");
+        self.tell(told.detail(format_args!("{resources} resources")));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
             "serving the resources from before the restart until the upstream has answered");
     }
@@ -338,6 +358,7 @@ impl Report {
     pub fn confirmed(&mut self, now: Time) {
         self.restored = None;
         self.metrics.restored(false);
+        self.tell(Occurrence::info(Kind::Checkpoint, "the upstream has answered for all restored resources"));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
             "the upstream has answered for all resources restored from the checkpoint");
         self.refresh(now);

@@ -9,11 +9,15 @@ use super::{OutageKind, Report};
 use crate::driver::api::status::SourceState;
 use crate::engine::Time;
 use crate::engine::source::StreamIndex;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::xds::{Status, TypeUrl};
 
 impl Report {
     /// RLY-25: the server is reachable, but does not serve this type.
     pub(super) fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
+        let told =
+            Occurrence::warn(Kind::UpstreamLost, "the upstream does not serve a type").of_type(type_url);
+        self.tell(told.detail(status));
         if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
                 "the upstream does not serve a type that clients ask for; retrying now and then");
@@ -86,11 +90,24 @@ impl Report {
         if let Some((suppressed, type_url)) =
             self.loss_to_log("unreachable", OutageKind::Unreachable, type_url)
         {
+            self.tell_loss(
+                "the upstream is unreachable; serving cached configuration",
+                status,
+                type_url.as_ref(),
+            );
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
                 suppressed, "the upstream is unreachable; serving cached configuration; retrying");
         }
         self.back_off(stream, Duration::ZERO, now);
+    }
+
+    fn tell_loss(&self, text: &'static str, status: &Status, type_url: Option<&TypeUrl>) {
+        let told = Occurrence::warn(Kind::UpstreamLost, text).detail(status);
+        self.tell(match type_url {
+            Some(type_url) => told.of_type(type_url),
+            None => told,
+        });
     }
 
     /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
@@ -99,6 +116,11 @@ impl Report {
         if let Some((suppressed, type_url)) =
             self.loss_to_log("ends streams", OutageKind::EndsStreams, type_url)
         {
+            self.tell_loss(
+                "the upstream ends streams; serving cached configuration",
+                status,
+                type_url.as_ref(),
+            );
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
                 after = ?lived, suppressed, "the upstream accepts connections but ends the stream; serving cached configuration; \
@@ -144,6 +166,7 @@ impl Report {
     pub(super) fn answers(&mut self, now: Time) {
         self.answered = true;
         if std::mem::take(&mut self.is_mute) {
+            self.tell(Occurrence::info(Kind::UpstreamBack, "the upstream answers"));
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, "the upstream answers");
             self.enter(SourceState::Connected, now);
         }
@@ -159,6 +182,7 @@ impl Report {
         if std::mem::replace(&mut self.is_mute, true) {
             return;
         }
+        self.tell(Occurrence::warn(Kind::UpstreamLost, "the upstream has answered no request for 10 s"));
         if let Some(suppressed) = self.allow("unanswered") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
                 "the upstream has answered no request for 10 s; it may have nothing for a node with this id. If \
@@ -179,7 +203,13 @@ impl Report {
         if self.warned.take().is_some()
             && let Some(suppressed) = self.allow("answers again")
         {
-            let outage = since.map(|since| tracing::field::debug(now.since(since)));
+            let outage = since.map(|since| now.since(since));
+            let told = Occurrence::info(Kind::UpstreamBack, "the upstream answers again");
+            self.tell(match outage {
+                Some(outage) => told.detail(format_args!("after {outage:.1?}")),
+                None => told,
+            });
+            let outage = outage.map(tracing::field::debug);
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, outage, suppressed,
                 "the upstream answers again");
         }

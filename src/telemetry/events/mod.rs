@@ -1,0 +1,280 @@
+//! Events: the latest occurrences that an operator may ask about, numbered, in a ring of bounded memory (ADM-11).
+//!
+//! A place that logs a line reports the same occurrence here. The ring needs no throttle of the caller's: within a
+//! second, repeated causes share an event, and each kind gets a few events.
+
+mod kind;
+mod occurrence;
+mod counted;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::instruments::lock;
+use super::wall_now;
+pub use counted::count_each_second;
+pub use kind::{Kind, Severity};
+pub use occurrence::Occurrence;
+
+/// The number of remembered events: a busy day of a relay, in at most 4 MiB.
+pub const EVENTS_MAX: usize = 4096;
+
+/// The time in which repeated causes share an event. After it, an event changes no more.
+pub const WINDOW: Duration = Duration::from_secs(1);
+
+/// New events of one kind in a window. Further ones are counted: a storm of one kind must not push out the others.
+const NEW_MAX: u32 = 32;
+
+/// An event in the ring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// From 1, without gaps.
+    pub number: u64,
+    /// The wall clock, for display.
+    pub at: SystemTime,
+    since: Instant,
+    /// How often the cause occurred.
+    pub count: u64,
+    /// Further occurrences of the kind with other causes, which have no event of their own.
+    pub left_out: u64,
+    /// The first occurrence.
+    pub first: Occurrence,
+}
+
+impl Event {
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Whether the event changes no more.
+    pub fn is_settled(&self) -> bool {
+        self.age() >= WINDOW
+    }
+}
+
+/// The ring of events. Cheap to clone; all clones share the ring.
+#[derive(Clone, Debug, Default)]
+pub struct Events(Arc<Mutex<Ring>>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<Arc<Event>>,
+    /// The number of the latest event.
+    latest: u64,
+    kinds: [Option<Allowance>; Kind::ALL.len()],
+}
+
+/// The new events of one kind in the current window.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    began: Instant,
+    new: u32,
+    /// The number of the latest event of the kind.
+    last: u64,
+}
+
+/// Events after a number.
+#[derive(Debug, Default)]
+pub struct Page {
+    pub events: Vec<Arc<Event>>,
+    /// The numbers that the ring has dropped already, first and last.
+    pub gap: Option<(u64, u64)>,
+    /// The number up to which the page has looked.
+    pub looked_to: u64,
+    /// Whether the ring has further events.
+    pub has_more: bool,
+}
+
+impl Events {
+    pub fn add(&self, occurrence: Occurrence) {
+        lock(&self.0).add(occurrence, Instant::now(), wall_now());
+    }
+
+    /// The number of the latest event; 0 without events.
+    pub fn latest(&self) -> u64 {
+        lock(&self.0).latest
+    }
+
+    /// At most `max` wanted events after `number`, the oldest first.
+    pub fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
+        lock(&self.0).after(number, max, wants)
+    }
+}
+
+impl Ring {
+    fn add(&mut self, occurrence: Occurrence, now: Instant, at: SystemTime) {
+        let is_recent = |event: &&mut Arc<Event>| now.saturating_duration_since(event.since) < WINDOW;
+        let mut recent = self.events.iter_mut().rev().take_while(is_recent);
+        if let Some(known) = recent.find(|event| occurrence.repeats(&event.first)) {
+            let known = Arc::make_mut(known);
+            known.count = known.count.saturating_add(occurrence.count);
+            return;
+        }
+        let number = self.latest + 1;
+        if let Some(last) = self.fill(occurrence.kind, number, now) {
+            let known = self.position(last).and_then(|at| self.events.get_mut(at));
+            if let Some(known) = known {
+                let known = Arc::make_mut(known);
+                known.left_out = known.left_out.saturating_add(occurrence.count);
+            }
+            return;
+        }
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.latest = number;
+        let count = occurrence.count;
+        self.events.push_back(Arc::new(Event {
+            number,
+            at,
+            since: now,
+            count,
+            left_out: 0,
+            first: occurrence,
+        }));
+    }
+
+    /// Takes one of the new events of a kind. Fails with the number of the latest event of the kind if none is left.
+    fn fill(&mut self, kind: Kind, number: u64, now: Instant) -> Option<u64> {
+        let kind = self.kinds.get_mut(kind as usize)?;
+        match kind {
+            Some(allowance) if now.saturating_duration_since(allowance.began) < WINDOW => {
+                if allowance.new == NEW_MAX {
+                    return Some(allowance.last);
+                }
+                allowance.new += 1;
+                allowance.last = number;
+            }
+            _ => *kind = Some(Allowance { began: now, new: 1, last: number }),
+        }
+        None
+    }
+
+    fn oldest(&self) -> u64 {
+        self.events.front().map_or(self.latest + 1, |event| event.number)
+    }
+
+    fn position(&self, number: u64) -> Option<usize> {
+        usize::try_from(number.checked_sub(self.oldest())?).ok()
+    }
+
+    fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
+        let oldest = self.oldest();
+        let gap = (number + 1 < oldest).then(|| (number + 1, oldest - 1));
+        let begin = (number + 1).max(oldest);
+        let mut page = Page { gap, looked_to: begin - 1, ..Page::default() };
+        for event in self.events.iter().skip(self.position(begin).unwrap_or_default()) {
+            if wants(event) {
+                if page.events.len() == max {
+                    page.has_more = true;
+                    break;
+                }
+                page.events.push(event.clone());
+            }
+            page.looked_to = event.number;
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::xds::TypeUrl;
+
+    fn warn(place: usize) -> Occurrence {
+        Occurrence::warn(Kind::Reload, "cannot use a file").place(place)
+    }
+
+    fn numbers(page: &Page) -> Vec<u64> {
+        page.events.iter().map(|event| event.number).collect()
+    }
+
+    /// A ring with this many events, one a second.
+    fn filled(count: usize) -> Ring {
+        let (mut ring, now) = (Ring::default(), Instant::now());
+        for n in 0..count {
+            ring.add(warn(n), now + WINDOW * u32::try_from(n).unwrap(), SystemTime::UNIX_EPOCH);
+        }
+        ring
+    }
+
+    #[test]
+    fn adm_11_repeated_causes_share_an_event_for_a_second() {
+        let (mut ring, now) = (Ring::default(), Instant::now());
+        let at = SystemTime::UNIX_EPOCH;
+        let nack = |stream, node: &str, words: &str| {
+            let nack = Occurrence::warn(Kind::Nack, "a client rejected an update");
+            nack.of_type(&TypeUrl::of_message("t")).of_client(stream, node, None).detail(words)
+        };
+        ring.add(nack(1, "one", "bad"), now, at);
+        ring.add(warn(1), now, at);
+        ring.add(nack(2, "two", "worse"), now + WINDOW / 2, at);
+        ring.add(nack(3, "three", "bad"), now + WINDOW, at);
+        let page = ring.after(0, 10, |_| true);
+        let seen: Vec<_> = page.events.iter().map(|e| (e.number, e.count, e.first.node.as_deref())).collect();
+        assert_eq!(seen, [(1, 2, Some("one")), (2, 1, None), (3, 1, Some("three"))]);
+        assert_eq!(page.events[0].first.detail.as_deref(), Some("bad"), "the first words");
+    }
+
+    #[test]
+    fn adm_11_a_storm_of_one_kind_leaves_room_for_the_others() {
+        let (mut ring, now) = (Ring::default(), Instant::now());
+        ring.add(Occurrence::info(Kind::Drain, "draining"), now, SystemTime::UNIX_EPOCH);
+        for n in 0..10_000 {
+            ring.add(warn(n), now, SystemTime::UNIX_EPOCH);
+        }
+        let page = ring.after(0, usize::MAX, |_| true);
+        assert_eq!(page.events.len(), 1 + NEW_MAX as usize);
+        assert_eq!(page.events[0].first.kind, Kind::Drain);
+        let told: u64 = page.events.iter().map(|event| event.count + event.left_out).sum();
+        assert_eq!(told, 10_001, "all are counted");
+        ring.add(warn(20_000), now + WINDOW, SystemTime::UNIX_EPOCH);
+        assert_eq!(ring.latest, 2 + u64::from(NEW_MAX));
+    }
+
+    #[test]
+    fn adm_11_the_ring_keeps_the_latest_and_tells_the_gap() {
+        let ring = filled(EVENTS_MAX + 10);
+        let page = ring.after(3, 2, |_| true);
+        assert_eq!((numbers(&page), page.gap), (vec![11, 12], Some((4, 10))));
+        assert_eq!((page.looked_to, page.has_more), (12, true));
+        let page = ring.after(10, 2, |_| true);
+        assert_eq!((numbers(&page), page.gap), (vec![11, 12], None));
+        let last = u64::try_from(EVENTS_MAX).unwrap() + 10;
+        let page = ring.after(last - 1, 2, |_| true);
+        assert_eq!((numbers(&page), page.has_more), (vec![last], false));
+        assert!(ring.after(last, 2, |_| true).events.is_empty());
+        assert!(ring.after(last + 100, 2, |_| true).events.is_empty());
+    }
+
+    #[test]
+    fn pages_of_a_filter_join_to_the_whole() {
+        let ring = filled(100);
+        let (mut after, mut joined) = (0, Vec::new());
+        loop {
+            let page = ring.after(after, 7, |event| event.number % 3 == 0);
+            joined.extend(numbers(&page));
+            after = page.looked_to;
+            if !page.has_more {
+                break;
+            }
+        }
+        assert_eq!(joined, (1..=100).filter(|n| n % 3 == 0).collect::<Vec<_>>());
+        assert_eq!(after, 100, "events that are not wanted are not looked at again");
+    }
+
+    #[test]
+    fn texts_of_peers_are_cut() {
+        let told = warn(1).detail("ß".repeat(1000)).of_client(1, &"n".repeat(5000), None);
+        assert_eq!(told.detail.unwrap().len(), 400);
+        assert_eq!(told.node.unwrap().len(), 400);
+        let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
+        let told = warn(1).of_type(&secret).version(crate::xds::Version(7));
+        assert_eq!(told.version, None, "the version of a Secret is a hash of its content");
+    }
+}

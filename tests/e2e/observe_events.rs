@@ -1,0 +1,103 @@
+//! Events as the operator reads them: the list, and the live stream.
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::control_plane::eventually;
+use crate::support::{CDS, Client, ControlPlane, DEADLINE, Proxy, Relay, SDS, Setup, Variant};
+
+/// A live stream of the admin listener.
+struct Live(Lines<BufReader<TcpStream>>);
+
+impl Live {
+    async fn open(relay: &Relay, target: &str) -> Live {
+        let mut stream = TcpStream::connect(&relay.admin).await.unwrap();
+        let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut live = Live(BufReader::new(stream).lines());
+        let status = live.0.next_line().await.unwrap().unwrap();
+        assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+        live
+    }
+
+    /// The lines up to one with this text.
+    async fn until(&mut self, text: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        let read = async {
+            while let Some(line) = self.0.next_line().await.unwrap() {
+                let is_last = line.contains(text);
+                lines.push(line);
+                if is_last {
+                    return;
+                }
+            }
+            panic!("the stream ended without {text:?}");
+        };
+        timeout(DEADLINE, read).await.unwrap_or_else(|_| panic!("no {text:?}"));
+        lines
+    }
+}
+
+async fn events(relay: &Relay, query: &str) -> Vec<Value> {
+    let list = relay.json(&format!("/events{query}")).await;
+    list["events"].as_array().unwrap_or_else(|| panic!("a list of events: {list}")).clone()
+}
+
+/// ADM-11: a lost control plane, a rejecting client and the end of the relay are events.
+#[tokio::test]
+async fn what_happened_is_listed_and_told_live() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let proxy = Proxy::start(origin.address).await;
+    let mut relay = Relay::start(Setup::of(proxy.address)).await;
+    let mut live = Live::open(&relay, "/events?after=0").await;
+
+    let mut client = Client::open(&relay.address, Variant::Delta, "<img src=x>").await;
+    client.want(CDS, &["*"]);
+    let answer = client.next(CDS).await;
+    client.nack(&answer, "no route to \"a\"");
+    eventually("the rejection", async || !events(&relay, "?kind=nack").await.is_empty()).await;
+    let nack = &events(&relay, "?kind=nack&severity=warn").await[0];
+    assert_eq!(nack["node"], "<img src=x>");
+    assert_eq!(nack["type"], "envoy.config.cluster.v3.Cluster");
+    assert!(nack["text"].as_str().unwrap().contains("no route to \"a\""), "{nack}");
+
+    let server = proxy.address.to_string();
+    proxy.partition();
+    proxy.reset();
+    eventually("the loss", async || !events(&relay, "?kind=upstream.lost").await.is_empty()).await;
+    assert_eq!(events(&relay, "?kind=upstream.lost").await[0]["server"], server);
+    proxy.heal();
+    eventually("the return", async || !events(&relay, "?kind=upstream.back").await.is_empty()).await;
+
+    let told = live.until("upstream.back").await.join("\n");
+    for kind in ["nack", "client", "upstream.lost"] {
+        assert!(told.contains(&format!("\"kind\":\"{kind}\"")), "{kind} in {told}");
+    }
+    drop(client);
+    relay.sigterm();
+    live.until("\"kind\":\"drain\"").await;
+    live.until("event: bye").await;
+    assert_eq!(relay.exit().await.code(), Some(0));
+}
+
+/// ADM-12: a client's words about a Secret are in no event and no log line.
+#[tokio::test]
+async fn words_about_a_secret_are_withheld() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(SDS, "key", "1");
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "envoy").await;
+    client.want(SDS, &["key"]);
+    let answer = client.next(SDS).await;
+    client.nack(&answer, "bad key CANARY-7");
+    eventually("the rejection", async || !events(&relay, "?kind=nack").await.is_empty()).await;
+    let nack = &events(&relay, "?kind=nack").await[0];
+    assert!(nack["text"].as_str().unwrap().contains("[withheld "), "{nack}");
+    assert!(nack["version"].is_null(), "{nack}");
+    relay.logged("rejected an update (NACK)").await;
+    assert!(!relay.log().contains("CANARY-7"), "{}", relay.log());
+    assert!(!relay.get("/events").await.1.contains("CANARY-7"));
+}
