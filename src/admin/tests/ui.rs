@@ -1,11 +1,16 @@
 //! The operator's page, as HTML. `tests/page` looks at it with a browser.
 
-use std::time::Instant;
-
 use super::*;
 
-const PAGES: [&str; 7] =
-    ["/ui/", "/ui/clients", "/ui/clients/100?type=Cluster", "/ui/resources", "/ui/sources", "/ui/classes", "/ui/events"];
+const PAGES: [&str; 7] = [
+    "/ui/",
+    "/ui/clients",
+    "/ui/clients/100?type=Cluster",
+    "/ui/resources",
+    "/ui/sources",
+    "/ui/classes",
+    "/ui/events",
+];
 
 fn fleet(clients: usize) -> Fixture {
     let sources = vec![
@@ -96,7 +101,7 @@ async fn a_request_without_a_page_gets_a_page_that_says_why() {
     for (path, status, text) in [
         ("/ui/nothing", 404, "nothing"),
         ("/ui/clients/4711", 404, "4711"),
-        ("/ui/clients/<b>", 404, "&#60;b&#62;"),
+        ("/ui/clients?state=%3Cb%3E", 400, "&#60;b&#62;"),
         ("/ui/clients/1?type=Listener", 404, "Listener"),
         ("/ui/clients?stat=ERROR", 400, "nearest: state"),
         ("/ui/clients?state=EROR", 400, "nearest: ERROR"),
@@ -121,22 +126,29 @@ async fn adm_12_of_secrets_only_names_are_shown() {
     assert!(body.contains("only the names are shown") && !body.contains("4.6 KiB"), "{body}");
 }
 
+/// The time that this thread has worked. Relay and reader share the thread, and other tests do not count.
+fn work() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
 #[tokio::test]
 async fn pag_5_pages_of_a_large_fleet_are_quick_and_join() {
     let admin = fleet(100_000);
-    let started = Instant::now();
+    let started = work();
     let first = admin.get("/ui/clients").await;
-    let took = started.elapsed();
+    let took = work() - started;
     assert!(took <= Duration::from_millis(300), "{took:?}");
+    assert!(admin.view.pulled.load(SeqCst) <= 201, "only the first page is looked at");
     assert_eq!(first.body.matches("<tr data-key=").count(), 200);
     let next = attributes(&first.body).into_iter().find(|href| href.contains("after=")).unwrap().to_owned();
     let second = admin.get(&next.split('"').nth(1).unwrap().replace("&#38;", "&")).await;
     assert!(second.body.contains("aria-rowindex=\"202\""), "{}", second.body);
     assert!(second.body.contains("/ui/clients/200\"") && !second.body.contains("/ui/clients/199\""));
 
-    let started = Instant::now();
+    let started = work();
     let found = admin.get("/ui/clients?q=NODE-99999").await;
-    let took = started.elapsed();
+    let took = work() - started;
     assert!(took <= Duration::from_secs(1), "{took:?}");
     assert_eq!(found.body.matches("<tr data-key=").count(), 1);
 }
