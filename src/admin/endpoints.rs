@@ -12,7 +12,8 @@ use axum::routing::{MethodRouter, get, post};
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::{
-    bound, client, confirm, events, guard, host, metrics, ready, refuse_body, refused, resources, sources, ui,
+    bound, client, confirm, content, events, guard, host, metrics, ready, refuse_body, refused, resources,
+    sources, ui,
 };
 
 /// An endpoint in the table.
@@ -96,6 +97,13 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     bounded(("GET", "/resources"), Area::View, "?type=&name=&state=&after=&limit=", "what is cached", || {
         get(resources)
     }),
+    bounded(
+        ("GET", "/resources/{type}/{*name}"),
+        Area::View,
+        "?source=&format=",
+        "one resource, with its content but for secrets",
+        || get(content::resource),
+    ),
     live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
         get(events::events)
     }),

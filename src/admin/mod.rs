@@ -10,12 +10,13 @@
 //! | `GET /clients/{id}?type=&names=&after=&limit=` | one stream, name by name |
 //! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
+//! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //! | `GET /ui/` and below | the operator's page, as HTML |
 //!
-//! No payload is ever shown, and of a Secret only the name. The room reads the relay's status through
+//! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the name is shown. The room reads the relay's status through
 //! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
 //! however slow its reader is. Requests, connections, headers and times are bounded.
 //!
@@ -44,11 +45,13 @@ mod confirm;
 mod host;
 mod guard;
 mod types;
+mod content;
 mod live;
 mod events;
 mod ui;
 mod endpoints;
 
+pub use content::ContentMode;
 pub use readiness::{Readiness, State};
 
 use std::collections::VecDeque;

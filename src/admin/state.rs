@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::access::Access;
+use super::content::ContentMode;
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
 use crate::setting::InForce;
@@ -19,6 +20,8 @@ pub struct AdminSettings {
     pub hosts: Vec<String>,
     /// Whether `/ready` also requires that an upstream has answered.
     pub ready_requires_upstream: bool,
+    /// Whether contents of resources are shown (ADM-12).
+    pub content: ContentMode,
     /// The rights of callers.
     pub access: Access,
 }

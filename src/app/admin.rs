@@ -114,6 +114,7 @@ fn settings(admin: &config::Admin) -> io::Result<AdminSettings> {
     Ok(AdminSettings {
         hosts: admin.hosts.clone(),
         ready_requires_upstream: admin.ready_requires_upstream,
+        content: admin.content,
         access: Access { reach, auth: admin.auth.clone() },
     })
 }

@@ -8,6 +8,7 @@ use super::listener::{Address, Listener};
 use super::reader::{Item, Map};
 use super::tls::{read_path, read_server_tls};
 use super::units::{boolean, text, word};
+use crate::admin::ContentMode;
 use crate::admin::access::{Area, Areas, Auth, IdentityGrant, TokenGrant};
 use crate::engine::authorization::IdentityPattern;
 use crate::trust::identity::IdentityKind;
@@ -25,6 +26,8 @@ pub struct Admin {
     /// `None`: plaintext.
     pub tls: Option<ServerTls>,
     pub auth: Option<Auth>,
+    /// By default, contents are shown to this host alone (ADM-12).
+    pub content: ContentMode,
 }
 
 impl Default for Admin {
@@ -35,6 +38,7 @@ impl Default for Admin {
             hosts: Vec::new(),
             tls: None,
             auth: None,
+            content: ContentMode::Redacted,
         }
     }
 }
@@ -47,6 +51,8 @@ const ENTRIES_MAX: usize = 256;
 const PUBLIC: &[(&str, Area)] =
     &[("health", Area::Health), ("ready", Area::Ready), ("metrics", Area::Metrics), ("view", Area::View)];
 const ROLES: &[(&str, Area)] = &[("metrics", Area::Metrics), ("view", Area::View), ("act", Area::Act)];
+
+const CONTENT: &[(&str, ContentMode)] = &[("redacted", ContentMode::Redacted), ("off", ContentMode::Off)];
 
 const PLAINTEXT: &str = "open to the network without `admin.tls`: only the public paths are answered there \
     (admin.auth.public; by default health and readiness)";
@@ -72,7 +78,10 @@ impl Admin {
             let taken = address.taken(&format!("the address of listener {:?}", listener.name));
             map.error("address", taken);
         }
+        let is_local = address.is_local();
+        let content = if is_local { ContentMode::Redacted } else { ContentMode::Off };
         Admin {
+            content: map.or("content", content, word(CONTENT)),
             ready_requires_upstream: map.or(
                 "ready_requires_upstream",
                 default.ready_requires_upstream,

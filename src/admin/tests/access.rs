@@ -132,6 +132,7 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /clients/{id} view",
         "GET /sources view",
         "GET /resources view",
+        "GET /resources/{type}/{*name} view",
         "GET /events view",
         "GET /refused view",
         "POST /confirm_deletions act",

@@ -3,6 +3,7 @@
 mod access;
 mod clients;
 mod connections;
+mod content;
 mod endpoints;
 mod events;
 mod golden;

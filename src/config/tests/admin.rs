@@ -1,6 +1,7 @@
 //! `admin`: TLS, tokens, identities, and the contradictions between them.
 
 use super::*;
+use crate::admin::ContentMode;
 use crate::admin::access::{Area, Areas, IdentityGrant, TokenGrant};
 use crate::engine::authorization::IdentityPattern;
 use crate::trust::server::ClientCertificate;
@@ -45,6 +46,20 @@ fn aut_14_tokens_and_identities_have_roles() {
     assert_eq!(found.auth.unwrap().public, areas(&[Area::Health, Area::Ready]));
     assert_eq!(admin("auth: {public: []}").auth.unwrap().public, areas(&[]));
     assert_eq!((admin("").auth, admin("").tls), (None, None));
+}
+
+#[test]
+fn adm_12_contents_are_for_this_host_and_never_without_redaction() {
+    assert_eq!(admin("").content, ContentMode::Redacted);
+    assert_eq!(admin("address: 'unix:/run/sluice.sock'").content, ContentMode::Redacted);
+    assert_eq!(admin("address: '0.0.0.0:19000'").content, ContentMode::Off);
+    assert_eq!(admin("content: off").content, ContentMode::Off);
+    assert_eq!(admin("address: '0.0.0.0:19000', content: redacted").content, ContentMode::Redacted);
+    assert!(
+        errors("content: unredacted")[0].contains("redacted or off"),
+        "{:?}",
+        errors("content: unredacted")
+    );
 }
 
 #[test]

@@ -3,5 +3,6 @@
 pub mod downstream;
 pub mod why;
 pub mod status;
+pub mod content;
 pub mod clients;
 pub mod control;

@@ -274,10 +274,10 @@ impl Place {
 }
 
 /// An iterator over one snapshot, name by name.
-struct Walk {
+pub(super) struct Walk {
     source: u64,
-    snapshot: Arc<Snapshot>,
-    types: std::vec::IntoIter<TypeUrl>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) types: std::vec::IntoIter<TypeUrl>,
     current: Option<(TypeUrl, Place)>,
     server: Arc<str>,
     class: Arc<str>,
@@ -295,7 +295,7 @@ enum Place {
 }
 
 impl Walk {
-    fn new(
+    pub(super) fn new(
         handle: &SourceHandle,
         filter: &ResourceFilter,
         after: Option<&ResourcePlace>,
@@ -316,7 +316,7 @@ impl Walk {
         Walk { source, snapshot, types: types.into_iter(), current, server, class, clock, now }
     }
 
-    fn status(
+    pub(super) fn status(
         &self,
         type_url: &TypeUrl,
         name: &ResourceName,

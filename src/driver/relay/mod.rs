@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod inspect;
+pub mod content;
 mod clients;
 pub mod control;
 

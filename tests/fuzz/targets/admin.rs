@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
 use sluice::driver::api::clients::{ClientView, NameStatuses};
+use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
@@ -104,6 +105,8 @@ impl StatusView for Empty {
         Box::new(std::iter::empty())
     }
 }
+
+impl ContentView for Empty {}
 
 impl ClientView for Empty {
     fn session(&self, _: u64) -> Option<SessionStatus> {

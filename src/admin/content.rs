@@ -1,0 +1,183 @@
+//! One resource with its content: the copies of all sources, side by side, without secrets (ADM-12).
+
+use std::time::SystemTime;
+
+use axum::extract::{Path, State as Shared};
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+
+use super::item::{rfc_3339, seconds_since};
+use super::params::{Params, bad_request, not_found};
+use super::state::Admin;
+use super::types;
+use crate::driver::api::content::CachedCopy;
+use crate::driver::api::status::ResourceFilter;
+use crate::telemetry::wall_now;
+use crate::wire::json::redact::{Reader, redact, sizes};
+use crate::xds::{Resource, TypeUrl};
+
+/// One resource is decoded at a time: a large one takes up to 60 MiB for some 100 ms.
+static DECODING: Semaphore = Semaphore::const_new(1);
+
+/// The names between two turns of other tasks.
+const NAMES_PER_TURN: usize = 64;
+
+/// `admin.content`. Content with secrets is shown in no mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentMode {
+    #[default]
+    Redacted,
+    Off,
+}
+
+impl ContentMode {
+    pub fn name(self) -> &'static str {
+        match self {
+            ContentMode::Redacted => "redacted",
+            ContentMode::Off => "off",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Json,
+    Yaml,
+    Sizes,
+}
+
+const FORMATS: [(&str, Format); 3] =
+    [("json", Format::Json), ("yaml", Format::Yaml), ("sizes", Format::Sizes)];
+
+struct ContentQuery {
+    /// The number of a source, the URI of its server, or its class.
+    source: Option<String>,
+    format: Format,
+}
+
+impl ContentQuery {
+    fn parse(uri: &Uri) -> Result<ContentQuery, String> {
+        let mut params = Params::parse(uri, &["source", "format"])?;
+        let format = params.word("format", &FORMATS)?.unwrap_or(Format::Json);
+        let source = params.take("source");
+        Ok(ContentQuery { source, format })
+    }
+
+    fn has_source(&self, copy: &CachedCopy) -> bool {
+        self.source.as_deref().is_none_or(|text| {
+            *text == *copy.status.server || *text == *copy.status.class || text == copy.source.to_string()
+        })
+    }
+}
+
+/// `GET /resources/{type}/{name}`. The name may have slashes.
+pub(super) async fn resource(
+    Shared(admin): Shared<Admin>,
+    Path((type_name, name)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Response, Response> {
+    let query = ContentQuery::parse(&uri).map_err(bad_request)?;
+    types::check(&admin, Some(&type_name)).map_err(not_found)?;
+    let all = admin.relay.copies(&type_name, &name);
+    if all.is_empty() {
+        return Err(not_found(unknown_name(&admin, &type_name, &name).await));
+    }
+    let copies: Vec<_> = all.iter().filter(|copy| query.has_source(copy)).collect();
+    if let ([], Some(text)) = (copies.as_slice(), &query.source) {
+        let sources = all
+            .iter()
+            .map(|copy| format!("{} ({}, class {})", copy.source, copy.status.server, copy.status.class));
+        let sources: Vec<_> = sources.collect();
+        return Err(not_found(format!(
+            "no source {text:?} has {name:?}; sources with a copy: {}",
+            sources.join(", ")
+        )));
+    }
+    let now = wall_now();
+    let mode = admin.settings.get().content;
+    let mut shown = Vec::with_capacity(copies.len());
+    for copy in copies {
+        let mut item = item(copy, now);
+        if let Some(resource) = copy.resource.as_ref().filter(|_| !copy.status.type_url.is_secret()) {
+            match query.format {
+                Format::Sizes => item.insert("sizes".to_owned(), field_sizes(resource)),
+                Format::Json | Format::Yaml if mode == ContentMode::Off => None,
+                Format::Json | Format::Yaml => item.insert("resource".to_owned(), show(resource).await),
+            };
+        }
+        shown.push(Value::Object(item));
+    }
+    let type_url = all.first().map_or("", |copy| copy.status.type_url.message());
+    let answer = json!({ "type": type_url, "name": name, "content": mode.name(), "copies": shown });
+    Ok(match query.format {
+        Format::Json | Format::Sizes => axum::Json(answer).into_response(),
+        Format::Yaml => {
+            let text = serde_saphyr::to_string(&answer).map_err(|error| bad_request(error.to_string()))?;
+            ([(header::CONTENT_TYPE, "application/yaml")], text).into_response()
+        }
+    })
+}
+
+/// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content` before.
+pub(super) async fn show(resource: &Resource) -> Value {
+    let (type_url, body) = (TypeUrl::new(&resource.body.type_url), resource.body.value.clone());
+    let bytes = body.len();
+    let permit = DECODING.acquire().await;
+    let shown = tokio::task::spawn_blocking(move || redact(&type_url, &body, Reader::Person)).await;
+    drop(permit);
+    shown.unwrap_or_else(|_| format!("[undecodable, {bytes} B]").into())
+}
+
+fn field_sizes(resource: &Resource) -> Value {
+    sizes(&TypeUrl::new(&resource.body.type_url), &resource.body.value).unwrap_or(Value::Null)
+}
+
+/// A copy without its content. A Secret shows only where it is.
+fn item(copy: &CachedCopy, now: SystemTime) -> Map<String, Value> {
+    let status = &copy.status;
+    let mut item = Map::new();
+    let mut put = |key: &str, value: Value| item.insert(key.to_owned(), value);
+    put("source", copy.source.into());
+    put("list", (*copy.list).into());
+    put("server", (*status.server).into());
+    put("class", (*status.class).into());
+    put("collection", status.collection.into());
+    if status.type_url.is_secret() {
+        return item;
+    }
+    put("state", status.state.name().into());
+    put("version", status.version.map(|version| version.to_string()).into());
+    put("bytes", status.bytes.into());
+    put("received_at", status.received_at.map(rfc_3339).into());
+    put("received_seconds", status.received_at.map(|at| seconds_since(at, now)).into());
+    put("error", status.error.as_ref().map(ToString::to_string).into());
+    item
+}
+
+async fn unknown_name(admin: &Admin, type_name: &str, name: &str) -> String {
+    let filter = ResourceFilter { type_name: Some(type_name.to_owned()), ..ResourceFilter::default() };
+    let (mut best, mut count) = (None, 0_usize);
+    let names = admin.relay.resources(&filter).filter(|found| found.version.is_some());
+    for found in names {
+        best = nearest(name, best, found.name.as_str());
+        count += 1;
+        if count.is_multiple_of(NAMES_PER_TURN) {
+            tokio::task::yield_now().await;
+        }
+    }
+    match best {
+        Some((_, near)) => format!("no {type_name} {name:?}; the nearest of {count} names: {near:?}"),
+        None => format!("no {type_name} {name:?}; names of this type: {count}"),
+    }
+}
+
+/// The more similar of two names.
+fn nearest(text: &str, best: Option<(f64, String)>, name: &str) -> Option<(f64, String)> {
+    let likeness = strsim::jaro_winkler(text, name);
+    if best.as_ref().is_some_and(|(of_best, _)| *of_best >= likeness) {
+        return best;
+    }
+    Some((likeness, name.to_owned()))
+}
