@@ -11,9 +11,10 @@ use axum::routing::{MethodRouter, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
+use super::ui;
 use super::{
-    bound, client, confirm, content, events, guard, host, metrics, ready, refuse_body, refused, resources,
-    sources, ui,
+    bound, changes, client, confirm, content, events, guard, host, metrics, ready, refuse_body, refused,
+    resources, sources,
 };
 
 /// An endpoint in the table.
@@ -107,6 +108,14 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
         get(events::events)
     }),
+    bounded(
+        ("GET", "/changes"),
+        Area::View,
+        "?type=&source=&after=&limit=",
+        "the published changes, and the clients' answers",
+        || get(changes::list),
+    ),
+    bounded(("GET", "/changes/{id}"), Area::View, "", "one change", || get(changes::one)),
     bounded(
         ("GET", "/refused"),
         Area::View,

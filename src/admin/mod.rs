@@ -12,6 +12,7 @@
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
+//! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //! | `GET /ui/` and below | the operator's page, as HTML |
@@ -24,7 +25,8 @@
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
-//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. [`readiness`]: the answer to
+//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. `changes`: what was published,
+//!    and how far it came. [`readiness`]: the answer to
 //!    `/ready`. `confirm`: the only act.
 //! 5. `ui`: the operator's page, over all of these.
 
@@ -39,6 +41,7 @@ mod query;
 mod item;
 mod rejections;
 mod list;
+mod changes;
 mod client;
 mod connection;
 mod confirm;

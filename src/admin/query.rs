@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, Uri};
 use super::events::Wanted;
 use super::page::Page;
 use super::params::Params;
+use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangePlace};
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{
     ClientStatus, ConfigStatus, ResourceFilter, SessionStatus, SessionTypeStatus, SourceState, Why,
@@ -214,6 +215,19 @@ impl EventsQuery {
             limit: limit.transpose()?,
         })
     }
+}
+
+/// `/changes`.
+pub(super) fn changes(uri: &Uri) -> Result<ChangeFilter, String> {
+    let mut params = Params::parse(uri, &["type", "source", "after", "limit"])?;
+    let number = |text: String| {
+        text.parse()
+            .map_err(|_| format!("source is {text:?}; allowed: the number of a source, as in c-NUMBER-118"))
+    };
+    let (type_name, source) = (params.take("type"), params.take("source").map(number).transpose()?);
+    let page = Page::read(&mut params, &HeaderMap::new())?;
+    let place = |(at, source, number)| ChangePlace { at, name: ChangeName { source, number } };
+    Ok(ChangeFilter { type_name, source, after: page.after()?.map(place), limit: page.limit })
 }
 
 /// `/confirm_deletions`.

@@ -10,6 +10,7 @@ pub mod reachability;
 mod filling;
 pub mod collection;
 pub mod annotations;
+pub mod change;
 pub mod view;
 pub mod snapshot;
 pub mod class;

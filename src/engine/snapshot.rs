@@ -277,12 +277,23 @@ impl TypeSnapshot {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     standing: Standing,
+    /// The number of the source's latest change of content.
+    last_change: u64,
     types: BTreeMap<TypeUrl, TypeSnapshot>,
 }
 
 impl Snapshot {
     pub fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// The number of the source's latest change of content; 0 if there was none.
+    pub fn last_change(&self) -> u64 {
+        self.last_change
+    }
+
+    pub(super) fn set_last_change(&mut self, number: u64) {
+        self.last_change = number;
     }
 
     pub(super) fn standing_mut(&mut self) -> &mut Standing {

@@ -132,6 +132,14 @@ impl Response {
         }
     }
 
+    /// The server's version of the content.
+    pub fn version(&self) -> &str {
+        match self {
+            Response::Sotw(response) => &response.version_info,
+            Response::Delta(response) => &response.system_version_info,
+        }
+    }
+
     pub fn control_plane(&self) -> &str {
         match self {
             Response::Sotw(response) => &response.control_plane,

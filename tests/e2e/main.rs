@@ -13,6 +13,7 @@ mod admin;
 mod admin_access;
 mod attacks;
 mod authorization;
+mod changes;
 mod classes;
 mod clients;
 mod command_line;

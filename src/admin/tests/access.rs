@@ -134,6 +134,8 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /resources view",
         "GET /resources/{type}/{*name} view",
         "GET /events view",
+        "GET /changes view",
+        "GET /changes/{id} view",
         "GET /refused view",
         "POST /confirm_deletions act",
         "GET /ui view",

@@ -8,9 +8,17 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
     let admin = Fixture::start(vec![], false);
     let index = admin.get("/").await;
     assert_eq!((index.status, &index.body), (200, &*INDEX));
-    for path in
-        ["/healthz", "/ready", "/metrics", "/clients", "/sources", "/resources", "/events", "/refused"]
-    {
+    for path in [
+        "/healthz",
+        "/ready",
+        "/metrics",
+        "/clients",
+        "/sources",
+        "/resources",
+        "/events",
+        "/changes",
+        "/refused",
+    ] {
         assert!(index.body.contains(&format!("GET {path} ")), "{path}");
         let posted = admin.send(&get_request(path).replace("GET", "POST")).await;
         assert_eq!(posted.status, 405, "{path}");

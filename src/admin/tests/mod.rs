@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod changes;
 mod clients;
 mod connections;
 mod content;
@@ -23,6 +24,7 @@ use tokio::time::sleep;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
+use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use crate::driver::api::clients::{ClientView, HeldVersion, NameStatus, NameStatuses};
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
@@ -45,6 +47,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 struct FakeView {
     clients: usize,
     sources: Vec<Arc<SourceStatus>>,
+    changes: Vec<ChangeStatus>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
 }
@@ -129,6 +132,23 @@ impl ClientView for FakeView {
             refused: None,
         });
         Some(Box::new(names.filter(move |of| after.as_ref().is_none_or(|after| of.name > *after))))
+    }
+}
+
+impl ChangesView for FakeView {
+    fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        let all = self.changes.iter().filter(|change| filter.wants_type(&change.type_url));
+        let found = all.filter(|change| filter.after.is_none_or(|after| change.place < after));
+        std::future::ready(found.take(filter.limit).cloned().collect()).boxed()
+    }
+
+    fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        let found = self.changes.iter().find(|change| change.place.name == name);
+        std::future::ready(found.cloned()).boxed()
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        self.changes.first().cloned()
     }
 }
 
@@ -309,7 +329,11 @@ impl Fixture {
         settings: AdminSettings,
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
-        Fixture::of(FakeView { clients: SESSIONS, sources, ..FakeView::default() }, settings, tokens)
+        Fixture::of(
+            FakeView { clients: SESSIONS, sources, changes: changes::some(), ..FakeView::default() },
+            settings,
+            tokens,
+        )
     }
 
     /// A relay with this many clients.

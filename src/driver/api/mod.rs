@@ -5,4 +5,5 @@ pub mod why;
 pub mod status;
 pub mod content;
 pub mod clients;
+pub mod changes;
 pub mod control;

@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::SourceKey;
+use crate::driver::source::changes::ChangeRing;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::Collection;
 use crate::engine::downstream::SourceId;
@@ -41,6 +42,9 @@ pub trait Subscriber: Send + Sync {
 
     /// The node of the client's requests.
     fn node(&self) -> Option<Arc<Node>>;
+
+    /// The numbers of the source's changes that the client owes an answer to.
+    fn awaited_changes(&self, source: SourceId) -> Vec<u64>;
 
     /// Some names of a type need a private source (CCH-1).
     fn divert(self: Arc<Self>, type_url: TypeUrl);
@@ -102,6 +106,8 @@ pub struct SourceHandle {
     permits: Arc<Semaphore>,
     pub(super) snapshot: ArcSwap<Snapshot>,
     pub(super) status: ArcSwap<SourceStatus>,
+    /// The latest changes of the content.
+    pub changes: ChangeRing,
     pub(super) loaded: watch::Sender<Option<Result<(), Status>>>,
 }
 
@@ -125,6 +131,7 @@ impl SourceHandle {
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             status: ArcSwap::from_pointee(status),
+            changes: ChangeRing::default(),
             loaded: watch::Sender::new(None),
         };
         (handle, queue)

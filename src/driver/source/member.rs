@@ -105,6 +105,10 @@ mod tests {
 
         fn end(&self, _: Status) {}
 
+        fn awaited_changes(&self, _: SourceId) -> Vec<u64> {
+            Vec::new()
+        }
+
         fn divert(self: Arc<Self>, _: TypeUrl) {}
 
         fn displaced(self: Arc<Self>, _: SourceId) {}

@@ -1,6 +1,7 @@
 //! Sources. A source has the resources of one server for one node class, and a task of its own.
 
 pub mod link;
+pub mod changes;
 pub mod handle;
 pub mod health;
 pub mod member;

@@ -6,6 +6,7 @@ pub mod diversions;
 pub mod state;
 pub mod subscriber;
 pub mod routes;
+pub mod changes;
 pub mod authorization;
 pub mod requests;
 pub mod divert;

@@ -15,6 +15,11 @@ pub(crate) fn private_source(id: SourceId) -> SourceId {
     SourceId(id.0 | PRIVATE_BIT)
 }
 
+/// The source behind an id.
+pub(crate) fn shared_source(id: SourceId) -> SourceId {
+    SourceId(id.0 & !PRIVATE_BIT)
+}
+
 /// The session of a stream at the source with this id.
 pub(crate) fn session_at(stream: SessionId, source: SourceId) -> SessionId {
     SessionId(stream.0 | (source.0 & PRIVATE_BIT))

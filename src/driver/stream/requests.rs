@@ -100,6 +100,7 @@ impl StreamState {
             types.report();
         }
         self.note_verdict(&outcome, &types, inner.node.as_deref());
+        inner.count_verdict(&outcome, self.id, now);
         self.note_refusal(&outcome, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
         Ok(outcome)

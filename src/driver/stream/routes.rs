@@ -40,6 +40,11 @@ impl Router for Routes<'_> {
         }
     }
 
+    fn last_change(&self, source: SourceId) -> u64 {
+        let known = self.sources.iter().find(|(known, _)| *known == source);
+        known.map_or(0, |(_, handle)| handle.snapshot().last_change())
+    }
+
     fn list(&self, type_url: &TypeUrl, group: NameGroup) -> ListId {
         self.settings.lists.route(type_url, group.authority).id
     }

@@ -109,7 +109,11 @@ impl Stream {
 impl Drop for Guard {
     fn drop(&mut self) {
         let stream = &self.0;
-        let sources = std::mem::take(&mut lock(&stream.inner).sources);
+        let sources = {
+            let inner = &mut *lock(&stream.inner);
+            inner.give_up_changes();
+            std::mem::take(&mut inner.sources)
+        };
         for (id, source) in &sources {
             source.forget(session_at(stream.session(), *id));
             stream.tables.sources.release(source, stream.holder());

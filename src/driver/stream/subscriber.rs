@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::Subscriber;
-use crate::driver::stream::private_part::session_at;
+use crate::driver::stream::private_part::{private_source, session_at};
 use crate::driver::stream::state::StreamState;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
@@ -24,6 +24,10 @@ impl Subscriber for StreamState {
     fn end(&self, status: Status) {
         lock(&self.inner).end.get_or_insert_with(|| Box::new(status));
         self.wake();
+    }
+
+    fn awaited_changes(&self, source: SourceId) -> Vec<u64> {
+        self.awaited_of(source)
     }
 
     fn node(&self) -> Option<Arc<Node>> {
@@ -65,6 +69,10 @@ impl Subscriber for PrivateSubscriber {
 
     fn end(&self, status: Status) {
         self.stream.end(status);
+    }
+
+    fn awaited_changes(&self, source: SourceId) -> Vec<u64> {
+        self.stream.awaited_of(private_source(source))
     }
 
     fn node(&self) -> Option<Arc<Node>> {

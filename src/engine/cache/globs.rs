@@ -86,7 +86,10 @@ impl WatchedInSets for GlobCache {
     /// Stamps the changed views, and adds their sessions to `news`.
     fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.members.departed.settle(stamp);
-        self.slots.settle(stamp, lost, news);
+        let altered = self.members.take_altered();
+        let number = stamp.number(altered.as_deref());
+        let sessions = self.slots.settle(stamp, lost, number, news);
+        news.note_change(number, altered, (self.members.digest(), sessions), stamp.now);
     }
 }
 

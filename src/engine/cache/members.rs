@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::{CachedBodies, CachedResource, Departed};
 use crate::engine::annotations::Annotations;
+use crate::engine::change::Altered;
 use crate::engine::time::ReceivedAt;
 use crate::engine::view::View;
-use crate::xds::{Resource, ResourceName, Status};
+use crate::xds::{Resource, ResourceName, Status, Version};
 
 /// The maximum number of kept errors of non-members. Only the server would bound their number otherwise.
 const ERRORS_MAX: usize = 1000;
@@ -16,13 +17,23 @@ const ERRORS_MAX: usize = 1000;
 pub(super) struct Members {
     bodies: CachedBodies,
     bytes: usize,
+    /// The sum of the versions of all members.
+    digest: Version,
+    /// The members that changed since the last settling.
+    altered: Option<Box<Altered>>,
     /// The last bytes of former members, and the mark of the last departure.
     pub departed: Departed,
 }
 
 impl Default for Members {
     fn default() -> Self {
-        Members { bodies: CachedBodies::new(), bytes: 0, departed: Departed::of_members() }
+        Members {
+            bodies: CachedBodies::new(),
+            bytes: 0,
+            digest: Version::default(),
+            altered: None,
+            departed: Departed::of_members(),
+        }
     }
 }
 
@@ -34,6 +45,11 @@ impl Members {
             return None;
         }
         self.departed.back(&resource.name);
+        self.altered.get_or_insert_default().put(&resource.name, old.as_deref(), resource);
+        self.digest = self.digest.plus(resource.version);
+        if let Some(old) = &old {
+            self.digest = self.digest.minus(old.version);
+        }
         self.bytes += resource.size();
         self.bytes -= old.as_ref().map_or(0, |old| old.size());
         let cached = CachedResource { resource: resource.clone(), received_at };
@@ -44,6 +60,7 @@ impl Members {
     /// Removes a member that left the membership, and returns the member's last instance.
     pub fn take(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
         let old = self.free(name)?;
+        self.altered.get_or_insert_default().take(name);
         self.departed.lose(name, Some(&old));
         Some(old)
     }
@@ -52,6 +69,7 @@ impl Members {
     pub fn free(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
         let old = self.bodies.remove(name)?.resource;
         self.bytes -= old.size();
+        self.digest = self.digest.minus(old.version);
         Some(old)
     }
 
@@ -70,6 +88,16 @@ impl Members {
 
     pub fn bodies(&self) -> &CachedBodies {
         &self.bodies
+    }
+
+    /// The members that changed since the last call.
+    pub fn take_altered(&mut self) -> Option<Box<Altered>> {
+        self.altered.take()
+    }
+
+    /// The sum of the versions of all members.
+    pub fn digest(&self) -> Version {
+        self.digest
     }
 
     /// The size of all members, in bytes.

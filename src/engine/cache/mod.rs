@@ -20,10 +20,11 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::Time;
+use super::change::{Altered, Change};
 use super::time::ReceivedAt;
 use super::upstream::Cause;
 use super::view::ViewId;
-use crate::xds::{Resource, ResourceName};
+use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
 /// The approximate cost of a lingering name in all tables, beside its text and content. Measured as the
 /// resident memory of a process with 100,000 lingering names.
@@ -96,6 +97,40 @@ pub struct News {
     pub first: Vec<SessionId>,
     /// A known name has changed.
     pub update: Vec<SessionId>,
+    /// The changes of content.
+    pub changes: Vec<CacheChange>,
+}
+
+/// A change of the content of one cache.
+#[derive(Debug)]
+pub struct CacheChange {
+    number: u64,
+    at: Time,
+    altered: Altered,
+    version: Version,
+    sessions: usize,
+}
+
+impl CacheChange {
+    pub fn of(self, type_url: &TypeUrl) -> Change {
+        let CacheChange { number, at, altered, version, sessions } = self;
+        Change { number, type_url: type_url.clone(), at, altered, version, sessions }
+    }
+}
+
+impl News {
+    /// Notes a change of content with this number, for the sessions that watch the content.
+    fn note_change(
+        &mut self,
+        number: Option<u64>,
+        altered: Option<Box<Altered>>,
+        (version, sessions): (Version, usize),
+        at: Time,
+    ) {
+        if let (Some(number), Some(altered)) = (number, altered) {
+            self.changes.push(CacheChange { number, at, altered: *altered, version, sessions });
+        }
+    }
 }
 
 /// Gives each new view its id and the time of its content's last change.
@@ -104,16 +139,30 @@ pub struct Stamp {
     source: u64,
     count: u64,
     now: Time,
+    /// The number of changes of content so far.
+    changes: u64,
 }
 
 impl Stamp {
     pub fn new(source: u64) -> Stamp {
-        Stamp { source, count: 0, now: Time::ZERO }
+        Stamp { source, count: 0, now: Time::ZERO, changes: 0 }
     }
 
     pub fn at(&mut self, now: Time) -> &mut Stamp {
         self.now = now;
         self
+    }
+
+    /// The number of the latest change of content.
+    pub fn last_change(&self) -> u64 {
+        self.changes
+    }
+
+    /// Numbers a change of content, if there is one.
+    fn number(&mut self, altered: Option<&Altered>) -> Option<u64> {
+        altered?;
+        self.changes += 1;
+        Some(self.changes)
     }
 
     fn next(&mut self) -> (ViewId, Time) {

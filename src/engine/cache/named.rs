@@ -12,11 +12,12 @@ use super::{
     UNWATCHED_BYTES,
 };
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
+use crate::engine::change::Altered;
 use crate::engine::collection::{NameSet, SetId};
 use crate::engine::time::ReceivedAt;
 use crate::engine::upstream::Cause;
 use crate::engine::view::View;
-use crate::xds::{Code, Resource, ResourceName, Status};
+use crate::xds::{Code, Resource, ResourceName, Status, Version};
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
@@ -31,8 +32,12 @@ pub struct NamedCache {
     present: usize,
     absent: usize,
     bytes: usize,
+    /// The sum of the versions of the present resources.
+    digest: Version,
     states: StateCounts,
     slots: Slots,
+    /// The content that changed since the last settling.
+    altered: Option<Box<Altered>>,
     /// The last bytes of absent names, and the mark of the last departure.
     pub departed: Departed,
 }
@@ -94,7 +99,9 @@ impl WatchedInSets for NamedCache {
     /// Stamps the changed views, and adds their sessions to `news`.
     fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         let lost = self.departed.settle(stamp);
-        self.slots.settle(stamp, lost, news);
+        let number = stamp.number(self.altered.as_deref());
+        let sessions = self.slots.settle(stamp, lost, number, news);
+        news.note_change(number, self.altered.take(), (self.digest, sessions), stamp.now);
     }
 }
 
@@ -120,6 +127,7 @@ impl NamedCache {
         } else if *name != resource.name {
             self.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
+        self.altered.get_or_insert_default().put(name, old.resource().map(Arc::as_ref), resource);
         self.note(name, &old, Known::Present(CachedResource { resource: resource.clone(), received_at }));
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
@@ -150,6 +158,9 @@ impl NamedCache {
         }
         if matches!(old, Known::Absent(_)) {
             return;
+        }
+        if old.resource().is_some() {
+            self.altered.get_or_insert_default().take(name);
         }
         self.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
@@ -227,6 +238,10 @@ impl NamedCache {
             Known::Present(cached) => {
                 self.present = add(self.present, 1);
                 self.bytes = add(self.bytes, cached.resource.size());
+                self.digest = match joins {
+                    true => self.digest.plus(cached.resource.version),
+                    false => self.digest.minus(cached.resource.version),
+                };
             }
         }
     }

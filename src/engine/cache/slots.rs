@@ -109,6 +109,8 @@ struct Slot {
     view: Arc<View>,
     /// The number of present names when the view was last refilled.
     refilled: usize,
+    /// The content has changed since [`Slots::settle`].
+    is_altered: bool,
     sessions: BTreeSet<SessionId>,
 }
 
@@ -185,8 +187,13 @@ impl Slots {
     fn make(&mut self) -> SlotId {
         let id = SlotId(self.made);
         self.made = self.made.wrapping_add(1);
-        let empty =
-            Slot { names: Arc::default(), view: Arc::default(), refilled: 0, sessions: BTreeSet::new() };
+        let empty = Slot {
+            names: Arc::default(),
+            view: Arc::default(),
+            refilled: 0,
+            is_altered: false,
+            sessions: BTreeSet::new(),
+        };
         self.slots.insert(id, empty);
         id
     }
@@ -227,7 +234,10 @@ impl Slots {
     pub fn touch<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>, change: impl Fn(&mut View)) {
         for id in ids {
             let Some(slot) = self.slots.get_mut(id) else { continue };
-            change(Arc::make_mut(&mut slot.view));
+            let view = Arc::make_mut(&mut slot.view);
+            let before = view.digest();
+            change(view);
+            slot.is_altered |= view.digest() != before;
             self.touched.insert(*id);
         }
     }
@@ -237,20 +247,30 @@ impl Slots {
         self.resolved.extend(ids);
     }
 
-    /// Stamps the changed views, and adds their sessions to `news`.
-    pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, news: &mut News) {
+    /// Stamps the changed views, and adds their sessions to `news`. `change`: the number of the change of content.
+    /// Returns the number of sessions with changed content.
+    pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, change: Option<u64>, news: &mut News) -> usize {
         let resolved = std::mem::take(&mut self.resolved);
+        let mut sessions = 0;
         for id in std::mem::take(&mut self.touched) {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
             let is_resolved = resolved.contains(&id);
             slot.refill();
-            Arc::make_mut(&mut slot.view).stamp(view_id, now, lost);
+            let view = Arc::make_mut(&mut slot.view);
+            view.stamp(view_id, now, lost);
+            if std::mem::take(&mut slot.is_altered)
+                && let Some(number) = change
+            {
+                view.note_change(number);
+                sessions += slot.sessions.len();
+            }
             let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
             self.published.insert(slot.names.id(), set);
             let list = if is_resolved { &mut news.first } else { &mut news.update };
             list.extend(slot.sessions.iter().copied());
         }
+        sessions
     }
 
     /// The sessions of the slots, without duplicates; sorted.

@@ -149,7 +149,14 @@ impl WildcardCache {
         }
         let lost = self.members.departed.settle(stamp);
         let (id, now) = stamp.next();
-        Arc::make_mut(&mut self.view).stamp(id, now, lost);
+        let altered = self.members.take_altered();
+        let number = stamp.number(altered.as_deref());
+        let view = Arc::make_mut(&mut self.view);
+        view.stamp(id, now, lost);
+        if let Some(number) = number {
+            view.note_change(number);
+        }
+        news.note_change(number, altered, (self.members.digest(), self.sessions.len()), now);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
         list.extend(self.sessions.iter().copied());
     }

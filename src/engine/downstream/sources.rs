@@ -4,6 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u64);
 
+/// A change of the content of a source, by its number in the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChangeId {
+    pub source: SourceId,
+    pub number: u64,
+}
+
 /// A server list, as the configuration describes the list: another list, or other servers, have another id
 /// (ADR 21). The router makes the ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,6 +16,7 @@ use imbl::{OrdMap, OrdSet};
 
 use super::Time;
 use super::annotations::{Annotations, Lease};
+use super::change::ChangeMarks;
 use super::collection::HashSeed;
 use super::filling::{Filling, Slack};
 use crate::engine::collection::CollectionKind;
@@ -74,6 +75,8 @@ pub struct View {
     bytes: usize,
     /// The time of the last change of content.
     changed_at: Time,
+    /// The source's changes that brought content of this view.
+    changes: ChangeMarks,
     /// The mark of the last departure from the collection. If two views of a collection have the same mark,
     /// the later view has every name of the earlier view.
     lost: ViewId,
@@ -194,6 +197,11 @@ impl View {
 
     pub fn changed_at(&self) -> Time {
         self.changed_at
+    }
+
+    /// The changes of the source that this view went through.
+    pub fn changes(&self) -> ChangeMarks {
+        self.changes
     }
 
     /// Whether a client at `self` may have a name that is gone from `to`. Quick, and errs on the side of
@@ -421,6 +429,11 @@ impl View {
         self.id = id;
         self.changed_at = now;
         self.lost = lost;
+    }
+
+    /// The content changed with this change of the source.
+    pub fn note_change(&mut self, number: u64) {
+        self.changes.add(number);
     }
 }
 

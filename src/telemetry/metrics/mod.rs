@@ -1,7 +1,7 @@
 //! The catalogue of all metrics, and the handles for counting.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
-//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `place`, `result`; no resource names,
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`, `place`, `result`; no resource names,
 //! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with the
 //! catalogue.
 //!
@@ -41,7 +41,7 @@ pub use client::ClientMetrics;
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
 pub use tls::{TLS_OK, TlsMetrics};
-pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
+pub use types::{CacheMetrics, ChangeOutcome, TYPES_MAX, TypeMetrics};
 pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
 
 /// The media type of [`Metrics::encode`].

@@ -85,8 +85,8 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
     let allowed = [
-        "code", "kind", "le", "limit", "list", "method", "place", "reason", "result", "server", "state",
-        "type", "variant", "version", "what",
+        "code", "kind", "le", "limit", "list", "method", "outcome", "place", "reason", "result", "server",
+        "state", "type", "variant", "version", "what",
     ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }

@@ -22,6 +22,41 @@ pub(super) const KNOWN_TYPES: usize = 13;
 pub(super) const TYPE_NAME_BYTES_MAX: usize = 64;
 pub(super) const OTHER: &str = "other";
 
+/// The end of a published change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeOutcome {
+    /// Every client that wanted the change has ACKed it, or a later change in its place.
+    Acked,
+    /// At least one client rejected the change.
+    Rejected,
+    /// A later change took its place at every client.
+    Superseded,
+    /// A client owes an answer after 30 s.
+    Unfinished,
+    /// No client wanted the change.
+    Unwanted,
+}
+
+impl ChangeOutcome {
+    pub const ALL: [ChangeOutcome; 5] = [
+        ChangeOutcome::Acked,
+        ChangeOutcome::Rejected,
+        ChangeOutcome::Superseded,
+        ChangeOutcome::Unfinished,
+        ChangeOutcome::Unwanted,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ChangeOutcome::Acked => "acked",
+            ChangeOutcome::Rejected => "rejected",
+            ChangeOutcome::Superseded => "superseded",
+            ChangeOutcome::Unfinished => "unfinished",
+            ChangeOutcome::Unwanted => "unwanted",
+        }
+    }
+}
+
 /// Metrics per resource type.
 #[derive(Debug)]
 pub struct TypeMetrics {
@@ -34,6 +69,7 @@ pub struct TypeMetrics {
     nacks: Counter,
     heartbeats: Counter,
     left_out: Counter,
+    changes: [Counter; ChangeOutcome::ALL.len()],
     resource_errors: Counters<2>,
     delivery: DurationHistogram,
     states: [Gauge; EntryState::ALL.len()],
@@ -89,6 +125,11 @@ impl TypeMetrics {
     /// Resources were left out of an answer because the client does not support them (RLY-23).
     pub fn left_out(&self, count: usize) {
         self.left_out.inc_by(count as u64);
+    }
+
+    /// A published change is over.
+    pub fn change(&self, outcome: ChangeOutcome) {
+        self.changes[outcome as usize].inc();
     }
 
     /// The time between the receipt of an update from upstream and a client's ACK. Not for resources that
@@ -155,6 +196,7 @@ pub(super) struct TypeTable {
     nacks: Counters<1>,
     heartbeats: Counters<1>,
     left_out: Counters<1>,
+    changes: Counters<2>,
     resource_errors: Counters<2>,
     delivery: Family<Labels<1>, DurationHistogram>,
     resources: Gauges<2>,
@@ -175,6 +217,10 @@ impl TypeTable {
                 counters.get_or_create_owned(&[("type", known.short().into())]);
             }
         }
+        let changes = catalogue.add("sluice_changes", "Published changes of content, by their end");
+        for known in TypeUrl::known() {
+            changes_of(&changes, &known.short().into());
+        }
         TypeTable {
             slots: Mutex::default(),
             requests: catalogue.add("sluice_downstream_requests", "Requests read from clients"),
@@ -191,6 +237,7 @@ impl TypeTable {
                 "Heartbeats of resources with a TTL sent to clients in the delta variant",
             ),
             left_out,
+            changes,
             resource_errors: catalogue.add(
                 "sluice_downstream_resource_errors",
                 "Errors sent to clients in the place of resources, by gRPC status code",
@@ -243,6 +290,7 @@ impl TypeTable {
             nacks: self.nacks.get_or_create_owned(&by_type),
             heartbeats: self.heartbeats.get_or_create_owned(&by_type),
             left_out: self.left_out.get_or_create_owned(&by_type),
+            changes: changes_of(&self.changes, &label),
             resource_errors: self.resource_errors.clone(),
             delivery: self.delivery.get_or_create_owned(&by_type),
             present: cached("present"),
@@ -254,6 +302,12 @@ impl TypeTable {
             label: label.clone(),
         }
     }
+}
+
+fn changes_of(changes: &Counters<2>, label: &Arc<str>) -> [Counter; ChangeOutcome::ALL.len()] {
+    ChangeOutcome::ALL.map(|outcome| {
+        changes.get_or_create_owned(&[("type", label.clone()), ("outcome", outcome.name().into())])
+    })
 }
 
 /// Clients choose type names, so only valid protobuf names become labels.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use sluice::driver::api::clients::{ClientView, NameStatuses};
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
@@ -103,6 +104,20 @@ impl StatusView for Empty {
         _: Option<ResourcePlace>,
     ) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         Box::new(std::iter::empty())
+    }
+}
+
+impl ChangesView for Empty {
+    fn changes(&self, _: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn change(&self, _: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        None
     }
 }
 

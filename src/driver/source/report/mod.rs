@@ -1,5 +1,6 @@
 //! The reports of a source: metrics, log lines, and the status for the admin room.
 
+mod changes;
 mod log;
 mod outage;
 mod status;

@@ -1,8 +1,9 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 
+mod changes;
 mod publish;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,8 @@ pub fn start(
             report,
             checkpoint,
             status_due: None,
+            response_version: None,
+            followed: VecDeque::new(),
             stalled_until: None,
             told: false,
             member: shows_member.then(Member::default),
@@ -177,6 +180,10 @@ struct SourceTask {
     /// `None`: the source is not kept on disk.
     checkpoint: Option<CheckpointSchedule>,
     status_due: Option<Instant>,
+    /// The version of the response in hand, as the server calls it.
+    response_version: Option<String>,
+    /// The changes that are not over.
+    followed: VecDeque<changes::Followed>,
     /// Timers are delayed until this time.
     stalled_until: Option<Instant>,
     /// A report that the status does not show yet.
@@ -201,7 +208,8 @@ impl SourceTask {
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
             let save_due = self.checkpoint.as_ref().and_then(CheckpointSchedule::due);
             let member_due = self.member.as_ref().and_then(Member::due);
-            let due = [due, self.status_due, save_due, member_due].into_iter().flatten().min();
+            let due =
+                [due, self.status_due, save_due, member_due, self.changes_due()].into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
                     self.take(command);
@@ -214,8 +222,10 @@ impl SourceTask {
                 () = wait_until(due) => self.run_timers(),
             }
             self.publish();
+            self.look_at_changes();
             self.save();
             if self.may_retire() {
+                self.close_changes();
                 // Otherwise counts since the last status would be lost.
                 self.report.status(Some(&self.source), &self.shared.clock);
                 debug!(source = self.handle.id().0, "source stopped without subscriptions");
@@ -345,6 +355,7 @@ impl SourceTask {
         self.member.iter_mut().for_each(Member::accepted);
         self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
+        self.response_version = Some(response.version().to_owned());
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));

@@ -19,6 +19,7 @@ const STATUS_PERIOD: Duration = Duration::from_millis(250);
 impl SourceTask {
     /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.
     pub(super) fn publish(&mut self) {
+        self.publish_changes();
         let snapshot = self.source.take_snapshot();
         let changed = snapshot.is_some();
         if let Some(snapshot) = snapshot {

@@ -7,6 +7,7 @@ use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::session::Session;
+use crate::engine::downstream::subscription::carried::Passed;
 use crate::engine::view::View;
 use crate::xds::{Kind, ResourceName, SetMark, Version};
 
@@ -35,6 +36,8 @@ impl Session {
         let is_update = subscription.nonces.version_sent.is_some()
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
+        let mut passed = Passed::default();
+        let carried = subscription.carry(answer, is_last, chunks > 0, &mut passed);
         if is_last {
             if chunks > 0 {
                 subscription.remember();
@@ -51,11 +54,14 @@ impl Session {
             subscription.pending = Some(Box::new(answer.rest(told_names, targets, told_variants)));
         }
         if chunks == 0 {
+            self.note_passed(passed);
             return None;
         }
         self.carried += 1;
         let nonce = self.carried;
-        subscription.nonces.send(nonce, version, now, changed_at);
+        if let Some(forgotten) = subscription.nonces.send(nonce, version, now, changed_at, carried) {
+            passed.overtaken.extend(forgotten.whole());
+        }
         if is_last {
             subscription.acknowledged.hand_over(answer.begun, nonce);
         }
@@ -65,6 +71,7 @@ impl Session {
         {
             self.force_endpoints(endpoints);
         }
+        self.note_passed(passed);
         Some(nonce)
     }
 

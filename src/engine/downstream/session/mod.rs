@@ -11,6 +11,7 @@
 //! never built from a newer snapshot than the CDS and EDS of this stream (RLY-50). While the cluster side
 //! has news that the client cannot be sent yet, the routing types wait, but not for ever (ORD-10).
 
+mod changes;
 mod cluster_side;
 mod commit;
 mod complete_set;
@@ -39,6 +40,7 @@ use crate::engine::downstream::session::list_position::{ListPosition, ListPositi
 use crate::engine::downstream::session::router::List;
 use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::carried::Passed;
 use crate::engine::downstream::subscription::name_wait::NameWait;
 use crate::engine::downstream::subscription::part::Part;
 use crate::xds::{StreamKind, TypeUrl, Variant};
@@ -75,6 +77,8 @@ pub struct Session {
     grant: Arc<Grant>,
     /// The denials of the latest request.
     denials: Option<Box<Denials>>,
+    /// Changes that went by without a verdict, until the driver takes them. Nearly always none.
+    passed: Option<Box<Passed>>,
 }
 
 impl Session {
@@ -103,6 +107,7 @@ impl Session {
             excess: None,
             grant,
             denials: None,
+            passed: None,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::engine::Time;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::limits::Excess;
 use crate::engine::downstream::session::router::{Router, Watch};
-use crate::engine::downstream::subscription::nonces::Verdict;
+use crate::engine::downstream::subscription::nonces::{Judged, Verdict};
 use crate::engine::downstream::subscription::{Change, Subscription};
 use crate::xds::service::is_v2_type;
 use crate::xds::xdstp::NameError;
@@ -15,6 +15,8 @@ use crate::xds::{Code, Kind, Request, ResourceName, Status, StreamKind, TypeUrl}
 pub struct RequestOutcome {
     pub type_url: TypeUrl,
     pub verdict: Verdict,
+    /// The changes that the verdict settles.
+    pub judged: Judged,
     pub watches: Vec<Watch>,
     /// The request changed the subscription, or a resend is due.
     pub changed: bool,
@@ -27,7 +29,8 @@ pub struct RequestOutcome {
 impl RequestOutcome {
     fn report(type_url: TypeUrl) -> RequestOutcome {
         let (verdict, watches) = (Verdict::None, Vec::new());
-        RequestOutcome { type_url, verdict, watches, changed: false, is_report: true, refused: None }
+        let judged = Judged::default();
+        RequestOutcome { type_url, verdict, judged, watches, changed: false, is_report: true, refused: None }
     }
 
     /// Whether the rate limit counts the request: changes, rejections and reports count, ACKs do not.
@@ -72,13 +75,16 @@ impl Session {
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
         // The first request of a type is initial, with any nonce (STR-6).
-        let verdict = match (is_first, nonce.is_empty()) {
-            (true, _) | (false, true) => Verdict::None,
+        let (verdict, judged) = match (is_first, nonce.is_empty()) {
+            (true, _) | (false, true) => (Verdict::None, Judged::default()),
             (false, false) => {
                 let error = error.clone().map(|error| error.of_nack(&type_url));
                 subscription.nonces.judge(nonce_number, error, now)
             }
         };
+        if let Verdict::Nack { .. } = &verdict {
+            subscription.give_up_changes(judged.carried.rejected());
+        }
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {
             subscription.nonces.since = now;
@@ -116,7 +122,7 @@ impl Session {
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
-        Ok(RequestOutcome { type_url, verdict, watches, changed, is_report: false, refused })
+        Ok(RequestOutcome { type_url, verdict, judged, watches, changed, is_report: false, refused })
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {

@@ -25,6 +25,10 @@ pub trait Router {
     /// The source for a group of a type. `server` is the position in the server list; server 0 is
     /// preferred.
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status>;
+    /// The number of the latest change of the source's content.
+    fn last_change(&self, _source: SourceId) -> u64 {
+        0
+    }
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status>;
 
     /// Shares the client's initial versions (RLY-6) with other clients that presented the same versions.

@@ -119,6 +119,9 @@ impl Session {
                 subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
             {
                 let old = std::mem::replace(&mut part.asked, asked);
+                if old.source != part.source() {
+                    part.begin_changes(router.last_change(part.source()));
+                }
                 unwatch(&old, &part.asked, &type_url, part.collection.key(), &mut watches);
                 let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);
                 for source in part.asked.sources().filter(is_new) {
@@ -182,6 +185,9 @@ fn set_part(
             if let Some(old) = old {
                 unwatch(&old, &asked, &type_url, collection.key(), watches);
             }
+            let seen = router.last_change(asked.source);
+            let set = subscription.parts.iter_mut().find(|part| part.key() == (kind, group));
+            set.into_iter().for_each(|part| part.begin_changes(seen));
             for source in asked.sources() {
                 let collection = collection.clone();
                 watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });

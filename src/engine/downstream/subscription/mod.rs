@@ -1,6 +1,7 @@
 //! The collections of one stream in one type, and the client's content.
 
 mod acknowledgement;
+pub mod carried;
 mod complete_set;
 mod delta_request;
 mod interrupt;

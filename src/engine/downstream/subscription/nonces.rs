@@ -4,19 +4,31 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::engine::Time;
+use crate::engine::downstream::sources::ChangeId;
+use crate::engine::downstream::subscription::carried::Carried;
 use crate::xds::{Status, Version};
 
 /// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// A response that was handed out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Sent {
     nonce: u64,
     version: Version,
     at: Time,
     /// The time when the content came from upstream; `None` for first answers, which are not updates.
     changed_at: Option<Time>,
+    carried: Carried,
+}
+
+/// The changes that a verdict settles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// The changes in the answered response.
+    pub carried: Carried,
+    /// Changes in earlier responses that the client answered only by this verdict.
+    pub overtaken: Vec<ChangeId>,
 }
 
 /// The meaning of a request for an earlier response.
@@ -55,30 +67,41 @@ pub struct Nack {
 }
 
 impl Nonces {
-    pub fn send(&mut self, nonce: u64, version: Version, at: Time, changed_at: Option<Time>) {
-        if self.sent.len() >= IN_FLIGHT_MAX {
-            self.sent.pop_front();
-        }
-        self.sent.push_back(Sent { nonce, version, at, changed_at });
+    /// Notes a response with these changes. Returns the changes of a response that is forgotten for want of room.
+    pub fn send(
+        &mut self,
+        nonce: u64,
+        version: Version,
+        at: Time,
+        changed_at: Option<Time>,
+        carried: Carried,
+    ) -> Option<Carried> {
+        let is_full = self.sent.len() >= IN_FLIGHT_MAX;
+        let forgotten = if is_full { self.sent.pop_front() } else { None };
+        self.sent.push_back(Sent { nonce, version, at, changed_at, carried });
         self.latest = nonce;
         self.version_sent = Some(version);
+        forgotten.map(|sent| sent.carried)
     }
 
     /// `nonce`: the parsed nonce; `None` if the request has no nonce of this stream.
-    pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> Verdict {
-        let Some(nonce) = nonce else { return Verdict::Stale };
-        let Some(sent) = self.sent.iter().find(|sent| sent.nonce == nonce).copied() else {
-            return if self.latest() == Some(nonce) { Verdict::None } else { Verdict::Stale };
+    pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> (Verdict, Judged) {
+        let none = |verdict| (verdict, Judged::default());
+        let Some(nonce) = nonce else { return none(Verdict::Stale) };
+        let index = self.sent.iter().position(|sent| sent.nonce == nonce);
+        let Some(sent) = index.and_then(|index| self.sent.remove(index)) else {
+            return none(if self.latest() == Some(nonce) { Verdict::None } else { Verdict::Stale });
         };
+        let mut judged = Judged { carried: sent.carried, overtaken: Vec::new() };
         self.since = now;
         if self.latest == nonce {
             // A client may skip overtaken responses: the latest verdict covers the earlier responses.
-            self.sent.clear();
-            self.sent.shrink_to_fit();
-        } else {
-            self.sent.retain(|other| other.nonce != nonce);
+            for skipped in std::mem::take(&mut self.sent) {
+                let is_other = |id: &&ChangeId| !judged.carried.rejected().contains(id);
+                judged.overtaken.extend(skipped.carried.whole().iter().filter(is_other));
+            }
         }
-        match error {
+        let verdict = match error {
             Some(status) => {
                 let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
                 self.nack = Some(Box::new(Nack { version: sent.version, status: status.clone(), at: now }));
@@ -89,7 +112,18 @@ impl Nonces {
                 self.version_acked = Some(sent.version);
                 Verdict::Ack { latency: sent.changed_at.map(|changed_at| now.since(changed_at)) }
             }
-        }
+        };
+        (verdict, judged)
+    }
+
+    /// The client rejected these changes: the other responses with them count no more.
+    pub fn give_up_changes(&mut self, rejected: &[ChangeId]) {
+        self.sent.iter_mut().for_each(|sent| sent.carried.drop_all(rejected));
+    }
+
+    /// The changes in unanswered responses.
+    pub fn unanswered(&self) -> impl Iterator<Item = &Carried> {
+        self.sent.iter().map(|sent| &sent.carried)
     }
 
     /// Whether a response is unACKed (NON-4).
@@ -115,7 +149,13 @@ mod tests {
     fn with_sent(numbers: &[u64]) -> Nonces {
         let mut nonces = Nonces::default();
         for nonce in numbers {
-            nonces.send(*nonce, Version(u128::from(*nonce)), Time::ZERO, Some(Time::from_micros(1)));
+            nonces.send(
+                *nonce,
+                Version(u128::from(*nonce)),
+                Time::ZERO,
+                Some(Time::from_micros(1)),
+                Carried::Nothing,
+            );
         }
         nonces
     }
@@ -127,11 +167,14 @@ mod tests {
     #[test]
     fn ack_1_only_error_detail_makes_a_nack() {
         let mut nonces = with_sent(&[1]);
-        let ack = nonces.judge(Some(1), None, Time::from_micros(11));
+        let ack = nonces.judge(Some(1), None, Time::from_micros(11)).0;
         assert_eq!(ack, Verdict::Ack { latency: Some(Duration::from_micros(10)) });
         assert!(!nonces.is_waiting());
-        nonces.send(2, Version(2), Time::ZERO, None);
-        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: false, .. }));
+        nonces.send(2, Version(2), Time::ZERO, None, Carried::Nothing);
+        assert!(matches!(
+            nonces.judge(Some(2), error(), Time::ZERO).0,
+            Verdict::Nack { repeated: false, .. }
+        ));
         assert_eq!(nonces.version_acked, Some(Version(1)));
     }
 
@@ -139,12 +182,12 @@ mod tests {
     fn non_1_an_old_nonce_says_nothing_of_the_newest_response() {
         let mut nonces = with_sent(&[1, 2]);
         assert!(matches!(
-            nonces.judge(Some(1), error(), Time::ZERO),
+            nonces.judge(Some(1), error(), Time::ZERO).0,
             Verdict::Nack { version: Version(1), .. }
         ));
         assert!(nonces.is_waiting());
-        assert_eq!(nonces.judge(Some(1), None, Time::ZERO), Verdict::Stale);
-        assert_eq!(nonces.judge(Some(99), None, Time::ZERO), Verdict::Stale);
+        assert_eq!(nonces.judge(Some(1), None, Time::ZERO).0, Verdict::Stale);
+        assert_eq!(nonces.judge(Some(99), None, Time::ZERO).0, Verdict::Stale);
         assert!(nonces.is_waiting());
     }
 
@@ -152,7 +195,7 @@ mod tests {
     fn non_6_the_latest_nonce_stays_valid() {
         let mut nonces = with_sent(&[1]);
         nonces.judge(Some(1), None, Time::ZERO);
-        assert_eq!(nonces.judge(Some(1), None, Time::ZERO), Verdict::None);
+        assert_eq!(nonces.judge(Some(1), None, Time::ZERO).0, Verdict::None);
     }
 
     #[test]
@@ -166,8 +209,8 @@ mod tests {
     fn rly_38_a_repeated_nack_is_told_apart() {
         let mut nonces = with_sent(&[1]);
         nonces.judge(Some(1), error(), Time::ZERO);
-        nonces.send(2, Version(1), Time::ZERO, None);
-        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO), Verdict::Nack { repeated: true, .. }));
+        nonces.send(2, Version(1), Time::ZERO, None, Carried::Nothing);
+        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO).0, Verdict::Nack { repeated: true, .. }));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Part {
     pub held: Arc<View>,
     /// The view of the last answer; `None` if the part must be looked at again, whatever the source has.
     pub(super) at: Option<ViewId>,
+    /// The changes of the source up to this number are settled, or were before the subscription.
+    pub(super) seen: u64,
     /// Removals that the client is not told yet (RLY-51).
     pub withheld: Option<Box<Withheld>>,
     /// The client's content before the first unanswered response. For other than routing types also before the first
@@ -46,6 +48,7 @@ impl Part {
             collection,
             held: Arc::default(),
             at: None,
+            seen: 0,
             withheld: None,
             before: None,
             rejected: None,
@@ -55,6 +58,11 @@ impl Part {
     /// The source that serves the part.
     pub fn source(&self) -> SourceId {
         self.asked.source
+    }
+
+    /// The changes of the source up to this number are none for the client.
+    pub fn begin_changes(&mut self, number: u64) {
+        self.seen = number;
     }
 
     /// Whether an answer may be due for a view, or for a view with withheld names (see [`Part::due`]).
@@ -164,7 +172,7 @@ impl Part {
         self.collection.kind()
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub fn key(&self) -> Key {
         (self.collection.kind(), self.group)
     }
 

@@ -5,6 +5,7 @@
 mod aliases;
 mod bench;
 mod by_type;
+mod changes;
 mod client;
 mod delta;
 mod errors;

@@ -65,6 +65,8 @@ impl Source {
         }
         self.given_up_unless_watched(now);
         self.after(now);
+        // The server has published nothing yet.
+        self.changes.clear();
     }
 
     fn restore_type(&mut self, restored: &RestoredType, received_at: ReceivedAt, now: Time) {

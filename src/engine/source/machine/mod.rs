@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::engine::Time;
 use crate::engine::cache::slots::WatchedInSets;
 use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
+use crate::engine::change::Change;
 use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::api::{Output, SourceSettings};
@@ -49,6 +50,8 @@ pub struct Source {
     woken_at: Option<Time>,
     /// A type, or a part of a type, became current. Sessions on another server may wait for the answer.
     has_answered: bool,
+    /// Changes of content that the driver has not taken yet.
+    changes: Vec<Change>,
     outputs: VecDeque<Output>,
 }
 
@@ -72,6 +75,7 @@ impl Source {
             news: News::default(),
             woken_at: None,
             has_answered: false,
+            changes: Vec::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -227,6 +231,12 @@ impl Source {
         &self.snapshot
     }
 
+    /// The changes of content since the last call, in the order of their numbers. The driver takes them before it
+    /// publishes the snapshot.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
     }
@@ -329,6 +339,8 @@ impl Source {
             wildcard.settle(stamp, &mut self.news);
         }
         cache.globs.settle(stamp, &mut self.news);
+        self.snapshot.set_last_change(stamp.last_change());
+        self.changes.extend(self.news.changes.drain(..).map(|change| change.of(type_url)));
         self.snapshot_changed = true;
         if cache.is_empty() {
             self.types.remove(type_url);

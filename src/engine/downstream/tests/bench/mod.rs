@@ -1,5 +1,6 @@
 //! One or two sources, some clients, a clock, and rules that hold for every response.
 
+mod changes;
 mod notation;
 mod requests;
 mod responses;
@@ -52,6 +53,8 @@ pub struct Bench {
     pub composed: BTreeMap<AnswerKey, String>,
     /// Resources that a client was sent again without a reason.
     pub idle: Vec<String>,
+    /// How each client settled the changes of the sources.
+    pub settled: changes::Settled,
     /// The number of servers in a list of all sources; 0 without a list.
     pub servers: u16,
     pub reachability_only: bool,
@@ -72,6 +75,7 @@ impl Bench {
             slow_watches: false,
             composed: BTreeMap::new(),
             idle: Vec::new(),
+            settled: changes::Settled::default(),
             servers: 0,
             reachability_only: false,
             by_type: false,
@@ -200,6 +204,7 @@ impl Bench {
                 *snapshot = new;
             }
         }
+        self.number_changes();
     }
 
     pub fn advance(&mut self, by: Duration) {
@@ -236,11 +241,13 @@ impl Bench {
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
                 legacy: true,
+                last_changes: [0; 16],
                 features: ClientFeatures::default(),
             },
             held: BTreeMap::new(),
             on_the_way: VecDeque::new(),
         });
+        self.number_changes();
         id
     }
 
@@ -285,6 +292,7 @@ impl Bench {
         let mut routes = this.routes;
         let mut taken = this.session.request(&request, &mut routes, self.now)?;
         this.on_the_way.extend(std::mem::take(&mut taken.watches));
+        self.settled.judged(client, &taken);
         if !self.slow_watches {
             self.deliver(client, usize::MAX);
         }

@@ -32,6 +32,9 @@ impl Bench {
                 &composition.told_names,
                 now,
             );
+            let passed = session.take_passed();
+            self.settled.passed(client, passed);
+            let session = &mut self.clients[client].session;
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             let mark = session.mark(index, &answer, composition.chunks.len());
             let nonce = session.nonce_text(nonce);

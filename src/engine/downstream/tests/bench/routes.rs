@@ -20,6 +20,8 @@ pub struct Routes {
     pub old: u64,
     pub xdstp: u64,
     pub legacy: bool,
+    /// The number of the latest change of the first sources. Changes of the others do not count.
+    pub last_changes: [u64; 16],
     pub features: ClientFeatures,
 }
 
@@ -44,6 +46,10 @@ impl Router for Routes {
             return Ok(SourceId(u64::from(server)));
         }
         Ok(SourceId(if group.authority == Authority::None { self.old } else { self.xdstp }))
+    }
+
+    fn last_change(&self, source: SourceId) -> u64 {
+        self.last_changes.get(source.0 as usize).copied().unwrap_or(u64::MAX)
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {

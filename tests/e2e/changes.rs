@@ -1,0 +1,162 @@
+//! Published changes, and how far they came (ADM-10).
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::support::client::{connect, node};
+use crate::support::control_plane::eventually;
+use crate::support::proto::Node;
+use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Setup, Variant};
+
+async fn start() -> (ControlPlane, Relay) {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    (origin, relay)
+}
+
+/// The latest change, once all clients have answered.
+async fn settled(relay: &Relay, acked: u64, rejected: u64) -> Value {
+    let latest = || async { relay.json("/changes?limit=1").await["changes"][0].clone() };
+    eventually("the last answer", || async {
+        let latest = latest().await;
+        latest["acked"] == acked && latest["rejected"] == rejected
+    })
+    .await;
+    latest().await
+}
+
+fn counts(change: &Value) -> [u64; 5] {
+    ["wanted", "acked", "rejected", "waiting", "superseded"].map(|key| change[key].as_u64().unwrap())
+}
+
+#[tokio::test]
+async fn a_change_tells_who_has_it_and_who_rejects_it() {
+    let (origin, relay) = start().await;
+    let mut clients = Vec::new();
+    for (id, variant) in [("one", Variant::Delta), ("two", Variant::Sotw), ("three", Variant::Delta)] {
+        let mut client = Client::open(&relay.address, variant, id).await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+    origin.set_many(CDS, &[("a", "2"), ("b", "1")]);
+    for client in &mut clients[..2] {
+        client.take(CDS).await;
+    }
+    let answer = clients[2].next(CDS).await;
+    let waiting = settled(&relay, 2, 0).await;
+    assert_eq!(counts(&waiting), [3, 2, 0, 1, 0]);
+    clients[2].nack(&answer, "no such extension: teapot 7");
+    let change = settled(&relay, 2, 1).await;
+    assert_eq!(counts(&change), [3, 2, 1, 0, 0]);
+    assert_eq!((&change["added"][0], &change["changed"][0]), (&"b".into(), &"a".into()));
+    assert_eq!((&change["added_count"], &change["removed_count"]), (&1.into(), &0.into()));
+    let rejection = &change["rejections"][0];
+    assert_eq!((&rejection["text"], &rejection["count"]), (&"no such extension: teapot 7".into(), &1.into()));
+    assert_eq!(rejection["clients"][0]["node"], "three");
+    assert!(change["last_seconds"].as_f64().unwrap() >= change["p50_seconds"].as_f64().unwrap());
+    let id = change["id"].as_str().unwrap();
+    assert_eq!(relay.json(&format!("/changes/{id}")).await["id"], id);
+    assert_eq!(relay.json("/changes?type=Listener").await["count"], 0);
+
+    // A later change has the place of the rejected one, and the rejecting client ACKs it.
+    origin.remove(CDS, "b");
+    for client in &mut clients {
+        client.take(CDS).await;
+    }
+    let next = settled(&relay, 3, 0).await;
+    assert_eq!((&next["removed"][0], counts(&next)), (&"b".into(), [3, 3, 0, 0, 0]));
+    assert_eq!(counts(&relay.json(&format!("/changes/{id}")).await), [3, 2, 1, 0, 0]);
+
+    relay.logged("published a change").await;
+    let lines = relay.log_lines("INFO");
+    let line = lines.iter().find(|line| line.contains(&format!("change={id}"))).unwrap();
+    for part in [
+        "type_url=",
+        "added=1",
+        "changed=1",
+        "added_names=\"b\"",
+        "changed_names=\"a\"",
+        "bytes=",
+        "clients=3",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+/// Clients that end before they answer are counted no more, and nobody waits for them.
+#[tokio::test]
+async fn a_client_that_leaves_is_not_waited_for() {
+    let (origin, relay) = start().await;
+    let mut clients = Vec::new();
+    for id in ["one", "two"] {
+        let mut client = Client::open(&relay.address, Variant::Delta, id).await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+    origin.set(CDS, "a", "2");
+    clients[0].take(CDS).await;
+    clients[1].next(CDS).await;
+    assert_eq!(counts(&settled(&relay, 1, 0).await), [2, 1, 0, 1, 0]);
+    drop(clients.pop());
+    eventually("the end of the client", || async {
+        counts(&relay.json("/changes?limit=1").await["changes"][0]) == [1, 1, 0, 0, 0]
+    })
+    .await;
+    relay.metric_reaches("sluice_changes_total", &["outcome=\"acked\""], 1.0).await;
+}
+
+/// A NACK of a Secret may quote the Secret (ADM-12).
+#[tokio::test]
+async fn a_rejected_secret_is_quoted_nowhere() {
+    let (origin, relay) = start().await;
+    origin.set(SDS, "key", "1");
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(SDS, &["key"]);
+    let answer = client.next(SDS).await;
+    client.nack(&answer, "cannot parse CANARY");
+    let change = settled(&relay, 0, 1).await;
+    assert_eq!(change["rejections"][0]["text"], "[withheld 19 B]");
+    assert!(change.get("version").is_none() && !change.to_string().contains("CANARY"), "{change}");
+}
+
+/// 497 of 500 streams accept a change, and 3 reject it in like words.
+#[tokio::test]
+async fn a_crowd_is_counted_exactly() {
+    const STREAMS: usize = 500;
+    let (origin, relay) = start().await;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        let channel = connect(&relay.address).await;
+        for _ in 0..STREAMS / 5 {
+            let id = format!("client-{}", clients.len());
+            let own = Node { cluster: "crowd".to_owned(), ..node(&id) };
+            let mut client = Client::on(channel.clone(), Variant::Delta, Some(own));
+            client.want(CDS, &["*"]);
+            clients.push(client);
+        }
+    }
+    for client in &mut clients {
+        client.take(CDS).await;
+    }
+    origin.set(CDS, "a", "2");
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number % 200 == 7 {
+            let answer = client.next(CDS).await;
+            client.nack(&answer, &format!("port {number} of \"cluster-{number}\" is in use"));
+        } else {
+            client.take(CDS).await;
+        }
+    }
+    let change = settled(&relay, 497, 3).await;
+    assert_eq!(counts(&change), [500, 497, 3, 0, 0]);
+    let rejections = change["rejections"].as_array().unwrap();
+    assert_eq!((rejections.len(), &rejections[0]["count"]), (1, &3.into()));
+    let named = rejections[0]["clients"].as_array().unwrap();
+    let named: HashSet<_> = named.iter().map(|client| client["node"].as_str().unwrap()).collect();
+    assert_eq!(named, HashSet::from(["client-7", "client-207", "client-407"]));
+    assert!(change["p50_seconds"].as_f64() <= change["p99_seconds"].as_f64());
+}
