@@ -56,10 +56,14 @@ pub fn serve(config: Config) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().on_thread_start(seed).build();
     let runtime = runtime.context("runtime")?;
     let ending = Ending::new(InForce::new(config.drain));
+    let traces = config.traces.as_ref().map(|to| metrics.traces.start(to, &config.node.id)).transpose()?;
     let result = runtime.block_on(run(config, metrics, &ending));
     // Neither a hanging disk nor a blocked log output keeps the process alive after the drain (RLY-77).
     let left = || if result.is_ok() { ending.left().min(HANG_MAX) } else { HANG_MAX };
     runtime.shutdown_timeout(left() / 2);
+    if let Some(traces) = traces {
+        traces.wait_at_most(left());
+    }
     guard.wait_at_most(left());
     result
 }

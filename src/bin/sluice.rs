@@ -166,7 +166,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Serve { config } => serve(load_or_quickstart(config)?)?,
+        Command::Serve { config } => serve(with_collector(load_or_quickstart(config)?)?)?,
         Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks)?,
         Command::Bootstrap { client } => print_bootstrap(client)?,
         Command::DevCerts { directory, hosts, client_id, keep_authority } => {
@@ -194,6 +194,16 @@ fn operate(command: Operate) -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// The environment may name the collector of traces, as it does for other programs.
+fn with_collector(config: Config) -> Result<Config, Failure> {
+    const NAME: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let endpoint = std::env::var(NAME).ok().filter(|endpoint| !endpoint.is_empty());
+    let (None, Some(endpoint)) = (&config.traces, endpoint) else { return Ok(config) };
+    let traces = config::traces_to(&endpoint)
+        .map_err(|expected| Failure::Usage(format!("{NAME}: found {endpoint:?}; expected {expected}")))?;
+    Ok(Config { traces: Some(traces), ..config })
 }
 
 fn serve(config: Config) -> Result<(), Failure> {

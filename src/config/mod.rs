@@ -15,6 +15,7 @@ mod calls;
 mod server_tls;
 mod credentials;
 mod checkpoint;
+mod traces;
 mod deletion;
 pub mod limits;
 pub mod upstream;
@@ -48,6 +49,7 @@ pub use node::parse_client_node;
 pub use read::{Loaded, load, parse};
 pub use rest::RestServer;
 pub use servers::{ServerList, Servers};
+pub use traces::traces_to;
 pub use tree::Format;
 pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 
@@ -55,6 +57,7 @@ use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::engine::class::NodeClasses;
 use crate::engine::source;
 use crate::server::limits::DRAIN;
+use crate::telemetry::traces::TraceSettings;
 use crate::xds::{Node, UserAgentVersion};
 
 /// The complete input of `sluice serve`.
@@ -78,6 +81,8 @@ pub struct Config {
     pub encoded_bytes: u64,
     /// `None`: off (RLY-7).
     pub checkpoint: Option<CheckpointSettings>,
+    /// `None`: off (OBS-2).
+    pub traces: Option<TraceSettings>,
     /// See [`DRAIN`].
     pub drain: Duration,
 }
@@ -97,6 +102,7 @@ impl Config {
             source: source::SourceSettings::default(),
             encoded_bytes: ENCODED_BYTES.default,
             checkpoint: None,
+            traces: None,
             drain: DRAIN.default,
         }
     }

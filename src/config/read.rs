@@ -10,6 +10,7 @@ use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
 use super::reader::{Item, Map, Report};
 use super::servers::read_servers;
+use super::traces::read_traces;
 use super::tree::{Format, Tree};
 use super::units::word;
 use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
@@ -94,6 +95,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         source: source::SourceSettings { unwatched_bytes: cache.0, ..source },
         encoded_bytes: cache.1,
         checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
+        traces: map.item("traces").and_then(|item| read_traces(&item)),
         drain: map.value(&DRAIN),
         servers: d.servers,
     };

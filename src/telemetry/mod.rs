@@ -1,4 +1,4 @@
-//! Observability: the catalogue of metrics, and logging.
+//! Observability: the catalogue of metrics, logging, and traces.
 //!
 //! Telemetry must not slow down serving. Counters are plain atomics behind handles that callers look up once.
 //! A log line that can't be written is dropped and counted (FP14).
@@ -7,6 +7,7 @@ pub mod metrics;
 pub mod logging;
 pub mod events;
 pub mod throttle;
+pub mod traces;
 mod limit;
 mod instruments;
 mod cgroup;

@@ -32,3 +32,4 @@ mod restart;
 mod routing;
 mod suspects;
 mod tiers;
+mod traces;

@@ -60,6 +60,7 @@ admin:
 authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
 types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}
 checkpoint: {directory: a}
+traces: {endpoint: 'http://a:1'}
 authorization:
   mode: report
   rules:

@@ -80,6 +80,16 @@ fn of_the_top_level() {
             "checkpoint.keep: unknown key; known here: directory, interval, max_age",
         ],
     );
+    let collector = "expected http://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)";
+    check_rest("traces: {slow: 1s}", &[&format!("traces.endpoint: missing; {collector}")]);
+    for endpoint in
+        ["https://a:1", "a:1", "http://a", "http://:1", "http://a:1/v1/traces", "http://a:0", "http://u@a:1"]
+    {
+        check_rest(
+            &format!("traces: {{endpoint: '{endpoint}'}}"),
+            &[&format!("traces.endpoint: found \"{endpoint}\"; {collector}")],
+        );
+    }
     check_rest(
         "checkpoint: {directory: a, interval: 2m, max_age: 1m}",
         &["checkpoint.max_age: shorter than `interval`: every file would be too old at once"],

@@ -19,11 +19,11 @@ impl Inner {
         let judged = &outcome.judged;
         self.count(&judged.overtaken, TrackedChange::superseded);
         match &outcome.verdict {
-            Verdict::Ack { .. } => self.count(judged.carried.whole(), |change| change.acked(now)),
+            Verdict::Ack { .. } => self.count(judged.carried.whole(), |change| change.acked(stream, now)),
             Verdict::Nack { status, .. } => {
                 let node = self.node.as_ref().map_or("", |node| &node.id);
                 self.count(judged.carried.rejected(), |change| {
-                    change.rejected(&status.message, (stream, node));
+                    change.rejected(&status.message, (stream, node), now);
                 });
             }
             Verdict::Stale | Verdict::None => {}

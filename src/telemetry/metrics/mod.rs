@@ -24,6 +24,7 @@ use super::events::Events;
 pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::{Limit, LimitHits};
 use super::process;
+use crate::telemetry::traces::Traces;
 use crate::telemetry::wall_now;
 use crate::xds::TypeUrl;
 
@@ -56,6 +57,7 @@ pub struct Metrics {
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub log: LogMetrics,
+    pub traces: Traces,
     pub events: Events,
     types: TypeTable,
     node_classes: Gauge,
@@ -94,6 +96,10 @@ impl Metrics {
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let admin_streams = catalogue.add("sluice_admin_streams", "Open live streams of the admin listener");
         let log = LogMetrics::new(&mut catalogue);
+        let traces = Traces::new(
+            catalogue
+                .add("sluice_telemetry_spans_dropped", "Spans of traces that did not reach the collector"),
+        );
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
@@ -103,6 +109,7 @@ impl Metrics {
             checkpoint,
             fallback,
             log,
+            traces,
             events: catalogue.events.clone(),
             types,
             node_classes,

@@ -7,6 +7,7 @@ mod tally;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -14,6 +15,7 @@ use crate::driver::api::changes::{ChangeCounts, ChangeRejection, ChangedNames};
 use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::change::{Change, NameList};
+use crate::telemetry::traces::change::Delivery;
 use rejections::Rejections;
 use tally::Tally;
 
@@ -38,10 +40,17 @@ pub struct TrackedChange {
     sessions_max: AtomicU32,
     tally: Tally,
     rejections: Mutex<Rejections>,
+    /// When streams could see the change.
+    published_at: Time,
 }
 
 impl TrackedChange {
-    pub fn new(change: Change, server: Arc<str>, upstream_version: Option<&str>) -> TrackedChange {
+    pub fn new(
+        change: Change,
+        server: Arc<str>,
+        upstream_version: Option<&str>,
+        published_at: Time,
+    ) -> TrackedChange {
         let version = upstream_version.filter(|version| !version.is_empty());
         TrackedChange {
             server,
@@ -50,18 +59,19 @@ impl TrackedChange {
             sessions_max: AtomicU32::new(u32::try_from(change.sessions).unwrap_or(u32::MAX)),
             tally: Tally::default(),
             rejections: Mutex::default(),
+            published_at,
             change,
         }
     }
 
-    pub fn acked(&self, now: Time) {
-        self.tally.ack(now.since(self.change.at));
+    pub fn acked(&self, stream: u64, now: Time) {
+        self.tally.ack(stream, now.since(self.change.at));
     }
 
     /// `client`: the number of the stream, and the node id.
-    pub fn rejected(&self, text: &str, client: (u64, &str)) {
+    pub fn rejected(&self, text: &str, client: (u64, &str), now: Time) {
         self.tally.rejected.fetch_add(1, Ordering::Relaxed);
-        lock(&self.rejections).add(text, client);
+        lock(&self.rejections).add(text, client, now.since(self.change.at));
     }
 
     pub fn superseded(&self) {
@@ -99,6 +109,16 @@ impl TrackedChange {
 
     pub fn rejections(&self) -> Vec<ChangeRejection> {
         lock(&self.rejections).all()
+    }
+
+    /// The first rejections, for a trace.
+    pub fn first_rejections(&self) -> Vec<Delivery> {
+        lock(&self.rejections).first().to_vec()
+    }
+
+    /// From the receipt to the publication.
+    pub fn published_after(&self) -> Duration {
+        self.published_at.since(self.change.at)
     }
 }
 
@@ -151,7 +171,7 @@ mod tests {
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let (at, altered, version) = (Time::ZERO, Altered::default(), Version::default());
         let change = Change { number, type_url, at, altered, version, sessions };
-        Arc::new(TrackedChange::new(change, "cp".into(), Some("v1")))
+        Arc::new(TrackedChange::new(change, "cp".into(), Some("v1"), at))
     }
 
     fn filled(sessions: usize) -> ChangeRing {
@@ -174,8 +194,8 @@ mod tests {
     #[test]
     fn adm_10_the_counts_add_up_and_a_rejecting_client_does_not_have_the_change() {
         let change = change(1, 10);
-        (0..5).for_each(|_| change.acked(Time::from_micros(1000)));
-        change.rejected("bad", (1, "node"));
+        (0..5).for_each(|stream| change.acked(stream, Time::from_micros(1000)));
+        change.rejected("bad", (1, "node"), Time::from_micros(1000));
         change.superseded();
         change.unneeded();
         assert!(change.is_open());

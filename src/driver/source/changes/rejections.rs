@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::driver::api::changes::ChangeRejection;
+use crate::telemetry::traces::change::{Delivery, REJECTED_MAX};
 
 /// The groups of a change. Further texts join the last group, which then has a text for all of them.
 const GROUPS_MAX: usize = 16;
@@ -25,31 +27,43 @@ struct Group {
 }
 
 #[derive(Debug, Default)]
-pub struct Rejections(Vec<Group>);
+pub struct Rejections {
+    groups: Vec<Group>,
+    first: Vec<Delivery>,
+}
 
 impl Rejections {
-    pub fn add(&mut self, text: &str, (stream, node): (u64, &str)) {
+    /// `client`: the number of the stream, and the node id. `after`: since the receipt of the change.
+    pub fn add(&mut self, text: &str, (stream, node): (u64, &str), after: Duration) {
         let shown = first_chars(text, TEXT_CHARS_MAX);
         let mask = mask(&shown);
-        let index = self.0.iter().position(|group| *group.mask == *mask).unwrap_or_else(|| {
-            let is_last = self.0.len() + 1 >= GROUPS_MAX;
+        let index = self.groups.iter().position(|group| *group.mask == *mask).unwrap_or_else(|| {
+            let is_last = self.groups.len() + 1 >= GROUPS_MAX;
             let (mask, text) = if is_last { (OTHERS.to_owned(), OTHERS.into()) } else { (mask, shown) };
-            if self.0.len() < GROUPS_MAX {
+            if self.groups.len() < GROUPS_MAX {
                 let rejection = ChangeRejection { text: text.into(), count: 0, clients: Vec::new() };
-                self.0.push(Group { mask: mask.into(), rejection });
+                self.groups.push(Group { mask: mask.into(), rejection });
             }
-            self.0.len() - 1
+            self.groups.len() - 1
         });
-        let Some(Group { rejection, .. }) = self.0.get_mut(index) else { return };
+        let Some(Group { rejection, .. }) = self.groups.get_mut(index) else { return };
         rejection.count += 1;
+        if self.first.len() < REJECTED_MAX {
+            self.first.push(Delivery { stream, after, rejection: Some(rejection.text.clone()) });
+        }
         if rejection.clients.len() < CLIENTS_MAX {
             rejection.clients.push((stream, Arc::from(first_chars(node, NODE_CHARS_MAX))));
         }
     }
 
+    /// The first of all, with the text of their group.
+    pub fn first(&self) -> &[Delivery] {
+        &self.first
+    }
+
     /// The groups, the most frequent first.
     pub fn all(&self) -> Vec<ChangeRejection> {
-        let mut all: Vec<_> = self.0.iter().map(|group| group.rejection.clone()).collect();
+        let mut all: Vec<_> = self.groups.iter().map(|group| group.rejection.clone()).collect();
         all.sort_by_key(|group| Reverse(group.count));
         all
     }
@@ -98,7 +112,7 @@ mod tests {
                 .into_iter()
                 .enumerate()
         {
-            rejections.add(text, (stream as u64, "node"));
+            rejections.add(text, (stream as u64, "node"), Duration::ZERO);
         }
         let all: Vec<_> = rejections.all().into_iter().map(|group| (group.text, group.count)).collect();
         assert_eq!(
@@ -112,13 +126,14 @@ mod tests {
         let mut rejections = Rejections::default();
         for stream in 0..1000_u64 {
             let text = "x".repeat(stream as usize % 40 + 1) + &"y".repeat(10_000);
-            rejections.add(&text, (stream, &"n".repeat(4096)));
+            rejections.add(&text, (stream, &"n".repeat(4096)), Duration::ZERO);
         }
         let all = rejections.all();
         assert_eq!((all.len(), all.iter().map(|group| group.count).sum::<u32>()), (GROUPS_MAX, 1000));
         assert!(
             all.iter().all(|group| group.text.len() <= TEXT_CHARS_MAX && group.clients.len() <= CLIENTS_MAX)
         );
+        assert_eq!(rejections.first().len(), REJECTED_MAX, "OBS-2");
         assert!(all.iter().flat_map(|group| &group.clients).all(|(_, node)| node.len() <= NODE_CHARS_MAX));
     }
 }

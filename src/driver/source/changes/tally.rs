@@ -1,7 +1,10 @@
 //! The counters of a change: one addition for each answer of a client (ADM-10).
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::telemetry::traces::change::{Delivery, SLOWEST_MAX};
 
 /// Half octaves from 100 us on: 40 reach 78 s. A percentile is at most 50 % too high, in 160 bytes.
 const BUCKETS: usize = 40;
@@ -63,6 +66,8 @@ pub struct Tally {
     /// Streams that ended or needed nothing.
     pub(super) unneeded: AtomicU32,
     slowest_micros: AtomicU64,
+    /// The latest ACKs, which are the slowest: the number of the stream, and microseconds plus one.
+    latest: [AtomicU64; SLOWEST_MAX],
     latencies: Histogram,
 }
 
@@ -74,15 +79,19 @@ impl Default for Tally {
             superseded: AtomicU32::new(0),
             unneeded: AtomicU32::new(0),
             slowest_micros: AtomicU64::new(0),
+            latest: [const { AtomicU64::new(0) }; SLOWEST_MAX],
             latencies: Histogram([const { AtomicU32::new(0) }; BUCKETS]),
         }
     }
 }
 
 impl Tally {
-    pub fn ack(&self, latency: Duration) {
+    pub fn ack(&self, stream: u64, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        self.acked.fetch_add(1, Ordering::Relaxed);
+        let count = self.acked.fetch_add(1, Ordering::Relaxed) as usize;
+        // An hour fits, and the numbers of four billion streams.
+        let pair = stream << 32 | micros.saturating_add(1).min(u64::from(u32::MAX));
+        self.latest[count % SLOWEST_MAX].store(pair, Ordering::Relaxed);
         self.latencies.observe(micros);
         if micros > self.slowest_micros.load(Ordering::Relaxed) {
             self.slowest_micros.fetch_max(micros, Ordering::Relaxed);
@@ -98,6 +107,18 @@ impl Tally {
     pub fn slowest(&self) -> Option<Duration> {
         let is_any = self.acked.load(Ordering::Relaxed) > 0;
         is_any.then(|| Duration::from_micros(self.slowest_micros.load(Ordering::Relaxed)))
+    }
+
+    /// The slowest clients, the slowest first.
+    pub fn slowest_clients(&self) -> Vec<Delivery> {
+        let pairs = self.latest.iter().map(|pair| pair.load(Ordering::Relaxed)).filter(|pair| *pair > 0);
+        let delivery = |pair: u64| {
+            let after = Duration::from_micros((pair & u64::from(u32::MAX)) - 1);
+            Delivery { stream: pair >> 32, after, rejection: None }
+        };
+        let mut all: Vec<_> = pairs.map(delivery).collect();
+        all.sort_by_key(|delivery| Reverse(delivery.after));
+        all
     }
 
     /// The streams that have settled the change.
@@ -133,11 +154,14 @@ mod tests {
     fn adm_10_percentiles_never_pass_the_slowest_client() {
         let tally = Tally::default();
         assert_eq!((tally.percentile(50), tally.slowest()), (None, None));
-        (1..=100).for_each(|ms| tally.ack(Duration::from_millis(ms)));
+        (1..=100).for_each(|ms| tally.ack(ms, Duration::from_millis(ms)));
         assert_eq!(tally.slowest(), Some(Duration::from_millis(100)));
         assert_eq!(tally.percentile(99), Some(Duration::from_millis(100)));
         let median = tally.percentile(50).unwrap_or_default();
         assert!((50..=71).contains(&median.as_millis()), "{median:?}");
         assert_eq!(tally.settled(), 100);
+        let slowest =
+            tally.slowest_clients().into_iter().map(|delivery| (delivery.stream, delivery.after.as_millis()));
+        assert_eq!(slowest.collect::<Vec<_>>(), [100, 99, 98, 97, 96].map(|n| (n, u128::from(n))), "OBS-2");
     }
 }

@@ -10,7 +10,7 @@ use crate::driver::source::changes::TrackedChange;
 use crate::engine::change::NameList;
 use crate::engine::downstream::SourceId;
 use crate::telemetry::metrics::ChangeOutcome;
-use crate::xds::TypeUrl;
+use crate::telemetry::traces::change::FinishedChange;
 
 /// The names in a log line, of each kind. `/changes` has more.
 const NAMES_LOGGED: usize = 5;
@@ -35,8 +35,44 @@ impl Report {
     }
 
     /// All clients have answered the change, or the time for answers is over.
-    pub fn change_is_over(&mut self, type_url: &TypeUrl, outcome: ChangeOutcome) {
-        self.of_type(type_url).types.change(outcome);
+    pub fn change_is_over(&mut self, tracked: &TrackedChange, outcome: ChangeOutcome, source: SourceId) {
+        self.of_type(&tracked.change.type_url).types.change(outcome);
+        let traces = &self.shared.metrics.traces;
+        if traces.is_on() {
+            traces.offer(self.finished(tracked, outcome, source));
+        }
+    }
+
+    fn finished(&self, tracked: &TrackedChange, outcome: ChangeOutcome, source: SourceId) -> FinishedChange {
+        let (change, tally, clock) = (&tracked.change, tracked.tally(), &self.shared.clock);
+        let counts = tracked.counts(u32::MAX);
+        FinishedChange {
+            name: ChangeName { source: source.0, number: change.number }.to_string(),
+            server: tracked.server.clone(),
+            list: self.list.clone(),
+            class: self.class.digest.clone(),
+            type_url: change.type_url.clone(),
+            version: change.version.to_string(),
+            upstream_version: tracked.upstream_version.clone(),
+            received_at: clock.wall(change.at),
+            published: tracked.published_after(),
+            over: clock.now().since(change.at),
+            added: change.altered.added.count,
+            changed: change.altered.changed.count,
+            removed: change.altered.removed.count,
+            bytes: change.altered.bytes,
+            outcome,
+            wanted: counts.wanted,
+            acked: counts.acked,
+            rejected: counts.rejected,
+            waiting: counts.waiting,
+            superseded: counts.superseded,
+            p50: tally.percentile(50),
+            p99: tally.percentile(99),
+            last: tally.slowest(),
+            slowest: tally.slowest_clients(),
+            rejections: tracked.first_rejections(),
+        }
     }
 }
 

@@ -35,9 +35,8 @@ impl SourceTask {
     /// Remembers the new changes, before a stream can see their content.
     pub(super) fn publish_changes(&mut self) {
         for change in self.source.take_changes() {
-            let change =
-                TrackedChange::new(change, self.report.server_uri(), self.response_version.as_deref());
-            let change = Arc::new(change);
+            let (server, version) = (self.report.server_uri(), self.response_version.as_deref());
+            let change = Arc::new(TrackedChange::new(change, server, version, self.shared.clock.now()));
             self.handle.changes.add(change.clone());
             self.report.published(&change, self.handle.id());
             if self.followed.len() == FOLLOWED_MAX
@@ -112,6 +111,6 @@ impl SourceTask {
             (_, _, _, 1..) => ChangeOutcome::Superseded,
             _ => ChangeOutcome::Unwanted,
         };
-        self.report.change_is_over(&change.change.type_url, outcome);
+        self.report.change_is_over(change, outcome, self.handle.id());
     }
 }
