@@ -13,8 +13,8 @@ use super::access::{Area, Target};
 use super::state::Admin;
 use super::ui;
 use super::{
-    bound, changes, client, confirm, content, events, guard, host, metrics, ready, refuse_body, refused,
-    resources, sources,
+    bound, changes, client, confirm, content, events, guard, host, metrics, overview, ready, refuse_body,
+    refused, resources, sources,
 };
 
 /// An endpoint in the table.
@@ -74,6 +74,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         get(ready)
     }),
     bounded(("GET", "/metrics"), Area::Metrics, "", "OpenMetrics text", || get(metrics)),
+    live("/overview", "", "the whole relay; live as text/event-stream", || get(overview::overview)),
     bounded(
         ("GET", "/clients"),
         Area::View,

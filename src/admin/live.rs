@@ -1,7 +1,7 @@
 //! Live answers: event streams of HTTP, written at the reader's pace (ADM-14).
 //!
-//! A stream keeps a position, not a queue. It looks once a second and writes what its reader has not seen, so a
-//! reader that stalls costs no memory.
+//! A stream keeps a position, not a queue. Once a second, everything behind the position is written, so a stalled
+//! reader costs no memory.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 use super::state::Admin;
 use crate::telemetry::Limit;
 
-/// Open live streams. They have a budget apart from that of other requests, so that open pages never keep a scrape
+/// Open live streams. The budget is apart from the budget of other requests, so open pages never keep a scrape
 /// out, and a quarter of the connections.
 pub(super) const LIVE_MAX: usize = 32;
 
 /// The pause between two looks.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// The longest silence. Proxies cut silent answers, often after a minute, and a peer that is gone is noticed.
+/// The longest silence. Proxies cut silent answers, often after a minute, and a lost peer is noticed.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 pub(super) const MEDIA_TYPE: &str = "text/event-stream";
@@ -35,13 +35,13 @@ pub(super) const MEDIA_TYPE: &str = "text/event-stream";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live;
 
-/// The end of a connection, for live answers on it: the process stops, or the proof of the peer ends.
+/// The end of a connection, for live answers: the process stops, or the proof of the peer ends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Closing(pub CancellationToken);
 
 /// The content of a live stream.
 pub(super) trait Feed: Send + 'static {
-    /// Appends the messages that are due. Returns whether there are more. `is_last`: nothing is asked for afterwards.
+    /// Appends due messages. Returns whether there are more. `is_last`: nothing is asked for afterwards.
     fn write(&mut self, out: &mut String, is_last: bool) -> impl Future<Output = bool> + Send;
 }
 
@@ -51,7 +51,7 @@ pub(super) fn is_wanted(headers: &axum::http::HeaderMap) -> bool {
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(MEDIA_TYPE))
 }
 
-/// Appends one message: `data` has no line break.
+/// Appends a message: `data` has no line break.
 pub(super) fn message(out: &mut String, id: Option<u64>, event: Option<&str>, data: &str) {
     for (field, value) in [("id", id.map(|id| id.to_string()).as_deref()), ("event", event)] {
         if let Some(value) = value {
@@ -96,7 +96,7 @@ struct Stream<F> {
 }
 
 impl<F: Feed> Stream<F> {
-    /// The next part of the answer, and whether it is the last.
+    /// The next part of the answer, and whether the answer ends.
     async fn next(&mut self) -> (Bytes, bool) {
         let mut part = String::new();
         loop {

@@ -6,6 +6,7 @@
 //! | `GET /healthz` | 200 while the process lives |
 //! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
+//! | `GET /overview` | the whole relay on 4 KiB; live with `Accept: text/event-stream` |
 //! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: per type the version that the client has and should have, and why |
 //! | `GET /clients/{id}?type=&names=&after=&limit=` | one stream, name by name |
 //! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
@@ -24,7 +25,8 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
-//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened.
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the
+//!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. `changes`: what was published,
 //!    and how far it came. [`readiness`]: the answer to
 //!    `/ready`. `confirm`: the only act.
@@ -51,6 +53,8 @@ mod types;
 mod content;
 mod live;
 mod events;
+mod census;
+mod overview;
 mod ui;
 mod endpoints;
 
@@ -75,8 +79,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::driver::api::control::Controls;
+use crate::driver::api::status::{ConfigStatus, Why};
 use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
+use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
@@ -85,7 +91,7 @@ use page::cursor;
 use params::bad_request;
 use query::SourcesQuery;
 use rejections::Rejections;
-pub use state::{Admin, AdminSettings};
+pub use state::{About, Admin, AdminSettings};
 
 /// For a further connection, the oldest connection without a request under way is closed. Health checks are
 /// thus always answered.
@@ -112,8 +118,18 @@ impl Admin {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
-        let admin =
-            Admin { relay, readiness, metrics: metrics.clone(), requests, live, settings, tokens, throttle };
+        let admin = Admin {
+            relay,
+            readiness,
+            metrics: metrics.clone(),
+            requests,
+            live,
+            census: Arc::default(),
+            started: wall_now(),
+            settings,
+            tokens,
+            throttle,
+        };
         let router = admin.router();
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();
@@ -200,6 +216,11 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
 }
 
 async fn metrics(Shared(admin): Shared<Admin>) -> Response {
+    let census = admin.census.census(&*admin.relay).await;
+    admin.metrics.downstream.clients(ConfigStatus::Synced.name(), "none", census.synced);
+    for why in Why::ALL {
+        admin.metrics.downstream.clients(why.state().name(), why.name(), census.of(why));
+    }
     // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no clients.
     let metrics = admin.metrics.clone();
     match tokio::task::spawn_blocking(move || metrics.encode()).await {

@@ -62,6 +62,11 @@ impl Readiness {
         }
     }
 
+    /// Whether a certificate of the relay itself has expired.
+    pub(super) fn has_expired_certificate(&self) -> bool {
+        (self.certificate_expired)()
+    }
+
     /// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
     /// normally stays ready. With `requires_upstream`, a relay with sources is ready only while at least one
     /// source is connected.

@@ -1,10 +1,12 @@
 //! The state that all endpoints share.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::Semaphore;
 
 use super::access::Access;
+use super::census::CensusTaker;
 use super::content::ContentMode;
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
@@ -24,6 +26,16 @@ pub struct AdminSettings {
     pub content: ContentMode,
     /// The rights of callers.
     pub access: Access,
+    pub about: About,
+}
+
+/// The relay and its configuration file, in answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The relay's own node id.
+    pub node: String,
+    /// The beginning of the hash of the file.
+    pub config_hash: String,
 }
 
 /// The admin server.
@@ -35,6 +47,9 @@ pub struct Admin {
     pub(super) requests: Arc<Semaphore>,
     /// Open live streams (ADM-14).
     pub(super) live: Arc<Semaphore>,
+    pub(super) census: Arc<CensusTaker>,
+    /// The beginning of the admin server, and so of the process.
+    pub(super) started: SystemTime,
     pub(super) settings: InForce<AdminSettings>,
     /// The tokens of the settings, in force. `None` if there are none.
     pub(super) tokens: Option<Watched<Tokens>>,

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::tls;
 use crate::admin::access::{Access, Auth, Reach};
 use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
-use crate::admin::{Admin, AdminSettings, Readiness};
-use crate::config::{self, Address, Config};
+use crate::admin::{About, Admin, AdminSettings, Readiness};
+use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, Duplex, ServerLimits, Visitor};
 use crate::setting::InForce;
@@ -76,7 +76,7 @@ impl AdminServer {
         let tls_handshakes_per_second = limits.tls_handshakes_per_second.min(HANDSHAKES_PER_SECOND);
         let limits = InForce::new(ServerLimits { tls_handshakes_per_second, ..limits.clone() });
         let doorway = Doorway::new(listener, limits, metrics.clone());
-        Ok(AdminServer { doorway, settings: InForce::new(settings(admin)?), tokens })
+        Ok(AdminServer { doorway, settings: InForce::new(settings(config)?), tokens })
     }
 
     pub(super) async fn serve(
@@ -105,7 +105,8 @@ impl Entrance for Doorway {
     }
 }
 
-fn settings(admin: &config::Admin) -> io::Result<AdminSettings> {
+fn settings(config: &Config) -> io::Result<AdminSettings> {
+    let admin = &config.admin;
     let reach = match &admin.address {
         Address::Unix { .. } => Reach::Unix { owner: own_user()? },
         address if address.is_local() => Reach::Loopback,
@@ -116,6 +117,7 @@ fn settings(admin: &config::Admin) -> io::Result<AdminSettings> {
         ready_requires_upstream: admin.ready_requires_upstream,
         content: admin.content,
         access: Access { reach, auth: admin.auth.clone() },
+        about: About { node: config.node.id.clone(), config_hash: config.hash.clone() },
     })
 }
 

@@ -85,6 +85,8 @@ pub struct Config {
     pub traces: Option<TraceSettings>,
     /// See [`DRAIN`].
     pub drain: Duration,
+    /// The beginning of the BLAKE3 hash of the file's text, in hex digits. Empty without a file.
+    pub hash: String,
 }
 
 impl Config {
@@ -104,6 +106,7 @@ impl Config {
             checkpoint: None,
             traces: None,
             drain: DRAIN.default,
+            hash: String::new(),
         }
     }
 }

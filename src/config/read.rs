@@ -20,6 +20,9 @@ use crate::engine::source::{self, UNWATCHED_BYTES};
 use crate::server::limits::DRAIN;
 use crate::setting::Read;
 
+/// Enough to tell files apart.
+const HASH_DIGITS: usize = 8;
+
 /// A configuration, and its warnings for the operator.
 #[derive(Debug, PartialEq)]
 pub struct Loaded {
@@ -36,7 +39,9 @@ pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
         .map_err(|error| ConfigError::Unreadable { path: file.to_path_buf(), error })?;
     let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let format = if is_json { Format::Json } else { Format::Yaml };
-    parse(&text, format, file.parent().unwrap_or(Path::new("")), hostname)
+    let mut loaded = parse(&text, format, file.parent().unwrap_or(Path::new("")), hostname)?;
+    loaded.config.hash = blake3::hash(text.as_bytes()).to_hex().chars().take(HASH_DIGITS).collect();
+    Ok(loaded)
 }
 
 /// Reads the text of a file in `directory`. The error contains every error of the file, or the first syntax
@@ -97,6 +102,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
         traces: map.item("traces").and_then(|item| read_traces(&item)),
         drain: map.value(&DRAIN),
+        hash: d.hash,
         servers: d.servers,
     };
     map.warn_unused(BOOTSTRAP_KEYS, "has no effect on the relay; the key is for gRPC clients");

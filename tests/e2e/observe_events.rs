@@ -101,3 +101,39 @@ async fn words_about_a_secret_are_withheld() {
     assert!(!relay.log().contains("CANARY-7"), "{}", relay.log());
     assert!(!relay.get("/events").await.1.contains("CANARY-7"));
 }
+
+/// ADM-6, ADM-7: the overview counts clients by state, in numbers that metrics share.
+#[tokio::test]
+async fn the_overview_says_who_is_behind_and_what_to_do() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let proxy = Proxy::start(origin.address).await;
+    let relay = Relay::start(Setup::of(proxy.address)).await;
+    let mut good = Client::open(&relay.address, Variant::Delta, "good").await;
+    good.want(CDS, &["*"]);
+    good.take(CDS).await;
+    let mut bad = Client::open(&relay.address, Variant::Delta, "bad").await;
+    bad.want(CDS, &["*"]);
+    let answer = bad.next(CDS).await;
+    bad.nack(&answer, "no");
+    eventually("one in sync, one rejecting", async || {
+        let clients = relay.json("/overview").await["clients"].clone();
+        [&clients["streams"], &clients["synced"], &clients["rejected"]] == [2, 1, 1]
+    })
+    .await;
+    relay.metric_reaches("sluice_clients", &["state=\"ERROR\"", "why=\"rejected\""], 1.0).await;
+    let overview = relay.json("/overview").await;
+    assert_eq!(overview["config"]["generation"], 1);
+    assert_eq!(overview["config"]["hash"].as_str().map(str::len), Some(8), "{overview}");
+    assert_eq!(overview["attention"][0]["see"], "/clients?state=ERROR");
+    assert_eq!(overview["ready"], true);
+    assert!(overview["delivery"]["last_change"].is_string(), "{overview}");
+
+    proxy.partition();
+    proxy.reset();
+    eventually("the lost server", async || {
+        let overview = relay.json("/overview").await;
+        overview["upstreams"][0]["stale_seconds"].is_f64() && overview["clients"]["stale"] == 2
+    })
+    .await;
+}

@@ -128,6 +128,7 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /healthz health",
         "GET /ready ready",
         "GET /metrics metrics",
+        "GET /overview view",
         "GET /clients view",
         "GET /clients/{id} view",
         "GET /sources view",

@@ -12,6 +12,7 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
         "/healthz",
         "/ready",
         "/metrics",
+        "/overview",
         "/clients",
         "/sources",
         "/resources",

@@ -14,14 +14,17 @@ const TARGETS: [(&str, &str); 5] = [
 #[tokio::test]
 async fn adm_1_answers_have_the_shape_of_their_golden_files() {
     let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/admin/tests/golden");
     for (name, target) in TARGETS {
-        let found = admin.get(target).await.json();
-        let text = serde_json::to_string_pretty(&found).unwrap() + "\n";
-        let path = format!("{directory}/{name}.json");
-        if std::env::var("SLUICE_GOLDEN").is_ok_and(|value| value == "write") {
-            std::fs::write(&path, &text).unwrap();
-        }
-        assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{target}");
+        compare(name, &admin.get(target).await.json());
     }
+}
+
+/// Compares an answer with its golden file.
+pub(super) fn compare(name: &str, found: &Value) {
+    let text = serde_json::to_string_pretty(found).unwrap() + "\n";
+    let path = format!("{}/src/admin/tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var("SLUICE_GOLDEN").is_ok_and(|value| value == "write") {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{name}");
 }

@@ -9,6 +9,7 @@ mod endpoints;
 mod events;
 mod golden;
 mod lists;
+mod overview;
 mod ui;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

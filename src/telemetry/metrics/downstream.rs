@@ -98,6 +98,8 @@ pub struct DownstreamMetrics {
     /// By [`Variant`]; the health service isn't counted.
     streams: [Gauge; 2],
     streams_opened: [Counter; 2],
+    /// By state and reason, as of the last census.
+    clients: Gauges<2>,
     pub tls: TlsMetrics,
     denials: Counters<1>,
     limits: LimitHits,
@@ -112,6 +114,10 @@ impl Default for DownstreamMetrics {
         let limits = LimitHits::new(|_| Counter::default());
         DownstreamMetrics::new(&mut Catalogue::default(), Instant::now(), limits)
     }
+}
+
+fn clients(catalogue: &mut Catalogue) -> Gauges<2> {
+    catalogue.add("sluice_clients", "Open streams of clients, each with the most urgent state of its types")
 }
 
 fn rest_responses(catalogue: &mut Catalogue) -> Counters<1> {
@@ -191,6 +197,7 @@ impl DownstreamMetrics {
             calls: CallKind::ALL.map(call),
             rest_responses: rest_responses(catalogue),
             streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
+            clients: clients(catalogue),
             streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
             tls: TlsMetrics::new(catalogue, &tls::USUAL),
             denials: denials(catalogue),
@@ -235,6 +242,12 @@ impl DownstreamMetrics {
     pub fn stream(&self, variant: Variant) -> GaugePart {
         self.streams_opened[variant as usize].inc();
         GaugePart::new(&self.streams[variant as usize], 1)
+    }
+
+    /// The streams in one state for one reason.
+    pub fn clients(&self, state: &'static str, why: &'static str, count: usize) {
+        let series = self.clients.get_or_create_owned(&[("state", state.into()), ("why", why.into())]);
+        series.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub fn streams_open(&self) -> i64 {

@@ -1,7 +1,7 @@
 //! The catalogue of all metrics, and the handles for counting.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
-//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`, `place`, `result`; no resource names,
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`, `place`, `result`, `why`; no resource names,
 //! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with the
 //! catalogue.
 //!

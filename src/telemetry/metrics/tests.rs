@@ -32,6 +32,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     server.stream_closed(Code::Unavailable);
     server.client().tls_failures("eof");
     metrics.downstream.tls.valid("listeners[main]", UNIX_EPOCH, UNIX_EPOCH);
+    metrics.downstream.clients("STALE", "unacked", 1);
     metrics.downstream.tls.reload_failing("listeners[main]", false);
     let held = (
         server.source(&"xds_servers".into()),
@@ -86,7 +87,7 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
     let allowed = [
         "code", "kind", "le", "limit", "list", "method", "outcome", "place", "reason", "result", "server",
-        "state", "type", "variant", "version", "what",
+        "state", "type", "variant", "version", "what", "why",
     ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }

@@ -1,0 +1,125 @@
+//! The count of all clients by state, shared by everybody who looks (ADM-6).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::driver::api::control::Controls;
+use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why};
+use crate::xds::{TypeUrl, Version};
+
+/// The least time between two counts.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A count takes at most a fiftieth of a core: the next count waits for so many times the cost.
+const COST_PARTS: u32 = 50;
+
+/// The number of streams between two turns of other tasks. Streams are locked in turn, each for a moment.
+const STREAMS_PER_TURN: usize = 64;
+
+/// The age of an unanswered response that makes a client silent. The connection answers PINGs: others are closed after
+/// `keepalive_interval` and `keepalive_timeout`.
+const SILENT_AFTER: Duration = Duration::from_secs(60);
+
+/// The latest count.
+#[derive(Debug, Default)]
+pub(super) struct CensusTaker(Mutex<Option<Taken>>);
+
+#[derive(Debug)]
+struct Taken {
+    at: Instant,
+    cost: Duration,
+    census: Arc<Census>,
+}
+
+/// The streams of clients. Each stream counts once, with the most urgent state of all its types.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    pub streams: usize,
+    pub synced: usize,
+    pub by_why: BTreeMap<Why, usize>,
+    /// The part of the unacked streams with a response unanswered for a minute.
+    pub silent: usize,
+    /// Streams with a type from another server than the preferred.
+    pub on_fallback: usize,
+    /// Streams with a type from an unreachable server.
+    pub stale: usize,
+    /// Streams with a type in a node class without room.
+    pub refused: usize,
+    pub types: BTreeMap<TypeUrl, TypeCensus>,
+}
+
+/// The streams with a type.
+#[derive(Debug, Default)]
+pub(super) struct TypeCensus {
+    pub streams: usize,
+    pub synced: usize,
+    /// The content for all streams; `None` if some differ, or if unknown.
+    pub version: Option<Version>,
+    differs: bool,
+}
+
+impl CensusTaker {
+    /// The latest count, or a new count after a while. Without a caller, nobody counts.
+    pub async fn census(&self, relay: &dyn Controls) -> Arc<Census> {
+        let mut taken = self.0.lock().await;
+        if let Some(taken) = &*taken
+            && taken.at.elapsed() < INTERVAL.max(taken.cost * COST_PARTS)
+        {
+            return taken.census.clone();
+        }
+        let (mut census, mut cost, mut begun) = (Census::default(), Duration::ZERO, Instant::now());
+        for session in relay.sessions() {
+            census.add(&session);
+            if census.streams % STREAMS_PER_TURN == 0 {
+                cost += begun.elapsed();
+                tokio::task::yield_now().await;
+                begun = Instant::now();
+            }
+        }
+        cost += begun.elapsed();
+        let census = Arc::new(census);
+        *taken = Some(Taken { at: Instant::now(), cost, census: census.clone() });
+        census
+    }
+}
+
+impl Census {
+    fn add(&mut self, session: &SessionStatus) {
+        let has = |is: fn(&SessionTypeStatus) -> bool| usize::from(session.types.iter().any(is));
+        self.streams += 1;
+        // Nothing is known of a stream without a request.
+        let first = session.types.is_empty().then_some(Why::Unknown);
+        match session.types.iter().filter_map(|of| of.why).min().or(first) {
+            Some(why) => *self.by_why.entry(why).or_default() += 1,
+            None => self.synced += 1,
+        }
+        self.silent += has(|of| of.unacked.is_some_and(|unacked| unacked >= SILENT_AFTER));
+        self.on_fallback += has(|of| of.fallback);
+        self.stale += has(|of| of.stale_since.is_some());
+        self.refused += has(|of| of.refused);
+        for of in &session.types {
+            let counted = self.types.entry(of.type_url.clone()).or_default();
+            let is_first = counted.streams == 0;
+            counted.streams += 1;
+            counted.synced += usize::from(of.why.is_none());
+            // The version of a Secret is a hash of the content (ADM-12).
+            let version = of.should.filter(|_| !of.type_url.is_secret());
+            counted.differs |= !is_first && version != counted.version;
+            counted.version = version.filter(|_| !counted.differs);
+        }
+    }
+
+    pub fn of(&self, why: Why) -> usize {
+        self.by_why.get(&why).copied().unwrap_or_default()
+    }
+
+    /// Streams with news held back.
+    pub fn held(&self) -> usize {
+        let is_held = |why: &Why| why.name().starts_with("held:");
+        self.by_why.iter().filter(|(why, _)| is_held(why)).map(|(_, count)| count).sum()
+    }
+}

@@ -1,0 +1,319 @@
+//! `GET /overview`: the whole relay on a page of at most 4 KiB, whatever the fleet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{Request, State as Shared};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::census::Census;
+use super::item::{rfc_3339, seconds_since};
+use super::live::{self, Feed};
+use super::params::{Params, bad_request};
+use super::readiness::State;
+use super::state::Admin;
+use crate::driver::api::changes::ChangeStatus;
+use crate::driver::api::status::{SourceState, SourceStatus, Why};
+use crate::xds::TypeUrl;
+
+/// The version of the shape.
+const API: u32 = 1;
+
+/// The longest answer.
+pub(super) const BYTES_MAX: usize = 4096;
+
+/// The longest text of another party, in bytes.
+const TEXT_BYTES_MAX: usize = 160;
+
+pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
+    Params::parse(request.uri(), &[]).map_err(bad_request)?;
+    if live::is_wanted(request.headers()) {
+        return Ok(live::respond(&admin, request.extensions(), LiveOverview(admin.clone())));
+    }
+    let permit = admin.permit()?;
+    let text = admin.overview().await;
+    Ok(super::held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), permit))
+}
+
+/// The newest overview, at each look.
+struct LiveOverview(Admin);
+
+impl Feed for LiveOverview {
+    async fn write(&mut self, out: &mut String, _is_last: bool) -> bool {
+        live::message(out, None, None, &self.0.overview().await);
+        false
+    }
+}
+
+#[derive(Serialize)]
+struct Overview {
+    api: u32,
+    version: &'static str,
+    node: String,
+    started: String,
+    uptime_seconds: f64,
+    ready: bool,
+    draining: bool,
+    config: ConfigInForce,
+    clients: Clients,
+    types: Vec<Type>,
+    upstreams: Vec<Upstream>,
+    delivery: Option<Delivery>,
+    attention: Vec<Attention>,
+    /// Types, upstreams and entries of `attention` without room.
+    #[serde(skip_serializing_if = "is_zero")]
+    left_out: usize,
+    /// The process before an upgrade.
+    predecessor: Option<()>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+#[derive(Serialize)]
+struct ConfigInForce {
+    generation: u64,
+    hash: String,
+    loaded: String,
+    last_reload: Option<()>,
+}
+
+/// Streams; each counts for exactly a single state of the first five.
+#[derive(Serialize)]
+struct Clients {
+    streams: usize,
+    synced: usize,
+    unacked: usize,
+    held: usize,
+    rejected: usize,
+    unknown: usize,
+    silent: usize,
+    on_fallback: usize,
+    stale: usize,
+    refused: usize,
+}
+
+#[derive(Serialize)]
+struct Type {
+    r#type: String,
+    streams: usize,
+    synced: usize,
+    version: Option<String>,
+}
+
+/// All sources of a server in a list.
+#[derive(Default, Serialize)]
+struct Upstream {
+    server: String,
+    list: String,
+    state: &'static str,
+    sources: usize,
+    stale_seconds: Option<f64>,
+    last_error: Option<String>,
+}
+
+/// The latest change on its way to the clients. Durations are in seconds, from the receipt to the ACK.
+#[derive(Serialize)]
+struct Delivery {
+    last_change: String,
+    r#type: String,
+    age_seconds: f64,
+    acked: u32,
+    rejected: u32,
+    p50: Option<f64>,
+    p99: Option<f64>,
+}
+
+impl Delivery {
+    fn of(change: &ChangeStatus) -> Delivery {
+        let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+        Delivery {
+            last_change: change.place.name.to_string(),
+            r#type: cut(change.type_url.short()),
+            age_seconds: change.age.as_secs_f64(),
+            acked: change.counts.acked,
+            rejected: change.counts.rejected,
+            p50: seconds(change.p50),
+            p99: seconds(change.p99),
+        }
+    }
+}
+
+/// A reason for somebody's attention.
+#[derive(Serialize)]
+struct Attention {
+    what: String,
+    /// The path with more.
+    see: String,
+    /// The command with more.
+    say: String,
+}
+
+impl Attention {
+    fn new(what: String, see: &str, say: &str) -> Attention {
+        Attention { what, see: see.to_owned(), say: say.to_owned() }
+    }
+}
+
+impl Admin {
+    async fn overview(&self) -> String {
+        self.relay.refresh().await;
+        let census = self.census.census(&*self.relay).await;
+        let mut overview = self.collect(&census, self.relay.now());
+        loop {
+            let text = serde_json::to_string(&overview).unwrap_or_default();
+            if text.len() <= BYTES_MAX || !overview.leave_out() {
+                return text;
+            }
+        }
+    }
+
+    fn collect(&self, census: &Census, now: SystemTime) -> Overview {
+        let (settings, sources) = (self.settings.get(), self.relay.sources());
+        let (ready, _) = self.readiness.report(settings.ready_requires_upstream, &sources, now);
+        let upstreams = upstreams(&sources, now);
+        Overview {
+            api: API,
+            version: env!("CARGO_PKG_VERSION"),
+            node: cut(&settings.about.node),
+            started: rfc_3339(self.started),
+            uptime_seconds: seconds_since(self.started, now),
+            ready,
+            draining: self.readiness.state() == State::Draining,
+            config: ConfigInForce {
+                generation: settings.number() + 1,
+                hash: settings.about.config_hash.clone(),
+                loaded: rfc_3339(self.started),
+                last_reload: None,
+            },
+            clients: clients(census),
+            types: types(census),
+            attention: self.attention(census, &upstreams, &sources),
+            upstreams,
+            delivery: self.relay.latest_change().map(|change| Delivery::of(&change)),
+            left_out: 0,
+            predecessor: None,
+        }
+    }
+
+    fn attention(
+        &self,
+        census: &Census,
+        upstreams: &[Upstream],
+        sources: &[Arc<SourceStatus>],
+    ) -> Vec<Attention> {
+        let mut attention = Vec::new();
+        let (rejected, silent) = (census.of(Why::Rejected), census.silent);
+        if rejected > 0 {
+            let what = format!("{rejected} {} the last update", clients_do(rejected, "rejects", "reject"));
+            attention.push(Attention::new(what, "/clients?state=ERROR", "sluice get clients --state ERROR"));
+        }
+        for upstream in upstreams.iter().filter(|upstream| upstream.stale_seconds.is_some()) {
+            let seconds = upstream.stale_seconds.unwrap_or_default();
+            let what = format!("{} has been unreachable for {seconds:.0} s", upstream.server);
+            attention.push(Attention::new(what, "/sources", "sluice get sources"));
+        }
+        if silent > 0 {
+            let what = format!("{silent} {} for a minute", clients_do(silent, "is silent", "are silent"));
+            let say = "sluice get clients --why unacked --behind-for 60s";
+            attention.push(Attention::new(what, "/clients?why=unacked&behind_for=60s", say));
+        }
+        let held_back: usize = sources.iter().flat_map(|source| &source.types).map(|of| of.held_back).sum();
+        if held_back > 0 {
+            let what = format!("a deletion of {held_back} resources is held back");
+            attention.push(Attention::new(what, "/sources", "sluice get sources"));
+        }
+        if census.refused > 0 {
+            let refused = clients_do(census.refused, "has", "have");
+            let what = format!("{} {refused} no place for the node class", census.refused);
+            attention.push(Attention::new(what, "/refused", "sluice events --kind class"));
+        }
+        if self.readiness.has_expired_certificate() {
+            let what = "a certificate of the relay has expired".to_owned();
+            attention.push(Attention::new(what, "/events?kind=tls", "sluice events --kind tls"));
+        }
+        attention
+    }
+}
+
+impl Overview {
+    /// Leaves the last entry of the longest list out. Returns whether there was one.
+    fn leave_out(&mut self) -> bool {
+        self.left_out += 1;
+        let (types, upstreams, attention) =
+            (self.types.len(), self.upstreams.len() * 2, self.attention.len() * 2);
+        if types >= upstreams && types >= attention {
+            self.types.pop().is_some()
+        } else if upstreams >= attention {
+            self.upstreams.pop().is_some()
+        } else {
+            self.attention.pop().is_some()
+        }
+    }
+}
+
+fn clients_do(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("client {one}") } else { format!("clients {many}") }
+}
+
+fn clients(census: &Census) -> Clients {
+    Clients {
+        streams: census.streams,
+        synced: census.synced,
+        unacked: census.of(Why::Unacked),
+        held: census.held(),
+        rejected: census.of(Why::Rejected),
+        unknown: census.of(Why::Unknown),
+        silent: census.silent,
+        on_fallback: census.on_fallback,
+        stale: census.stale,
+        refused: census.refused,
+    }
+}
+
+/// The types with the most streams behind come first.
+fn types(census: &Census) -> Vec<Type> {
+    let mut types: Vec<_> = census.types.iter().collect();
+    types.sort_by_key(|(_, of)| std::cmp::Reverse((of.streams - of.synced, of.streams)));
+    let shown = |(type_url, of): (&TypeUrl, &super::census::TypeCensus)| Type {
+        r#type: cut(type_url.short()),
+        streams: of.streams,
+        synced: of.synced,
+        version: of.version.map(|version| version.to_string()),
+    };
+    types.into_iter().map(shown).collect()
+}
+
+/// The servers with the longest outage come first.
+fn upstreams(sources: &[Arc<SourceStatus>], now: SystemTime) -> Vec<Upstream> {
+    let mut found: BTreeMap<(&str, &str), Upstream> = BTreeMap::new();
+    for source in sources {
+        let upstream = found.entry((&source.list, &source.server)).or_default();
+        upstream.sources += 1;
+        let stale = source.stale_since.map(|since| seconds_since(since, now));
+        // The worst state of a source counts.
+        if upstream.sources == 1 || stale > upstream.stale_seconds {
+            upstream.state = source.state.name();
+            upstream.stale_seconds = stale;
+            upstream.last_error = source.error_text().map(|text| cut(&text));
+        } else if upstream.stale_seconds.is_none() && source.state != SourceState::Connected {
+            upstream.state = source.state.name();
+        }
+    }
+    let mut found: Vec<_> = found
+        .into_iter()
+        .map(|((list, server), of)| Upstream { server: cut(server), list: cut(list), ..of })
+        .collect();
+    let stale = |of: &Upstream| of.stale_seconds.unwrap_or(-1.0);
+    found.sort_by(|a, b| stale(b).total_cmp(&stale(a)));
+    found
+}
+
+fn cut(text: &str) -> String {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    text.get(..end).unwrap_or_default().to_owned()
+}

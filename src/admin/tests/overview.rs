@@ -1,0 +1,76 @@
+//! `/overview`, and the census behind it.
+
+use super::*;
+use crate::admin::overview::BYTES_MAX;
+
+#[tokio::test]
+async fn adm_1_the_shape_of_the_overview_stays() {
+    let sources =
+        vec![source("cp-1", SourceState::Connected, false), source("cp-2", SourceState::Connecting, true)];
+    let admin = Fixture::start(sources, false);
+    admin.readiness.advance(State::Ready);
+    let mut answer = admin.get("/overview").await.json();
+    for (object, key) in [("", "started"), ("/config", "loaded")] {
+        let time = answer.pointer_mut(object).unwrap()[key].take();
+        assert!(time.as_str().unwrap().ends_with('Z'), "{time}");
+    }
+    assert!(answer["uptime_seconds"].take().as_f64().unwrap() >= 0.0);
+    assert!(answer["upstreams"][0]["stale_seconds"].take().as_f64().unwrap() >= 60.0);
+    assert_eq!(answer["version"].take(), env!("CARGO_PKG_VERSION"));
+    golden::compare("overview", &answer);
+    assert_eq!(admin.get("/overview?node=x").await.status, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn adm_6_all_viewers_share_one_census_and_without_viewers_there_is_none() {
+    let admin = Fixture::start(vec![], false);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(admin.view.pulled.load(SeqCst), 0, "nobody looks");
+    for _ in 0..5 {
+        assert_eq!(admin.get("/overview").await.json()["clients"]["streams"], SESSIONS);
+        assert_eq!(admin.get("/metrics").await.status, 200);
+    }
+    assert_eq!(admin.view.pulled.load(SeqCst), SESSIONS, "one census for all of them");
+    sleep(Duration::from_millis(1001)).await;
+    let text = admin.get("/metrics").await.body;
+    assert_eq!(admin.view.pulled.load(SeqCst), 2 * SESSIONS);
+    for line in [
+        "sluice_clients{state=\"ERROR\",why=\"rejected\"} 100",
+        "sluice_clients{state=\"SYNCED\",why=\"none\"} 9900",
+        "sluice_clients{state=\"STALE\",why=\"held:order\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_overview_is_small_whatever_the_fleet() {
+    let many = |n: usize| source(&format!("{n}-{}", "x".repeat(5000)), SourceState::Connecting, n % 2 == 0);
+    let admin = Fixture::start((0..300).map(many).collect(), false);
+    let answer = admin.get("/overview").await;
+    assert!(answer.body.len() <= BYTES_MAX, "{}", answer.body.len());
+    let answer = answer.json();
+    assert_eq!(answer["clients"]["streams"], SESSIONS);
+    assert!(answer["left_out"].as_u64().unwrap() > 250, "{answer}");
+    assert!(!answer["attention"].as_array().unwrap().is_empty(), "{answer}");
+    assert!(!answer["upstreams"].as_array().unwrap().is_empty(), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn adm_14_a_live_overview_comes_each_second() {
+    let admin = Fixture::start(vec![], false);
+    let mut io = admin.connect();
+    io.write_all(b"GET /overview HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    let mut buffer = vec![0; 4096];
+    let read = async {
+        while text.matches("data: {\"api\":1").count() < 3 {
+            let read = io.read(&mut buffer).await.unwrap();
+            text.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+    };
+    tokio::time::timeout(Duration::from_millis(3500), read).await.unwrap();
+    assert!(admin.view.pulled.load(SeqCst) >= 2 * SESSIONS);
+}
