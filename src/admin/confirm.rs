@@ -1,4 +1,4 @@
-//! `POST /confirm_deletions`: the only endpoint that changes anything.
+//! `POST /confirm_deletions`: lets deletions through that are held back.
 
 use axum::Json;
 use axum::extract::State as Shared;

@@ -7,15 +7,16 @@ use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
 use super::ui;
 use super::{
-    bound, changes, client, confirm, content, events, guard, host, metrics, overview, ready, refuse_body,
-    refused, resources, sources,
+    bound, changes, classes, client, confirm, content, events, guard, host, metrics, overview, ready,
+    refuse_body, refused, resources, sources, who,
 };
+use super::{drain, end, log};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,14 @@ const fn bounded(
     Endpoint { target: Target { method, path, area }, query, about, handler, is_bounded: true }
 }
 
+/// The only endpoint with a body. Nothing changes: a node is too long for a query.
+const EXPLAIN_CLASS: (&str, &str) = ("POST", "/classes/explain");
+
+/// Whether the endpoint of a request reads the body.
+pub(super) fn takes_body(request: &Request) -> bool {
+    (request.method().as_str(), request.uri().path()) == EXPLAIN_CLASS
+}
+
 pub(super) const ENDPOINTS: &[Endpoint] = &[
     open("/", Area::View, "this list; for a browser, the page", || {
         get(async |headers: HeaderMap| ui::index(&headers, &INDEX))
@@ -89,6 +98,33 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         "one downstream stream",
         || get(client::one),
     ),
+    bounded(
+        ("GET", "/clients/{id}/diff"),
+        Area::View,
+        "?to=&type=&name=&format=&any_class=",
+        "from what a client has to what it should have",
+        || get(client::diff),
+    ),
+    bounded(
+        ("GET", "/clients/{id}/explain"),
+        Area::View,
+        "?type=&name=",
+        "why a client has its content",
+        || get(client::explain),
+    ),
+    bounded(
+        ("GET", "/who"),
+        Area::View,
+        "?type=&name=&version=&after=&limit=",
+        "the clients that have, lack or rejected a resource",
+        || get(who::who),
+    ),
+    bounded(("GET", "/classes"), Area::View, "?q=&after=&limit=", "the node classes", || {
+        get(classes::classes)
+    }),
+    bounded(EXPLAIN_CLASS, Area::View, "", "the class of the node in the body, as JSON", || {
+        post(classes::explain)
+    }),
     bounded(
         ("GET", "/sources"),
         Area::View,
@@ -124,6 +160,19 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         "clients for whose node class there was no room",
         || get(refused),
     ),
+    bounded(("GET", "/drain"), Area::View, "", "an operator's drain, or none", || get(drain::show)),
+    bounded(
+        ("POST", "/drain"),
+        Area::Act,
+        "?over=&after=&dry_run=",
+        "takes the relay out of service, and lets its clients go over a time",
+        || post(drain::begin),
+    ),
+    bounded(("DELETE", "/drain"), Area::Act, "", "takes the relay into service again", || delete(drain::end)),
+    bounded(("POST", "/clients/{id}/end"), Area::Act, "", "ends one stream", || post(end::stream)),
+    bounded(("POST", "/log"), Area::Act, "?level=&for=", "other log directives for a time", || {
+        post(log::set)
+    }),
     bounded(
         ("POST", "/confirm_deletions"),
         Area::Act,

@@ -7,14 +7,22 @@
 //! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /overview` | the whole relay on 4 KiB; live with `Accept: text/event-stream` |
-//! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: per type the version that the client has and should have, and why |
-//! | `GET /clients/{id}?type=&names=&after=&limit=` | one stream, name by name |
+//! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: by type: state, reason, held and due version |
+//! | `GET /clients/{id}?type=&names=&after=&limit=` | a single stream, name by name |
+//! | `GET /clients/{id}/diff?to=&type=&name=&format=&any_class=` | the way to the due content, or to the content of another client |
+//! | `GET /clients/{id}/explain?type=&name=` | class with rule, server, state of a name |
+//! | `GET /who?type=&name=&version=&after=&limit=` | the clients with a resource, without it, and those with a NACK |
+//! | `GET /classes?q=&after=&limit=`, `POST /classes/explain` | the node classes; the class of the node in the body |
 //! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
 //! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
+//! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
+//! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
+//! | `POST /clients/{id}/end` | ends one stream with UNAVAILABLE |
+//! | `POST /log?level=&for=` | other log directives for a time; without parameters, those of the configuration |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
 //! | `GET /ui/` and below | the operator's page, as HTML |
 //!
@@ -27,14 +35,15 @@
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the
 //!    whole relay in numbers.
-//! 4. `list`, `item`, `rejections`: the lists. `client`: the endpoints about clients. `changes`: what was published,
-//!    and how far it came. [`readiness`]: the answer to
-//!    `/ready`. `confirm`: the only act.
+//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `classes`: the endpoints about clients. `changes`: what was
+//!    published, and how far it came. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`, `log`:
+//!    the acts.
 //! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
 pub mod access;
 mod readiness;
+mod process;
 mod state;
 mod params;
 mod page;
@@ -45,8 +54,13 @@ mod rejections;
 mod list;
 mod changes;
 mod client;
+mod who;
+mod classes;
 mod connection;
 mod confirm;
+mod drain;
+mod end;
+mod log;
 mod host;
 mod guard;
 mod types;
@@ -59,6 +73,7 @@ mod ui;
 mod endpoints;
 
 pub use content::ContentMode;
+pub use process::Process;
 pub use readiness::{Readiness, State};
 
 use std::collections::VecDeque;
@@ -111,16 +126,19 @@ impl Admin {
         settings: InForce<AdminSettings>,
         tokens: Option<Watched<Tokens>>,
         relay: Arc<dyn Controls>,
-        readiness: Arc<Readiness>,
+        process: Process,
         metrics: Arc<Metrics>,
         shutdown: CancellationToken,
     ) {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
+        let Process { readiness, emptying, log } = process;
         let admin = Admin {
             relay,
             readiness,
+            emptying,
+            log,
             metrics: metrics.clone(),
             requests,
             live,
@@ -165,12 +183,12 @@ struct Open {
     requests: Arc<AtomicUsize>,
 }
 
-/// No endpoint takes a body, so no body needs a bound.
+/// A single endpoint takes a body, with a bound. The others refuse bodies here.
 async fn refuse_body(request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
+    if request.body().is_end_stream() || endpoints::takes_body(&request) {
         next.run(request).await
     } else {
-        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "no endpoint takes a body\n")
+        (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "this endpoint takes no body\n")
             .into_response()
     }
 }

@@ -1,7 +1,7 @@
-//! Pages of lists (ADM-5): a limit, and the cursor behind which a page begins.
+//! Pages of lists (ADM-5): a limit, and a cursor.
 //!
-//! A cursor names the last item of the page before, so that items that come or go meanwhile neither repeat nor hide
-//! others. Its form is no part of the API.
+//! A cursor names the last item of the page before, so items that come or go meanwhile neither repeat nor hide
+//! others. The form is no part of the API.
 
 use axum::http::{HeaderMap, header};
 use base64::Engine;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::params::Params;
 
-/// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, which a tool reads at once.
+/// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, little enough to read at once.
 pub(super) const LIMIT_MAX: usize = 1_000;
 
 /// The form of a list.
@@ -24,7 +24,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The form that the reader accepts.
+    /// The form by the header `Accept`.
     pub fn of(headers: &HeaderMap) -> Form {
         let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let kinds = accepts.flat_map(|value| value.split(','));
@@ -42,7 +42,7 @@ impl Form {
 
 const LINES: &str = "application/x-ndjson";
 
-/// The part of a list that a request asks for.
+/// The requested part of a list.
 #[derive(Debug)]
 pub(super) struct Page {
     pub form: Form,
@@ -70,7 +70,7 @@ impl Page {
         self.limit == usize::MAX
     }
 
-    /// The place behind which the page begins.
+    /// The place before the page.
     pub fn after<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
         let Some(text) = &self.after else { return Ok(None) };
         let place = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());

@@ -1,13 +1,17 @@
-//! The parameters of a request's query. An error names the parameter, and the nearest known one.
+//! The parameters of a request's query. Errors name the parameter, and the nearest known word.
+
+use std::time::Duration;
 
 use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
+use crate::setting::{Range, parse_duration};
+
 /// The least likeness of a suggestion, by Jaro and Winkler's measure.
 const NEAR_MIN: f64 = 0.7;
 
-/// The parameters of a request, each at most once, and all of them known.
+/// The parameters of a request, each at most once, and all known.
 #[derive(Debug)]
 pub(super) struct Params(Vec<(String, String)>);
 
@@ -36,13 +40,26 @@ impl Params {
         self.0.iter().any(|(name, _)| name == key)
     }
 
-    /// The value of a parameter, one of these words.
+    /// The value of a parameter, from a list of words.
     pub fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
         let Some(text) = self.take(key) else { return Ok(None) };
         match words.iter().find(|(name, _)| *name == text) {
             Some((_, value)) => Ok(Some(*value)),
             None => Err(unknown(key, &text, words.iter().map(|(name, _)| *name))),
         }
+    }
+
+    /// A time within the range, written as in the configuration.
+    pub fn time(&mut self, key: &str, range: Range) -> Result<Option<Duration>, String> {
+        let Some(text) = self.take(key) else { return Ok(None) };
+        let time = parse_duration(&text);
+        let time = time.filter(|time| (range.least..=range.most).contains(&(time.as_millis() as u64)));
+        time.map(Some).ok_or_else(|| {
+            let [least, most] = [range.least, range.most].map(Duration::from_millis);
+            format!(
+                "{key} is {text:?}; allowed: a time like 500ms, 10s, 5m or 1h, from {least:?} to {most:?}"
+            )
+        })
     }
 
     /// `1` or `0`.
@@ -58,7 +75,7 @@ pub(super) fn unknown<'a>(kind: &str, text: &str, allowed: impl Iterator<Item = 
     format!("unknown {kind} {text:?}{near}; allowed: {}", all.join(", "))
 }
 
-/// The word that is most like a text, if one is like it.
+/// The word nearest to a text, if any is near.
 pub(super) fn nearest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let text = text.to_lowercase();
     let likeness = |word: &str| strsim::jaro_winkler(&text, &word.to_lowercase());
@@ -69,6 +86,11 @@ pub(super) fn nearest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> O
 /// The answer to an invalid query.
 pub(super) fn bad_request(reason: String) -> Response {
     (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
+}
+
+/// The answer to a question without a sense in the present state.
+pub(super) fn conflict(reason: String) -> Response {
+    (StatusCode::CONFLICT, format!("{reason}\n")).into_response()
 }
 
 /// The answer for an unknown id or name.

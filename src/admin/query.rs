@@ -15,11 +15,11 @@ use crate::driver::api::status::{
 };
 use crate::telemetry::events::{Kind, Severity};
 
-/// `/clients`: streams that match, with those of their types that match.
+/// `/clients`: matching streams, with the matching types of each.
 #[derive(Debug, Default)]
 pub(super) struct ClientsQuery {
     pub node: Option<String>,
-    /// A part of the node's id, its cluster, or the peer. In lower case.
+    /// A part of the node's id, the cluster, or the peer. In lower case.
     pub part: Option<String>,
     pub listener: Option<String>,
     pub type_name: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct ClientsQuery {
 /// The order of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// In the order of their beginning, mostly.
+    /// Mostly the order of beginning.
     #[default]
     Id,
     /// The longest behind first.
@@ -130,7 +130,7 @@ impl ClientsQuery {
     }
 }
 
-/// Whether a text has a part, whatever the case of its letters. `part` is in lower case.
+/// Whether a text has a part, in any case of letters. `part` is in lower case.
 fn contains(text: &str, part: &str) -> bool {
     text.contains(part) || text.to_lowercase().contains(part)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::item::seconds_since;
 use crate::driver::api::status::{SourceState, SourceStatus};
 
-/// The state of the process; it only moves forward.
+/// The state of the process; it only moves forward, except that an operator's drain ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Starting = 0,
@@ -20,7 +20,7 @@ pub enum State {
 }
 
 impl State {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
             State::Ready => "ready",
@@ -33,12 +33,13 @@ impl State {
 pub struct Readiness {
     state: AtomicU8,
     certificate_expired: Box<dyn Fn() -> bool + Send + Sync>,
+    is_emptying: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Default for Readiness {
     fn default() -> Readiness {
-        let certificate_expired = Box::new(|| false);
-        Readiness { state: AtomicU8::new(State::Starting as u8), certificate_expired }
+        let (certificate_expired, is_emptying) = (Box::new(|| false), Box::new(|| false));
+        Readiness { state: AtomicU8::new(State::Starting as u8), certificate_expired, is_emptying }
     }
 }
 
@@ -49,6 +50,12 @@ impl Readiness {
         Readiness { certificate_expired: Box::new(have_expired), ..self }
     }
 
+    /// A relay that an operator empties is not ready (HND-9).
+    #[must_use]
+    pub fn with_drain(self, is_emptying: impl Fn() -> bool + Send + Sync + 'static) -> Readiness {
+        Readiness { is_emptying: Box::new(is_emptying), ..self }
+    }
+
     /// Moves on to a later state; an earlier state changes nothing.
     pub fn advance(&self, state: State) {
         self.state.fetch_max(state as u8, Relaxed);
@@ -57,6 +64,7 @@ impl Readiness {
     pub fn state(&self) -> State {
         match self.state.load(Relaxed) {
             0 => State::Starting,
+            1 if (self.is_emptying)() => State::Draining,
             1 => State::Ready,
             _ => State::Draining,
         }

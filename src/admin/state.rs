@@ -10,7 +10,9 @@ use super::census::CensusTaker;
 use super::content::ContentMode;
 use super::readiness::Readiness;
 use crate::driver::api::control::Controls;
+use crate::driver::api::emptying::Emptying;
 use crate::setting::InForce;
+use crate::telemetry::logging::LogLevel;
 use crate::telemetry::{Metrics, Throttle};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
@@ -43,6 +45,8 @@ pub struct About {
 pub struct Admin {
     pub(super) relay: Arc<dyn Controls>,
     pub(super) readiness: Arc<Readiness>,
+    pub(super) emptying: Arc<dyn Emptying>,
+    pub(super) log: Arc<LogLevel>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) requests: Arc<Semaphore>,
     /// Open live streams (ADM-14).

@@ -12,14 +12,21 @@ const NEAR_MIN: f64 = 0.8;
 
 /// Fails, with suggestions, for a type that neither xDS nor any client or source has.
 pub(super) fn check(admin: &Admin, text: Option<&str>) -> Result<(), String> {
-    let Some(text) = text else { return Ok(()) };
+    text.map_or(Ok(()), |text| resolve(admin, text).map(|_| ()))
+}
+
+/// The type with a name.
+pub(super) fn resolve(admin: &Admin, text: &str) -> Result<TypeUrl, String> {
     let is_meant = |type_url: &TypeUrl| names_type(text, type_url);
     let known: Vec<TypeUrl> = TypeUrl::known().collect();
     let sources = admin.relay.sources();
     let held = || sources.iter().flat_map(|source| &source.types).map(|of| &of.type_url);
-    let is_asked_for = || admin.relay.sessions().any(|of| of.types.iter().any(|of| is_meant(&of.type_url)));
-    if known.iter().chain(held()).any(is_meant) || is_asked_for() {
-        return Ok(());
+    let asked_for = |of: &TypeUrl| is_meant(of).then(|| of.clone());
+    let asked_for =
+        || admin.relay.sessions().find_map(|of| of.types.iter().find_map(|of| asked_for(&of.type_url)));
+    let found = known.iter().chain(held()).find(|of| is_meant(of)).cloned();
+    if let Some(found) = found.or_else(asked_for) {
+        return Ok(found);
     }
     let likeness = |type_url: &TypeUrl| {
         [type_url.short(), type_url.message(), type_url.as_str()]

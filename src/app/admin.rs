@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::tls;
 use crate::admin::access::{Access, Auth, Reach};
 use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
-use crate::admin::{About, Admin, AdminSettings, Readiness};
-use crate::config::{Address, Config};
+use crate::admin::{About, Admin, AdminSettings, Process};
+use crate::config::{self, Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, Duplex, ServerLimits, Visitor};
 use crate::setting::InForce;
@@ -82,12 +82,12 @@ impl AdminServer {
     pub(super) async fn serve(
         self,
         relay: Relay,
-        readiness: Arc<Readiness>,
+        process: Process,
         metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) {
         let AdminServer { doorway, settings, tokens } = self;
-        Admin::serve(doorway, settings, tokens, Arc::new(relay), readiness, metrics, stop).await;
+        Admin::serve(doorway, settings, tokens, Arc::new(relay), process, metrics, stop).await;
     }
 }
 

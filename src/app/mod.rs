@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use self::admin::AdminServer;
-use crate::admin::{Readiness, State};
+use crate::admin::{Process, Readiness, State};
 use crate::config::{Address, Config, Listener, LogFormat};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::{DriverSettings, Relay};
@@ -33,6 +33,7 @@ use crate::engine::source;
 use crate::server::{self, Server, ServerLimits};
 use crate::setting::InForce;
 use crate::telemetry::events::{Kind, Occurrence, count_each_second};
+use crate::telemetry::logging::LogLevel;
 use crate::telemetry::{Metrics, cgroup_memory_limit, logging, resident_bytes};
 use ending::Ending;
 use tls::Certificates;
@@ -49,7 +50,8 @@ pub fn serve(config: Config) -> Result<()> {
         LogFormat::Text => logging::Format::Text,
         LogFormat::Json => logging::Format::Json,
     });
-    let (mut guard, _) = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    let (mut guard, filter) = logging::init(format, &config.log.level, &metrics.log).context("log")?;
+    let log = LogLevel::new(filter, config.log.level.clone());
     raise_open_files();
     forbid_core_files();
     seed();
@@ -57,7 +59,7 @@ pub fn serve(config: Config) -> Result<()> {
     let runtime = runtime.context("runtime")?;
     let ending = Ending::new(InForce::new(config.drain));
     let traces = config.traces.as_ref().map(|to| metrics.traces.start(to, &config.node.id)).transpose()?;
-    let result = runtime.block_on(run(config, metrics, &ending));
+    let result = runtime.block_on(run(config, metrics, log, &ending));
     // Neither a hanging disk nor a blocked log output keeps the process alive after the drain (RLY-77).
     let left = || if result.is_ok() { ending.left().min(HANG_MAX) } else { HANG_MAX };
     runtime.shutdown_timeout(left() / 2);
@@ -92,7 +94,7 @@ fn raise_open_files() {
     }
 }
 
-async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<()> {
+async fn run(config: Config, metrics: Arc<Metrics>, log: Arc<LogLevel>, ending: &Ending) -> Result<()> {
     ignore_hangups();
     let mut certificates = Certificates::default();
     let relay = Relay::new(relay_settings(&config, &metrics, &mut certificates)?, metrics.clone());
@@ -109,24 +111,30 @@ async fn run(config: Config, metrics: Arc<Metrics>, ending: &Ending) -> Result<(
         let bound = bind(&listener.name, &listener.address)?.with(listener.options);
         listeners.push(certificates.secure(bound, index, &config, &metrics.downstream.tls)?);
     }
-    let readiness = Arc::new(Readiness::default().with_certificates(move || certificates.have_expired()));
     let admin = bind("admin", &config.admin.address)?;
     let admin = AdminServer::new(admin, &config, &metrics.downstream.tls)?;
     let limits = server_limits(&config.limits.server, ending.connections());
     let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
+    let emptying = server.emptying();
+    let readiness = Readiness::default().with_certificates(move || certificates.have_expired());
+    let drain = emptying.clone();
+    let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
+    let process = Process { readiness: readiness.clone(), emptying, log };
 
     let counting = tokio::spawn(count_each_second(metrics.clone()));
     let (_counting, events) = (AbortOnDropHandle::new(counting), metrics.events.clone());
     let (stop_admin, keeping) = (CancellationToken::new(), relay.clone());
     let memory = hold_to_memory(&relay, config.limits.relay.memory_bytes)?;
-    let mut admin = tokio::spawn(admin.serve(relay, readiness.clone(), metrics, stop_admin.clone()));
+    let mut admin = tokio::spawn(admin.serve(relay, process, metrics, stop_admin.clone()));
+    // Whoever sees the relay ready may stop it in an orderly way.
+    let stopped = stop_signal();
     readiness.advance(State::Ready);
     announce(&config);
 
     let (draining, signaled, draining_event) = (readiness.clone(), ending.clone(), events.clone());
     let (last, is_saved) = oneshot::channel();
     let shutdown = async move {
-        let signal = stop_signal().await;
+        let signal = stopped.await;
         signaled.begin();
         draining.advance(State::Draining);
         draining_event.add(Occurrence::info(Kind::Drain, "draining").detail(signal));
@@ -205,9 +213,11 @@ fn ignore_hangups() {
     }
 }
 
-async fn stop_signal() -> &'static str {
-    let wait = |kind| async move {
-        match signal(kind) {
+/// Listens from the call on. Resolves at the first signal to stop, with its name.
+fn stop_signal() -> impl Future<Output = &'static str> {
+    let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let wait = |listening: io::Result<Signal>| async move {
+        match listening {
             Ok(mut signal) => signal.recv().await,
             Err(error) => {
                 warn!(%error, "cannot listen for a signal");
@@ -215,9 +225,11 @@ async fn stop_signal() -> &'static str {
             }
         }
     };
-    tokio::select! {
-        _ = wait(SignalKind::terminate()) => "SIGTERM",
-        _ = wait(SignalKind::interrupt()) => "SIGINT",
+    async move {
+        tokio::select! {
+            _ = wait(terminate) => "SIGTERM",
+            _ = wait(interrupt) => "SIGINT",
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands share. `text`,
 //!    `table`, `yaml`: values for people.
 //! 2. `address`, `connection`, `request`: one question to one relay. `relays`: the same question to all of them.
-//! 3. `list`: `get`. `get`: its arguments.
+//! 3. `list`: `get`. `get`: its arguments. `drain`, `log`: the acts.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
 //! cut, and texts of clients never control the terminal (CMD-3).
@@ -20,6 +20,8 @@ mod request;
 mod relays;
 mod list;
 mod get;
+mod drain;
+mod log;
 
 use clap::Subcommand;
 
@@ -35,6 +37,10 @@ pub enum Operate {
         #[command(subcommand)]
         list: get::Get,
     },
+    /// Take one relay out of service, and let its clients go over a time.
+    Drain(drain::Drain),
+    /// Set the level of the log for a time.
+    Log(log::Log),
 }
 
 impl Operate {
@@ -45,6 +51,8 @@ impl Operate {
         runtime.block_on(async {
             match self {
                 Operate::Get { list } => get::run(list, console).await,
+                Operate::Drain(drain) => drain::run(drain, console).await,
+                Operate::Log(log) => log::run(log, console).await,
             }
         })
     }

@@ -5,7 +5,8 @@ use std::fs;
 use std::io::Write;
 
 use futures_util::future::join_all;
-use http::HeaderValue;
+use http::{HeaderValue, Method};
+use serde_json::Value;
 
 use super::address::{Relay, relays_at};
 use super::arguments::Reach;
@@ -81,6 +82,10 @@ impl Relays {
             }
         }
         Answers { found, missing }
+    }
+
+    pub(super) async fn json(&self, method: &Method, path: &str) -> Answers<Value> {
+        self.all(async |caller: &Caller, relay: &Relay| caller.json(relay, method, path).await).await
     }
 }
 

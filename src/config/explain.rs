@@ -4,9 +4,7 @@
 use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
-use crate::engine::class::{
-    IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, Projection, UpstreamNode, VersionPart,
-};
+use crate::engine::class::{NameStyle, NodeClasses, UpstreamNode};
 use crate::engine::fallback::{FallbackSettings, Policy};
 use crate::identity::Identity;
 use crate::xds::{Node, TypeUrl};
@@ -31,13 +29,12 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
     types.dedup();
     let mut text = String::new();
     for type_url in types {
-        for (style, word) in [(NameStyle::Old, "old"), (NameStyle::Xdstp, "xdstp")] {
-            let Some(index) = classes.rules.iter().position(|rule| rule.matches(node, &type_url, style))
-            else {
+        for style in [NameStyle::Old, NameStyle::Xdstp] {
+            let word = style.word();
+            let Some(rule) = classes.choose(node, &type_url, style).map(|choice| choice.rule) else {
                 continue;
             };
-            let Some(rule) = classes.rules.get(index) else { continue };
-            let parts = describe(&rule.projection_of(&type_url, &Identity::Anonymous), node);
+            let parts = rule.projection_of(&type_url, &Identity::Anonymous).describe(node);
             let legacy =
                 if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
@@ -50,9 +47,9 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} rule {:<3} client_features {parts}{legacy}{errors}{told}",
+                "{:<28} {word:<6} {:<26} client_features {parts}{legacy}{errors}{told}",
                 type_url.short(),
-                index + 1
+                rule.id.to_string()
             );
         }
     }
@@ -87,56 +84,4 @@ pub fn explain_servers(servers: &Servers) -> String {
         text.push_str("names of any other authority do not exist\n");
     }
     text
-}
-
-fn describe(projection: &Projection, node: &Node) -> String {
-    let mut parts = Vec::new();
-    if projection.id {
-        parts.push(format!("id={:?}", node.id));
-    }
-    if projection.cluster {
-        parts.push(format!("cluster={:?}", node.cluster));
-    }
-    if let Some(depth) = projection.locality {
-        let locality = node.locality.clone().unwrap_or_default();
-        let depth = match depth {
-            LocalityDepth::Region => 1,
-            LocalityDepth::Zone => 2,
-            LocalityDepth::SubZone => 3,
-        };
-        let names = [locality.region, locality.zone, locality.sub_zone];
-        parts.push(format!("locality={:?}", names.iter().take(depth).collect::<Vec<_>>()));
-    }
-    parts.extend(describe_metadata(&projection.metadata, node));
-    match projection.identity {
-        IdentityPart::None => {}
-        IdentityPart::TrustDomain => parts.push("identity=trust_domain".into()),
-        IdentityPart::Segments(count) => parts.push(format!("identity={count} segments")),
-        IdentityPart::Full => parts.push("identity=full".into()),
-    }
-    if projection.user_agent_name {
-        parts.push(format!("user_agent_name={:?}", node.user_agent_name));
-    }
-    match projection.user_agent_version {
-        VersionPart::None => {}
-        VersionPart::Major => parts.push("user_agent_version=major".into()),
-        VersionPart::Full => parts.push("user_agent_version=full".into()),
-    }
-    parts.join(" ")
-}
-
-fn describe_metadata(parts: &MetadataParts, node: &Node) -> Option<String> {
-    match parts {
-        MetadataParts::All => {
-            let keys: Vec<&str> = node.metadata.keys().map(String::as_str).collect();
-            Some(format!("metadata={}", if keys.is_empty() { "none".into() } else { keys.join(",") }))
-        }
-        MetadataParts::Paths(paths) if paths.is_empty() => None,
-        MetadataParts::Paths(paths) => {
-            let is_there = |path: &[String]| if node.metadata_at(path).is_some() { "" } else { " (absent)" };
-            let shown: Vec<String> =
-                paths.iter().map(|path| format!("{}{}", path.join("/"), is_there(path))).collect();
-            Some(format!("metadata={}", shown.join(",")))
-        }
-    }
 }

@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
+use super::emptying::Departure;
 use super::gate::ConnectionPermit;
 use super::handshake::Security;
 use super::handshake::certificate::{ClientLeaf, LeafEnd};
@@ -50,11 +51,13 @@ enum Goaway {
     Age,
     /// The server drains (RLY-77).
     Drain,
+    /// An operator empties the relay (HND-9).
+    Emptied { window: Duration },
     /// The certificate of the client does not carry the connection any more (CRT-8, CRT-9).
     Certificate(LeafEnd),
 }
 
-/// Serves one connection until its end. After `draining` the connection ends within the drain window.
+/// Serves one connection until its end. After its departure the connection ends within the window.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` would store each argument twice for the life of its future"
@@ -65,18 +68,19 @@ pub(super) fn run<R: OpenStreams>(
     mut peer: Peer,
     options: InForce<ListenerOptions>,
     shared: Arc<Shared<R>>,
-    draining: Arc<Signal>,
+    departure: Arc<Departure>,
     mut permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
     async move {
-        let Some((mut socket, leaf)) = secure(socket, &security, &mut peer, &shared, &draining).await else {
+        let Some((mut socket, leaf)) = secure(socket, &security, &mut peer, &shared, &departure.leave).await
+        else {
             return;
         };
         // Held until the end of the connection.
         if permit.identify(&peer.identity).is_err() {
             return;
         }
-        let Some((protocol, opening)) = open(&mut socket, &shared, &draining).await else { return };
+        let Some((protocol, opening)) = open(&mut socket, &shared, &departure.leave).await else { return };
         // A client that closed before its first byte disagrees with nothing.
         if !opening.is_empty() && !socket.agrees_with(protocol) {
             shared.metrics.closed_alpn.inc();
@@ -84,7 +88,7 @@ pub(super) fn run<R: OpenStreams>(
         }
         let streams = Streams::new(shared.metrics.clone(), shared.limits.get().streams_per_connection);
         let cut = peer.connection.clone();
-        let until = Until { draining: draining.clone(), cut, leaf, listener: peer.listener.clone() };
+        let until = Until { departure, cut, leaf, listener: peer.listener.clone() };
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
             Protocol::Http2 => {
@@ -116,7 +120,7 @@ pub(super) fn run<R: OpenStreams>(
 
 /// The reasons for the end of a connection, besides its peer.
 struct Until {
-    draining: Arc<Signal>,
+    departure: Arc<Departure>,
     cut: ConnectionCut,
     /// The certificate of the client, if the client showed one. Boxed: most connections have none.
     leaf: Option<Box<ClientLeaf>>,
@@ -261,7 +265,8 @@ fn live<'a, R: OpenStreams, C: Connection>(
             match serve(connection.as_mut(), streams, shared, until).await {
                 Served::Ended(result) => Some(result),
                 Served::Goaway(reason) => {
-                    wind_down(connection.as_mut(), streams, shared, &until.draining, reason).await
+                    wind_down(connection.as_mut(), streams, shared, &until.departure.process_end, reason)
+                        .await
                 }
             }
         };
@@ -309,7 +314,7 @@ fn serve<'a, R: OpenStreams, C: Connection>(
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
     async move {
         let mut check = pin!(sleep_until(start));
-        let mut draining = pin!(until.draining.raised());
+        let mut leaving = pin!(until.departure.leave.raised());
         let mut leaf_end = pin!(until.leaf_end());
         loop {
             if let Some(at) = check_at {
@@ -317,7 +322,10 @@ fn serve<'a, R: OpenStreams, C: Connection>(
             }
             tokio::select! {
                 biased;
-                () = &mut draining => return Served::Goaway(Goaway::Drain),
+                () = &mut leaving => {
+                    let window = until.departure.operators_window();
+                    return Served::Goaway(window.map_or(Goaway::Drain, |window| Goaway::Emptied { window }));
+                }
                 result = poll_fn(|context| connection.as_mut().poll_end(context)) => {
                     return Served::Ended(result);
                 }
@@ -346,20 +354,20 @@ async fn wind_down<R: OpenStreams, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
-    draining: &Signal,
+    process_end: &Signal,
     reason: Goaway,
 ) -> Option<Result<(), Fault>> {
     let mut reason = reason;
     let mut endings = announce(streams, shared, reason, None);
     connection.as_mut().shut_down();
-    let mut draining = pin!(draining.raised());
+    let mut process_end = pin!(process_end.raised());
     loop {
         let next = endings.next();
         tokio::select! {
             biased;
             result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
             // No connection outlives the server, even with time left (RLY-77).
-            () = &mut draining, if reason != Goaway::Drain => {
+            () = &mut process_end, if reason != Goaway::Drain => {
                 reason = Goaway::Drain;
                 endings = announce(streams, shared, reason, Some(endings.cut));
             }
@@ -383,6 +391,7 @@ fn announce<R: OpenStreams>(
         Goaway::Idle => (shared.limits.get().preface_timeout, &shared.metrics.goaways_idle),
         Goaway::Age => (shared.limits.get().connection_age_grace, &shared.metrics.goaways_age),
         Goaway::Drain => (shared.limits.get().drain_window, &shared.metrics.goaways_drain),
+        Goaway::Emptied { window } => (window, &shared.metrics.goaways_drain),
         Goaway::Certificate(LeafEnd::Expires { window }) => {
             (window.min(shared.limits.get().connection_age_grace), &shared.metrics.goaways_certificate_expiry)
         }
@@ -392,7 +401,7 @@ fn announce<R: OpenStreams>(
     };
     counter.inc();
     match reason {
-        Goaway::Drain => streams.refuse_new(),
+        Goaway::Drain | Goaway::Emptied { .. } => streams.refuse_new(),
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age | Goaway::Certificate(_) => {}
     }
@@ -429,7 +438,7 @@ impl Endings {
         let mut planned = Vec::new();
         for (id, stream) in streams.all() {
             let at = match (reason, stream.has_answered()) {
-                (Goaway::Drain, false) => now,
+                (Goaway::Drain | Goaway::Emptied { .. }, false) => now,
                 (_, false) => end_all,
                 (_, true) => now + (window - flush).mul_f64(fastrand::f64()),
             };
@@ -439,14 +448,14 @@ impl Endings {
         let text = match reason {
             Goaway::Idle => "the connection was idle",
             Goaway::Age => "the connection reached its maximum age",
-            Goaway::Drain => "the server is draining",
+            Goaway::Drain | Goaway::Emptied { .. } => "the server is draining",
             Goaway::Certificate(LeafEnd::Expires { .. }) => "the client certificate expires",
             Goaway::Certificate(LeafEnd::Refused { .. }) => "the client certificate is not accepted any more",
         };
         let status = Status::new(Code::Unavailable, text);
         // A connection without streams has only the GOAWAY to write. Only a peer that doesn't answer, or an endless
         // health watch, keeps the connection open.
-        let is_brief = reason == Goaway::Drain && planned.is_empty();
+        let is_brief = matches!(reason, Goaway::Drain | Goaway::Emptied { .. }) && planned.is_empty();
         let cut = now + if is_brief { flush } else { window };
         Endings { planned, end_all, all_ended: false, cut, status }
     }

@@ -7,6 +7,7 @@
 //! - [`listener`], `gate`, `accept`: bound sockets, admission, and the accept loop.
 //! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers, spaced out.
 //! - `doorway`: connections for a server of another kind.
+//! - `emptying`: the end of all connections, with the process or by an operator.
 //! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
 //!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
@@ -22,6 +23,7 @@ mod body;
 mod call;
 mod connection;
 mod doorway;
+mod emptying;
 mod gate;
 mod handshake;
 mod http2;
@@ -56,10 +58,12 @@ pub use doorway::{Doorway, Duplex, Visitor};
 pub use limits::ServerLimits;
 pub use listener::{Listener, ListenerOptions, LoadReports};
 
-use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
+use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
+use crate::driver::api::emptying::Emptying;
 use crate::identity::Identity;
 use crate::setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
+use emptying::Emptier;
 use gate::{ConnectionPermit, Gate};
 use handshake::Handshakes;
 use listener::Accepted;
@@ -79,6 +83,7 @@ const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
 /// The xDS server in front of [`OpenStreams`].
 pub struct Server<R: OpenStreams> {
     shared: Arc<Shared<R>>,
+    emptier: Arc<Emptier>,
     health: HealthReporter,
 }
 
@@ -101,8 +106,9 @@ impl<R: OpenStreams> Server<R> {
         let load_reports_told = AtomicBool::new(false);
         let limits = InForce::new(limits);
         let handshakes = Handshakes::new(limits.clone(), metrics.tls.clone());
+        let emptier = Emptier::new(limits.clone(), metrics.clone());
         let shared = Shared { relay, limits, metrics, handshakes, health_service, load_reports_told };
-        Server { shared: Arc::new(shared), health }
+        Server { shared: Arc::new(shared), emptier, health }
     }
 
     /// The limits in force. Listeners, connections and streams read them where they need them, and whoever holds this
@@ -111,14 +117,19 @@ impl<R: OpenStreams> Server<R> {
         self.shared.limits.clone()
     }
 
+    /// An operator's way to empty the relay.
+    pub fn emptying(&self) -> Arc<dyn Emptying> {
+        self.emptier.clone()
+    }
+
     /// Serves until `shutdown`, then drains. Resolves when every connection is closed, `drain_window` later at the
     /// latest. Dropping the future drains too, but does not wait.
     ///
     /// Never fails: an error of a peer ends its stream or connection, and an error of the kernel is retried.
     pub async fn serve(self, listeners: Vec<Listener>, shutdown: impl Future<Output = ()>) {
-        let (stop, draining) = (CancellationToken::new(), Arc::new(Signal::default()));
+        let stop = CancellationToken::new();
         let _stop_on_drop = stop.clone().drop_guard();
-        let _drain_on_drop = DrainOnDrop(draining.clone());
+        let _drain_on_drop = DrainOnDrop(self.emptier.clone());
         let (acceptors, connections) = (TaskTracker::new(), TaskTracker::new());
 
         self.report(ServingStatus::Serving).await;
@@ -128,9 +139,12 @@ impl<R: OpenStreams> Server<R> {
             Gate::new(self.shared.limits.clone(), self.shared.metrics.clone(), is_out_of_memory)
         };
         for listener in listeners {
-            self.accept_on(listener, &gate, &acceptors, &stop, &connections, &draining);
+            self.accept_on(listener, &gate, &acceptors, &stop, &connections);
         }
-        shutdown.await;
+        tokio::select! {
+            () = shutdown => {}
+            () = self.report_emptying() => {}
+        }
 
         // Report to health watchers, and accept no more connections. Sockets close and socket files are removed here.
         self.report(ServingStatus::NotServing).await;
@@ -140,7 +154,7 @@ impl<R: OpenStreams> Server<R> {
 
         // Every connection sends GOAWAY, ends its streams over the window, and is cut at the end of the window
         // (RLY-77).
-        draining.raise();
+        self.emptier.end();
         connections.close();
         // A connection that hangs must not keep the process from its exit.
         if timeout(self.shared.limits.get().drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
@@ -158,13 +172,17 @@ impl<R: OpenStreams> Server<R> {
         acceptors: &TaskTracker,
         stop: &CancellationToken,
         connections: &TaskTracker,
-        draining: &Arc<Signal>,
     ) {
         let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
-        let (connections, draining) = (connections.clone(), draining.clone());
+        let (connections, emptier) = (connections.clone(), self.emptier.clone());
         let security = listener.security();
         let anonymous = Arc::new(Identity::Anonymous);
         let serve = move |accepted: Accepted, permit: ConnectionPermit| {
+            let Some(departure) = emptier.departure() else {
+                // Closed at once, so that the client turns to another relay (HND-9).
+                shared.metrics.closed_draining.inc();
+                return;
+            };
             let address = accepted.address();
             let identity = accepted.user().map_or_else(|| anonymous.clone(), Arc::new);
             let socket = match accepted {
@@ -185,11 +203,21 @@ impl<R: OpenStreams> Server<R> {
                 peer,
                 options.clone(),
                 shared.clone(),
-                draining.clone(),
+                departure,
                 permit,
             ));
         };
         accept::spawn(acceptors, listener, gate.clone(), self.shared.metrics.clone(), stop.clone(), serve);
+    }
+
+    /// Tells health watchers of drains. Never ends.
+    async fn report_emptying(&self) {
+        let mut emptying = self.emptier.watch();
+        while emptying.changed().await.is_ok() {
+            let is_emptying = *emptying.borrow_and_update();
+            let status = if is_emptying { ServingStatus::NotServing } else { ServingStatus::Serving };
+            self.report(status).await;
+        }
     }
 
     async fn report(&self, status: ServingStatus) {
@@ -200,10 +228,10 @@ impl<R: OpenStreams> Server<R> {
 }
 
 /// Drains the connections when the server ends, for any reason.
-struct DrainOnDrop(Arc<Signal>);
+struct DrainOnDrop(Arc<Emptier>);
 
 impl Drop for DrainOnDrop {
     fn drop(&mut self) {
-        self.0.raise();
+        self.0.end();
     }
 }

@@ -91,3 +91,48 @@ async fn adm_7_a_rejection_stands_beside_its_resource() {
         assert!(names[1]["has"].is_string() && names[1]["has"] != names[1]["should"], "{client}");
     }
 }
+
+/// ADM-9: questions about a client that has not answered an update.
+#[tokio::test]
+async fn adm_9_a_client_is_explained_and_compared() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    origin.set_many(CDS, &[("web", "1"), ("old", "1")]);
+    let mut slow = Client::open(&relay.address, Variant::Delta, "slow").await;
+    slow.want(CDS, &["*"]);
+    slow.take(CDS).await;
+    let mut quick = Client::open(&relay.address, Variant::Delta, "quick").await;
+    quick.want(CDS, &["*"]);
+    quick.take(CDS).await;
+    origin.set_many(CDS, &[("web", "2"), ("cart", "1")]);
+    slow.next(CDS).await;
+    quick.settle(CDS, &[("web", "2"), ("cart", "1"), ("old", "1")]).await;
+    let id = async |node: &str| {
+        relay.json(&format!("/clients?node={node}")).await["clients"][0]["id"].as_u64().unwrap()
+    };
+    let (slow_id, quick_id) = (id("slow").await, id("quick").await);
+    eventually("quick is in sync, slow is not", || async {
+        let who = relay.json("/who?type=Cluster&name=cart").await;
+        who["has"]["clients"][0]["node"] == "quick" && who["lacks"]["clients"][0]["node"] == "slow"
+    })
+    .await;
+    for (to, has_state) in [("desired".to_owned(), true), (format!("client:{quick_id}"), false)] {
+        let diff = relay.json(&format!("/clients/{slow_id}/diff?to={to}")).await;
+        let of = &diff["types"][0];
+        assert_eq!(of["added"], serde_json::json!(["cart"]), "{diff}");
+        assert_eq!(of["changed"][0]["name"], "web", "{diff}");
+        assert_eq!((&of["removed_count"], &of["why"]), (&0.into(), &"unacked".into()), "{has_state} {diff}");
+    }
+    let why = relay.json(&format!("/clients/{slow_id}/explain?type=Cluster&name=cart")).await;
+    assert_eq!(why["class"]["rule"], "node_classes[0] (default)", "{why}");
+    assert_eq!(why["list"]["preferred"], true, "{why}");
+    assert_eq!(
+        (&why["name"]["state"], &why["name"]["collection"]),
+        (&"PRESENT".into(), &"wildcard".into()),
+        "{why}"
+    );
+    assert_eq!(why["state"]["why"], "unacked", "{why}");
+    assert_eq!(relay.get("/who?type=Cluster&name=card").await.0, 404);
+    let class = relay.json("/classes").await["classes"][0].clone();
+    assert_eq!((&class["class"], &class["clients"]), (&why["class"]["class"], &2.into()), "{class}");
+}

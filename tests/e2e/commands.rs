@@ -131,7 +131,8 @@ async fn the_examples_of_every_help_run() {
         let help = sluice(&relay.admin, &arguments).await;
         assert_eq!(help.code, 0, "{help:?}");
         let (about, examples) = help.out.split_once("\nExamples:\n").expect(command);
-        assert!(about.contains("\nColumns:\n"), "{command}: {about}");
+        assert!(about.contains("\nColumns:\n") || about.contains("\nOutput:\n"), "{command}: {about}");
+        let examples = examples.split_once("\n\n").map_or(examples, |(examples, _)| examples);
         let examples: Vec<_> =
             examples.lines().map(|line| line.trim().strip_prefix("sluice ").unwrap()).collect();
         assert_eq!(examples.len(), 2, "{command}: {examples:?}");
@@ -143,7 +144,62 @@ async fn the_examples_of_every_help_run() {
     }
 }
 
-const COMMANDS: [&str; 4] = ["get clients", "get sources", "get resources", "get refused"];
+/// The drain is the last.
+const COMMANDS: [&str; 6] = ["get clients", "get sources", "get resources", "get refused", "log", "drain"];
+
+/// HND-9: the clients leave, the process stays, and is ready again.
+#[tokio::test]
+async fn a_relay_is_drained_and_filled_again() {
+    let (_origin, relay, mut client) = fleet().await;
+    let would = sluice(&relay.admin, &["drain", "--over", "300ms", "--dry-run"]).await;
+    let text = "would drain: ready would be 503, 1 streams would leave within 300ms\n";
+    assert_eq!((would.code, would.out.as_str()), (0, text));
+    assert_eq!(relay.get("/ready").await.0, 200);
+    let both = sluice(&format!("{},127.0.0.1:1", relay.admin), &["drain"]).await;
+    assert_eq!(both.code, 64, "{both:?}");
+
+    let done = sluice(&relay.admin, &["drain", "--over", "300ms"]).await;
+    let text = "draining: ready is 503, 1 streams leave within 300ms\n1 left, 0 cut, 0 are here\n";
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (0, text, ""));
+    assert_eq!(relay.get("/ready").await.0, 503);
+    let status = client.ended().await;
+    assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, "the server is draining"));
+    assert_eq!(sluice(&relay.admin, &["drain"]).await.code, 64, "a second drain");
+
+    let done = sluice(&relay.admin, &["drain", "--cancel"]).await;
+    assert_eq!((done.code, done.out.as_str()), (0, "serving: ready, 0 streams\n"));
+    assert_eq!(relay.get("/ready").await.0, 200);
+    let _back = client_of(&relay, "envoy-web-3").await;
+}
+
+#[tokio::test]
+async fn a_stream_is_ended_and_its_client_told_why() {
+    let (_origin, relay, mut client) = fleet().await;
+    let mut other = client_of(&relay, "envoy-web-4").await;
+    let clients = relay.json("/clients").await;
+    let ours = clients["clients"].as_array().unwrap().iter().find(|of| of["node"] == "envoy-web-3").unwrap();
+    assert_eq!(relay.post(&format!("/clients/{}/end", ours["id"])).await.0, 200);
+    let status = client.ended().await;
+    let text = "an operator ended the stream";
+    assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, text));
+    assert_eq!(relay.post(&format!("/clients/{}/end", ours["id"])).await.0, 404);
+    other.want(CDS, &["web"]);
+    other.take(CDS).await;
+}
+
+#[tokio::test]
+async fn the_log_gets_another_level_for_a_time() {
+    let (_origin, relay, _client) = fleet().await;
+    assert!(relay.log_lines("DEBUG").is_empty());
+    let done = sluice(&relay.admin, &["log", "debug", "--for", "1s"]).await;
+    let text = format!("{}  debug for 1.0s, then info\n", relay.admin);
+    assert_eq!((done.code, done.out), (0, text));
+    let _more = client_of(&relay, "another").await;
+    eventually("a line at DEBUG", async || !relay.log_lines("DEBUG").is_empty()).await;
+    relay.logged("the log directives of the configuration again").await;
+    let wrong = sluice(&relay.admin, &["log", "debgu"]).await;
+    assert_eq!((wrong.code, wrong.err.contains("levels: off, error")), (64, true), "{wrong:?}");
+}
 
 #[tokio::test]
 async fn a_watch_in_a_pipe_writes_an_object_for_each_change() {

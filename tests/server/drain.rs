@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use sluice::driver::api::emptying::{AlreadyEmptying, Phase};
 use sluice::server::ServerLimits;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -146,4 +148,82 @@ async fn dropping_the_server_drains_it() {
     server.served.abort();
     assert_eq!(call.status().await.0, "14");
     eventually("nothing is left", || server.metrics.connections_open.get() == 0).await;
+}
+
+/// HND-9: the streams end over the window, nobody comes in, and the process goes on.
+#[tokio::test]
+async fn hnd_9_an_operator_empties_the_relay_and_fills_it_again() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut silent = client.open(SOTW).await;
+    silent.head().await;
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        calls.push(answered(&server, &mut client).await.0);
+    }
+    assert_eq!(server.emptying.status().phase, Phase::Serving);
+
+    let begin = Instant::now();
+    let pause = Duration::from_millis(300);
+    server.emptying.empty(pause, Some(WINDOW)).unwrap();
+    assert_eq!(server.emptying.empty(pause, None), Err(AlreadyEmptying));
+    // During the pause the relay serves as before, also new clients.
+    assert_eq!(server.emptying.status().phase, Phase::Announced);
+    let mut late = server.connect().await;
+    calls.push(answered(&server, &mut late).await.0);
+
+    assert_eq!(silent.status().await, ("14".into(), "the%20server%20is%20draining".into()));
+    let left = begin.elapsed();
+    assert!((pause..pause + WINDOW / 4).contains(&left), "{left:?}");
+    assert_eq!(server.emptying.status().phase, Phase::Leaving);
+    // A connection is accepted and closed at once.
+    let mut refused = TcpStream::connect(server.address).await.unwrap();
+    assert!(matches!(soon(refused.read(&mut [0])).await, Ok(0) | Err(_)));
+    assert_eq!(server.metrics.closed_draining.get(), 1);
+
+    let ends = calls.into_iter().map(|mut call| async move {
+        assert_eq!(call.status().await.0, "14");
+        begin.elapsed()
+    });
+    let mut ended = futures_util::future::join_all(ends).await;
+    ended.sort();
+    assert!(ended[20] - ended[0] > WINDOW / 5 && ended[20] < pause + WINDOW, "{ended:?}");
+    eventually("the relay is empty", || server.emptying.status().phase == Phase::Empty).await;
+    let status = server.emptying.status();
+    assert_eq!((status.streams_before, status.streams, status.cut), (21, 0, 0));
+
+    assert!(server.emptying.admit() && !server.emptying.admit());
+    let mut client = server.connect().await;
+    let (_call, _) = answered(&server, &mut client).await;
+    assert_eq!(server.emptying.status().phase, Phase::Serving);
+    assert_eq!(server.metrics.goaways_drain.get(), 2);
+}
+
+/// HND-9: a drain that has only been announced is taken back, without a trace.
+#[tokio::test]
+async fn hnd_9_an_announced_drain_is_taken_back() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let (_call, _) = answered(&server, &mut client).await;
+    server.emptying.empty(Duration::from_millis(50), Some(Duration::ZERO)).unwrap();
+    assert!(server.emptying.admit());
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let (_later, _) = answered(&server, &mut client).await;
+    assert_eq!((server.emptying.status().streams, server.metrics.goaways_drain.get()), (2, 0));
+}
+
+/// RLY-77: the end of the process does not wait for an operator's drain of an hour.
+#[tokio::test]
+async fn rly_77_the_end_of_the_process_shortens_an_operators_drain() {
+    let mut server = start_draining_in(WINDOW);
+    let mut client = server.connect().await;
+    let (mut call, _) = answered(&server, &mut client).await;
+    server.emptying.empty(Duration::ZERO, Some(Duration::from_secs(3600))).unwrap();
+    eventually("the connection leaves", || server.metrics.goaways_drain.get() == 1).await;
+    let begin = Instant::now();
+    server.shut_down();
+    assert_eq!(call.status().await.0, "14");
+    soon(&mut server.served).await.unwrap();
+    assert!(begin.elapsed() < WINDOW * 2, "{:?}", begin.elapsed());
+    assert_eq!(server.emptying.empty(Duration::ZERO, None), Err(AlreadyEmptying));
 }

@@ -11,6 +11,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use sluice::driver::api::downstream::{Form, Message, OpenStreams, Peer, Polled, RelayStream, Variant};
+use sluice::driver::api::emptying::Emptying;
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::setting::InForce;
 use sluice::telemetry::metrics::DownstreamMetrics;
@@ -222,6 +223,8 @@ pub struct Running {
     /// The limits in force.
     pub limits: InForce<ServerLimits>,
     pub metrics: Arc<DownstreamMetrics>,
+    /// An operator's way to empty the server.
+    pub emptying: Arc<dyn Emptying>,
     pub address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
     pub served: JoinHandle<()>,
@@ -237,12 +240,12 @@ pub fn start_on(limits: ServerLimits, listeners: Vec<Listener>, address: SocketA
     let relay = Arc::new(FakeRelay::default());
     let metrics = Arc::new(DownstreamMetrics::default());
     let server = Server::new(relay.clone(), limits, metrics.clone());
-    let limits = server.limits();
+    let (limits, emptying) = (server.limits(), server.emptying());
     let (shutdown, stopped) = oneshot::channel();
     let served = tokio::spawn(server.serve(listeners, async {
         let _ = stopped.await;
     }));
-    Running { relay, limits, metrics, address, shutdown: Some(shutdown), served }
+    Running { relay, limits, metrics, emptying, address, shutdown: Some(shutdown), served }
 }
 
 impl Running {

@@ -45,7 +45,7 @@ struct ClientType<'a> {
     restored: bool,
     server: Option<&'a str>,
     class: Option<&'a str>,
-    /// The rules of `node_classes` that chose the class.
+    /// The deciding rules of `node_classes`.
     rules: Vec<String>,
     /// The type is served by another server than the preferred one.
     fallback: bool,
@@ -86,7 +86,7 @@ struct Held<'a> {
 
 #[derive(Debug, Serialize)]
 struct ClientContent<'a> {
-    /// The version of the content that the client has accepted, and the version that it should have.
+    /// The version of the accepted content, and the version of the due content.
     has: Option<String>,
     should: Option<String>,
     version_sent: Option<String>,
@@ -98,7 +98,7 @@ struct ClientContent<'a> {
 struct Nack<'a> {
     version: Option<String>,
     detail: &'a str,
-    /// The resources of the client that the text names.
+    /// The resources with a name in the text.
     names: Vec<&'a str>,
     at: String,
     seconds: f64,

@@ -4,6 +4,8 @@ mod item;
 mod sorted;
 mod gather;
 mod one;
+mod diff;
+mod explain;
 
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Uri};
@@ -17,6 +19,8 @@ use super::state::Admin;
 use super::types;
 use crate::driver::api::status::SessionStatus;
 
+pub(super) use diff::diff;
+pub(super) use explain::{canonical, class as class_text, explain};
 pub(super) use gather::gather;
 pub(super) use one::one;
 

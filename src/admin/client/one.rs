@@ -1,4 +1,4 @@
-//! `GET /clients/{id}`: one client, and its names.
+//! `GET /clients/{id}`: a client with names.
 
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ struct Name<'a> {
     content: Option<Content<'a>>,
     state: &'static str,
     why: Option<&'static str>,
-    /// The reason for which the client may not have the resource.
+    /// The reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
 }
@@ -42,7 +42,7 @@ struct Content<'a> {
     nack: Option<&'a str>,
 }
 
-/// The version that a client has, as text.
+/// The held version as text.
 pub(super) fn held_text(held: HeldVersion) -> String {
     held.known().map_or_else(|| "unknown".to_owned(), |version| version.to_string())
 }

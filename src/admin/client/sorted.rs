@@ -1,4 +1,4 @@
-//! Clients in another order than that of their ids. One walk over all clients keeps the places of one page only.
+//! Clients in another order than by id. A walk over all clients keeps the places of a page only.
 
 use std::collections::BinaryHeap;
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ impl Place {
         let behind = || types.iter().filter(|of| of.why.is_some()).map(|of| micros(of.since)).min();
         match sort {
             Sort::Id => Place('i', session.id, session.id),
-            // Clients that are not behind come last.
+            // Clients without a delay come last.
             Sort::Behind => Place('b', behind().unwrap_or(u64::MAX), session.id),
             Sort::Opened => Place('o', u64::MAX - micros(session.opened_at), session.id),
         }

@@ -3,9 +3,13 @@
 
 use super::*;
 
-const TARGETS: [(&str, &str); 5] = [
+const TARGETS: [(&str, &str); 9] = [
     ("clients", "/clients?node=node-100"),
     ("client", "/clients/100?names=1"),
+    ("diff", "/clients/100/diff?type=Cluster"),
+    ("explain", "/clients/100/explain?type=Cluster&name=c"),
+    ("who", "/who?type=Cluster&name=c&limit=1"),
+    ("classes", "/classes"),
     ("sources", "/sources"),
     ("resources", "/resources?name=r0"),
     ("refused", "/refused?limit=1"),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod acts;
 mod changes;
 mod clients;
 mod connections;
@@ -10,8 +11,10 @@ mod events;
 mod golden;
 mod lists;
 mod overview;
+mod questions;
 mod ui;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
@@ -26,16 +29,21 @@ use tokio::time::sleep;
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
 use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
-use crate::driver::api::clients::{ClientView, HeldVersion, NameStatus, NameStatuses};
+use crate::driver::api::clients::{
+    ClassChoice, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus, NameStatuses,
+    NearMiss, NodeExplanation, RuleText,
+};
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
+use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
 use crate::driver::api::status::{
     ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter,
     ResourcePlace, ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
     SourceTypeStatus, StatusView, WaitStatus, Why,
 };
 use crate::identity::Identity;
-use crate::xds::{Code, ResourceName, Status, TypeUrl, Version};
+use crate::telemetry::logging::{LogFilter, LogLevel};
+use crate::xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -51,6 +59,8 @@ struct FakeView {
     changes: Vec<ChangeStatus>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
+    /// The streams that an operator ended.
+    ended: Mutex<Vec<u64>>,
 }
 
 /// Counts the dropped iterators.
@@ -134,6 +144,70 @@ impl ClientView for FakeView {
         });
         Some(Box::new(names.filter(move |of| after.as_ref().is_none_or(|after| of.name > *after))))
     }
+
+    fn explain(&self, id: u64, type_url: &TypeUrl, name: Option<&ResourceName>) -> Option<Explanation> {
+        let mut session = self.session(id)?;
+        session.types.retain(|of| of.type_url == *type_url);
+        let at_client = |name: &ResourceName| self.names(id, type_url, None)?.find(|of| of.name == *name);
+        Some(Explanation {
+            session,
+            class: class_choice(),
+            list: "xds_servers".into(),
+            servers: vec!["cp-1".into(), "cp-2".into()],
+            server: Some("cp-1".into()),
+            source: self.sources.first().cloned(),
+            name: name.map(|name| NameExplanation {
+                name: name.clone(),
+                at_client: at_client(name),
+                collection: Some("wildcard"),
+                state: "PRESENT",
+                entry: Some("acked"),
+                cause: None,
+                error: None,
+                received_at: Some(now()),
+            }),
+        })
+    }
+
+    /// Every third client asks for nothing.
+    fn holdings<'a>(
+        &'a self,
+        type_url: &'a TypeUrl,
+        name: &'a ResourceName,
+    ) -> Box<dyn Iterator<Item = Holding> + Send + 'a> {
+        Box::new((0..self.clients as u64).map(move |id| {
+            let names = self.names(id, type_url, None).filter(|_| !id.is_multiple_of(3));
+            let name = names.into_iter().flatten().find(|of| of.name == *name);
+            Holding { id, node_id: format!("node-{id}").into(), name }
+        }))
+    }
+
+    fn knows(&self, _: &TypeUrl, name: &ResourceName) -> bool {
+        ["a", "b", "c", "d", "e"].contains(&name.as_str())
+    }
+
+    fn classify_node(&self, node: &Node) -> Vec<NodeExplanation> {
+        let mut class = class_choice();
+        class.rule.as_mut().unwrap().splits = format!("cluster={:?}", node.cluster);
+        vec![NodeExplanation { type_url: TypeUrl::of_message(CLUSTER), names: "old", class, refused: None }]
+    }
+}
+
+fn class_choice() -> ClassChoice {
+    let near = NearMiss {
+        id: RuleId { entry: 0, is_default: false },
+        field: "id".to_owned(),
+        wanted: "envoy-*".to_owned(),
+        found: Some("\u{1b}[31m".to_owned()),
+    };
+    let rule = RuleText {
+        id: RuleId { entry: 1, is_default: true },
+        matches: "names=old".to_owned(),
+        splits: "cluster=\"edge\"".to_owned(),
+        nearest: Some(near),
+        not_reached: Vec::new(),
+    };
+    ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), generation: 4 }
 }
 
 impl ChangesView for FakeView {
@@ -164,6 +238,41 @@ impl Controls for FakeView {
             sources.map(|source| ConfirmedDeletion { source: source.clone(), removed: 7 }).collect();
         std::future::ready(confirmed).boxed()
     }
+
+    fn end_stream(&self, id: u64) -> bool {
+        self.ended.lock().unwrap().push(id);
+        id < SESSIONS as u64
+    }
+}
+
+/// A server without connections.
+#[derive(Default)]
+struct FakeServer {
+    /// `after` and `over` of the drain under way.
+    drain: Mutex<Option<(Duration, Option<Duration>)>>,
+}
+
+impl Emptying for FakeServer {
+    fn empty(&self, after: Duration, over: Option<Duration>) -> Result<(), AlreadyEmptying> {
+        match self.drain.lock().unwrap().replace((after, over)) {
+            Some(_) => Err(AlreadyEmptying),
+            None => Ok(()),
+        }
+    }
+
+    fn admit(&self) -> bool {
+        self.drain.lock().unwrap().take().is_some()
+    }
+
+    fn status(&self) -> EmptyingStatus {
+        let phase = if self.is_emptying() { Phase::Leaving } else { Phase::Serving };
+        let (streams_before, left) = (10, Duration::from_secs(10));
+        EmptyingStatus { phase, connections: 3, streams: 4, streams_before, cut: 1, left }
+    }
+
+    fn is_emptying(&self) -> bool {
+        self.drain.lock().unwrap().is_some()
+    }
 }
 
 /// The time of the relay.
@@ -182,7 +291,7 @@ fn session(n: usize) -> SessionStatus {
     let of = |message: &str| SessionTypeStatus {
         type_url: TypeUrl::of_message(message),
         server: Some("cp-1".into()),
-        class: Some("c0ffee".into()),
+        class: Some(if n == SESSIONS - 1 { "c1a55" } else { "c0ffee" }.into()),
         rules: vec![RuleId { entry: 1, is_default: true }],
         fallback: false,
         stale_since: None,
@@ -299,6 +408,8 @@ struct Fixture {
     view: Arc<FakeView>,
     settings: InForce<AdminSettings>,
     readiness: Arc<Readiness>,
+    emptying: Arc<FakeServer>,
+    log: Arc<LogLevel>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
     connections: mpsc::UnboundedSender<Guest<DuplexStream>>,
@@ -345,7 +456,11 @@ impl Fixture {
 
     fn of(view: FakeView, settings: AdminSettings, tokens: Option<Watched<Tokens>>) -> Fixture {
         let view = Arc::new(view);
-        let readiness = Arc::new(Readiness::default());
+        let emptying = Arc::new(FakeServer::default());
+        let drain = emptying.clone();
+        let readiness = Arc::new(Readiness::default().with_drain(move || drain.is_emptying()));
+        let log = LogLevel::new(LogFilter::without_log(), "info".to_owned());
+        let process = Process { readiness: readiness.clone(), emptying: emptying.clone(), log: log.clone() };
         let settings = InForce::new(settings);
         let metrics = Arc::new(Metrics::new());
         let shutdown = CancellationToken::new();
@@ -355,12 +470,12 @@ impl Fixture {
             settings.clone(),
             tokens,
             view.clone(),
-            readiness.clone(),
+            process,
             metrics.clone(),
             shutdown.clone(),
         );
         let server = tokio::spawn(admin);
-        Fixture { view, settings, readiness, metrics, shutdown, connections, server }
+        Fixture { view, settings, readiness, emptying, log, metrics, shutdown, connections, server }
     }
 
     fn connect(&self) -> DuplexStream {

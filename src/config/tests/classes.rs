@@ -108,7 +108,10 @@ fn an_explanation_names_the_rule_and_what_splits() {
     let node = parse_client_node(r#"{"id": "a", "cluster": "edge"}"#).unwrap();
     let text = explain_classes(&classes, &node);
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_string();
-    assert!(line("Cluster ").contains("rule 1 "), "{text}");
+    assert!(line("Cluster ").contains(" node_classes[0] "), "{text}");
+    let built_in =
+        text.lines().find(|line| line.starts_with("Cluster ") && line.contains(" xdstp ")).unwrap();
+    assert!(built_in.contains(" node_classes[1] (default) "), "{text}");
     assert!(line("Cluster ").ends_with("client_features cluster=\"edge\""), "{text}");
     assert!(line("Secret ").ends_with("client_features id=\"a\" cluster=\"edge\" identity=full"), "{text}");
 }

@@ -18,6 +18,9 @@ pub trait Controls: StatusView + ClientView + ContentView + ChangesView {
     /// Confirms mass deletions that are held back (FU18): the relay passes them on to clients. Returns the
     /// affected sources with the number of removed resources; empty if no deletion matched.
     fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>>;
+
+    /// Ends a stream with UNAVAILABLE, by its number; false if there is none. Its client connects again.
+    fn end_stream(&self, id: u64) -> bool;
 }
 
 /// Selects deletions; `None` selects all.

@@ -1,6 +1,7 @@
 //! The relay as other rooms see it.
 
 pub mod downstream;
+pub mod emptying;
 pub mod why;
 pub mod status;
 pub mod content;

@@ -23,6 +23,10 @@ impl Signal {
         self.waiting.notify_waiters();
     }
 
+    pub fn is_raised(&self) -> bool {
+        self.is_raised.load(Ordering::Acquire)
+    }
+
     /// Resolves when the signal is raised, or at once after that. After the first poll, all polls must come
     /// from the same task, because only this task is woken.
     pub fn raised(&self) -> Raised<'_> {

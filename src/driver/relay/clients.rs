@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::driver::api::clients::{ClientView, NameStatus, NameStatuses};
+use crate::driver::api::clients::{
+    ClientView, Explanation, Holding, NameStatus, NameStatuses, NodeExplanation,
+};
 use crate::driver::api::status::{SessionStatus, Why};
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::session_status;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::{StreamState, newest};
 use crate::engine::downstream::{Ledger, NameEntry, NameStanding, WhyUnsent};
-use crate::xds::{ResourceName, TypeUrl};
+use crate::xds::{Node, ResourceName, TypeUrl};
 
 impl ClientView for Relay {
     fn session(&self, id: u64) -> Option<SessionStatus> {
@@ -24,6 +26,31 @@ impl ClientView for Relay {
             last = Some(name.clone());
             Some(name_status(&ledger, ledger.entry(name), unsent))
         })))
+    }
+
+    fn explain(&self, id: u64, type_url: &TypeUrl, name: Option<&ResourceName>) -> Option<Explanation> {
+        self.explanation(id, type_url, name)
+    }
+
+    fn holdings<'a>(
+        &'a self,
+        type_url: &'a TypeUrl,
+        name: &'a ResourceName,
+    ) -> Box<dyn Iterator<Item = Holding> + Send + 'a> {
+        let mut last = None;
+        Box::new(std::iter::from_fn(move || {
+            let stream = self.tables.streams.next(last)?;
+            last = Some(stream.id().0);
+            Some(self.holding(&stream, type_url, name))
+        }))
+    }
+
+    fn knows(&self, type_url: &TypeUrl, name: &ResourceName) -> bool {
+        self.is_known(type_url, name)
+    }
+
+    fn classify_node(&self, node: &Node) -> Vec<NodeExplanation> {
+        self.node_classes(node)
     }
 }
 

@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use crate::driver::relay::Relay;
-use crate::driver::source::handle::Command;
+use crate::driver::source::handle::{Command, Subscriber};
+use crate::xds::{Code, Status};
 
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
 /// that.
@@ -57,5 +58,14 @@ impl Controls for Relay {
             confirmed
         }
         .boxed()
+    }
+
+    fn end_stream(&self, id: u64) -> bool {
+        let before = id.checked_sub(1);
+        let found = self.tables.streams.next(before).filter(|stream| stream.number() == id);
+        if let Some(stream) = &found {
+            stream.end(Status::new(Code::Unavailable, "an operator ended the stream"));
+        }
+        found.is_some()
     }
 }

@@ -4,6 +4,7 @@ pub mod memory;
 pub mod inspect;
 pub mod content;
 mod clients;
+mod explain;
 mod changes;
 pub mod control;
 

@@ -4,6 +4,7 @@
 //! a type and a style of names decides which parts of the node split classes.
 
 mod classify;
+mod explain;
 mod upstream_node;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, Value};
 
 pub use classify::{NodeClass, NodeNeeded, splitting_field};
+pub use explain::{NearMiss, RuleChoice};
 pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 
 /// The complete rules of a relay: some rule matches every subscription.

@@ -12,6 +12,7 @@
     reason = "the lines are written by a thread of their own, which may block"
 )]
 
+mod level;
 mod line;
 
 use std::io::{self, Write};
@@ -24,6 +25,8 @@ use prometheus_client::metrics::counter::Counter;
 use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::{EnvFilter, reload};
+
+pub use level::{LogLevel, LogStatus};
 
 use super::metrics::LogMetrics;
 use crate::setting::InForce;
@@ -97,6 +100,12 @@ fn subscriber(
 pub struct LogFilter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>);
 
 impl LogFilter {
+    /// A filter of nothing, for tests.
+    #[cfg(test)]
+    pub(crate) fn without_log() -> LogFilter {
+        LogFilter(Box::new(|_| Ok(())))
+    }
+
     /// Puts other directives in force, for all call sites.
     ///
     /// # Errors

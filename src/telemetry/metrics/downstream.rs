@@ -68,6 +68,8 @@ pub struct DownstreamMetrics {
     pub closed_error: Counter,
     /// Closed after the grace period of a GOAWAY, with streams still open.
     pub closed_cut: Counter,
+    /// Closed at once, while an operator empties the relay (HND-9).
+    pub closed_draining: Counter,
 
     /// GOAWAY because of `connection_age` (KAL-4).
     pub goaways_age: Counter,
@@ -176,6 +178,7 @@ impl DownstreamMetrics {
             closed_keepalive: closed("keepalive"),
             closed_error: closed("error"),
             closed_cut: closed("cut"),
+            closed_draining: closed("draining"),
             goaways_age: goaways("age"),
             goaways_drain: goaways("drain"),
             goaways_idle: goaways("idle"),

@@ -23,7 +23,7 @@ use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
 pub use answer::{AnswerError, write_response};
-pub use poll::read_request;
+pub use poll::{parse_node, read_request};
 pub use request::{encode_rest_node, encode_rest_request};
 pub use text::parse_text;
 

@@ -203,6 +203,12 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<'_, T> {
 
 // === the node ===
 
+/// Reads a node alone, with the limits of a client's first request.
+pub fn parse_node(text: &[u8]) -> Result<Node, ReadError> {
+    let text: &RawValue = serde_json::from_slice(text).map_err(|error| malformed("node", &error))?;
+    read_node(text, &ReaderLimits::default())
+}
+
 fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> {
     ReadError::check(Bound::NodeBytes, text.get().len(), limits.node_bytes)?;
     must_be_object(text.get().as_bytes())?;

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
 use sluice::admin::{Admin, AdminSettings, Readiness};
 use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
-use sluice::driver::api::clients::{ClientView, NameStatuses};
+use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuses, NodeExplanation};
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::status::{
@@ -16,7 +16,7 @@ use sluice::driver::api::status::{
 };
 use sluice::setting::InForce;
 use sluice::telemetry::Metrics;
-use sluice::xds::{ResourceName, TypeUrl};
+use sluice::xds::{Node, ResourceName, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -33,6 +33,11 @@ pub const ADMIN_QUERY: Target = Target {
             "0/clients?node=a&type=cds&state=SYNCED&limit=5",
             "0/clients?q=a&why=held:order&server=a&class=b&listener=c&behind_for=5m&sort=behind&after=NQ&limit=all",
             "0/clients/7?type=cds&names=1&limit=5",
+            "0/clients/7/diff?to=client:8&any_class=1",
+            "0/clients/7/explain?type=Cluster&name=x",
+            "0/who?type=Cluster&name=x&version=01234567",
+            "0/classes?q=x",
+            "2POST /classes/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{\"id\":\"a\"}",
             "0/sources?server=a%20b&state=connected",
             "0/resources?name=x%2fy&limit=0&state=ACKED",
             "0/refused?limit=18446744073709551615",
@@ -130,6 +135,26 @@ impl ClientView for Empty {
 
     fn names(&self, _: u64, _: &TypeUrl, _: Option<ResourceName>) -> Option<NameStatuses> {
         None
+    }
+
+    fn explain(&self, _: u64, _: &TypeUrl, _: Option<&ResourceName>) -> Option<Explanation> {
+        None
+    }
+
+    fn holdings<'a>(
+        &'a self,
+        _: &'a TypeUrl,
+        _: &'a ResourceName,
+    ) -> Box<dyn Iterator<Item = Holding> + Send + 'a> {
+        Box::new(std::iter::empty())
+    }
+
+    fn knows(&self, _: &TypeUrl, _: &ResourceName) -> bool {
+        true
+    }
+
+    fn classify_node(&self, _: &Node) -> Vec<NodeExplanation> {
+        Vec::new()
     }
 }
 

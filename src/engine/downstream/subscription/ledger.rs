@@ -291,6 +291,11 @@ impl Ledger {
         self.is_rejected
     }
 
+    /// The source of the first part.
+    pub fn first_source(&self) -> Option<SourceId> {
+        self.parts.first().map(|part| part.source)
+    }
+
     /// The knowledge of the sources about a name that the client asks for, by part.
     pub fn knowledge(&self, name: &ResourceName) -> Vec<NameKnowledge> {
         let asked = self.parts.iter().filter(|part| part.collection.covers(name));

@@ -1,0 +1,92 @@
+use super::*;
+
+impl Fixture {
+    async fn act(&self, method: &str, target: &str) -> Answer {
+        self.send(&get_request(target).replace("GET ", &format!("{method} "))).await
+    }
+}
+
+/// HND-9: an operator's drain takes the relay out of service, and back.
+#[tokio::test]
+async fn hnd_9_a_drain_begins_once_and_ends() {
+    let admin = Fixture::start(vec![], false);
+    assert_eq!(admin.act("POST", "/drain").await.status, 409, "the relay is starting");
+    admin.readiness.advance(State::Ready);
+    let dry = admin.act("POST", "/drain?over=60s&after=5s&dry_run=1").await;
+    assert_eq!((dry.status, &dry.json()["dry_run"]), (200, &Value::from(true)));
+    assert_eq!(
+        (&dry.json()["state"], &dry.json()["seconds_left"]),
+        (&Value::from("serving"), &Value::from(65.0))
+    );
+    assert_eq!((admin.emptying.is_emptying(), admin.get("/ready").await.status), (false, 200));
+
+    let drain = admin.act("POST", "/drain?over=60s&after=5s").await.json();
+    let expected = "{\"draining\":true,\"state\":\"leaving\",\"connections\":3,\"streams\":4,\"left\":6,\"cut\":1,\
+                    \"seconds_left\":10.0}";
+    assert_eq!(drain, serde_json::from_str::<Value>(expected).unwrap());
+    let seconds = Duration::from_secs;
+    assert_eq!(*admin.emptying.drain.lock().unwrap(), Some((seconds(5), Some(seconds(60)))));
+    assert_eq!(admin.get("/drain").await.json(), drain);
+    let ready = admin.get("/ready").await;
+    assert_eq!((ready.status, &ready.json()["state"]), (503, &Value::from("draining")));
+    for again in ["/drain", "/drain?dry_run=1"] {
+        let again = admin.act("POST", again).await;
+        assert_eq!(again.status, 409);
+        assert!(again.body.contains("draining; 10.0 s left"), "{}", again.body);
+    }
+
+    assert_eq!(admin.act("DELETE", "/drain").await.json()["state"], "serving");
+    assert_eq!(admin.get("/ready").await.status, 200);
+    assert_eq!(admin.act("DELETE", "/drain").await.status, 409);
+    let events = admin.get("/events?kind=drain").await.json();
+    let texts: Vec<_> = events["events"].as_array().unwrap().iter().map(|of| of["text"].clone()).collect();
+    assert_eq!(texts, ["an operator drains the relay", "the relay is in service again"]);
+}
+
+#[tokio::test]
+async fn impossible_acts_name_their_parameter() {
+    let admin = Fixture::start(vec![], false);
+    admin.readiness.advance(State::Ready);
+    let wrong = [
+        ("POST", "/drain?over=2h", 400, "over is \"2h\""),
+        ("POST", "/drain?over=60", 400, "over is \"60\""),
+        ("POST", "/drain?after=-1s", 400, "after is"),
+        ("POST", "/drain?dry_run=yes", 400, "unknown dry_run"),
+        ("POST", "/drain?for=1s", 400, "unknown query key \"for\""),
+        ("DELETE", "/drain?over=1s", 400, "unknown query key"),
+        ("PUT", "/drain", 405, ""),
+        ("POST", "/log?level=debgu", 400, "\"debgu\" is not LEVEL or TARGET=LEVEL"),
+        ("POST", "/log?level=debug&for=2ms", 400, "for is \"2ms\""),
+        ("POST", "/log?for=2m", 400, "for: needs level"),
+        ("GET", "/log", 405, ""),
+        ("POST", "/clients/x/end", 400, "id is \"x\""),
+        ("POST", "/clients/10000/end", 404, "no stream has the number 10000"),
+        ("GET", "/clients/1/end", 405, ""),
+    ];
+    for (method, target, status, text) in wrong {
+        let answer = admin.act(method, target).await;
+        assert_eq!(answer.status, status, "{method} {target}: {}", answer.body);
+        assert!(answer.body.contains(text), "{method} {target}: {}", answer.body);
+    }
+    assert!(!admin.emptying.is_emptying() && admin.log.status().left.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_is_ended_by_its_number() {
+    let admin = Fixture::start(vec![], false);
+    let ended = admin.act("POST", "/clients/71/end").await;
+    assert_eq!((ended.status, ended.body.as_str()), (200, "{\"ended\":71}"));
+    assert_eq!(*admin.view.ended.lock().unwrap(), [71]);
+}
+
+#[tokio::test]
+async fn log_directives_are_set_for_a_time() {
+    let admin = Fixture::start(vec![], false);
+    let set = admin.act("POST", "/log?level=debug&for=1h").await.json();
+    assert_eq!((&set["level"], &set["configured"]), (&Value::from("debug"), &Value::from("info")));
+    assert!((3_590.0..=3_600.0).contains(&set["seconds_left"].as_f64().unwrap()), "{set}");
+    let set = admin.act("POST", "/log?level=sluice=trace").await.json();
+    assert!((590.0..=600.0).contains(&set["seconds_left"].as_f64().unwrap()), "ten minutes: {set}");
+    let back = admin.act("POST", "/log").await.json();
+    assert_eq!((&back["level"], &back["seconds_left"]), (&Value::from("info"), &Value::Null));
+}

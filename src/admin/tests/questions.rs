@@ -1,0 +1,146 @@
+//! Questions about clients: differences, reasons, and the clients of one resource.
+
+use super::*;
+
+#[tokio::test]
+async fn a_difference_leads_to_what_the_client_should_have() {
+    let admin = Fixture::start(vec![], false);
+    let found = admin.get("/clients/100/diff?type=Cluster").await.json();
+    assert_eq!(found["reads"], "apply to what it has; gives what it should have");
+    let of = &found["types"][0];
+    assert_eq!((&of["state"], &of["why"]), (&Value::from("ERROR"), &Value::from("rejected")));
+    assert_eq!(of["added"], serde_json::json!(["c"]));
+    let changed = [Version(1), Version(2)].map(|version| version.to_string());
+    assert_eq!(of["changed"], serde_json::json!([{ "name": "b", "has": changed[0], "should": changed[1] }]));
+    assert_eq!((&of["removed"], &of["withheld"]), (&serde_json::json!(["e"]), &serde_json::json!(["d"])));
+    assert_eq!(found["differs"], true);
+
+    let one = admin.get("/clients/100/diff?type=Cluster&name=c").await.json();
+    assert_eq!((&one["types"][0]["added_count"], &one["types"][0]["changed_count"]), (&1.into(), &0.into()));
+    let same = admin.get("/clients/100/diff?to=client:101").await.json();
+    assert_eq!((&same["differs"], &same["types"][1]["added_count"]), (&false.into(), &0.into()));
+    let secret = admin.get("/clients/100/diff?type=Secret").await.json();
+    assert_eq!(secret["types"][0]["changed"], serde_json::json!([{ "name": "b" }]));
+
+    for (target, status, text) in [
+        ("/clients/100/diff?to=client:9999", 409, "c0ffee and c1a55"),
+        ("/clients/100/diff?to=client:9999&any_class=1", 200, ""),
+        ("/clients/100/diff?to=client:99999", 404, "no client"),
+        ("/clients/100/diff?to=everybody", 400, "allowed: desired, or client:ID"),
+        ("/clients/100/diff?format=patch", 400, "unknown format \"patch\""),
+        ("/clients/99999/diff", 404, "no client"),
+    ] {
+        let answer = admin.get(target).await;
+        assert_eq!(answer.status, status, "{target}: {}", answer.body);
+        assert!(answer.body.contains(text), "{target}: {}", answer.body);
+    }
+}
+
+/// ADM-9: each step of the way has its reason, for tools and for people.
+#[tokio::test]
+async fn adm_9_a_client_is_explained_step_by_step() {
+    let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
+    let found = admin.get("/clients/100/explain?type=Cluster&name=c").await.json();
+    let text = |step: &str| found[step]["text"].as_str().unwrap().to_owned();
+    assert_eq!(text("client"), "100 node-100 on listener main, delta ADS");
+    let class = "c0ffee by node_classes[1] (default) (match names=old; split by cluster=\"edge\"); \
+                 node_classes[0] fails: id is \"\\u{1b}[31m\", not envoy-*";
+    assert_eq!(text("class"), class, "no text of a client controls a terminal");
+    assert_eq!(found["class"]["generation"], 4);
+    assert_eq!(text("list"), "xds_servers -> cp-1 (preferred)");
+    assert!(text("source").contains("cp-1, connected for"), "{found}");
+    assert!(text("name").starts_with("PRESENT since 2026-"), "{found}");
+    assert!(text("state").ends_with("ago, nonce 7, has not answered -> STALE/unacked"), "{found}");
+
+    let whole = admin.get("/clients/100/explain?type=Cluster").await.json();
+    assert_eq!((&whole["name"], &whole["state"]["why"]), (&Value::Null, &"rejected".into()));
+    let other = admin.get("/clients/100/explain?type=Cluster&name=x").await.json();
+    assert_eq!(other["name"]["subscribed"], false);
+    let secret = admin.get("/clients/100/explain?type=Secret&name=b").await.body;
+    for hidden in ["\"version", &Version(2).to_string(), "sniffed", "PRESENT", "received"] {
+        assert!(!secret.contains(hidden), "{hidden} in {secret}");
+    }
+    for (target, status) in [
+        ("/clients/100/explain", 400),
+        ("/clients/100/explain?type=Clust", 400),
+        ("/clients/99999/explain?type=Cluster", 404),
+    ] {
+        assert_eq!(admin.get(target).await.status, status, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn the_clients_of_a_resource_are_counted_and_listed_in_pages() {
+    let admin = Fixture::of_clients(300);
+    for (name, group) in [("a", "has"), ("b", "rejected"), ("c", "lacks"), ("d", "has"), ("e", "has")] {
+        let found = admin.get(&format!("/who?type=Cluster&name={name}")).await.json();
+        assert_eq!(found["not_subscribed"]["count"], 100, "{found}");
+        assert_eq!(found[group]["count"], 200, "{name}: {found}");
+    }
+    let (mut ids, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = admin.get(&format!("/who?type=Cluster&name=c&limit=70{next}")).await.json();
+        assert_eq!(page["lacks"]["count"], 200, "each page has the counts of all");
+        ids.extend(page["lacks"]["clients"].as_array().unwrap().iter().map(|of| of["id"].as_u64().unwrap()));
+        let Some(cursor) = page["lacks"]["next"].as_str() else { break };
+        next = format!("&after={cursor}");
+    }
+    assert_eq!(ids, (0..300).filter(|id| !u64::is_multiple_of(*id, 3)).collect::<Vec<_>>());
+    let old = admin.get("/who?type=Cluster&name=b&version=00000000").await.json();
+    assert_eq!(old["has"]["count"], 200, "{old}");
+
+    let secret = admin.get("/who?type=Secret&name=a").await.json();
+    assert_eq!((&secret["version"], &secret["has"]["count"]), (&Value::Null, &200.into()));
+    for (target, status, text) in [
+        ("/who?type=Cluster&name=r44", 404, "nearest: r4"),
+        ("/who?type=Cluster", 400, "name is missing"),
+        ("/who?type=Cluster&name=a&version=xyz", 400, "hexadecimal"),
+        ("/who?type=Secret&name=a&version=00000000", 400, "Secrets"),
+    ] {
+        let answer = admin.get(target).await;
+        assert_eq!(answer.status, status, "{target}: {}", answer.body);
+        assert!(answer.body.contains(text), "{target}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn classes_are_listed_and_found() {
+    let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
+    let class = admin.get("/classes").await.json()["classes"][0].clone();
+    assert_eq!((&class["class"], &class["clients"]), (&"c0ffee".into(), &(SESSIONS - 1).into()));
+    assert_eq!(class["rules"], serde_json::json!(["node_classes[1] (default)"]));
+    for (query, count) in [("q=EDGE", 1), ("q=c0f", 1), ("q=node_classes%5B1", 1), ("q=cp-9", 0)] {
+        assert_eq!(admin.get(&format!("/classes?{query}")).await.json()["count"], count, "{query}");
+    }
+}
+
+/// The only body: bounded in length and time, and read after the check of the role.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_need_not_exist_is_classified() {
+    let admin = Fixture::start(vec![], false);
+    let post = |body: &str| {
+        let head =
+            format!("POST /classes/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}", body.len());
+        format!("{head}\r\nConnection: close\r\n\r\n{body}")
+    };
+    let answer = admin.send(&post(r#"{"id": "a", "cluster": "web", "userAgentName": "envoy"}"#)).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let of = &answer.json()["types"][0];
+    assert_eq!(
+        (&of["split_by"], &of["rule"]),
+        (&"cluster=\"web\"".into(), &"node_classes[1] (default)".into())
+    );
+    for (body, status) in [("{\"id\": 7}", 400), ("[]", 400), ("", 400)] {
+        assert_eq!(admin.send(&post(body)).await.status, status, "{} bytes", body.len());
+    }
+    let (mut reader, mut writer) = tokio::io::split(admin.connect());
+    let long = post(&format!("{{\"id\":\"{}\"}}", "x".repeat(65 << 10)));
+    let mut text = String::new();
+    // The listener answers before it has read everything, and closes.
+    let (_, read) = tokio::join!(writer.write_all(long.as_bytes()), reader.read_to_string(&mut text));
+    assert!(read.is_ok() && text.starts_with("HTTP/1.1 413 "), "{text}");
+    let stalled = post("{}").replace("Content-Length: 2", "Content-Length: 9");
+    assert_eq!(admin.send(&stalled).await.status, 408);
+    let elsewhere = post("{}").replace("/classes/explain", "/confirm_deletions");
+    assert_eq!(admin.send(&elsewhere).await.status, 413);
+}

@@ -1,0 +1,169 @@
+//! `GET /who`: the clients of a resource, by possession.
+
+use axum::Json;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::client::canonical;
+use super::list::ITEMS_PER_TURN;
+use super::page::{Page, cursor};
+use super::params::{Params, bad_request, nearest, not_found};
+use super::state::Admin;
+use super::types;
+use crate::driver::api::clients::{HeldVersion, Holding};
+use crate::driver::api::status::{ResourceFilter, Why};
+use crate::xds::{ResourceName, TypeUrl, Version};
+
+/// The bound of the search for the nearest name.
+const NAMES_MAX: usize = 100_000;
+
+/// The least number of digits of a selected version.
+const VERSION_DIGITS_MIN: usize = 8;
+
+#[derive(Debug, Serialize)]
+struct Who<'a> {
+    r#type: &'a str,
+    name: &'a str,
+    /// The requested version, or the due version; null if clients are due several.
+    version: Option<String>,
+    has: Group,
+    lacks: Group,
+    rejected: Group,
+    not_subscribed: Group,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Group {
+    count: usize,
+    clients: Vec<Client>,
+    /// The value of `after` for the next page of the group.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Client {
+    id: u64,
+    node: String,
+}
+
+const GROUPS: [&str; 4] = ["has", "lacks", "rejected", "not_subscribed"];
+
+/// The group of a client, as an index of [`GROUPS`].
+fn group(holding: &Holding, wanted: Option<&str>) -> usize {
+    let Some(name) = &holding.name else { return 3 };
+    let is_wanted = |version: Version| wanted.is_none_or(|wanted| version.to_string().starts_with(wanted));
+    let has = match (name.has, name.should, wanted) {
+        (Some(HeldVersion::Known(has)), _, Some(_)) => is_wanted(has),
+        (has, Some(should), None) => has == Some(HeldVersion::Known(should)),
+        // The resource is gone, and some clients still have a copy.
+        (has, None, None) => has.is_some(),
+        (Some(HeldVersion::Unknown) | None, _, Some(_)) => false,
+    };
+    let rejected = name.why == Some(Why::Rejected) && name.should.is_some_and(is_wanted);
+    if has {
+        0
+    } else if rejected {
+        2
+    } else {
+        1
+    }
+}
+
+/// `GET /who?type=&name=&version=&after=&limit=`.
+pub(super) async fn who(
+    Shared(admin): Shared<Admin>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let read = || {
+        let mut params = Params::parse(&uri, &["type", "name", "version", "after", "limit"])?;
+        let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
+        let name = params.take("name").ok_or("name is missing: the name of the resource")?;
+        let type_url = types::resolve(&admin, &type_name)?;
+        let version = params.take("version");
+        let is_version = |text: &String| {
+            (VERSION_DIGITS_MIN..=32).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        if let Some(text) = version.as_ref().filter(|text| !is_version(text)) {
+            return Err(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits"));
+        }
+        if type_url.is_secret() && version.is_some() {
+            return Err("version does not go with Secrets, whose versions are not shown".to_owned());
+        }
+        let page = Page::read(&mut params, &headers)?;
+        let after: Option<(usize, u64)> = page.after()?;
+        if page.is_unlimited() {
+            return Err("limit is \"all\"; allowed: a whole number, for each group of clients".to_owned());
+        }
+        Ok((type_url, name, version.map(|text| text.to_lowercase()), page, after))
+    };
+    let (type_url, name, version, page, after) = read().map_err(bad_request)?;
+    let name = canonical(&type_url, &name);
+    if !admin.relay.knows(&type_url, &name) {
+        return Err(not_found(unknown_name(&admin, &type_url, &name).await));
+    }
+    let (groups, should) = sort(&admin, &type_url, &name, version.as_deref(), &page, after).await;
+    let [has, lacks, rejected, not_subscribed] = groups;
+    let (r#type, version) = (type_url.message(), version.or(should).filter(|_| !type_url.is_secret()));
+    let name = name.as_str();
+    Ok(Json(Who { r#type, name, version, has, lacks, rejected, not_subscribed }).into_response())
+}
+
+/// All clients in groups, and the due version, if there is a single one.
+async fn sort(
+    admin: &Admin,
+    type_url: &TypeUrl,
+    name: &ResourceName,
+    wanted: Option<&str>,
+    page: &Page,
+    after: Option<(usize, u64)>,
+) -> ([Group; 4], Option<String>) {
+    let mut groups: [Group; GROUPS.len()] = Default::default();
+    let (mut should, mut is_one) = (None, true);
+    for (number, holding) in admin.relay.holdings(type_url, name).enumerate() {
+        let index = group(&holding, wanted);
+        if let Some(version) = holding.name.as_ref().and_then(|name| name.should) {
+            is_one &= *should.get_or_insert(version) == version;
+        }
+        if let Some(of) = groups.get_mut(index) {
+            of.count += 1;
+            if after.is_none_or(|(group, id)| group == index && holding.id > id) {
+                of.add(index, &holding, page.limit);
+            }
+        }
+        if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+    (groups, should.filter(|_| is_one).map(|version| version.to_string()))
+}
+
+impl Group {
+    fn add(&mut self, index: usize, holding: &Holding, limit: usize) {
+        if self.clients.len() < limit {
+            self.clients.push(Client { id: holding.id, node: holding.node_id.to_string() });
+        } else if let Some(last) = self.clients.last().filter(|_| self.next.is_none()) {
+            self.next = Some(cursor(&(index, last.id)));
+        }
+    }
+}
+
+/// The error for a name without a source, with the nearest name.
+async fn unknown_name(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> String {
+    let filter =
+        ResourceFilter { type_name: Some(type_url.as_str().to_owned()), ..ResourceFilter::default() };
+    let (mut near, mut count) = (None::<String>, 0);
+    for found in admin.relay.resources(&filter).take(NAMES_MAX) {
+        let names = near.iter().map(String::as_str).chain([found.name.as_str()]);
+        near = nearest(name.as_str(), names).map(str::to_owned);
+        count += 1;
+        if count % ITEMS_PER_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let near = near.map(|near| format!("; nearest: {near}")).unwrap_or_default();
+    format!("no source knows {} {:?}{near}", type_url.short(), name.as_str())
+}

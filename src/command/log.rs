@@ -1,0 +1,63 @@
+//! `sluice log`: other log directives for a time.
+
+use std::time::Duration;
+
+use clap::Args;
+use http::Method;
+use serde_json::Value;
+
+use super::arguments::Reach;
+use super::console::Console;
+use super::list::path;
+use super::outcome::{Failure, Outcome};
+use super::relays::Relays;
+use super::table::text;
+use super::text::{duration, parse_duration, safe};
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Log {
+    /// Level, or directives like `info,sluice::client=trace`.
+    #[arg(value_name = "LEVEL", required_unless_present = "reset")]
+    level: Option<String>,
+    /// The time after which the level of the configuration is in force again.
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    duration: Duration,
+    /// Put the level of the configuration in force now.
+    #[arg(long, conflicts_with_all = ["level", "duration"])]
+    reset: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+const HELP: &str = "\
+Levels: off, error, warn, info, debug, trace. The log goes where it went before; a log at debug has a line for each \
+request of a client.
+
+Output:
+  a line for each relay: the level in force, and for how long
+
+Examples:
+  sluice log debug --for 5m
+  sluice log --reset";
+
+pub(super) async fn run(log: Log, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let relays = Relays::new(&log.reach).await?;
+    let query = match log.level {
+        Some(level) => vec![("level", level), ("for", format!("{}ms", log.duration.as_millis()))],
+        None => Vec::new(),
+    };
+    let answers = relays.json(&Method::POST, &path("/log", query)).await;
+    let outcome = answers.tell(console.err)?;
+    for (label, status) in &answers.found {
+        let level = text(status, "level").unwrap_or_default();
+        let configured = text(status, "configured").unwrap_or_default();
+        let line = match status.get("seconds_left").and_then(Value::as_f64) {
+            Some(left) => format!("{label}  {level} for {}, then {configured}", duration(left)),
+            None => format!("{label}  {level}, as configured"),
+        };
+        writeln!(console.out, "{}", safe(&line))?;
+    }
+    console.out.flush()?;
+    Ok(outcome)
+}
