@@ -6,16 +6,18 @@ use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
-use sluice::admin::{Admin, AdminSettings, Readiness};
+use sluice::admin::{Admin, AdminSettings, Process, Readiness};
 use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
 use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuses, NodeExplanation};
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
 };
 use sluice::setting::InForce;
 use sluice::telemetry::Metrics;
+use sluice::telemetry::logging::{LogFilter, LogLevel};
 use sluice::xds::{Node, ResourceName, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Runtime;
@@ -158,6 +160,25 @@ impl ClientView for Empty {
     }
 }
 
+impl Emptying for Empty {
+    fn empty(&self, _: Duration, _: Option<Duration>) -> Result<(), AlreadyEmptying> {
+        Err(AlreadyEmptying)
+    }
+
+    fn admit(&self) -> bool {
+        false
+    }
+
+    fn status(&self) -> EmptyingStatus {
+        let left = Duration::ZERO;
+        EmptyingStatus { phase: Phase::Serving, connections: 0, streams: 0, streams_before: 0, cut: 0, left }
+    }
+
+    fn is_emptying(&self) -> bool {
+        false
+    }
+}
+
 impl Controls for Empty {
     fn refresh(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
@@ -165,6 +186,10 @@ impl Controls for Empty {
 
     fn confirm_deletions(&self, _: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
         Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn end_stream(&self, _: u64) -> bool {
+        false
     }
 }
 
@@ -195,9 +220,11 @@ thread_local! {
     static HOST: Host = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (connections, accepted) = mpsc::unbounded_channel();
-        let (settings, readiness) = (InForce::new(AdminSettings::default()), Arc::new(Readiness::default()));
+        let settings = InForce::new(AdminSettings::default());
+        let log = LogLevel::new(LogFilter::without_log(), "off".to_owned());
+        let process = Process { readiness: Arc::new(Readiness::default()), emptying: Arc::new(Empty), log };
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
-        runtime.spawn(Admin::serve(InMemory(accepted), settings, None, Arc::new(Empty), readiness, metrics, stop));
+        runtime.spawn(Admin::serve(InMemory(accepted), settings, None, Arc::new(Empty), process, metrics, stop));
         Host { runtime, connections }
     };
 }
