@@ -400,6 +400,21 @@ fn functions_and_files_stay_short() {
     refuse(&faults);
 }
 
+/// The page stays small without a build: lines and bytes of all its scripts together (PAG-1).
+const PAGE_SCRIPTS: (usize, usize) = (400, 24 << 10);
+
+#[test]
+fn pag_1_the_page_has_three_small_scripts() {
+    let is_script = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "js");
+    let ours = |path: &PathBuf| is_script(path) && relative(path).starts_with("src/");
+    let scripts: Vec<PathBuf> = tracked().into_iter().filter(ours).collect();
+    let texts: Vec<String> = scripts.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let lines: usize = texts.iter().map(|text| text.lines().count()).sum();
+    let bytes: usize = texts.iter().map(String::len).sum();
+    assert_eq!(scripts.len(), 3, "{scripts:?}");
+    assert!(lines <= PAGE_SCRIPTS.0 && bytes <= PAGE_SCRIPTS.1, "{lines} lines, {bytes} bytes");
+}
+
 /// A module with a folder is `name/mod.rs`, so that a reader finds all of it in one place.
 const BESIDE: &[&str] = &[];
 

@@ -4,16 +4,17 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::{Request, State as Shared};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 
 use super::access::{Area, Target};
 use super::state::Admin;
+use super::ui;
 use super::{
-    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready, refuse_body,
-    refused, resources, sources, who,
+    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview,
+    ready, refuse_body, refused, resources, sources, who,
 };
 use super::{drain, end, log};
 
@@ -90,7 +91,9 @@ const fn unbounded(
 }
 
 pub(super) const ENDPOINTS: &[Endpoint] = &[
-    open("/", Area::View, "this list", || get(async || INDEX.as_str())),
+    open("/", Area::View, "this list; for a browser, the page", || {
+        get(async |headers: HeaderMap| ui::index(&headers, &INDEX))
+    }),
     open("/healthz", Area::Health, "200 while the process lives", || get(async || "ok\n")),
     open("/ready", Area::Ready, "200 while the relay may get traffic; the state of every upstream", || {
         get(ready)
@@ -196,6 +199,10 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     unbounded(("POST", csds::REST), "client status (CSDS) in JSON", || post(csds::rest)),
     unbounded(("POST", csds::FETCH), "client status, by gRPC", csds::grpc),
     unbounded(("POST", csds::STREAM), "client status, by gRPC", csds::grpc),
+    open("/ui", Area::View, "the page", || get(async || ui::to_root())),
+    bounded(("GET", "/ui/"), Area::View, "", "the page", || get(ui::page)),
+    bounded(("GET", "/ui/{*page}"), Area::View, "", "the page", || get(ui::page)),
+    open("/ui/assets/{build}/{name}", Area::View, "its sheet and scripts", || get(ui::asset)),
 ];
 
 /// All other paths. A caller without the role does not learn which paths exist.

@@ -29,7 +29,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    fn has(self, event: &Event) -> bool {
+    pub fn has(self, event: &Event) -> bool {
         self.kind.is_none_or(|kind| kind == event.first.kind) && self.severity <= event.first.severity
     }
 }

@@ -16,6 +16,8 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 
 /// Browsers add this header, and pages cannot change it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Adds the headers that keep an answer from other sites, from guesses about its type, and from caches (ADM-13).
 pub(super) async fn protect(request: Request, next: Next) -> Response {
@@ -46,7 +48,7 @@ pub(super) fn judge(admin: &Admin, endpoint: Target, request: &Request) -> Resul
     let anonymous = Arc::default();
     let peer: &Arc<Peer> = request.extensions().get().unwrap_or(&anonymous);
     let headers = request.headers();
-    if endpoint.area != Area::Health && is_from_another_site(headers) {
+    if endpoint.area != Area::Health && is_from_another_site(headers) && !is_visit(endpoint, headers) {
         let text = "requests of web pages are refused; type the address into the browser, or use a tool\n";
         return Err(refuse(admin, endpoint, peer, "web page", (StatusCode::FORBIDDEN, text).into_response()));
     }
@@ -75,6 +77,13 @@ pub(super) fn judge(admin: &Admin, endpoint: Target, request: &Request) -> Resul
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let site = headers.get(FETCH_SITE).map(HeaderValue::as_bytes);
     site.is_some_and(|site| !matches!(site, b"none" | b"same-origin"))
+}
+
+/// A person follows a link to the page, from a chat or a dashboard. The other site cannot read the answer.
+fn is_visit(endpoint: Target, headers: &HeaderMap) -> bool {
+    let says =
+        |name: HeaderName, value: &[u8]| headers.get(name).is_some_and(|said| said.as_bytes() == value);
+    endpoint.path.starts_with("/ui") && says(FETCH_MODE, b"navigate") && says(FETCH_DEST, b"document")
 }
 
 /// The token of the header `Authorization`, the only place where a token is read: addresses get into logs.

@@ -25,6 +25,7 @@
 //! | `POST /log?level=&for=` | other log directives for a time; without parameters, those of the configuration |
 //! | `POST /v3/discovery:client_status`, and gRPC's CSDS | the relay as a client of its servers, and as the server of its clients (ADR 31) |
 //! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
+//! | `GET /ui/` and below | the operator's page, as HTML |
 //!
 //! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the name is shown. The room reads the relay's status through
 //! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
@@ -33,11 +34,12 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
-//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the whole
-//!    relay in numbers.
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the
+//!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `classes`: the endpoints about clients. `changes`: what was
 //!    published, and how far it came. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`, `log`:
 //!    the acts.
+//! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
 pub mod access;
@@ -70,6 +72,7 @@ mod live;
 mod events;
 mod census;
 mod overview;
+mod ui;
 mod endpoints;
 
 pub use content::ContentMode;

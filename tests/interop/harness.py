@@ -245,7 +245,7 @@ class Stage(contextlib.ExitStack):
             **more,
         }
         (self.directory / "sluice.json").write_text(json.dumps(config))
-        relay = Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
+        relay = self.relay_process = Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
         self.witness("the relay's clients", lambda: get(self.admin, "/clients").body)
         self.witness("the relay's sources", lambda: get(self.admin, "/sources").body)
         self.witness("the relay's fallback", lambda: "\n".join(self.metrics("sluice_fallback")))

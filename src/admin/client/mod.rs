@@ -2,6 +2,7 @@
 
 mod item;
 mod sorted;
+mod gather;
 mod one;
 mod diff;
 mod explain;
@@ -20,6 +21,7 @@ use crate::driver::api::status::SessionStatus;
 
 pub(super) use diff::diff;
 pub(super) use explain::{canonical, class as class_text, explain};
+pub(super) use gather::gather;
 pub(super) use one::one;
 
 /// `GET /clients`.

@@ -13,6 +13,7 @@ mod golden;
 mod lists;
 mod overview;
 mod questions;
+mod ui;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -45,7 +45,8 @@ async fn adm_6_all_viewers_share_one_census_and_without_viewers_there_is_none() 
 
 #[tokio::test]
 async fn the_overview_is_small_whatever_the_fleet() {
-    let many = |n: usize| source(&format!("{n}-{}", "x".repeat(5000)), SourceState::Connecting, n % 2 == 0);
+    let many =
+        |n: usize| source(&format!("{n}-{}", "x".repeat(5000)), SourceState::Connecting, n.is_multiple_of(2));
     let admin = Fixture::start((0..300).map(many).collect(), false);
     let answer = admin.get("/overview").await;
     assert!(answer.body.len() <= BYTES_MAX, "{}", answer.body.len());

@@ -1,0 +1,219 @@
+//! The page of one client: per type the version that the client has and should have, and why; name by name for one type.
+
+use askama::Template;
+
+use super::filter::{Filter, ROWS_MAX};
+use super::frame::{Ask, Fault, Frame};
+use super::parts::{Classes, Command, Mark, client_argument, worst};
+use super::text::{age, counted, encoded, size, span, version};
+use crate::admin::item::variant_name;
+use crate::admin::page::{Page as Part, cursor};
+use crate::admin::params::Params;
+use crate::driver::api::clients::NameStatus;
+use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_type};
+use crate::xds::{ResourceName, Version};
+
+#[derive(Template)]
+#[template(path = "client.html")]
+struct Page {
+    frame: Frame,
+    id: u64,
+    node: String,
+    facts: Vec<(&'static str, String)>,
+    state: Option<(Mark, String)>,
+    types: Vec<Type>,
+    /// The type whose names are shown.
+    chosen: Option<Chosen>,
+    commands: Vec<Command>,
+}
+
+struct Type {
+    name: String,
+    message: String,
+    state: Mark,
+    age: String,
+    has: String,
+    should: String,
+    names: String,
+    server: String,
+    class: Classes,
+    notes: Vec<String>,
+    /// The client's words, and their age.
+    nack: Option<(String, String)>,
+}
+
+struct Chosen {
+    name: String,
+    message: String,
+    filter: Filter,
+    rows: Vec<Name>,
+    next: Option<String>,
+}
+
+struct Name {
+    name: String,
+    link: String,
+    has: String,
+    should: String,
+    state: Mark,
+    refused: Option<String>,
+}
+
+pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+    let filter = Filter::new(ask, "")?;
+    let mut params = Params::parse(&filter.uri(), &["type", "after", "limit"])?;
+    let type_name = params.take("type");
+    let part = Part::read(&mut params, ask.headers)?;
+    let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));
+    let session = session.ok_or_else(|| {
+        Fault::not_found(format!("There is no client {id:?}. A stream that ends takes its number along."))
+    })?;
+    let chosen = match &type_name {
+        Some(text) => Some(chosen(ask, &session, text, &part)?),
+        None => None,
+    };
+    let all: Vec<&SessionTypeStatus> = session.types.iter().collect();
+    let who = client_argument(&session);
+    let title = if session.node_id.is_empty() {
+        format!("Client {}", session.id)
+    } else {
+        session.node_id.to_string()
+    };
+    let page = Page {
+        frame: Frame::new(ask, "clients", title),
+        id: session.id,
+        node: session.node_id.to_string(),
+        facts: facts(&session, ask),
+        state: worst(&all).map(|of| (Mark::of_type(of), age(of.since, ask.now))),
+        types: session.types.iter().map(|of| self::of(of, ask)).collect(),
+        chosen,
+        commands: vec![Command(format!("sluice get clients --node {who} -o json"))],
+    };
+    Ok(page.render()?)
+}
+
+fn facts(session: &SessionStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> {
+    vec![
+        ("Cluster", session.node_cluster.to_string()),
+        ("Stream", format!("{}, {} {}", session.id, session.kind, variant_name(session.kind.variant))),
+        ("Open for", age(session.opened_at, ask.now)),
+        ("Listener", session.listener.to_string()),
+        ("Address", session.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string())),
+        ("Identity", session.identity.to_string()),
+    ]
+}
+
+fn of(of: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
+    let is_secret = of.type_url.is_secret();
+    let shown = |held: Option<Version>| version(held.unwrap_or(Version(0)));
+    let names = match (of.wildcard, of.names) {
+        (true, 0) => "all".to_owned(),
+        (true, names) => format!("all, and {names}"),
+        (false, names) => counted(names, "name"),
+    };
+    Type {
+        name: of.type_url.short().to_owned(),
+        message: of.type_url.message().to_owned(),
+        state: Mark::of_type(of),
+        age: age(of.since, ask.now),
+        has: if is_secret { String::new() } else { shown(of.has) },
+        should: if is_secret { String::new() } else { shown(of.should) },
+        names,
+        server: of.server.as_deref().unwrap_or_default().to_owned(),
+        class: Classes::of(of.class.as_deref().unwrap_or_default()),
+        notes: notes(of, ask),
+        nack: of.nack.as_ref().map(|nack| {
+            // A NACK may quote a Secret.
+            let words = if is_secret {
+                format!("[withheld {}]", size(nack.detail.len()))
+            } else {
+                nack.detail.to_string()
+            };
+            (words, age(nack.at, ask.now))
+        }),
+    }
+}
+
+/// The reasons for a state, as sentences.
+fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(unacked) = of.unacked {
+        notes.push(format!("The last response was sent {} ago and has no answer.", span(unacked)));
+    }
+    if let Some(held) = &of.held {
+        let what = held.what.as_deref().unwrap_or("it");
+        notes.push(match held.why {
+            Why::Order => {
+                format!("News wait until {what} is accepted, so that no route precedes its cluster.")
+            }
+            Why::Withheld => format!("The removal of {what} waits until no route can refer to it."),
+            Why::Name => format!("News wait for {what}, whose existence is not known yet."),
+            Why::Deletion => "A mass deletion waits for an operator.".to_owned(),
+            Why::Unread => "News are ready, and the client does not read.".to_owned(),
+            Why::Rejected | Why::Unacked | Why::Unknown => String::new(),
+        });
+    }
+    if let Some(waits) = &of.waits {
+        let server = waits.server.as_deref().unwrap_or("the server");
+        notes.push(format!(
+            "{server} has not answered for {} in {}.",
+            waits.name.as_str(),
+            span(waits.duration)
+        ));
+    }
+    if of.refused {
+        notes.push("Refused: there is no room for the node class.".to_owned());
+    }
+    if let Some(refused) = &of.server_refuses {
+        notes.push(format!("The server refuses the type: {}.", refused.error));
+    }
+    if of.fallback {
+        notes.push("Served by another server than the preferred one.".to_owned());
+    }
+    if let Some(since) = of.stale_since {
+        notes.push(format!("Unconfirmed: the server was lost {} ago.", age(since, ask.now)));
+    }
+    if of.restored {
+        notes.push("Restored from a checkpoint, and not confirmed since.".to_owned());
+    }
+    notes.retain(|note| !note.is_empty());
+    notes
+}
+
+fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Result<Chosen, Fault> {
+    let of = session.types.iter().find(|of| names_type(text, &of.type_url));
+    let of =
+        of.ok_or_else(|| Fault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
+    let after: Option<String> = part.after()?;
+    let names = ask.admin.relay.names(session.id, &of.type_url, after.map(|name| ResourceName::new(&name)));
+    let mut names = names.into_iter().flatten();
+    let limit = part.limit.min(ROWS_MAX);
+    let shown: Vec<NameStatus> = names.by_ref().take(limit).collect();
+    let filter = Filter::new(ask, client_path(session.id))?;
+    let has_more = names.next().is_some();
+    let next =
+        shown.last().filter(|_| has_more).map(|last| filter.next(&cursor(&last.name.as_str()), shown.len()));
+    let is_secret = of.type_url.is_secret();
+    let rows = shown.iter().map(|name| row(name, of.type_url.short(), is_secret)).collect();
+    let (name, message) = (of.type_url.short().to_owned(), of.type_url.message().to_owned());
+    Ok(Chosen { name, message, filter, rows, next })
+}
+
+/// The path of a client's page.
+fn client_path(id: u64) -> String {
+    format!("/ui/clients/{id}")
+}
+
+fn row(name: &NameStatus, type_name: &str, is_secret: bool) -> Name {
+    let has = name.has.map(|held| held.known().map_or_else(|| "unknown".to_owned(), version));
+    let should = name.should.map(version);
+    let link = format!("/ui/resources?type={}&name={}", encoded(type_name), encoded(name.name.as_str()));
+    Name {
+        name: name.name.as_str().to_owned(),
+        link,
+        has: has.filter(|_| !is_secret).unwrap_or_default(),
+        should: should.filter(|_| !is_secret).unwrap_or_default(),
+        state: Mark::of_name(name),
+        refused: name.refused.as_ref().map(ToString::to_string),
+    }
+}

@@ -1,0 +1,98 @@
+//! The page of what happened: the endpoint `/events`, the latest first.
+
+use askama::Template;
+
+use super::filter::{Filter, ROWS_MAX};
+use super::frame::{Ask, Fault, Frame};
+use super::parts::{Look, Mark};
+use super::text::{age, encoded};
+use crate::admin::item::rfc_3339;
+use crate::admin::query::EventsQuery;
+use crate::telemetry::events::{EVENTS_MAX, Event, Kind, Severity};
+
+#[derive(Template)]
+#[template(path = "events.html")]
+struct Page {
+    frame: Frame,
+    filter: Filter,
+    rows: Vec<Row>,
+    next: Option<String>,
+}
+
+pub(super) struct Row {
+    pub number: u64,
+    pub at: String,
+    pub age: String,
+    pub kind: &'static str,
+    pub severity: Mark,
+    pub text: String,
+    /// How often, if more than once.
+    pub times: Option<String>,
+    /// The things that the event names: label, text and address.
+    pub links: Vec<(&'static str, String, String)>,
+}
+
+pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+    let filter = Filter::new(ask, "/ui/events")?.paged_by("before");
+    let before = filter.cursor().map(|text| text.parse::<u64>());
+    let before = before.transpose().map_err(|_| "before is not a number of an event".to_owned())?;
+    let query = EventsQuery::parse(&filter.uri())?;
+    let mut rows =
+        latest(ask, |event| query.wanted.has(event) && before.is_none_or(|before| event.number < before));
+    let limit = query.limit.unwrap_or(ROWS_MAX);
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| has_more).map(|last| filter.next(&last.number.to_string(), rows.len()));
+    let filter = filter.field("kind", "Kind", Kind::ALL.map(|kind| kind.name().to_owned()).to_vec()).field(
+        "severity",
+        "Severity, and above",
+        Severity::ALL.map(|of| of.name().to_owned()).to_vec(),
+    );
+    Ok(Page { frame: Frame::new(ask, "events", "Events"), filter, rows, next }.render()?)
+}
+
+/// The wanted events, the latest first.
+pub(super) fn latest(ask: &Ask<'_>, wants: impl Fn(&Event) -> bool) -> Vec<Row> {
+    let page = ask.admin.metrics.events.after(0, EVENTS_MAX, wants);
+    page.events.iter().rev().map(|event| row(event, ask)).collect()
+}
+
+fn row(event: &Event, ask: &Ask<'_>) -> Row {
+    let first = &event.first;
+    let look = match first.severity {
+        Severity::Info => Look::None,
+        Severity::Warn => Look::Late,
+        Severity::Error => Look::Bad,
+    };
+    let mut links = Vec::new();
+    let mut link = |label, text: Option<String>, path: &dyn Fn(&str) -> String| {
+        links.extend(text.map(|text| (label, text.clone(), path(&text))));
+    };
+    let clients = |key: &'static str| move |text: &str| format!("/ui/clients?{key}={}", encoded(text));
+    link("client", first.stream.map(|stream| stream.to_string()), &|text| format!("/ui/clients/{text}"));
+    link("node", first.node.as_deref().map(str::to_owned), &clients("node"));
+    link("server", first.server.as_deref().map(str::to_owned), &|text| {
+        format!("/ui/sources?server={}", encoded(text))
+    });
+    link("class", first.class.as_deref().map(str::to_owned), &clients("class"));
+    link("type", first.type_url.as_ref().map(|of| of.short().to_owned()), &clients("type"));
+    link("listener", first.listener.as_deref().map(str::to_owned), &clients("listener"));
+    let mut text = match &first.detail {
+        Some(detail) => format!("{}: {detail}", first.text),
+        None => first.text.to_owned(),
+    };
+    if let Some(place) = &first.place {
+        text = format!("{text} ({place})");
+    }
+    let count = event.count.saturating_add(event.left_out);
+    Row {
+        number: event.number,
+        at: rfc_3339(event.at),
+        age: age(event.at, ask.now),
+        kind: first.kind.name(),
+        severity: Mark { look, word: first.severity.name(), why: None },
+        text,
+        times: (count > 1).then(|| super::text::count(count)),
+        links,
+    }
+}

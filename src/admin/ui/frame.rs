@@ -1,0 +1,124 @@
+//! The head of all pages, and the page of a request that fails.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::http::{HeaderMap, StatusCode, Uri};
+
+use super::assets;
+use crate::admin::item::rfc_3339;
+use crate::admin::state::Admin;
+
+/// A request for a page.
+pub(super) struct Ask<'a> {
+    pub admin: &'a Admin,
+    pub uri: &'a Uri,
+    pub headers: &'a HeaderMap,
+    /// The moment that the page shows.
+    pub now: SystemTime,
+}
+
+impl Ask<'_> {
+    /// The types of all sources, for a choice.
+    pub fn type_names(&self) -> Vec<String> {
+        let sources = self.admin.relay.sources();
+        let names = sources.iter().flat_map(|source| &source.types).map(|of| of.type_url.short().to_owned());
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The relay's name.
+    fn relay_name(&self) -> String {
+        "sluice".to_owned()
+    }
+}
+
+/// The pages of the navigation: path and label.
+pub(super) const PLACES: [(&str, &str); 5] = [
+    ("clients", "Clients"),
+    ("resources", "Resources"),
+    ("sources", "Sources"),
+    ("classes", "Classes"),
+    ("events", "Events"),
+];
+
+/// The part of a page around its content.
+pub(super) struct Frame {
+    pub title: String,
+    /// The path of the page's entry in the navigation.
+    pub place: &'static str,
+    pub build: &'static str,
+    pub version: &'static str,
+    /// The relay's node id.
+    pub relay: String,
+    pub shown_at: String,
+    /// The live stream that tells when to look again.
+    pub stream: String,
+}
+
+impl Frame {
+    pub fn new(ask: &Ask<'_>, place: &'static str, title: impl Into<String>) -> Frame {
+        Frame {
+            title: title.into(),
+            place,
+            build: &assets::HASH,
+            version: env!("CARGO_PKG_VERSION"),
+            relay: ask.relay_name(),
+            shown_at: rfc_3339(ask.now),
+            stream: "/events".to_owned(),
+        }
+    }
+
+    /// The time of day.
+    pub fn clock(&self) -> &str {
+        self.shown_at.get(11..19).unwrap_or_default()
+    }
+
+    pub fn places(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        PLACES.iter()
+    }
+}
+
+/// A request without a page.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub status: StatusCode,
+    text: String,
+}
+
+#[derive(Template)]
+#[template(path = "fault.html")]
+struct FaultPage<'a> {
+    frame: Frame,
+    text: &'a str,
+}
+
+impl Fault {
+    pub fn not_found(text: impl Into<String>) -> Fault {
+        Fault { status: StatusCode::NOT_FOUND, text: text.into() }
+    }
+
+    pub fn html(&self, ask: &Ask<'_>) -> String {
+        let title = match self.status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::BAD_REQUEST => "Not a valid query",
+            _ => "Not shown",
+        };
+        let page = FaultPage { frame: Frame::new(ask, "", title), text: &self.text };
+        // A page whose template fails is plain text.
+        page.render().unwrap_or_else(|error| error.to_string())
+    }
+}
+
+/// An invalid query.
+impl From<String> for Fault {
+    fn from(text: String) -> Fault {
+        Fault { status: StatusCode::BAD_REQUEST, text }
+    }
+}
+
+impl From<askama::Error> for Fault {
+    fn from(error: askama::Error) -> Fault {
+        Fault { status: StatusCode::INTERNAL_SERVER_ERROR, text: error.to_string() }
+    }
+}

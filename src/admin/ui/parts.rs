@@ -1,0 +1,122 @@
+//! States and commands, as words and shapes (PAG-7). A part is HTML already: a page shows it with `safe`.
+
+use askama::Template;
+
+use super::text::argument;
+use crate::driver::api::clients::NameStatus;
+use crate::driver::api::status::{
+    ClientStatus, ConfigStatus, SessionStatus, SessionTypeStatus, SourceState, Why,
+};
+
+/// A state: its word, and a shape that tells good from bad at a glance.
+#[derive(Clone, Debug, Template)]
+#[template(path = "mark.html")]
+pub(super) struct Mark {
+    pub look: Look,
+    pub word: &'static str,
+    pub why: Option<&'static str>,
+}
+
+/// The shapes, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Look {
+    /// A dot.
+    Good,
+    /// A ring.
+    None,
+    /// A triangle.
+    Late,
+    /// A diamond.
+    Bad,
+}
+
+impl Look {
+    pub fn class(self) -> &'static str {
+        match self {
+            Look::Good => "good",
+            Look::None => "none",
+            Look::Late => "late",
+            Look::Bad => "bad",
+        }
+    }
+}
+
+impl Mark {
+    pub fn of_type(of: &SessionTypeStatus) -> Mark {
+        Mark::new(of.state, of.why)
+    }
+
+    fn new(state: ConfigStatus, why: Option<Why>) -> Mark {
+        let look = match state {
+            ConfigStatus::Synced => Look::Good,
+            ConfigStatus::NotSent => Look::None,
+            ConfigStatus::Stale => Look::Late,
+            ConfigStatus::Error => Look::Bad,
+        };
+        Mark { look, word: state.name(), why: why.map(Why::name) }
+    }
+
+    pub fn of_name(of: &NameStatus) -> Mark {
+        Mark::new(of.state(), of.why)
+    }
+
+    pub fn of_source(state: SourceState) -> Mark {
+        Mark::of_source_name(state.name())
+    }
+
+    /// `name` is one of [`SourceState::NAMES`].
+    fn of_source_name(name: &'static str) -> Mark {
+        let look = match name {
+            "connected" => Look::Good,
+            "connecting" => Look::None,
+            "unanswered" => Look::Late,
+            _ => Look::Bad,
+        };
+        Mark { look, word: name, why: None }
+    }
+
+    pub fn of_resource(state: ClientStatus) -> Mark {
+        let look = match state {
+            ClientStatus::Acked => Look::Good,
+            ClientStatus::Requested | ClientStatus::DoesNotExist => Look::None,
+            ClientStatus::Timeout => Look::Late,
+            ClientStatus::Nacked | ClientStatus::ReceivedError => Look::Bad,
+        };
+        Mark { look, word: state.name(), why: None }
+    }
+}
+
+/// The type of a stream with the worst state; of equal states, the oldest.
+pub(super) fn worst<'a>(types: &[&'a SessionTypeStatus]) -> Option<&'a SessionTypeStatus> {
+    let key = |of: &&SessionTypeStatus| (Mark::of_type(of).look, std::cmp::Reverse(of.since));
+    types.iter().copied().max_by_key(key)
+}
+
+/// A command to copy (PAG-3).
+#[derive(Clone, Debug, Template)]
+#[template(path = "command.html")]
+pub(super) struct Command(pub String);
+
+/// A client in a command: its node id if it can be typed, else the number of its stream.
+pub(super) fn client_argument(session: &SessionStatus) -> String {
+    argument(&session.node_id).unwrap_or_else(|| session.id.to_string())
+}
+
+/// Node classes, as links.
+#[derive(Clone, Debug, Template)]
+#[template(path = "class.html")]
+pub(super) struct Classes(Vec<String>);
+
+/// The digits of a class in a table.
+const CLASS_DIGITS: usize = 8;
+
+impl Classes {
+    /// The classes of a text, separated by commas.
+    pub fn of(text: &str) -> Classes {
+        Classes(text.split(", ").filter(|class| !class.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn short(class: &str) -> &str {
+        class.get(..CLASS_DIGITS).unwrap_or(class)
+    }
+}

@@ -1,0 +1,163 @@
+"""The stories: each takes the browser and the fleet, and fails with an AssertionError."""
+
+import re
+
+from browser import NARROW, WIDE, Keys
+from fleet import RUDE, eventually
+
+
+# The pages below those of the navigation: where to find a link to one, and its address.
+BELOW = (
+    ("clients?q=envoy-api-1", r"clients/\d+"),
+    ("changes?type=Cluster", r"changes/c-\d+-\d+"),
+    ("resources?type=Cluster&name=web", r"resource\?.*"),
+)
+
+
+def links(browser, selector):
+    """The addresses of links within the page, without the origin."""
+    addresses = [link.get_attribute("href") for link in browser.find(selector)]
+    return [address.removeprefix(browser.origin + "/ui/") for address in addresses]
+
+
+def pages(browser):
+    """All pages of the navigation, and one of each kind below; fewer in an empty fleet."""
+    browser.go("/ui/")
+    found = ["", *filter(None, links(browser, "nav a"))]
+    for page, pattern in BELOW:
+        browser.go(f"/ui/{page}")
+        found += [link for link in links(browser, "tbody th a[href]") if re.fullmatch(pattern, link)][:1]
+    client = next((page for page in found if re.fullmatch(r"clients/\d+", page)), None)
+    return found + ([f"{client}?type=Cluster"] if client else [])
+
+
+def every_page_loads(browser, fleet):
+    """PAG-2: no line in the console, and no foreign address."""
+    for page in pages(browser):
+        browser.lines(), browser.addresses()
+        browser.go(f"/ui/{page}")
+        assert browser.find("h1"), f"/ui/{page} has no heading"
+        lines = browser.lines()
+        assert not lines, (page, lines)
+        foreign = {address for address in browser.addresses() if not address.startswith(browser.origin + "/")}
+        assert not foreign, (page, foreign)
+
+
+def names_of_clients_stay_text(browser, fleet):
+    """PAG-2: a node id is neither markup nor invisible."""
+    browser.go("/ui/clients?q=rude")
+    shown = RUDE.replace("\x1b", "\\u{1b}").replace("\u202e", "\\u{202e}")
+    assert shown in browser.text(), browser.text()
+    assert not browser.find("main img")
+    browser.find("tbody th a")[0].click()
+    assert browser.text("h1") == shown, browser.text("h1")
+    assert not browser.find("main img") and "owned" not in browser.driver.title[:6]
+    assert not browser.lines()
+
+
+def nothing_hinders_anybody(browser, fleet):
+    """PAG-7: axe finds nothing, light and dark, and narrow pages do not scroll sideways."""
+    found = []
+    for page in pages(browser):
+        for theme in ("light", "dark"):
+            browser.theme(theme)
+            browser.go(f"/ui/{page}")
+            found += [f"/ui/{page} ({theme}): {line}" for line in browser.findings()]
+        for size, zoom in ((NARROW, 1), (WIDE, 2)):
+            browser.size(size, zoom)
+            browser.go(f"/ui/{page}")
+            wider = browser.run("return document.documentElement.scrollWidth - innerWidth")
+            if wider > 0:
+                found.append(f"/ui/{page} is {wider} px wider than a window of {size[0] // zoom} px")
+        browser.size(WIDE)
+    assert not found, "\n".join(found)
+
+
+def keys_are_enough(browser, fleet):
+    """PAG-7: from the overview to the words of a rejection without a pointer."""
+    browser.go("/ui/clients")
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.className") == "skip"
+    browser.press("/")
+    browser.press("envoy-api-1")
+    eventually("the search narrows the table", lambda: len(browser.find("tbody tr")) == 1)
+    assert browser.driver.current_url.endswith("?q=envoy-api-1"), browser.driver.current_url
+    assert browser.run("return document.activeElement.name") == "q", "the field keeps the focus"
+    browser.press(Keys.TAB * 1)
+    browser.run("document.activeElement.blur()")
+    browser.press("j")
+    browser.press(Keys.ENTER)
+    eventually("the client's page", lambda: browser.text("h1") == "envoy-api-1")
+    assert "Proto constraint validation failed" in browser.text(), browser.text()
+
+
+def scripts_are_not_needed(browser, fleet):
+    """PAG-1: forms, pages and links work without scripts."""
+    browser.scripts(False)
+    try:
+        browser.go("/ui/clients")
+        field = browser.find("input[name=q]")[0]
+        field.send_keys("envoy-web-2", Keys.ENTER)
+        eventually("the form narrows the table", lambda: len(browser.find("tbody tr")) == 1)
+        browser.go("/ui/clients?limit=2")
+        first = browser.text("tbody")
+        browser.find("a[rel=next]")[0].click()
+        second = browser.text("tbody")
+        assert first and second and first != second
+        browser.find("tbody th a")[0].click()
+        assert browser.find("dl.facts")
+    finally:
+        browser.scripts(True)
+
+
+def tabs_leave_room_for_others(browser, fleet):
+    """PAG-6: a hidden tab has no stream, so that the seventh tab loads."""
+    first = browser.driver.current_window_handle
+    try:
+        for _ in range(7):
+            browser.driver.switch_to.new_window("tab")
+            browser.go("/ui/clients")
+            eventually("the tab is live", lambda: browser.text("#asof-word") == "live")
+    finally:
+        for tab in [tab for tab in browser.driver.window_handles if tab != first]:
+            browser.driver.switch_to.window(tab)
+            browser.driver.close()
+        browser.driver.switch_to.window(first)
+
+
+def the_page_is_live(browser, fleet):
+    """PAG-6: texts change in place, rows wait for a click, and a lost relay is told."""
+    browser.go("/ui/clients?q=envoy-web")
+    word = lambda: browser.text("#asof-word")
+    eventually("the page is live", lambda: word() == "live")
+    browser.run("document.querySelector('tbody tr').mine = true")
+    browser.find("tbody th a")[0].send_keys("")
+    before = len(browser.find("tbody tr"))
+    age = browser.text("tbody tr td:last-child")
+    fleet.client("envoy-web-9")
+    eventually("new rows are told", lambda: browser.text(".news"))
+    assert len(browser.find("tbody tr")) == before, "rows wait for a click"
+    assert browser.run("return document.querySelector('tbody tr').mine"), "the row is the same element"
+    assert browser.text("tbody tr td:last-child") != age, "ages go on"
+    browser.find(".news")[0].click()
+    eventually("the new row", lambda: len(browser.find("tbody tr")) == before + 1)
+
+    fleet.stop_relay()
+    eventually("the page is paused", lambda: word().startswith("paused"))
+    eventually("the pause has an age", lambda: browser.text("#asof-age").endswith("ago"))
+    assert browser.find("tbody tr"), "the last state stays"
+    fleet.start_relay()
+    eventually("the page is live again", lambda: word() == "live")
+    eventually("the rows of the former relay are struck out", lambda: browser.find("tbody tr.gone"))
+
+
+# The last story stops the relay.
+STORIES = [
+    every_page_loads,
+    names_of_clients_stay_text,
+    nothing_hinders_anybody,
+    keys_are_enough,
+    scripts_are_not_needed,
+    tabs_leave_room_for_others,
+    the_page_is_live,
+]
