@@ -13,8 +13,8 @@ use super::access::{Area, Target};
 use super::state::Admin;
 use super::ui;
 use super::{
-    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview,
-    ready, refuse_body, refused, resources, sources, who,
+    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
+    refuse_body, refused, resources, sources, who,
 };
 use super::{drain, end, log};
 

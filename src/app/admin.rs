@@ -13,7 +13,7 @@ use super::tls;
 use crate::admin::access::{Access, Auth, Reach};
 use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
 use crate::admin::{About, Admin, AdminSettings, Process};
-use crate::config::{self, Address, Config};
+use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, Duplex, ServerLimits, Visitor};
 use crate::setting::InForce;
