@@ -74,7 +74,7 @@ enum Command {
         keep_authority: bool,
     },
     #[command(flatten)]
-    Operate(Operate),
+    Operate(Box<Operate>),
 }
 
 /// A client for the rules of `authorization`.
@@ -172,7 +172,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::DevCerts { directory, hosts, client_id, keep_authority } => {
             write_dev_certs(&directory, &hosts, &client_id, keep_authority)?;
         }
-        Command::Operate(command) => return Ok(operate(command)),
+        Command::Operate(command) => return Ok(operate(*command)),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,8 +2,9 @@
 
 use clap::{Args, Subcommand};
 
+use super::change::{self, Change};
 use super::console::Console;
-use super::list::view::{CLIENTS, REFUSED, RESOURCES, SOURCES};
+use super::list::view::{CHANGES, CLASSES, CLIENTS, REFUSED, RESOURCES, SOURCES};
 use super::list::{self, List};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
@@ -20,16 +21,37 @@ pub enum Get {
         #[command(flatten)]
         common: Common,
     },
+    /// Published changes, the latest first, and their way to the clients.
+    #[command(after_help = CHANGES_HELP)]
+    Changes {
+        /// Only the type: Cluster, or the full name of the message.
+        #[arg(long = "type", value_name = "TYPE")]
+        type_name: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One change, with the words of clients that reject it.
+    #[command(after_help = change::HELP)]
+    Change(Change),
+    /// Node classes in use.
+    #[command(after_help = CLASSES_HELP)]
+    Classes {
+        /// Only classes with the text in a field, a rule or a server.
+        #[arg(long = "q", value_name = "TEXT")]
+        part: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Attachments to control planes, each with its cache.
     #[command(after_help = SOURCES_HELP)]
     Sources {
-        /// Only sources at this server, as in the configuration.
+        /// Only sources at the server, as in the configuration.
         #[arg(long, value_name = "URI")]
         server: Option<String>,
-        /// Only this type: Cluster, or the full name of the message.
+        /// Only the type: Cluster, or the full name of the message.
         #[arg(long = "type", value_name = "TYPE")]
         type_name: Option<String>,
-        /// Only sources in this state: connecting, connected, unanswered, ends_streams or backoff.
+        /// Only sources in the state: connecting, connected, unanswered, ends_streams or backoff.
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
         #[command(flatten)]
@@ -38,13 +60,13 @@ pub enum Get {
     /// Cached resources, without their content.
     #[command(after_help = RESOURCES_HELP)]
     Resources {
-        /// Only this type: Cluster, or the full name of the message.
+        /// Only the type: Cluster, or the full name of the message.
         #[arg(long = "type", value_name = "TYPE")]
         type_name: Option<String>,
-        /// Only the resource with this name.
+        /// Only the resource with the name.
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Only resources in this state: REQUESTED, DOES_NOT_EXIST, ACKED, NACKED, RECEIVED_ERROR or TIMEOUT.
+        /// Only resources in the state: REQUESTED, DOES_NOT_EXIST, ACKED, NACKED, RECEIVED_ERROR or TIMEOUT.
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
         #[command(flatten)]
@@ -61,7 +83,7 @@ pub enum Get {
 /// The arguments of each list.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
-    /// At most this number of items from each relay.
+    /// At most the number of items from each relay.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     #[command(flatten)]
@@ -73,16 +95,66 @@ pub struct Common {
 /// The filters of `/clients`.
 #[derive(Args, Clone, Debug)]
 pub struct ClientFilter {
-    /// Only clients with this node id.
+    /// Only clients with the node id.
     #[arg(long, value_name = "ID")]
     node: Option<String>,
-    /// Only this type: Cluster, or the full name of the message.
+    /// Only the type: Cluster, or the full name of the message.
     #[arg(long = "type", value_name = "TYPE")]
     type_name: Option<String>,
-    /// Only types in this state: SYNCED, STALE, ERROR or NOT_SENT.
+    /// Only types in the state: SYNCED, STALE, ERROR or NOT_SENT.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
+    /// Only types in their state for the reason: unacked, rejected, held:order, ...
+    #[arg(long, value_name = "WHY")]
+    why: Option<String>,
+    /// Only types that have not been in sync for the time.
+    #[arg(long, value_name = "TIME")]
+    behind_for: Option<String>,
+    /// Only clients with the text in their node id, cluster or address.
+    #[arg(long = "q", value_name = "TEXT")]
+    part: Option<String>,
+    /// Only types from the server.
+    #[arg(long, value_name = "URI")]
+    server: Option<String>,
+    /// Only types of this node class.
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Only clients of the listener.
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
+    /// The order: id, behind (the longest first) or opened (the latest first).
+    #[arg(long, value_name = "ORDER")]
+    sort: Option<String>,
 }
+
+const CHANGES_HELP: &str = "\
+Columns:
+  ID        the change; other commands take it
+  TYPE      the resource type, by the last part of its name
+  VERSION   the first digits of the content's version
+  AGE       the time since it came from the control plane
+  WANTED    the clients that were to get it
+  ACKED     the clients that have it
+  REJECTED  the clients that rejected it
+  WAITING   the clients that have not answered
+  P50, P99  the time until half of the clients, and 99 %, had it
+  With -o wide: LAST (the slowest), SUPERSEDED (got a later change instead), SERVER, CLASS, SIZE
+
+Examples:
+  sluice get changes
+  sluice get changes --type Cluster --limit 5 -o json";
+
+const CLASSES_HELP: &str = "\
+Columns:
+  CLASS    the digest of the class
+  CLIENTS  the number of its streams
+  RULE     the rules of node_classes that chose it
+  SERVERS  the control planes that serve it
+  With -o wide: SHOWN AS (the node id that servers see)
+
+Examples:
+  sluice get classes
+  sluice get classes -o json";
 
 const CLIENTS_HELP: &str = "\
 Columns:
@@ -144,11 +216,29 @@ Examples:
   sluice get refused
   sluice get refused --limit 10 -o json";
 
+impl ClientFilter {
+    fn query(self) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("node", self.node),
+            ("q", self.part),
+            ("type", self.type_name),
+            ("state", self.state),
+            ("why", self.why),
+            ("server", self.server),
+            ("class", self.class),
+            ("listener", self.listener),
+            ("behind_for", self.behind_for),
+            ("sort", self.sort),
+        ]
+    }
+}
+
 pub(super) async fn run(get: Get, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let (view, query, common) = match get {
-        Get::Clients { filter: ClientFilter { node, type_name, state }, common } => {
-            (&CLIENTS, vec![("node", node), ("type", type_name), ("state", state)], common)
-        }
+        Get::Clients { filter, common } => (&CLIENTS, filter.query(), common),
+        Get::Changes { type_name, common } => (&CHANGES, vec![("type", type_name)], common),
+        Get::Change(change) => return change::run(change, console).await,
+        Get::Classes { part, common } => (&CLASSES, vec![("q", part)], common),
         Get::Sources { server, type_name, state, common } => {
             (&SOURCES, vec![("server", server), ("type", type_name), ("state", state)], common)
         }

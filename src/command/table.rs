@@ -66,6 +66,11 @@ impl Table {
         }
     }
 
+    /// A table of texts, all plain.
+    pub(super) fn plain(heads: &[&'static str]) -> Table {
+        Table { heads: heads.to_vec(), states: vec![false; heads.len()], rows: Vec::new() }
+    }
+
     pub(super) fn push(&mut self, cells: impl IntoIterator<Item = Option<String>>) {
         let cell = |text: Option<String>| match text.filter(|text| !text.is_empty()) {
             Some(text) => safe(&text).into_owned(),

@@ -145,7 +145,53 @@ async fn the_examples_of_every_help_run() {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 6] = ["get clients", "get sources", "get resources", "get refused", "log", "drain"];
+const COMMANDS: [&str; 14] = [
+    "get clients",
+    "get changes",
+    "get change",
+    "get sources",
+    "get classes",
+    "get resources",
+    "get refused",
+    "diff client",
+    "explain client",
+    "who",
+    "events",
+    "wait",
+    "log",
+    "drain",
+];
+
+/// CMD-5: a client that rejects a change does not have it. CMD-6: a client is named by its node id or its stream.
+#[tokio::test]
+async fn a_wait_ends_with_the_clients_and_a_difference_has_its_exit_code() {
+    let (origin, relay, mut client) = fleet().await;
+    let done = sluice(&relay.admin, &["wait", "--for", "synced=100%"]).await;
+    assert_eq!((done.code, done.out.starts_with("1 of 1 clients have c-")), (0, true), "{done:?}");
+    let same = sluice(&relay.admin, &["diff", "client", "envoy-web-3"]).await;
+    assert_eq!((same.code, same.out.as_str()), (0, "no difference in 1 types\n"), "{same:?}");
+
+    origin.set(CDS, "cart", "1");
+    let answer = client.next(CDS).await;
+    let waits = sluice(&relay.admin, &["wait", "--timeout", "300ms"]).await;
+    assert_eq!((waits.code, waits.out.starts_with("0 of 1 clients have c-")), (75, true), "{waits:?}");
+    client.nack(&answer, "no such cluster");
+    eventually("the words of the client", async || {
+        let done = sluice(&relay.admin, &["wait", "--timeout", "100ms"]).await;
+        done.code == 75 && done.out.contains("1 rejected it: ") && done.out.contains("no such cluster")
+    })
+    .await;
+    let differs = sluice(&relay.admin, &["diff", "client", "envoy-web-3"]).await;
+    assert_eq!((differs.code, differs.out.contains("+cart")), (1, true), "{differs:?}");
+
+    let _twin = client_of(&relay, "envoy-web-3").await;
+    let several = sluice(&relay.admin, &["diff", "client", "envoy-web-3"]).await;
+    assert_eq!((several.code, several.err.lines().count()), (64, 3), "{several:?}");
+    let ids = sluice(&relay.admin, &["get", "clients", "-o", "name"]).await;
+    let id = ids.out.lines().next().unwrap();
+    assert_eq!(sluice(&relay.admin, &["diff", "client", id]).await.code, 1);
+    assert_eq!(sluice(&relay.admin, &["diff", "client", "nobody"]).await.code, 64);
+}
 
 /// HND-9: the clients leave, the process stays, and is ready again.
 #[tokio::test]

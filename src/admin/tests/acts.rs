@@ -1,4 +1,35 @@
 use super::*;
+use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
+
+/// A server without connections.
+#[derive(Default)]
+pub(super) struct FakeServer {
+    /// `after` and `over` of the drain under way.
+    drain: Mutex<Option<(Duration, Option<Duration>)>>,
+}
+
+impl Emptying for FakeServer {
+    fn empty(&self, after: Duration, over: Option<Duration>) -> Result<(), AlreadyEmptying> {
+        match self.drain.lock().unwrap().replace((after, over)) {
+            Some(_) => Err(AlreadyEmptying),
+            None => Ok(()),
+        }
+    }
+
+    fn admit(&self) -> bool {
+        self.drain.lock().unwrap().take().is_some()
+    }
+
+    fn status(&self) -> EmptyingStatus {
+        let phase = if self.is_emptying() { Phase::Leaving } else { Phase::Serving };
+        let (streams_before, left) = (10, Duration::from_secs(10));
+        EmptyingStatus { phase, connections: 3, streams: 4, streams_before, cut: 1, left }
+    }
+
+    fn is_emptying(&self) -> bool {
+        self.drain.lock().unwrap().is_some()
+    }
+}
 
 impl Fixture {
     async fn act(&self, method: &str, target: &str) -> Answer {

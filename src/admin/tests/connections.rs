@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// Counts the dropped iterators.
+pub(super) struct OnDrop<'a>(pub &'a AtomicUsize);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_pulls_items_one_by_one_and_then_gets_them_all() {
     let admin = Fixture::start(vec![], false);

@@ -27,6 +27,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use acts::FakeServer;
+use connections::OnDrop;
+
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
 use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
@@ -36,7 +39,7 @@ use crate::driver::api::clients::{
 };
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
-use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
+use crate::driver::api::emptying::Emptying as _;
 use crate::driver::api::status::{
     ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter,
     ResourcePlace, ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
@@ -62,15 +65,6 @@ struct FakeView {
     finished: AtomicUsize,
     /// The streams that an operator ended.
     ended: Mutex<Vec<u64>>,
-}
-
-/// Counts the dropped iterators.
-struct OnDrop<'a>(&'a AtomicUsize);
-
-impl Drop for OnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, SeqCst);
-    }
 }
 
 impl StatusView for FakeView {
@@ -243,36 +237,6 @@ impl Controls for FakeView {
     fn end_stream(&self, id: u64) -> bool {
         self.ended.lock().unwrap().push(id);
         id < SESSIONS as u64
-    }
-}
-
-/// A server without connections.
-#[derive(Default)]
-struct FakeServer {
-    /// `after` and `over` of the drain under way.
-    drain: Mutex<Option<(Duration, Option<Duration>)>>,
-}
-
-impl Emptying for FakeServer {
-    fn empty(&self, after: Duration, over: Option<Duration>) -> Result<(), AlreadyEmptying> {
-        match self.drain.lock().unwrap().replace((after, over)) {
-            Some(_) => Err(AlreadyEmptying),
-            None => Ok(()),
-        }
-    }
-
-    fn admit(&self) -> bool {
-        self.drain.lock().unwrap().take().is_some()
-    }
-
-    fn status(&self) -> EmptyingStatus {
-        let phase = if self.is_emptying() { Phase::Leaving } else { Phase::Serving };
-        let (streams_before, left) = (10, Duration::from_secs(10));
-        EmptyingStatus { phase, connections: 3, streams: 4, streams_before, cut: 1, left }
-    }
-
-    fn is_emptying(&self) -> bool {
-        self.drain.lock().unwrap().is_some()
     }
 }
 

@@ -36,10 +36,10 @@ pub(super) struct List {
 
 /// The items of all relays. Each has the key `relay`.
 #[derive(Debug, Default)]
-struct Items {
-    items: Vec<Value>,
+pub(super) struct Items {
+    pub items: Vec<Value>,
     /// There may be more than `--limit` items.
-    is_truncated: bool,
+    pub is_truncated: bool,
 }
 
 pub(super) async fn show(
@@ -62,7 +62,8 @@ async fn gather(
     list: &List,
     console: &mut Console<'_>,
 ) -> Result<(Items, Outcome), Failure> {
-    let answers = relays.all(async |caller: &Caller, relay: &Relay| fetch(caller, relay, list).await).await;
+    let answers =
+        relays.all(async |caller: &Caller, relay: &Relay| fetch(caller, relay, list, None).await).await;
     let outcome = answers.tell(console.err)?;
     let mut all = Items::default();
     for (label, found) in answers.found {
@@ -73,9 +74,14 @@ async fn gather(
 }
 
 /// The list of one relay, page by page.
-async fn fetch(caller: &Caller, relay: &Relay, list: &List) -> Result<Items, Missing> {
+pub(super) async fn fetch(
+    caller: &Caller,
+    relay: &Relay,
+    list: &List,
+    after: Option<String>,
+) -> Result<Items, Missing> {
     let mut found = Items::default();
-    let mut after: Option<String> = None;
+    let mut after = after;
     for _ in 0..PAGES_MAX {
         let limit = list.limit.map(|limit| (limit - found.items.len()).min(PAGE_MAX).to_string());
         let page = [("after", after.take()), ("limit", limit)];
@@ -119,7 +125,7 @@ pub(super) fn with_relay(mut item: Value, label: &str) -> Value {
     item
 }
 
-fn write(
+pub(super) fn write(
     items: &Items,
     list: &List,
     are_several: bool,
@@ -157,7 +163,7 @@ fn write(
     Ok(())
 }
 
-fn table(items: &[Value], view: &View, is_wide: bool, are_several: bool) -> Table {
+pub(super) fn table(items: &[Value], view: &View, is_wide: bool, are_several: bool) -> Table {
     let shown = view.columns.iter().filter(|column| is_wide || column.kind != Kind::Wide);
     let mut columns: Vec<_> = shown.copied().collect();
     if are_several {
@@ -190,11 +196,11 @@ mod tests {
         let long = "envoy-".to_owned() + &"a-very-long-name-".repeat(12) + "end";
         let cluster = json!({
             "type": "envoy.config.cluster.v3.Cluster", "state": "STALE", "server": "cp-1.example:15010",
-            "class": "c0ffee12", "unacked_seconds": 4.2,
-            "version_sent": "b41f0c2e000000000000000000000000", "version_acked": "1c0e77aa000000000000000000000000",
+            "class": "c0ffee12", "why": "unacked", "state_seconds": 4.2,
+            "should": "b41f0c2e000000000000000000000000", "has": "1c0e77aa000000000000000000000000",
         });
         let route = json!({
-            "type": "envoy.config.route.v3.RouteConfiguration", "state": "ERROR",
+            "type": "envoy.config.route.v3.RouteConfiguration", "state": "ERROR", "why": "rejected", "state_seconds": 61.0,
             "server": "cp-1.example:15010", "class": "c0ffee12",
             "nack": {"version": null, "detail": "no", "seconds": 61.0},
         });

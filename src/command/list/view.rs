@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use crate::command::table::{
-    Column, Line, column, list, number, span, state, text, type_name, version, wide,
-};
+use crate::command::table::{Column, column, list, number, span, state, text, type_name, version, wide};
 use crate::command::text::size;
 
 /// A list of the API as tables.
@@ -32,10 +30,10 @@ pub(in crate::command) const CLIENTS: View = View {
         column("CLUSTER", |of| text(of.item, "cluster")),
         column("TYPE", |of| type_name(of.part)),
         state("STATE", |of| text(of.part, "state")),
-        column("WHY", why),
-        column("FOR", state_span),
-        wide("HAS", |of| version(of.part, "version_acked")),
-        wide("SHOULD", |of| version(of.part, "version_sent")),
+        column("WHY", |of| text(of.part, "why")),
+        column("FOR", |of| span(of.part, "state_seconds")),
+        wide("HAS", |of| version(of.part, "has")),
+        wide("SHOULD", |of| version(of.part, "should")),
         wide("VIA", |of| text(of.part, "server")),
         wide("CLASS", |of| text(of.part, "class")),
         wide("PEER", |of| text(of.item, "peer")),
@@ -44,21 +42,68 @@ pub(in crate::command) const CLIENTS: View = View {
     name: |item| text(item, "id"),
 };
 
-fn why(of: Line<'_>) -> Option<String> {
-    if of.part.get("state")?.as_str()? == "ERROR" {
-        return Some("rejected".to_owned());
-    }
-    if let Some(held) = of.part.get("held") {
-        return Some(format!("held:{}", text(held, "why")?));
-    }
-    of.part.get("unacked_seconds")?.as_f64().map(|_| "unacked".to_owned())
+pub(in crate::command) const CHANGES: View = View {
+    path: "/changes",
+    key: "changes",
+    part: None,
+    columns: &[
+        column("ID", |of| text(of.item, "id")),
+        column("TYPE", |of| type_name(of.item)),
+        column("VERSION", |of| version(of.item, "version")),
+        column("AGE", |of| span(of.item, "age_seconds")),
+        column("WANTED", |of| text(of.item, "wanted")),
+        column("ACKED", |of| text(of.item, "acked")),
+        column("REJECTED", |of| text(of.item, "rejected")),
+        column("WAITING", |of| text(of.item, "waiting")),
+        column("P50", |of| span(of.item, "p50_seconds")),
+        column("P99", |of| span(of.item, "p99_seconds")),
+        wide("LAST", |of| span(of.item, "last_seconds")),
+        wide("SUPERSEDED", |of| text(of.item, "superseded")),
+        wide("SERVER", |of| text(of.item, "server")),
+        wide("CLASS", |of| text(of.item, "class")),
+        wide("SIZE", |of| number(of.item, "bytes").map(size)),
+    ],
+    name: |item| text(item, "id"),
+};
+
+pub(in crate::command) const CLASSES: View = View {
+    path: "/classes",
+    key: "classes",
+    part: None,
+    columns: &[
+        column("CLASS", |of| text(of.item, "class")),
+        column("CLIENTS", |of| text(of.item, "clients")),
+        column("RULE", |of| texts(of.item, "rules")),
+        column("SERVERS", |of| texts(of.item, "servers")),
+        wide("SHOWN AS", |of| text(of.item, "upstream_id")),
+    ],
+    name: |item| text(item, "class"),
+};
+
+fn texts(of: &Value, key: &str) -> Option<String> {
+    let texts: Vec<_> = list(of, key).iter().filter_map(Value::as_str).collect();
+    Some(texts.join(", "))
 }
 
-fn state_span(of: Line<'_>) -> Option<String> {
-    let nack = || span(of.part.get("nack")?, "seconds");
-    let held = || span(of.part.get("held")?, "seconds");
-    nack().or_else(held).or_else(|| span(of.part, "unacked_seconds"))
-}
+pub(in crate::command) const EVENTS: View = View {
+    path: "/events",
+    key: "events",
+    part: None,
+    columns: &[
+        column("AT", |of| text(of.item, "at")),
+        column("NUMBER", |of| text(of.item, "number")),
+        column("KIND", |of| text(of.item, "kind")),
+        state("SEVERITY", |of| text(of.item, "severity")),
+        column("COUNT", |of| text(of.item, "count")),
+        column("TEXT", |of| text(of.item, "text")),
+        wide("SERVER", |of| text(of.item, "server")),
+        wide("TYPE", |of| type_name(of.item)),
+        wide("NODE", |of| text(of.item, "node")),
+        wide("STREAM", |of| text(of.item, "stream")),
+        wide("PEER", |of| text(of.item, "peer")),
+    ],
+    name: |item| text(item, "number"),
+};
 
 pub(in crate::command) const SOURCES: View = View {
     path: "/sources",

@@ -1,0 +1,127 @@
+//! `sluice events`: what happened, from the relays' rings of events.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::arguments::{Format, Reach, Show};
+use super::console::Console;
+use super::list::view::EVENTS;
+use super::list::{Items, List, fetch, table, with_relay, write};
+use super::outcome::{Failure, Outcome};
+use super::relays::Relays;
+use super::request::Caller;
+use super::table::number;
+use super::text::parse_duration;
+
+/// An event comes once its second is over.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Events {
+    /// Only events of the time until now.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    since: Option<Duration>,
+    /// Only events of the severity, and of those above: info, warn or error.
+    #[arg(long, value_name = "SEVERITY")]
+    severity: Option<String>,
+    /// Only events of the kind.
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    #[command(flatten)]
+    show: Show,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+const HELP: &str = "\
+A relay keeps its latest 4,096 events. With -w, further events are added as they come.
+
+Columns:
+  AT        the time, in UTC
+  NUMBER    the number of the event in its relay
+  KIND      for example upstream.lost, nack, fallback, limit, drain, client
+  SEVERITY  info, warn or error
+  COUNT     how often the cause occurred within the second
+  TEXT      what happened
+  With -o wide: SERVER, TYPE, NODE, STREAM and PEER, where the event has them
+
+Examples:
+  sluice events --since 1h --severity warn
+  sluice events --kind nack -o json";
+
+pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let Events { since, severity, kind, show, reach } = events;
+    let relays = Relays::new(&reach).await?;
+    let query = [("severity", severity), ("kind", kind)];
+    let query: Vec<_> = query.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let list = List { view: &EVENTS, query, limit: None };
+    let mut numbers = BTreeMap::new();
+    let (mut items, outcome) = gather(&relays, &list, &mut numbers, console).await?;
+    if let Some(since) = since {
+        let is_recent = |item: &Value| {
+            item.get("age_seconds").and_then(Value::as_f64).is_none_or(|age| age <= since.as_secs_f64())
+        };
+        items.retain(is_recent);
+    }
+    if !show.watch {
+        let items = Items { items, is_truncated: false };
+        write(&items, &list, relays.are_several(), show, console)?;
+        return Ok(outcome);
+    }
+    let mut no_headers = show.no_headers;
+    loop {
+        match console.is_terminal && show.format != Format::Json && show.format != Format::Yaml {
+            true if !items.is_empty() => {
+                let is_wide = show.format == Format::Wide;
+                let table = table(&items, &EVENTS, is_wide, relays.are_several());
+                table.write(console.out, !no_headers, console.has_colour)?;
+                console.out.flush()?;
+                no_headers = true;
+            }
+            true => {}
+            false => items.iter().try_for_each(|item| console.json_line(item))?,
+        }
+        sleep(INTERVAL).await;
+        items = match gather(&relays, &list, &mut numbers, console).await {
+            Ok((items, _)) => items,
+            Err(failure) => {
+                writeln!(console.err, "sluice: {}", failure.text().unwrap_or_default())?;
+                Vec::new()
+            }
+        };
+    }
+}
+
+/// The events after the last seen number of each relay, in the order of time.
+async fn gather(
+    relays: &Relays,
+    list: &List,
+    numbers: &mut BTreeMap<String, u64>,
+    console: &mut Console<'_>,
+) -> Result<(Vec<Value>, Outcome), Failure> {
+    let seen = &*numbers;
+    let ask = async |caller: &Caller, relay: &super::address::Relay| {
+        let after = seen.get(&relay.label).map(u64::to_string);
+        fetch(caller, relay, list, after).await
+    };
+    let answers = relays.all(ask).await;
+    let outcome = answers.tell(console.err)?;
+    let mut all = Vec::new();
+    for (label, found) in answers.found {
+        if let Some(last) = found.items.iter().filter_map(|item| number(item, "number")).max() {
+            numbers.insert(label.clone(), last);
+        }
+        all.extend(found.items.into_iter().map(|item| with_relay(item, &label)));
+    }
+    all.sort_by(|a, b| at(a).cmp(at(b)));
+    Ok((all, outcome))
+}
+
+fn at(item: &Value) -> &str {
+    item.get("at").and_then(Value::as_str).unwrap_or_default()
+}
