@@ -119,6 +119,11 @@ fn rejection(of: &ChangeRejection) -> Rejection<'_> {
     Rejection { text: &of.text, count: of.count, clients: clients.collect() }
 }
 
+/// The cursor of the page behind a change.
+pub(super) fn cursor_behind(last: &ChangeStatus) -> String {
+    cursor(&(last.place.at, last.place.name.source, last.place.name.number))
+}
+
 pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let mut filter = changes(&uri).map_err(bad_request)?;
     types::check(&admin, filter.type_name.as_deref()).map_err(bad_request)?;
@@ -128,10 +133,7 @@ pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
     let mut found = admin.relay.changes(filter).await;
     let has_more = found.len() > limit;
     found.truncate(limit);
-    let next = found
-        .last()
-        .filter(|_| has_more)
-        .map(|last| cursor(&(last.place.at, last.place.name.source, last.place.name.number)));
+    let next = found.last().filter(|_| has_more).map(cursor_behind);
     let page = Page { changes: found.iter().map(change).collect(), count: found.len(), next };
     Ok(Json(page).into_response())
 }

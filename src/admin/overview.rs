@@ -49,25 +49,25 @@ impl Feed for LiveOverview {
 }
 
 #[derive(Serialize)]
-struct Overview {
-    api: u32,
-    version: &'static str,
-    node: String,
-    started: String,
-    uptime_seconds: f64,
-    ready: bool,
-    draining: bool,
-    config: ConfigInForce,
-    clients: Clients,
-    types: Vec<Type>,
-    upstreams: Vec<Upstream>,
+pub(super) struct Overview {
+    pub api: u32,
+    pub version: &'static str,
+    pub node: String,
+    pub started: String,
+    pub uptime_seconds: f64,
+    pub ready: bool,
+    pub draining: bool,
+    pub config: ConfigInForce,
+    pub clients: Clients,
+    pub types: Vec<Type>,
+    pub upstreams: Vec<Upstream>,
     delivery: Option<Delivery>,
-    attention: Vec<Attention>,
+    pub attention: Vec<Attention>,
     /// Types, upstreams and entries of `attention` without room.
     #[serde(skip_serializing_if = "is_zero")]
-    left_out: usize,
+    pub left_out: usize,
     /// The process before an upgrade.
-    predecessor: Option<()>,
+    pub predecessor: Option<()>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -75,45 +75,45 @@ fn is_zero(count: &usize) -> bool {
 }
 
 #[derive(Serialize)]
-struct ConfigInForce {
-    generation: u64,
-    hash: String,
-    loaded: String,
-    last_reload: Option<()>,
+pub(super) struct ConfigInForce {
+    pub generation: u64,
+    pub hash: String,
+    pub loaded: String,
+    pub last_reload: Option<()>,
 }
 
 /// Streams; each counts for exactly a single state of the first five.
 #[derive(Serialize)]
-struct Clients {
-    streams: usize,
-    synced: usize,
-    unacked: usize,
-    held: usize,
-    rejected: usize,
-    unknown: usize,
-    silent: usize,
-    on_fallback: usize,
-    stale: usize,
-    refused: usize,
+pub(super) struct Clients {
+    pub streams: usize,
+    pub synced: usize,
+    pub unacked: usize,
+    pub held: usize,
+    pub rejected: usize,
+    pub unknown: usize,
+    pub silent: usize,
+    pub on_fallback: usize,
+    pub stale: usize,
+    pub refused: usize,
 }
 
 #[derive(Serialize)]
-struct Type {
-    r#type: String,
-    streams: usize,
-    synced: usize,
-    version: Option<String>,
+pub(super) struct Type {
+    pub r#type: String,
+    pub streams: usize,
+    pub synced: usize,
+    pub version: Option<String>,
 }
 
 /// All sources of a server in a list.
 #[derive(Default, Serialize)]
-struct Upstream {
-    server: String,
-    list: String,
-    state: &'static str,
-    sources: usize,
-    stale_seconds: Option<f64>,
-    last_error: Option<String>,
+pub(super) struct Upstream {
+    pub server: String,
+    pub list: String,
+    pub state: &'static str,
+    pub sources: usize,
+    pub stale_seconds: Option<f64>,
+    pub last_error: Option<String>,
 }
 
 /// The latest change on its way to the clients. Durations are in seconds, from the receipt to the ACK.
@@ -145,12 +145,12 @@ impl Delivery {
 
 /// A reason for somebody's attention.
 #[derive(Serialize)]
-struct Attention {
-    what: String,
+pub(super) struct Attention {
+    pub what: String,
     /// The path with more.
-    see: String,
+    pub see: String,
     /// The command with more.
-    say: String,
+    pub say: String,
 }
 
 impl Attention {
@@ -162,14 +162,19 @@ impl Attention {
 impl Admin {
     async fn overview(&self) -> String {
         self.relay.refresh().await;
-        let census = self.census.census(&*self.relay).await;
-        let mut overview = self.collect(&census, self.relay.now());
+        let mut overview = self.gather(self.relay.now()).await;
         loop {
             let text = serde_json::to_string(&overview).unwrap_or_default();
             if text.len() <= BYTES_MAX || !overview.leave_out() {
                 return text;
             }
         }
+    }
+
+    /// The whole overview, however long.
+    pub(super) async fn gather(&self, now: SystemTime) -> Overview {
+        let census = self.census.census(&*self.relay).await;
+        self.collect(&census, now)
     }
 
     fn collect(&self, census: &Census, now: SystemTime) -> Overview {

@@ -2,7 +2,10 @@
 
 use super::*;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 10] = [
+    "/ui/changes",
+    "/ui/clients/100/diff",
+    "/ui/clients/100/explain?type=Cluster",
     "/ui/",
     "/ui/clients",
     "/ui/clients/100?type=Cluster",

@@ -207,7 +207,7 @@ fn client_path(id: u64) -> String {
 fn row(name: &NameStatus, type_name: &str, is_secret: bool) -> Name {
     let has = name.has.map(|held| held.known().map_or_else(|| "unknown".to_owned(), version));
     let should = name.should.map(version);
-    let link = format!("/ui/resources?type={}&name={}", encoded(type_name), encoded(name.name.as_str()));
+    let link = format!("/ui/resource?type={}&name={}", encoded(type_name), encoded(name.name.as_str()));
     Name {
         name: name.name.as_str().to_owned(),
         link,

@@ -66,6 +66,11 @@ impl Filter {
         address("/", &pairs).parse().unwrap_or_default()
     }
 
+    /// The query as it came.
+    pub fn plain_uri(&self) -> Uri {
+        address("/", &self.pairs).parse().unwrap_or_default()
+    }
+
     #[must_use]
     pub fn field(mut self, key: &'static str, label: &'static str, words: Vec<String>) -> Filter {
         let value = self.value(key).unwrap_or_default().to_owned();

@@ -29,12 +29,15 @@ impl Ask<'_> {
 
     /// The relay's name.
     fn relay_name(&self) -> String {
-        "sluice".to_owned()
+        let node = self.admin.settings.get().about.node.clone();
+        if node.is_empty() { "sluice".to_owned() } else { node }
     }
 }
 
 /// The pages of the navigation: path and label.
-pub(super) const PLACES: [(&str, &str); 5] = [
+pub(super) const PLACES: [(&str, &str); 7] = [
+    ("", "Overview"),
+    ("changes", "Changes"),
     ("clients", "Clients"),
     ("resources", "Resources"),
     ("sources", "Sources"),
@@ -98,13 +101,21 @@ impl Fault {
         Fault { status: StatusCode::NOT_FOUND, text: text.into() }
     }
 
+    pub fn of(status: StatusCode, text: impl Into<String>) -> Fault {
+        Fault { status, text: text.into() }
+    }
+
+    pub fn failed(text: impl Into<String>) -> Fault {
+        Fault::of(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+
     pub fn html(&self, ask: &Ask<'_>) -> String {
         let title = match self.status {
             StatusCode::NOT_FOUND => "Not found",
             StatusCode::BAD_REQUEST => "Not a valid query",
             _ => "Not shown",
         };
-        let page = FaultPage { frame: Frame::new(ask, "", title), text: &self.text };
+        let page = FaultPage { frame: Frame::new(ask, "none", title), text: &self.text };
         // A page whose template fails is plain text.
         page.render().unwrap_or_else(|error| error.to_string())
     }

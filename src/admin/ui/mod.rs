@@ -6,7 +6,8 @@
 //! 1. `text`: values as people read them, and their escaping. `assets`: the sheet and the scripts. `parts`: states and
 //!    commands as words and shapes.
 //! 2. `frame`: the head of all pages, and the page of a request that fails. `filter`: the query of a list, as a form.
-//! 3. A file per page, each with its template in `templates/`.
+//! 3. `plot`: plots, made here. `told`: the answers of endpoints, for pages that show them.
+//! 4. A file per page, each with its template in `templates/`.
 
 mod text;
 mod assets;
@@ -19,6 +20,13 @@ mod sources;
 mod classes;
 mod resources;
 mod events;
+mod plot;
+mod changes;
+mod overview;
+mod told;
+mod diff;
+mod explain;
+mod resource;
 
 use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -75,8 +83,14 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let path = ask.uri.path().strip_prefix(ROOT).unwrap_or_default();
     let segments: Vec<&str> = path.split('/').collect();
     match *segments.as_slice() {
-        [""] | ["clients"] => clients::html(ask).await,
+        [""] => overview::html(ask).await,
+        ["changes"] => changes::html(ask).await,
+        ["changes", id] => changes::one(ask, id).await,
+        ["clients"] => clients::html(ask).await,
         ["clients", id] => client::html(ask, id),
+        ["clients", id, "diff"] => diff::html(ask, id).await,
+        ["clients", id, "explain"] => explain::html(ask, id).await,
+        ["resource"] => resource::html(ask).await,
         ["sources"] => sources::html(ask),
         ["classes"] => classes::html(ask),
         ["events"] => events::html(ask),

@@ -65,7 +65,7 @@ impl Mark {
     }
 
     /// `name` is one of [`SourceState::NAMES`].
-    fn of_source_name(name: &'static str) -> Mark {
+    pub fn of_source_name(name: &'static str) -> Mark {
         let look = match name {
             "connected" => Look::Good,
             "connecting" => Look::None,

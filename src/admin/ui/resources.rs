@@ -5,7 +5,7 @@ use askama::Template;
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Classes, Mark};
-use super::text::{age, size, span, version};
+use super::text::{age, encoded, size, span, version};
 use crate::admin::list::ITEMS_PER_TURN;
 use crate::admin::{places, query, types};
 use crate::driver::api::status::{ClientStatus, ResourceStatus};
@@ -22,6 +22,7 @@ struct Page {
 struct Row {
     key: String,
     name: String,
+    link: String,
     type_name: String,
     /// `None` for Secrets: of those only the name is shown.
     content: Option<Content>,
@@ -80,6 +81,11 @@ fn row(found: &ResourceStatus, ask: &Ask<'_>) -> Row {
     Row {
         key: places::write(found),
         name: found.name.as_str().to_owned(),
+        link: format!(
+            "/ui/resource?type={}&name={}",
+            encoded(found.type_url.short()),
+            encoded(found.name.as_str())
+        ),
         type_name: found.type_url.short().to_owned(),
         content,
     }

@@ -1,0 +1,189 @@
+//! The pages of the published changes: the endpoints `/changes` and `/changes/{id}`.
+
+use askama::Template;
+
+use super::filter::Filter;
+use super::frame::{Ask, Fault, Frame};
+use super::parts::Classes;
+use super::plot::{Bar, Delivery};
+use super::text::{age, count, encoded, size, span, version};
+use crate::admin::changes::cursor_behind;
+use crate::admin::query;
+use crate::admin::types;
+use crate::driver::api::changes::{ChangeCounts, ChangeName, ChangeStatus, ChangedNames};
+
+/// Names of a change in a row of the list.
+const NAMES_MAX: usize = 3;
+
+#[derive(Template)]
+#[template(path = "changes.html")]
+struct Page {
+    frame: Frame,
+    filter: Filter,
+    plot: Delivery,
+    changes: Vec<Row>,
+    next: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "change.html")]
+struct OnePage {
+    frame: Frame,
+    row: Row,
+    facts: Vec<(&'static str, String)>,
+    /// The names by kind of change, and the number of those left out.
+    names: Vec<Names>,
+    rejections: Vec<Rejection>,
+    late: String,
+}
+
+/// A kind of change, names with their addresses, and the number of names left out.
+type Names = (&'static str, Vec<(String, String)>, usize);
+
+pub(super) struct Row {
+    pub id: String,
+    pub type_name: String,
+    pub version: String,
+    pub age: String,
+    pub what: String,
+    pub bar: Bar,
+    pub wanted: String,
+    pub p50: String,
+    pub p99: String,
+    pub server: String,
+    pub class: Classes,
+}
+
+struct Rejection {
+    text: String,
+    count: String,
+    clients: Vec<(u64, String)>,
+    more: usize,
+}
+
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+    let filter = Filter::new(ask, "/ui/changes")?;
+    let mut wanted = query::changes(&filter.uri())?;
+    types::check(ask.admin, wanted.type_name.as_deref())?;
+    let limit = wanted.limit;
+    // One more, to know whether another page follows.
+    wanted.limit = limit.saturating_add(1);
+    let mut found = ask.admin.relay.changes(wanted).await;
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| has_more).map(|last| filter.next(&cursor_behind(last), found.len()));
+    let page = Page {
+        frame: Frame::new(ask, "changes", "Changes"),
+        filter: filter.field("type", "Type", ask.type_names()),
+        plot: Delivery::of(&found),
+        changes: found.iter().map(row).collect(),
+        next,
+    };
+    Ok(page.render()?)
+}
+
+pub(super) fn row(of: &ChangeStatus) -> Row {
+    let spanned = |duration: Option<_>| duration.map(span).unwrap_or_default();
+    Row {
+        id: of.place.name.to_string(),
+        type_name: of.type_url.short().to_owned(),
+        version: if of.type_url.is_secret() { String::new() } else { version(of.version) },
+        age: span(of.age),
+        what: what(of),
+        bar: bar(of.counts),
+        wanted: count(of.counts.wanted),
+        p50: spanned(of.p50),
+        p99: spanned(of.p99),
+        server: of.server.to_string(),
+        class: Classes::of(&of.class),
+    }
+}
+
+/// How far the change came.
+fn bar(of: ChangeCounts) -> Bar {
+    Bar::of([
+        ("good", of.acked as usize, "have it"),
+        ("late", of.waiting as usize, "waiting"),
+        ("bad", of.rejected as usize, "rejected"),
+        ("none", of.superseded as usize, "superseded"),
+    ])
+}
+
+/// The change in a few words: `+cart, ~web and 3 more, −old`.
+fn what(of: &ChangeStatus) -> String {
+    let part = |sign: &str, changed: &ChangedNames| {
+        let names: Vec<String> =
+            changed.names.iter().take(NAMES_MAX).map(|name| format!("{sign}{}", name.as_str())).collect();
+        let more = changed.count.saturating_sub(names.len());
+        let more = (more > 0).then(|| format!("{sign}{} more", count(more)));
+        names.into_iter().chain(more).collect::<Vec<_>>().join(", ")
+    };
+    let parts = [part("+", &of.added), part("~", &of.changed), part("−", &of.removed)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+    let Ok(name) = id.parse::<ChangeName>() else {
+        return Err(Fault::not_found(format!("{id:?} is not the name of a change.")));
+    };
+    let found = ask.admin.relay.change(name).await;
+    let of = found.ok_or_else(|| {
+        Fault::not_found(format!(
+            "The change {id} is not known, or forgotten: the relay keeps the latest of each source."
+        ))
+    })?;
+    let short = of.type_url.short();
+    let named = |changed: &ChangedNames| {
+        let link = |name: &str| format!("/ui/resource?type={}&name={}", encoded(short), encoded(name));
+        changed.names.iter().map(|name| (name.as_str().to_owned(), link(name.as_str()))).collect::<Vec<_>>()
+    };
+    let names = [("Added", &of.added), ("Changed", &of.changed), ("Removed", &of.removed)];
+    let names = names.into_iter().filter(|(_, changed)| changed.count > 0);
+    let page = OnePage {
+        frame: Frame::new(ask, "changes", format!("Change {id}")),
+        row: row(&of),
+        facts: facts(&of, ask),
+        names: names
+            .map(|(label, changed)| {
+                (label, named(changed), changed.count.saturating_sub(changed.names.len()))
+            })
+            .collect(),
+        rejections: of
+            .rejections
+            .iter()
+            .map(|rejection| Rejection {
+                text: rejection.text.to_string(),
+                count: count(rejection.count),
+                more: (rejection.count as usize).saturating_sub(rejection.clients.len()),
+                clients: rejection.clients.iter().map(|(id, node)| (*id, node.to_string())).collect(),
+            })
+            .collect(),
+        late: format!("/ui/clients?type={}&class={}&state=STALE", encoded(short), encoded(&of.class)),
+    };
+    Ok(page.render()?)
+}
+
+fn facts(of: &ChangeStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("Type", of.type_url.message().to_owned()),
+        (
+            "Received",
+            format!("{} ago, {}", age(of.received_at, ask.now), crate::admin::item::rfc_3339(of.received_at)),
+        ),
+        ("From", format!("{} ({})", of.server, of.list)),
+        ("Class", of.class.to_string()),
+        ("Size", size(of.bytes)),
+    ];
+    if !of.type_url.is_secret() {
+        facts.push(("Version", of.version.to_string()));
+        facts.extend(
+            of.upstream_version.as_deref().map(|version| ("The server's version", version.to_owned())),
+        );
+    }
+    for (label, duration) in
+        [("Half have it after", of.p50), ("99 % have it after", of.p99), ("The slowest took", of.last)]
+    {
+        facts.extend(duration.map(|duration| (label, span(duration))));
+    }
+    facts
+}

@@ -1,0 +1,166 @@
+//! The page to leave open on a wall: the endpoint `/overview`, with the latest changes and warnings.
+
+use askama::Template;
+
+use super::changes;
+use super::events;
+use super::frame::{Ask, Fault, Frame};
+use super::parts::{Command, Look, Mark};
+use super::plot::{Bar, Delivery};
+use super::text::{count, counted, span};
+use crate::admin::overview::{Clients, Overview, Type, Upstream};
+use crate::driver::api::changes::ChangeFilter;
+use crate::telemetry::events::Severity;
+
+/// Rows of the short lists.
+const SHORT: usize = 5;
+
+/// Changes in the plot.
+const PLOTTED: usize = 200;
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Page {
+    frame: Frame,
+    facts: String,
+    attention: Vec<(String, String, Command)>,
+    calm: String,
+    numbers: [Number; 4],
+    upstreams: Vec<UpstreamRow>,
+    types: Vec<TypeRow>,
+    plot: Delivery,
+    changes: Vec<changes::Row>,
+    rows: Vec<events::Row>,
+}
+
+struct Number {
+    look: Look,
+    value: String,
+    label: &'static str,
+    about: String,
+    link: &'static str,
+}
+
+struct UpstreamRow {
+    server: String,
+    link: String,
+    list: String,
+    state: Mark,
+    sources: usize,
+    stale: String,
+    error: String,
+}
+
+struct TypeRow {
+    name: String,
+    link: String,
+    streams: String,
+    bar: Bar,
+    version: String,
+}
+
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+    let now = ask.admin.gather(ask.now).await;
+    let filter = ChangeFilter { limit: PLOTTED, ..ChangeFilter::default() };
+    let latest = ask.admin.relay.changes(filter).await;
+    let mut rows = events::latest(ask, |event| event.first.severity >= Severity::Warn);
+    rows.truncate(SHORT);
+    let page = Page {
+        frame: Frame::new(ask, "", "Overview"),
+        facts: facts(&now),
+        calm: calm(&now.clients),
+        attention: now
+            .attention
+            .iter()
+            .map(|of| (of.what.clone(), path(&of.see), Command(of.say.clone())))
+            .collect(),
+        numbers: numbers(&now.clients),
+        upstreams: now.upstreams.iter().map(upstream).collect(),
+        types: now.types.iter().map(type_row).collect(),
+        plot: Delivery::of(&latest),
+        changes: latest.iter().take(SHORT).map(changes::row).collect(),
+        rows,
+    };
+    Ok(page.render()?)
+}
+
+/// The page with the data of an endpoint.
+fn path(endpoint: &str) -> String {
+    match endpoint.strip_prefix("/refused") {
+        Some(_) => "/ui/classes#refused".to_owned(),
+        None => format!("/ui{endpoint}"),
+    }
+}
+
+fn facts(now: &Overview) -> String {
+    let ready = match (now.draining, now.ready) {
+        (true, _) => "draining",
+        (false, true) => "ready",
+        (false, false) => "not ready",
+    };
+    let up = std::time::Duration::from_secs(now.uptime_seconds as u64);
+    format!("{ready}, up {}, configuration {} ({})", span(up), now.config.generation, now.config.hash)
+}
+
+fn calm(clients: &Clients) -> String {
+    match clients.streams {
+        0 => "No client is connected.".to_owned(),
+        streams if clients.synced == streams => format!("All {} are in sync.", counted(streams, "client")),
+        streams => format!(
+            "{} of {} are in sync; a change is on its way.",
+            count(clients.synced),
+            counted(streams, "client")
+        ),
+    }
+}
+
+fn numbers(clients: &Clients) -> [Number; 4] {
+    let of = |look: Look, number: usize, label, about: String, link| {
+        let look = if number == 0 { Look::None } else { look };
+        Number { look, value: count(number), label, about, link }
+    };
+    let total = format!("of {} connected", count(clients.streams));
+    let behind = format!("{} not answered, {} held back", count(clients.unacked), count(clients.held));
+    let silent = "no answer for a minute".to_owned();
+    [
+        of(Look::Good, clients.synced, "in sync", total, "/ui/clients"),
+        of(
+            Look::Late,
+            clients.unacked + clients.held,
+            "behind",
+            behind,
+            "/ui/clients?state=STALE&sort=behind",
+        ),
+        of(Look::Bad, clients.rejected, "rejecting", "the last update".to_owned(), "/ui/clients?state=ERROR"),
+        of(Look::Bad, clients.silent, "silent", silent, "/ui/clients?why=unacked&behind_for=60s"),
+    ]
+}
+
+fn upstream(of: &Upstream) -> UpstreamRow {
+    UpstreamRow {
+        server: of.server.clone(),
+        link: format!("/ui/sources?server={}", super::text::encoded(&of.server)),
+        list: of.list.clone(),
+        state: Mark::of_source_name(of.state),
+        sources: of.sources,
+        stale: of
+            .stale_seconds
+            .map(|seconds| span(std::time::Duration::from_secs_f64(seconds)))
+            .unwrap_or_default(),
+        error: of.last_error.clone().unwrap_or_default(),
+    }
+}
+
+fn type_row(of: &Type) -> TypeRow {
+    let name = super::text::encoded(&of.r#type);
+    TypeRow {
+        name: of.r#type.clone(),
+        link: format!("/ui/clients?type={name}"),
+        streams: count(of.streams),
+        bar: Bar::of([
+            ("good", of.synced, "in sync"),
+            ("late", of.streams.saturating_sub(of.synced), "not in sync"),
+        ]),
+        version: of.version.as_deref().and_then(|version| version.get(..8)).unwrap_or("several").to_owned(),
+    }
+}
