@@ -172,7 +172,7 @@ change c-3-118  Cluster  source cp-1.example:15010/c0ffee12  version b41f0c2e (u
 2026-11-21T08:15:02.113Z  at r1:19000
 changed web and 2 more; added cart; removed none; 1.2KiB
 wanted 10000  acked 9985  rejected 3  waiting 12  superseded 0     p50 41ms  p99 180ms  last 412ms
-REJECTED BY  TEXT          CLIENTS
+REJECTED BY  TEXT         CLIENTS
 3            no\\u{1b}[2J  envoy-web-3, b
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
