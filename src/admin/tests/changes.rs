@@ -1,7 +1,27 @@
 //! The published changes (ADM-10).
 
 use super::*;
-use crate::driver::api::changes::{ChangeCounts, ChangePlace, ChangeRejection, ChangedNames};
+use crate::driver::api::changes::{
+    ChangeCounts, ChangeFilter, ChangeName, ChangePlace, ChangeRejection, ChangeStatus, ChangedNames,
+    ChangesView,
+};
+
+impl ChangesView for FakeView {
+    fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
+        let all = self.changes.iter().filter(|change| filter.wants_type(&change.type_url));
+        let found = all.filter(|change| filter.after.is_none_or(|after| change.place < after));
+        std::future::ready(found.take(filter.limit).cloned().collect()).boxed()
+    }
+
+    fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
+        let found = self.changes.iter().find(|change| change.place.name == name);
+        std::future::ready(found.cloned()).boxed()
+    }
+
+    fn latest_change(&self) -> Option<ChangeStatus> {
+        self.changes.first().cloned()
+    }
+}
 
 /// Three changes, the latest first. The second is of a Secret.
 pub(super) fn some() -> Vec<ChangeStatus> {

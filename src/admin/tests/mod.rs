@@ -32,7 +32,7 @@ use connections::OnDrop;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
-use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
+use crate::driver::api::changes::{ChangeName, ChangeStatus};
 use crate::driver::api::clients::{
     ClassChoice, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus, NameStatuses,
     NearMiss, NodeExplanation, RuleText,
@@ -203,23 +203,6 @@ fn class_choice() -> ClassChoice {
         not_reached: Vec::new(),
     };
     ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), generation: 4 }
-}
-
-impl ChangesView for FakeView {
-    fn changes(&self, filter: ChangeFilter) -> BoxFuture<'_, Vec<ChangeStatus>> {
-        let all = self.changes.iter().filter(|change| filter.wants_type(&change.type_url));
-        let found = all.filter(|change| filter.after.is_none_or(|after| change.place < after));
-        std::future::ready(found.take(filter.limit).cloned().collect()).boxed()
-    }
-
-    fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>> {
-        let found = self.changes.iter().find(|change| change.place.name == name);
-        std::future::ready(found.cloned()).boxed()
-    }
-
-    fn latest_change(&self) -> Option<ChangeStatus> {
-        self.changes.first().cloned()
-    }
 }
 
 impl Controls for FakeView {

@@ -118,6 +118,10 @@ impl Default for DownstreamMetrics {
     }
 }
 
+fn oldest_unacked(catalogue: &mut Catalogue) -> SecondsGauge {
+    catalogue.timed("sluice_downstream_oldest_unacked", "Longest time that an open stream has been behind")
+}
+
 fn clients(catalogue: &mut Catalogue) -> Gauges<2> {
     catalogue.add("sluice_clients", "Open streams of clients, each with the most urgent state of its types")
 }
@@ -210,10 +214,7 @@ impl DownstreamMetrics {
                 "sluice_downstream_streams_behind",
                 "Open streams with updates that the client has not ACKed",
             ),
-            oldest_unacked: catalogue.timed(
-                "sluice_downstream_oldest_unacked",
-                "Longest time that an open stream has been behind",
-            ),
+            oldest_unacked: oldest_unacked(catalogue),
         }
     }
 
