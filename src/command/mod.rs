@@ -3,7 +3,7 @@
 //! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands share. `text`,
 //!    `table`, `yaml`: values for people.
 //! 2. `address`, `connection`, `request`: one question to one relay. `relays`: the same question to all of them.
-//! 3. `list`: `get`. `get`: its arguments. `events`: a list that goes on.
+//! 3. `status`: each relay in a few lines. `list`: `get`. `get`: its arguments. `events`: a list that goes on.
 //! 4. `change`, `wait`: one change. `client`: one client. `drain`, `log`: the acts.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
@@ -20,6 +20,7 @@ mod connection;
 mod request;
 mod relays;
 mod list;
+mod status;
 mod get;
 mod change;
 mod wait;
@@ -37,6 +38,8 @@ use outcome::{Failure, Outcome};
 /// The commands towards a running relay.
 #[derive(Debug, Subcommand)]
 pub enum Operate {
+    /// Show each relay in a few lines: its clients, control planes, and the things to look at.
+    Status(status::Status),
     /// Show clients, changes, sources, classes, resources, or refused clients.
     Get {
         #[command(subcommand)]
@@ -71,6 +74,7 @@ impl Operate {
         let runtime = runtime.map_err(|error| Failure::Internal(format!("runtime: {error}")))?;
         runtime.block_on(async {
             match self {
+                Operate::Status(status) => status::run(status, console).await,
                 Operate::Get { list } => get::run(list, console).await,
                 Operate::Diff { diff } => client::diff(diff, console).await,
                 Operate::Explain { explain } => client::explain(explain, console).await,

@@ -145,7 +145,8 @@ async fn the_examples_of_every_help_run() {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
+    "status",
     "get clients",
     "get changes",
     "get change",
