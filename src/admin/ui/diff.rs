@@ -4,7 +4,6 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
@@ -52,7 +51,6 @@ struct Changed {
     name: String,
     has: Option<String>,
     should: Option<String>,
-    patch: Option<Value>,
 }
 
 impl Type {
@@ -92,10 +90,6 @@ impl Changed {
 
     fn should(&self) -> &str {
         brief(self.should.as_ref())
-    }
-
-    fn patch(&self) -> Option<String> {
-        serde_json::to_string_pretty(self.patch.as_ref()?).ok()
     }
 }
 
