@@ -246,7 +246,7 @@ async fn rly_76_who_answered_is_said() {
     for (origin, list) in
         [(&bench.origin, "xds_servers".to_owned()), (&other, format!("types[{ASSIGNMENT}]"))]
     {
-        let pair = format!("{{\"server\":\"{}\",\"list\":\"{list}\"", origin.address);
+        let pair = format!("\"server\":\"{}\",\"list\":\"{list}\"", origin.address);
         assert!(sources.contains(&pair), "{sources}");
     }
     let (_, clients) = bench.process().get("/clients").await;

@@ -342,7 +342,7 @@ async fn sec_1_silent_peers_keep_nobody_out() {
     }
     let both = running.config(None, &[b"h2", b"http/1.1"]);
     assert_eq!(running.ask(&both, "GET", "/healthz", "").await.unwrap().status, 200);
-    let error = running.ask(&running.config(None, &[b"h2"]), "GET", "/healthz", "").await.unwrap_err();
+    let error = running.ask(&running.config(None, &[b"h3"]), "GET", "/healthz", "").await.unwrap_err();
     assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
     let (status, body) = net::http_get(&running.relay.admin, "/healthz").await.unwrap();
     assert_eq!((status, body.as_str()), (400, "This port speaks TLS only; use https://\n"));

@@ -105,7 +105,7 @@ async fn metrics_are_well_formed() {
         let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
         assert!(value.parse::<f64>().is_ok(), "{line}");
         assert!(name.starts_with("sluice_") || name.starts_with("process_"), "{line}");
-        assert!(!name.contains("one\""), "a client is no label: {line}");
+        assert!(!name.contains("\"one\""), "a client is no label: {line}");
         samples += 1;
     }
     assert!(samples > 10, "{text}");
