@@ -109,6 +109,16 @@ impl Bench {
         self.take(&request);
         drop(request);
         self.answer();
+        self.accept();
+    }
+
+    /// The client's ACK. Until then the relay keeps the content before the answer, too (ADM-7).
+    fn accept(&mut self) {
+        let mut ack = self.relay.request(self.client, &self.type_url, &[]);
+        if let Request::Sotw(sotw) = &mut ack {
+            sotw.resource_names = self.names().map(name).collect();
+        }
+        self.take(&ack);
     }
 
     fn names(&self) -> impl Iterator<Item = usize> {
