@@ -1,6 +1,7 @@
 """The stories: each takes the browser and the fleet, and fails with an AssertionError."""
 
 import re
+import time
 
 from browser import NARROW, WIDE, Keys
 from fleet import RUDE, eventually
@@ -55,6 +56,16 @@ def names_of_clients_stay_text(browser, fleet):
     assert not browser.lines()
 
 
+def width_beyond(browser):
+    """The pixels of the page beyond the window, once the layout follows the size of the window."""
+    for _ in range(30):
+        wider = browser.run("return document.documentElement.scrollWidth - innerWidth")
+        if wider <= 0:
+            break
+        time.sleep(0.1)
+    return wider
+
+
 def nothing_hinders_anybody(browser, fleet):
     """PAG-7: axe finds nothing, light and dark, and narrow pages do not scroll sideways."""
     found = []
@@ -66,7 +77,7 @@ def nothing_hinders_anybody(browser, fleet):
         for size, zoom in ((NARROW, 1), (WIDE, 2)):
             browser.size(size, zoom)
             browser.go(f"/ui/{page}")
-            wider = browser.run("return document.documentElement.scrollWidth - innerWidth")
+            wider = width_beyond(browser)
             if wider > 0:
                 found.append(f"/ui/{page} is {wider} px wider than a window of {size[0] // zoom} px")
         browser.size(WIDE)
