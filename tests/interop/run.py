@@ -22,6 +22,7 @@ import packages
 
 def cases():
     """All cases. The modules need the packages, so the imports are here."""
+    import client_status
     import envoy_collections
     import envoy_nacks
     import envoy_on_demand
@@ -40,7 +41,7 @@ def cases():
 
     # The slowest cases come first, so that none runs alone at the end.
     first = (tls_rotation, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
-    rest = (tls, tls_upstream, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
+    rest = (client_status, tls, tls_upstream, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
     modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]
 
