@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::config::{Address, Endpoint};
+use crate::config::{Address, Endpoint, parse_endpoint};
 
 /// The identity that the client will state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,19 @@ pub fn local_endpoint(address: &Address) -> Endpoint {
             };
             Endpoint::Tcp { host: ip.to_string(), port: address.port() }
         }
+    }
+}
+
+/// The address in `text`, `HOST:PORT` or `unix:PATH`, for clients elsewhere.
+///
+/// # Errors
+/// The expected forms.
+pub fn other_endpoint(text: &str) -> Result<Endpoint, &'static str> {
+    const FORMS: &str = "HOST:PORT or unix:PATH";
+    match parse_endpoint(text) {
+        // A client has another working directory.
+        Some(Endpoint::Unix(path)) if !path.is_absolute() => Err("HOST:PORT, or unix: and an absolute path"),
+        found => found.ok_or(FORMS),
     }
 }
 
@@ -185,9 +198,14 @@ fn channel_creds(tls: Option<&ClientTls>) -> serde_json::Value {
     json!([{ "type": "tls", "config": config }])
 }
 
-/// A bootstrap for gRPC (`GRPC_XDS_BOOTSTRAP`): JSON.
-pub fn grpc(relay: &Endpoint, node: &ClientNode, tls: Option<&ClientTls>) -> String {
-    let bootstrap = json!({
+/// A bootstrap for gRPC (`GRPC_XDS_BOOTSTRAP`): JSON. `authorities`: the authorities of `xdstp:` names that the relay serves.
+pub fn grpc<'a>(
+    relay: &Endpoint,
+    node: &ClientNode,
+    tls: Option<&ClientTls>,
+    authorities: impl Iterator<Item = &'a str>,
+) -> String {
+    let mut bootstrap = json!({
         "xds_servers": [{
             "server_uri": relay.to_string(),
             "channel_creds": channel_creds(tls),
@@ -196,6 +214,11 @@ pub fn grpc(relay: &Endpoint, node: &ClientNode, tls: Option<&ClientTls>) -> Str
         // grpc-js refuses a node without a locality.
         "node": { "id": node.id, "cluster": node.cluster, "locality": {} },
     });
+    // An entry without servers has those above (A47), and listeners under the authority's own template.
+    let entries: serde_json::Map<_, _> = authorities.map(|name| (name.to_owned(), json!({}))).collect();
+    if let (false, Some(bootstrap)) = (entries.is_empty(), bootstrap.as_object_mut()) {
+        bootstrap.insert("authorities".to_owned(), entries.into());
+    }
     format!("{bootstrap:#}\n")
 }
 
@@ -259,7 +282,7 @@ mod tests {
     #[test]
     fn fed_1_grpc_gets_a_bootstrap() {
         let read = |relay: &Endpoint| -> serde_json::Value {
-            serde_json::from_str(&grpc(relay, &node(), None)).unwrap()
+            serde_json::from_str(&grpc(relay, &node(), None, std::iter::empty())).unwrap()
         };
         let expected = |uri: &str| {
             json!({
@@ -290,7 +313,11 @@ mod tests {
         let name = json!({ "san_type": "IP_ADDRESS", "matcher": { "exact": "127.0.0.1" } });
         assert_eq!(context["validation_context"]["match_typed_subject_alt_names"][0], name);
 
-        let grpc: serde_json::Value = serde_json::from_str(&grpc(&relay, &node(), Some(&tls))).unwrap();
+        let grpc: serde_json::Value = {
+            let text = grpc(&relay, &node(), Some(&tls), ["a.example", ""].into_iter());
+            serde_json::from_str(&text).unwrap()
+        };
+        assert_eq!(grpc["authorities"], json!({ "a.example": {}, "": {} }));
         let config = json!({
             "ca_certificate_file": "ca.crt", "certificate_file": "c.crt", "private_key_file": "c.key",
             "refresh_interval": "600s",

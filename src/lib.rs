@@ -4,9 +4,11 @@
 //! a few control planes. `docs/ARCHITECTURE.md` explains the rooms, with invariants and dependencies. The
 //! modules below stand in reading order: a module uses only earlier modules, as `tests/tidy.rs` checks.
 
+pub mod text;
 pub mod xds;
 pub mod setting;
 pub mod identity;
+pub mod handover;
 pub mod engine;
 pub mod wire;
 pub mod telemetry;

@@ -41,9 +41,11 @@ const fn room(
 
 /// `docs/ARCHITECTURE.md`, the table of rooms, in reading order. `app` and the binary may use everything.
 const ROOMS: &[Room] = &[
+    room("text", &[], Some(&[]), &[]),
     room("xds", &[], Some(&["bytes"]), &[]),
     room("setting", &[], Some(&["arc_swap"]), &[]),
     room("identity", &[], Some(&["thiserror"]), &[]),
+    room("handover", &["setting"], None, &["tokio", "tonic", "hyper", "axum"]),
     room("engine", &["xds", "setting", "identity"], Some(&["bytes", "imbl"]), &[]),
     room("wire", &["xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
     room("telemetry", &["xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
@@ -59,7 +61,7 @@ const ROOMS: &[Room] = &[
     room("server", &["xds", "setting", "identity", "wire", "telemetry", "trust", "driver"], None, &["axum"]),
     room(
         "admin",
-        &["xds", "setting", "identity", "engine", "wire", "telemetry", "trust", "driver"],
+        &["text", "xds", "setting", "identity", "engine", "wire", "telemetry", "trust", "driver"],
         None,
         &["tonic"],
     ),
@@ -69,6 +71,7 @@ const ROOMS: &[Room] = &[
             "xds",
             "setting",
             "identity",
+            "handover",
             "engine",
             "wire",
             "telemetry",
@@ -81,7 +84,7 @@ const ROOMS: &[Room] = &[
         None,
         &["tokio", "tonic", "hyper", "axum", "prost"],
     ),
-    room("command", &["setting", "trust", "config"], None, &["prost", "tonic", "axum"]),
+    room("command", &["text", "setting", "trust", "config"], None, &["prost", "tonic", "axum"]),
 ];
 
 /// Folders that may use a crate which the rest of their room may not (ADR 31).
@@ -111,9 +114,11 @@ const IMPURE: &[&str] = &[
 
 /// Top-level modules in reading order: a room uses only rooms before it.
 const READING_ORDER: &[&str] = &[
+    "text",
     "xds",
     "setting",
     "identity",
+    "handover",
     "engine",
     "wire",
     "telemetry",

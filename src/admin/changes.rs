@@ -14,7 +14,8 @@ use super::params::{bad_request, not_found};
 use super::query::changes;
 use super::state::Admin;
 use super::types;
-use crate::driver::api::changes::{ChangeName, ChangeRejection, ChangeStatus};
+use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::changes::{ChangeRejection, ChangeStatus};
 use crate::xds::ResourceName;
 
 #[derive(Debug, Serialize)]
@@ -147,7 +148,11 @@ pub(super) async fn one(Shared(admin): Shared<Admin>, Path(id): Path<String>) ->
     if let Some(found) = found {
         return Json(change(&found)).into_response();
     }
-    let fault = if name.is_some() { "the change is unknown or forgotten" } else { "no name of a change" };
+    let fault = if name.is_some() {
+        "the change is unknown or forgotten"
+    } else {
+        "not a name of a change (like c-3-118)"
+    };
     let latest = admin.relay.latest_change();
     let latest = latest.map(|latest| format!("; the latest change is {}", latest.place.name));
     not_found(format!("{id:?}: {fault}{}", latest.unwrap_or_default()))

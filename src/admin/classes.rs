@@ -123,7 +123,7 @@ async fn read_node(body: Body) -> Result<Node, Response> {
         bytes.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long\n").into_response())?;
     let text = format!("the body is longer than {NODE_BYTES_MAX} bytes\n");
     let bytes = bytes.map_err(|_| (StatusCode::PAYLOAD_TOO_LARGE, text).into_response())?;
-    parse_node(&bytes).map_err(|error| bad_request(format!("the body is no node in JSON: {error}")))
+    parse_node(&bytes).map_err(|error| bad_request(format!("the body is not an xDS node in JSON: {error}")))
 }
 
 fn item(of: &NodeExplanation, classes: &BTreeMap<String, Class>) -> Value {

@@ -23,7 +23,7 @@ use tracing::debug;
 
 use super::entrance::{Guest, Proving};
 use super::live::{Closing, Live};
-use super::protocol::Begun;
+use super::protocol::{Begun, Protocol};
 
 /// The time for a whole request head, and for an idle connection.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,13 +52,17 @@ pub(super) async fn prove_and_drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 
 }
 
 async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    Guest { io, peer, end }: Guest<Io>,
+    Guest { io, peer, selected_http2, end }: Guest<Io>,
     router: Router,
     requests: Arc<AtomicUsize>,
     shutdown: CancellationToken,
 ) {
     let asked_at = Instant::now();
     let Ok(Ok((protocol, io))) = timeout(HEADER_TIMEOUT, Begun::begin(io)).await else { return };
+    if selected_http2.is_some_and(|http2| http2 != (protocol == Protocol::Http2)) {
+        debug!(?protocol, "admin connection closed: its first bytes are not those of the protocol from ALPN");
+        return;
+    }
     let is_live = Arc::new(AtomicBool::new(false));
     let stalled = Box::pin(sleep(STALL_TIMEOUT));
     let io = WriteTimeout { io, stalled, waiting: false, asked_at, is_live: is_live.clone() };

@@ -14,9 +14,9 @@ use super::state::Admin;
 use super::ui;
 use super::{
     bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
-    refuse_body, refused, resources, sources, who,
+    refuse_body, refused, resources, sources, tail, who,
 };
-use super::{drain, end, log};
+use super::{config, drain, end, log, reload, upgrade};
 
 /// An endpoint in the table.
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +69,13 @@ const fn bounded(
 /// A question with a body, besides those for client status: a node is too long for a query.
 const EXPLAIN_CLASS: (&str, &str) = ("POST", "/classes/explain");
 
+/// A plan may be for the text in the body.
+const RELOAD: (&str, &str) = ("POST", "/reload");
+
 /// Whether the endpoint of a request reads the body, and bounds it.
 pub(super) fn takes_body(request: &Request) -> bool {
     let path = request.uri().path();
-    (request.method().as_str(), path) == EXPLAIN_CLASS || csds::takes_body(path)
+    [EXPLAIN_CLASS, RELOAD].contains(&(request.method().as_str(), path)) || csds::takes_body(path)
 }
 
 /// An endpoint with a limit of its own.
@@ -161,6 +164,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     live("/events", "?kind=&severity=&after=&limit=", "what happened; live as text/event-stream", || {
         get(events::events)
     }),
+    live("/tail", "?client=&node=&type=", "one client's requests and responses, live", || get(tail::tail)),
     bounded(
         ("GET", "/changes"),
         Area::View,
@@ -185,6 +189,30 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         || post(drain::begin),
     ),
     bounded(("DELETE", "/drain"), Area::Act, "", "takes the relay into service again", || delete(drain::end)),
+    bounded(
+        ("POST", "/upgrade"),
+        Area::Act,
+        "?now=&dry_run=&binary=",
+        "starts a new process that takes over sockets and state; this one drains",
+        || post(upgrade::begin),
+    ),
+    bounded(
+        ("GET", "/config"),
+        Area::View,
+        "?generation=",
+        "the configuration in force without credentials, and those before",
+        || get(config::show),
+    ),
+    bounded(RELOAD, Area::Act, "?dry_run=&yes=", "takes the configuration file again", || {
+        post(reload::reload)
+    }),
+    bounded(
+        ("POST", "/rollback"),
+        Area::Act,
+        "?to=&dry_run=&yes=",
+        "takes an earlier configuration again",
+        || post(reload::rollback),
+    ),
     bounded(("POST", "/clients/{id}/end"), Area::Act, "", "ends one stream", || post(end::stream)),
     bounded(("POST", "/log"), Area::Act, "?level=&for=", "other log directives for a time", || {
         post(log::set)

@@ -24,6 +24,8 @@ pub type Proving<Io> = BoxFuture<'static, Option<Guest<Io>>>;
 pub struct Guest<Io> {
     pub io: Io,
     pub peer: Peer,
+    /// Whether ALPN selected HTTP/2, and not HTTP/1.1 (TLS-3); `None` without TLS.
+    pub selected_http2: Option<bool>,
     /// Resolves when the proof does not carry the connection any more (CRT-8, CRT-9).
     pub end: BoxFuture<'static, ()>,
 }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::item::rfc_3339;
-use super::live::{self, Feed};
+use super::live::{self, Feed, Next};
 use super::params::bad_request;
 use super::query::EventsQuery;
 use super::state::Admin;
@@ -112,6 +112,8 @@ struct Item<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<&'a str>,
 }
 
@@ -144,6 +146,7 @@ impl Item<'_> {
             peer: first.peer,
             listener: first.listener.as_deref(),
             limit: first.limit,
+            change: first.change.as_deref(),
             place: first.place.as_deref(),
         }
     }
@@ -157,6 +160,8 @@ struct LiveEvents {
     after: u64,
     /// A gap that is known before the first look.
     gap: Option<Gap>,
+    /// The end of the last gap. Events of other kinds may be left in a range with dropped ones.
+    told_to: u64,
 }
 
 impl LiveEvents {
@@ -166,17 +171,20 @@ impl LiveEvents {
         let after = after.unwrap_or(latest);
         let has_restarted = after > latest;
         let gap = has_restarted.then(|| Gap { from: after.saturating_add(1), to: None });
-        LiveEvents { events, wanted, after: if has_restarted { 0 } else { after }, gap }
+        LiveEvents { events, wanted, after: if has_restarted { 0 } else { after }, gap, told_to: 0 }
     }
 }
 
 impl Feed for LiveEvents {
-    async fn write(&mut self, out: &mut String, is_last: bool) -> bool {
+    async fn write(&mut self, out: &mut String, is_last: bool) -> Next {
         let page = self.events.after(self.after, PART_MAX, |event| self.wanted.has(event));
-        let gap = page.gap.map(|(from, to)| Gap { from, to: Some(to) });
-        for gap in self.gap.take().into_iter().chain(gap) {
+        let gap = page.gap.filter(|(_, to)| *to > self.told_to);
+        self.told_to = gap.map_or(self.told_to, |(_, to)| to);
+        for gap in self.gap.take().into_iter().chain(gap.map(|(from, to)| Gap { from, to: Some(to) })) {
+            // A reader that resumes behind the gap would miss the events within.
+            let is_empty = |to: &u64| page.events.first().is_none_or(|event| event.number > *to);
             if let Ok(data) = serde_json::to_string(&gap) {
-                live::message(out, gap.to, Some("gap"), &data);
+                live::message(out, gap.to.filter(is_empty), Some("gap"), &data);
             }
         }
         self.after = page.looked_to;
@@ -184,12 +192,12 @@ impl Feed for LiveEvents {
             let event: &Arc<Event> = event;
             if !event.is_settled() && !is_last {
                 self.after = event.number - 1;
-                return false;
+                return Next::Wait;
             }
             if let Ok(data) = serde_json::to_string(&Item::of(event)) {
                 live::message(out, Some(event.number), None, &data);
             }
         }
-        page.has_more
+        if page.has_more { Next::More } else { Next::Wait }
     }
 }

@@ -19,12 +19,13 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Adds the headers that keep an answer from other sites, from guesses about its type, and from caches (ADM-13).
+/// Adds the headers that keep an answer from other sites, from guesses about its type, and from caches (ADM-13). Assets of the
+/// page say themselves that they may be kept: their path has their hash.
 pub(super) async fn protect(request: Request, next: Next) -> Response {
     let mut answer = next.run(request).await;
     let headers = answer.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     answer
 }
@@ -53,8 +54,8 @@ pub(super) fn judge(admin: &Admin, endpoint: Target, request: &Request) -> Resul
         return Err(refuse(admin, endpoint, peer, "web page", (StatusCode::FORBIDDEN, text).into_response()));
     }
     let presented = presented(headers);
-    let tokens = admin.tokens.as_ref().map(|tokens| tokens.in_force().epoch());
     let settings = admin.settings.get();
+    let tokens = settings.tokens.as_ref().map(|tokens| tokens.in_force().epoch());
     let decision =
         settings.access.decide(endpoint.area, peer, presented, tokens.as_ref().map(|epoch| &***epoch));
     let granted = decision.map_err(|denied| {

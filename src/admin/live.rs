@@ -41,8 +41,19 @@ pub(super) struct Closing(pub CancellationToken);
 
 /// The content of a live stream.
 pub(super) trait Feed: Send + 'static {
-    /// Appends due messages. Returns whether there are more. `is_last`: nothing is asked for afterwards.
-    fn write(&mut self, out: &mut String, is_last: bool) -> impl Future<Output = bool> + Send;
+    /// Appends due messages. `is_last`: nothing is asked for afterwards.
+    fn write(&mut self, out: &mut String, is_last: bool) -> impl Future<Output = Next> + Send;
+}
+
+/// A feed after a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing is due until the next look.
+    Wait,
+    /// More is due already.
+    More,
+    /// The answer is complete.
+    End,
 }
 
 /// Whether the caller wants an event stream.
@@ -108,7 +119,11 @@ impl<F: Feed> Stream<F> {
                 message(&mut part, None, Some("bye"), "{}");
                 return (part.into(), true);
             }
-            self.is_behind = self.feed.write(&mut part, false).await;
+            let next = self.feed.write(&mut part, false).await;
+            if next == Next::End {
+                return (part.into(), true);
+            }
+            self.is_behind = next == Next::More;
             if part.is_empty() && self.said.elapsed() >= SILENCE_MAX {
                 part.push_str(":\n\n");
             }

@@ -17,10 +17,15 @@
 //! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
 //! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
+//! | `GET /tail?client=\|node=&type=` | the requests, responses and states of one client, live |
 //! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
 //! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
+//! | `POST /upgrade?now=&dry_run=&binary=` | a new process takes over sockets and state; this one drains |
+//! | `GET /config?generation=` | the configuration in force without credentials, and those before |
+//! | `POST /reload?dry_run=&yes=` | takes the file of the process again; the difference, or all faults |
+//! | `POST /rollback?to=&dry_run=&yes=` | takes an earlier configuration again |
 //! | `POST /clients/{id}/end` | ends one stream with UNAVAILABLE |
 //! | `POST /log?level=&for=` | other log directives for a time; without parameters, those of the configuration |
 //! | `POST /v3/discovery:client_status`, and gRPC's CSDS | the relay as a client of its servers, and as the server of its clients (ADR 31) |
@@ -34,16 +39,18 @@
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
-//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `overview`, `census`: the
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `classes`: the endpoints about clients. `changes`: what was
-//!    published, and how far it came. [`readiness`]: the answer to `/ready`. `process`, `confirm`, `drain`, `end`, `log`:
-//!    the acts.
+//!    published, and how far it came. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`,
+//!    `config`: the configuration, and the way to another one. `process`, `confirm`, `drain`, `upgrade`, `end`, `log`:
+//!    the other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
 pub mod access;
 mod readiness;
+pub mod reloading;
 mod process;
 mod state;
 mod params;
@@ -61,8 +68,11 @@ mod classes;
 mod connection;
 mod confirm;
 mod drain;
+mod reload;
+mod config;
 mod end;
 mod log;
+mod upgrade;
 mod host;
 mod guard;
 mod types;
@@ -70,6 +80,7 @@ mod content;
 mod csds;
 mod live;
 mod events;
+mod tail;
 mod census;
 mod overview;
 mod ui;
@@ -78,6 +89,7 @@ mod endpoints;
 pub use content::ContentMode;
 pub use process::Process;
 pub use readiness::{Readiness, State};
+pub use upgrade::{NotUpgraded, PredecessorStatus, UpgradeWish, Upgraded, Upgrading};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,8 +114,6 @@ use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
-use crate::trust::rotation::Watched;
-use crate::trust::tokens::Tokens;
 use entrance::Entrance;
 use page::cursor;
 use params::bad_request;
@@ -123,11 +133,10 @@ const REQUESTS_MAX: usize = 8;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Admin {
-    /// Serves until `shutdown`, then finishes answers for at most a second. `tokens` are those that the settings name.
+    /// Serves until `shutdown`, then finishes answers for at most a second.
     pub async fn serve(
         mut entrance: impl Entrance,
         settings: InForce<AdminSettings>,
-        tokens: Option<Watched<Tokens>>,
         relay: Arc<dyn Controls>,
         process: Process,
         metrics: Arc<Metrics>,
@@ -136,19 +145,20 @@ impl Admin {
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
-        let Process { readiness, emptying, log } = process;
+        let Process { readiness, emptying, log, upgrading, reloading } = process;
         let admin = Admin {
             relay,
             readiness,
             emptying,
             log,
+            upgrading,
+            reloading,
             metrics: metrics.clone(),
             requests,
             live,
             census: Arc::default(),
             started: wall_now(),
             settings,
-            tokens,
             throttle,
         };
         let router = admin.router();

@@ -11,10 +11,12 @@ use serde::Serialize;
 
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
-use super::live::{self, Feed};
+use super::live::{self, Feed, Next};
 use super::params::{Params, bad_request};
 use super::readiness::State;
+use super::reloading::{ConfigHistory, LastReload};
 use super::state::Admin;
+use super::upgrade::PredecessorStatus;
 use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::status::{SourceState, SourceStatus, Why};
 use crate::xds::TypeUrl;
@@ -42,9 +44,9 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
 struct LiveOverview(Admin);
 
 impl Feed for LiveOverview {
-    async fn write(&mut self, out: &mut String, _is_last: bool) -> bool {
+    async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
         live::message(out, None, None, &self.0.overview().await);
-        false
+        Next::Wait
     }
 }
 
@@ -67,7 +69,7 @@ pub(super) struct Overview {
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// The process before an upgrade.
-    pub predecessor: Option<()>,
+    pub predecessor: Option<PredecessorStatus>,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -79,7 +81,15 @@ pub(super) struct ConfigInForce {
     pub generation: u64,
     pub hash: String,
     pub loaded: String,
-    pub last_reload: Option<()>,
+    pub last_reload: Option<LastResult>,
+}
+
+/// The result of the last reload; `/config` has its faults.
+#[derive(Serialize)]
+pub(super) struct LastResult {
+    at: String,
+    trigger: &'static str,
+    result: &'static str,
 }
 
 /// Streams; each counts for exactly a single state of the first five.
@@ -178,7 +188,8 @@ impl Admin {
     }
 
     fn collect(&self, census: &Census, now: SystemTime) -> Overview {
-        let (settings, sources) = (self.settings.get(), self.relay.sources());
+        let (settings, sources, config) =
+            (self.settings.get(), self.relay.sources(), self.reloading.status());
         let (ready, _) = self.readiness.report(settings.ready_requires_upstream, &sources, now);
         let upstreams = upstreams(&sources, now);
         Overview {
@@ -189,19 +200,14 @@ impl Admin {
             uptime_seconds: seconds_since(self.started, now),
             ready,
             draining: self.readiness.state() == State::Draining,
-            config: ConfigInForce {
-                generation: settings.number() + 1,
-                hash: settings.about.config_hash.clone(),
-                loaded: rfc_3339(self.started),
-                last_reload: None,
-            },
+            config: in_force(&config),
             clients: clients(census),
             types: types(census),
-            attention: self.attention(census, &upstreams, &sources),
+            attention: self.attention(census, &upstreams, &sources, &config),
             upstreams,
             delivery: self.relay.latest_change().map(|change| Delivery::of(&change)),
             left_out: 0,
-            predecessor: None,
+            predecessor: self.upgrading.predecessor(),
         }
     }
 
@@ -210,8 +216,10 @@ impl Admin {
         census: &Census,
         upstreams: &[Upstream],
         sources: &[Arc<SourceStatus>],
+        config: &ConfigHistory,
     ) -> Vec<Attention> {
         let mut attention = Vec::new();
+        attention.extend(config.last_reload.as_ref().and_then(failed_reload));
         let (rejected, silent) = (census.of(Why::Rejected), census.silent);
         if rejected > 0 {
             let what = format!("{rejected} {} the last update", clients_do(rejected, "rejects", "reject"));
@@ -259,6 +267,35 @@ impl Overview {
             self.attention.pop().is_some()
         }
     }
+}
+
+fn in_force(config: &ConfigHistory) -> ConfigInForce {
+    let current = config.current();
+    ConfigInForce {
+        generation: current.map_or(0, |of| of.number),
+        hash: current.map(|of| of.hash.clone()).unwrap_or_default(),
+        loaded: current.map(|of| rfc_3339(of.since)).unwrap_or_default(),
+        last_reload: config.last_reload.as_ref().map(|last| LastResult {
+            at: rfc_3339(last.at),
+            trigger: last.trigger,
+            result: last.result.name(),
+        }),
+    }
+}
+
+/// REL-4: the configuration in force is not the one that somebody wanted.
+fn failed_reload(last: &LastReload) -> Option<Attention> {
+    if last.result.is_success() {
+        return None;
+    }
+    let first = last.faults.first().map(String::as_str).unwrap_or_default();
+    let more = match last.faults.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let what = cut(&format!("the last reload failed ({}): {first}{more}", last.result.name()));
+    let say = last.say.clone().unwrap_or_else(|| "sluice reload --dry-run".to_owned());
+    Some(Attention::new(what, "/config", &say))
 }
 
 fn clients_do(count: usize, one: &str, many: &str) -> String {

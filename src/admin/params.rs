@@ -7,6 +7,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use crate::setting::{Range, parse_duration};
+use crate::text::span;
 
 /// The least likeness of a suggestion, by Jaro and Winkler's measure.
 const NEAR_MIN: f64 = 0.7;
@@ -55,10 +56,8 @@ impl Params {
         let time = parse_duration(&text);
         let time = time.filter(|time| (range.least..=range.most).contains(&(time.as_millis() as u64)));
         time.map(Some).ok_or_else(|| {
-            let [least, most] = [range.least, range.most].map(Duration::from_millis);
-            format!(
-                "{key} is {text:?}; allowed: a time like 500ms, 10s, 5m or 1h, from {least:?} to {most:?}"
-            )
+            let [least, most] = [range.least, range.most].map(|ms| span(Duration::from_millis(ms)));
+            format!("{key} is {text:?}; allowed: a time like 500ms, 10s, 5m or 1h, from {least} to {most}")
         })
     }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::readiness::Readiness;
+use super::reloading::Reloading;
+use super::upgrade::Upgrading;
 use crate::driver::api::emptying::Emptying;
 use crate::telemetry::logging::LogLevel;
 
@@ -12,4 +14,6 @@ pub struct Process {
     pub readiness: Arc<Readiness>,
     pub emptying: Arc<dyn Emptying>,
     pub log: Arc<LogLevel>,
+    pub upgrading: Arc<dyn Upgrading>,
+    pub reloading: Arc<dyn Reloading>,
 }

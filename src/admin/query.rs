@@ -7,7 +7,8 @@ use axum::http::{HeaderMap, Uri};
 use super::events::Wanted;
 use super::page::Page;
 use super::params::Params;
-use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangePlace};
+use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::changes::{ChangeFilter, ChangePlace};
 use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{
     ClientStatus, ConfigStatus, ResourceFilter, SessionStatus, SessionTypeStatus, SourceState, Why,

@@ -20,7 +20,7 @@ pub enum State {
 }
 
 impl State {
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
             State::Ready => "ready",

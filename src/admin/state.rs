@@ -9,6 +9,8 @@ use super::access::Access;
 use super::census::CensusTaker;
 use super::content::ContentMode;
 use super::readiness::Readiness;
+use super::reloading::Reloading;
+use super::upgrade::Upgrading;
 use crate::driver::api::control::Controls;
 use crate::driver::api::emptying::Emptying;
 use crate::setting::InForce;
@@ -18,7 +20,7 @@ use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
 
 /// The options of the admin listener. Each request reads them (ADR 21).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct AdminSettings {
     /// Accepted host names beside IP addresses and `localhost` (ADM-2). In lower case.
     pub hosts: Vec<String>,
@@ -28,16 +30,16 @@ pub struct AdminSettings {
     pub content: ContentMode,
     /// The rights of callers.
     pub access: Access,
+    /// The tokens that `access` names. `None` if there are none.
+    pub tokens: Option<Watched<Tokens>>,
     pub about: About,
 }
 
-/// The relay and its configuration file, in answers.
+/// The relay, in answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The relay's own node id.
     pub node: String,
-    /// The beginning of the hash of the file.
-    pub config_hash: String,
 }
 
 /// The admin server.
@@ -47,6 +49,8 @@ pub struct Admin {
     pub(super) readiness: Arc<Readiness>,
     pub(super) emptying: Arc<dyn Emptying>,
     pub(super) log: Arc<LogLevel>,
+    pub(super) upgrading: Arc<dyn Upgrading>,
+    pub(super) reloading: Arc<dyn Reloading>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) requests: Arc<Semaphore>,
     /// Open live streams (ADM-14).
@@ -55,8 +59,6 @@ pub struct Admin {
     /// The beginning of the admin server, and so of the process.
     pub(super) started: SystemTime,
     pub(super) settings: InForce<AdminSettings>,
-    /// The tokens of the settings, in force. `None` if there are none.
-    pub(super) tokens: Option<Watched<Tokens>>,
     /// Spaces out log lines about refused requests.
     pub(super) throttle: Arc<Throttle>,
 }

@@ -1,4 +1,4 @@
-//! The admin server: its socket, its files, and its settings.
+//! The admin server: socket, files, and settings.
 
 use std::io;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use futures_util::FutureExt;
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-use super::tls;
+use super::tls::{self, LiveTls};
 use crate::admin::access::{Access, Auth, Reach};
 use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
 use crate::admin::{About, Admin, AdminSettings, Process};
 use crate::config::{Address, Config};
 use crate::driver::Relay;
-use crate::server::{self, Doorway, Duplex, ServerLimits, Visitor};
+use crate::server::{self, Doorway, DoorwaySecurity, Duplex, ServerLimits, Visitor};
 use crate::setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
-use crate::trust::rotation::{Place, Watched};
+use crate::trust::rotation::{Place, Prepared, Watched};
 use crate::trust::server::settings::REFRESH_INTERVAL;
-use crate::trust::server::{Generation, OnClientExpiry, ServerTls};
+use crate::trust::server::{Generation, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
 
 /// TLS handshakes a second. Operators, probes and scrapers need some ten; a stranger takes a fifth of a core with these.
@@ -35,11 +35,73 @@ const AUTH: &str = "admin.auth";
 /// The bound admin server.
 pub(super) struct AdminServer {
     doorway: Doorway,
-    settings: InForce<AdminSettings>,
-    tokens: Option<Watched<Tokens>>,
+    live: LiveAdmin,
 }
 
-/// The files of `admin` that cannot be used: one line each, beginning with the key.
+/// The parts of the admin server that another configuration changes.
+#[derive(Clone)]
+pub(super) struct LiveAdmin {
+    settings: InForce<AdminSettings>,
+    limits: InForce<ServerLimits>,
+    security: DoorwaySecurity,
+    /// `None`: plaintext.
+    tls: Option<LiveTls>,
+}
+
+/// The admin server of the next configuration. Files of unchanged keys stay under their watch.
+pub(super) struct NextAdmin {
+    settings: AdminSettings,
+    tls: Change<Generation>,
+    tokens: Change<Tokens>,
+}
+
+enum Change<T> {
+    Same,
+    /// `None`: no files any more.
+    Other(Option<Prepared<T>>),
+}
+
+impl NextAdmin {
+    /// # Errors
+    /// A file that cannot be used, with the key.
+    pub(super) fn prepare(live: &LiveAdmin, (before, config): (&Config, &Config)) -> Result<NextAdmin> {
+        let chain = |config: &Config| config.limits.server.client_chain;
+        let is_same = before.admin.tls == config.admin.tls && chain(before) == chain(config);
+        let tls = if is_same { Change::Same } else { Change::Other(prepare_tls(config)?) };
+        let is_same = token_files(before) == token_files(config);
+        let tokens = if is_same { Change::Same } else { Change::Other(prepare_tokens(config)?) };
+        let watched = live.settings.get().tokens.clone();
+        Ok(NextAdmin { settings: settings(config, watched)?, tls, tokens })
+    }
+}
+
+impl LiveAdmin {
+    pub(super) fn commit(&mut self, next: NextAdmin, config: &Config, metrics: &TlsMetrics) {
+        let NextAdmin { mut settings, tls, tokens } = next;
+        self.limits.publish(limits(config));
+        match (tls, &config.admin.tls) {
+            (Change::Same, _) => {}
+            (Change::Other(Some(files)), Some(tls)) => match &self.tls {
+                Some(live) => live.replace(files, tls, metrics),
+                None => {
+                    let live = LiveTls::new(files, tls, metrics);
+                    self.security.put_tls(live.watched.clone(), live.ends_at_expiry.clone());
+                    self.tls = Some(live);
+                }
+            },
+            (Change::Other(_), _) => {
+                self.security.put_plaintext();
+                self.tls = None;
+            }
+        }
+        if let Change::Other(files) = tokens {
+            settings.tokens = files.map(|files| files.watch(metrics.clone()));
+        }
+        self.settings.publish(settings);
+    }
+}
+
+/// The unusable files of `admin`: a line each, beginning with the key.
 pub(super) fn faults(config: &Config) -> Vec<String> {
     let tls = config.admin.tls.as_ref().and_then(|tls| {
         let fault = tls_place(config, tls).read().err()?;
@@ -58,25 +120,22 @@ impl AdminServer {
     /// # Errors
     /// A file that cannot be used, with its key.
     pub(super) fn new(bound: server::Listener, config: &Config, metrics: &TlsMetrics) -> Result<AdminServer> {
-        let admin = &config.admin;
-        let listener = match &admin.tls {
+        let files = prepare_tls(config)?.zip(config.admin.tls.as_ref());
+        let tls = files.map(|(files, tls)| LiveTls::new(files, tls, metrics));
+        let listener = match &tls {
+            Some(tls) => tls.protect(bound),
             None => bound,
-            Some(tls) => {
-                let watched = tls_place(config, tls).watch(metrics.clone());
-                let watched = watched.map_err(|fault| anyhow!(tls::describe(TLS, &fault)))?;
-                bound.with_tls(watched, tls.on_client_expiry == OnClientExpiry::End)
-            }
         };
-        let watch = |auth: &Auth| {
-            let watched = token_place(auth)?.watch(metrics.clone());
-            Some(watched.map_err(|fault| anyhow!(describe_token(&fault))))
-        };
-        let tokens = admin.auth.as_ref().and_then(watch).transpose()?;
-        let limits = &config.limits.server;
-        let tls_handshakes_per_second = limits.tls_handshakes_per_second.min(HANDSHAKES_PER_SECOND);
-        let limits = InForce::new(ServerLimits { tls_handshakes_per_second, ..limits.clone() });
-        let doorway = Doorway::new(listener, limits, metrics.clone());
-        Ok(AdminServer { doorway, settings: InForce::new(settings(config)?), tokens })
+        let tokens = prepare_tokens(config)?.map(|files| files.watch(metrics.clone()));
+        let limits = InForce::new(limits(config));
+        let doorway = Doorway::new(listener, limits.clone(), metrics.clone());
+        let settings = InForce::new(settings(config, tokens)?);
+        let security = doorway.security();
+        Ok(AdminServer { doorway, live: LiveAdmin { settings, limits, security, tls } })
+    }
+
+    pub(super) fn live(&self) -> LiveAdmin {
+        self.live.clone()
     }
 
     pub(super) async fn serve(
@@ -86,9 +145,32 @@ impl AdminServer {
         metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) {
-        let AdminServer { doorway, settings, tokens } = self;
-        Admin::serve(doorway, settings, tokens, Arc::new(relay), process, metrics, stop).await;
+        let AdminServer { doorway, live } = self;
+        Admin::serve(doorway, live.settings, Arc::new(relay), process, metrics, stop).await;
     }
+}
+
+fn limits(config: &Config) -> ServerLimits {
+    let limits = &config.limits.server;
+    let tls_handshakes_per_second = limits.tls_handshakes_per_second.min(HANDSHAKES_PER_SECOND);
+    ServerLimits { tls_handshakes_per_second, ..limits.clone() }
+}
+
+fn prepare_tls(config: &Config) -> Result<Option<Prepared<Generation>>> {
+    let prepare = |tls| tls_place(config, tls).prepare();
+    let prepared = config.admin.tls.as_ref().map(prepare).transpose();
+    prepared.map_err(|fault| anyhow!(tls::describe(TLS, &fault)))
+}
+
+fn prepare_tokens(config: &Config) -> Result<Option<Prepared<Tokens>>> {
+    let place = config.admin.auth.as_ref().and_then(token_place);
+    let prepared = place.map(Place::prepare).transpose();
+    prepared.map_err(|fault| anyhow!(describe_token(&fault)))
+}
+
+fn token_files(config: &Config) -> Vec<TokenFile> {
+    let tokens = config.admin.auth.iter().flat_map(|auth| &auth.tokens);
+    tokens.map(|grant| grant.file.clone()).collect()
 }
 
 impl Entrance for Doorway {
@@ -96,16 +178,17 @@ impl Entrance for Doorway {
 
     async fn accept(&mut self) -> Proving<Box<dyn Duplex>> {
         let proof = Doorway::accept(self).await;
-        let guest = |Visitor { io, address, uid, identity, end }| Guest {
+        let guest = |Visitor { io, address, uid, identity, selected_http2, end }| Guest {
             io,
             peer: Peer { address, uid, identity },
+            selected_http2,
             end,
         };
         proof.map(move |visitor| visitor.map(guest)).boxed()
     }
 }
 
-fn settings(config: &Config) -> io::Result<AdminSettings> {
+fn settings(config: &Config, tokens: Option<Watched<Tokens>>) -> io::Result<AdminSettings> {
     let admin = &config.admin;
     let reach = match &admin.address {
         Address::Unix { .. } => Reach::Unix { owner: own_user()? },
@@ -117,7 +200,8 @@ fn settings(config: &Config) -> io::Result<AdminSettings> {
         ready_requires_upstream: admin.ready_requires_upstream,
         content: admin.content,
         access: Access { reach, auth: admin.auth.clone() },
-        about: About { node: config.node.id.clone(), config_hash: config.hash.clone() },
+        tokens,
+        about: About { node: config.node.id.clone() },
     })
 }
 

@@ -1,7 +1,23 @@
-//! A look at all files with certificates and tokens, as the start would read them.
+//! A look at everything on this host that the start needs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 
 use super::{admin, servers, tls};
-use crate::config::Config;
+use crate::checkpoint::store::check_usable;
+use crate::client::MetadataValue;
+use crate::config::{Config, Endpoint, ServerKind};
+use crate::trust::contents::PlaceFile;
+
+/// The faults of this host: one line each, beginning with the key.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Files with certificates and tokens that cannot be used.
+    pub files: Vec<String>,
+    /// Directories and files that are missing or not accessible.
+    pub host: Vec<String>,
+}
 
 /// Reads all files with certificates and tokens once, as the start does.
 ///
@@ -10,4 +26,108 @@ use crate::config::Config;
 pub fn check_certificates(config: &Config) -> Result<(), Vec<String>> {
     let faults = [servers::faults(&config.servers), tls::faults(config), admin::faults(config)].concat();
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Looks at all files and directories that the start needs. Binds no address, and asks no server.
+pub fn check_host(config: &Config) -> Faults {
+    let mut host = Vec::new();
+    for (path, kind) in servers_of(config) {
+        match kind {
+            ServerKind::Directory(directory) => {
+                let listed = fs::read_dir(directory).map(drop);
+                host.extend(listed.err().map(|error| {
+                    let reason = match error.kind() {
+                        io::ErrorKind::NotFound => "the directory does not exist".to_owned(),
+                        _ => format!("cannot list the directory: {error}"),
+                    };
+                    format!("{path}.server_uri: file:{}: {reason}", directory.display())
+                }));
+            }
+            ServerKind::Grpc(_) | ServerKind::Rest(_) => {
+                for (key, file) in secrets_of(kind) {
+                    let opened = File::open(file);
+                    host.extend(opened.err().map(|error| {
+                        format!("{path}.{key}: {}: cannot read the file: {error}", file.display())
+                    }));
+                }
+            }
+        }
+    }
+    if let Some(checkpoint) = &config.checkpoint {
+        let fault = check_usable(&checkpoint.directory).err();
+        host.extend(
+            fault.map(|error| format!("checkpoint.directory: {}: {error}", checkpoint.directory.display())),
+        );
+    }
+    Faults { files: check_certificates(config).err().unwrap_or_default(), host }
+}
+
+/// Everything that only the host can know, for a check on another host: one line each, beginning with the key.
+pub fn needs_of_host(config: &Config) -> Vec<String> {
+    let mut needs = Vec::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
+        needs.push(format!("listeners[{index}].address: whether {} is free", listener.address));
+        let files = listener.tls.iter().flat_map(|tls| tls.files());
+        needs.extend(files.map(|file| need_of_file(&format!("listeners[{index}].tls"), &file)));
+    }
+    needs.push(format!("admin.address: whether {} is free", config.admin.address));
+    let files = config.admin.tls.iter().flat_map(|tls| tls.files());
+    needs.extend(files.map(|file| need_of_file("admin.tls", &file)));
+    for token in config.admin.auth.iter().flat_map(|auth| &auth.tokens) {
+        needs.push(format!("admin.auth.tokens: the file {}", token.file.path.display()));
+    }
+    for (path, kind) in servers_of(config) {
+        let tls = match kind {
+            ServerKind::Directory(directory) => {
+                needs.push(format!("{path}.server_uri: the directory {}", directory.display()));
+                continue;
+            }
+            ServerKind::Grpc(server) => {
+                if let Endpoint::Tcp { host, .. } = &server.endpoint {
+                    needs.push(format!("{path}.server_uri: whether {host} can be reached"));
+                }
+                &server.credentials.tls
+            }
+            ServerKind::Rest(server) => {
+                needs.push(format!("{path}.server_uri: whether {} can be reached", server.host));
+                &server.credentials.tls
+            }
+        };
+        let files = tls.iter().flat_map(|tls| tls.files());
+        needs.extend(files.map(|file| need_of_file(&format!("{path}.channel_creds[tls].config"), &file)));
+        needs
+            .extend(secrets_of(kind).map(|(key, file)| format!("{path}.{key}: the file {}", file.display())));
+    }
+    if let Some(checkpoint) = &config.checkpoint {
+        needs.push(format!("checkpoint.directory: whether {} is writable", checkpoint.directory.display()));
+    }
+    needs
+}
+
+fn need_of_file(path: &str, file: &PlaceFile) -> String {
+    format!("{path}.{}: the file {}", file.key, file.path.display())
+}
+
+/// All servers with the paths of their entries.
+fn servers_of(config: &Config) -> impl Iterator<Item = (String, &ServerKind)> {
+    config.servers.lists().flat_map(|(list, servers)| {
+        let list = if list == "xds_servers" { list } else { format!("{list}.xds_servers") };
+        let entry = move |(index, server)| (format!("{list}[{index}]"), server);
+        servers.servers.iter().map(|server| &server.kind).enumerate().map(entry)
+    })
+}
+
+/// The files with the tokens of calls to a server.
+fn secrets_of(kind: &ServerKind) -> impl Iterator<Item = (&'static str, &Path)> {
+    let calls = match kind {
+        ServerKind::Grpc(server) => Some(&server.credentials.calls),
+        ServerKind::Rest(server) => Some(&server.credentials.calls),
+        ServerKind::Directory(_) => None,
+    };
+    let token = calls.and_then(|calls| calls.token_file.as_deref()).map(|file| ("call_creds", file));
+    let values = calls.into_iter().flat_map(|calls| &calls.initial).filter_map(|entry| match &entry.value {
+        MetadataValue::File(file) => Some(("initial_metadata", file.as_path())),
+        _ => None,
+    });
+    token.into_iter().chain(values)
 }

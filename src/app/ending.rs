@@ -33,6 +33,11 @@ impl Ending {
         Ending { drain, began: watch::Sender::new(None) }
     }
 
+    /// Takes another length over, unless the signal came already.
+    pub fn configure(&self, drain: Duration) {
+        self.drain.publish(drain);
+    }
+
     /// The longest time for connections to end. The rest of the drain is reserved for later work.
     pub fn connections(&self) -> Duration {
         let drain = self.now().drain;

@@ -4,42 +4,79 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 
-use super::tls::Certificates;
 use crate::client::{self, Channel, ClientSettings, Credentials, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
 use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList};
 use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
 use crate::engine::fallback::Policy;
 use crate::engine::upstream;
 use crate::telemetry::Metrics;
-use crate::trust::client::{Protocol, place};
+use crate::trust::client::{Generation, Protocol, place};
 use crate::trust::fault::Fault;
+use crate::trust::rotation::Watched;
 
-/// Converts all lists, and puts the certificate files of all servers in force.
+/// The open channels of all servers of a configuration, kept for the next configuration: a server that stays keeps its
+/// connections (REL-5).
+#[derive(Clone, Default)]
+pub(super) struct Channels {
+    grpc: Vec<Open<GrpcServer, Pool>>,
+    rest: Vec<Open<RestServer, client::RestServer>>,
+}
+
+#[derive(Clone)]
+struct Open<C, T> {
+    uri: String,
+    config: C,
+    /// The settings to put in force with the configuration.
+    settings: ClientSettings,
+    channel: T,
+    files: Option<Watched<Generation>>,
+}
+
+impl Channels {
+    /// Puts the connection settings of this configuration in force.
+    pub(super) fn configure(&self) {
+        for open in &self.grpc {
+            open.channel.configure(open.settings.clone());
+        }
+        for open in &self.rest {
+            open.channel.configure(open.settings.clone());
+        }
+    }
+
+    /// The certificate files of all servers.
+    pub(super) fn files(&self) -> Vec<Watched<Generation>> {
+        let (grpc, rest) = (self.grpc.iter(), self.rest.iter());
+        grpc.filter_map(|open| open.files.clone()).chain(rest.filter_map(|open| open.files.clone())).collect()
+    }
+}
+
+/// Converts all lists, and reads the certificate files of new servers. For servers of `before`, nothing changes until
+/// [`Channels::configure`].
 ///
 /// # Errors
 /// A file that cannot be used, with its key. Nothing falls back to plaintext (TLS-8).
 pub(super) fn lists(
     config: &config::Servers,
     metrics: &Metrics,
-    certificates: &mut Certificates,
-) -> Result<ServerLists> {
-    let mut channels = Channels { metrics, certificates, open: Vec::new() };
-    let default = channels.servers("xds_servers", &config.default)?;
+    before: &Channels,
+) -> Result<(ServerLists, Channels)> {
+    let mut opening = Opening { metrics, before, now: Channels::default() };
+    let default = opening.servers("xds_servers", &config.default)?;
     let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
         let path = format!("types[{}].xds_servers", type_url.message());
-        lists.add_type(type_url.clone(), channels.servers(&path, list)?, list.fallback.clone());
+        lists.add_type(type_url.clone(), opening.servers(&path, list)?, list.fallback.clone());
     }
     let mut authorities = Vec::new();
     for (name, list) in &config.authorities {
-        let servers = channels.servers(&format!("authorities[{name}].xds_servers"), list)?;
+        let servers = opening.servers(&format!("authorities[{name}].xds_servers"), list)?;
         authorities.push((name.clone(), servers, list.fallback.clone()));
     }
     lists.set_authorities(authorities);
-    Ok(lists)
+    Ok((lists, opening.now))
 }
 
-/// The certificate files of all servers that cannot be used: one line each, beginning with the key.
+/// The unusable certificate files of all servers: a line each, beginning with the key.
 pub(super) fn faults(config: &config::Servers) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, list) in config.lists() {
@@ -63,14 +100,14 @@ fn describe(path: &str, fault: &Fault) -> String {
     format!("{path}.channel_creds[tls].config.{}: {fault}", fault.key)
 }
 
-/// The pools created so far, each with its server.
-struct Channels<'a> {
+/// The channels of a configuration while the lists are built.
+struct Opening<'a> {
     metrics: &'a Metrics,
-    certificates: &'a mut Certificates,
-    open: Vec<(String, GrpcServer, Pool)>,
+    before: &'a Channels,
+    now: Channels,
 }
 
-impl Channels<'_> {
+impl Opening<'_> {
     fn servers(&mut self, path: &str, list: &ServerList) -> Result<Vec<Arc<Upstream>>> {
         let mut servers = Vec::new();
         for (number, server) in list.servers.iter().enumerate() {
@@ -91,38 +128,64 @@ impl Channels<'_> {
     /// Entries with the same server, credentials and features share their connections (FED-6). `in_reserve`:
     /// the server is not the first in the list where it was found first.
     fn pool(&mut self, uri: &str, path: &str, server: &GrpcServer, in_reserve: bool) -> Result<Pool> {
-        let is_same = |(other, open, _): &&(String, GrpcServer, Pool)| {
-            other == uri && open.shares_connections_with(server)
-        };
-        if let Some((_, _, pool)) = self.open.iter().find(is_same) {
-            return Ok(pool.clone());
+        let shares =
+            |open: &&Open<GrpcServer, Pool>| open.uri == uri && open.config.shares_connections_with(server);
+        if let Some(open) = self.now.grpc.iter().find(shares) {
+            return Ok(open.channel.clone());
         }
-        let address = match &server.endpoint {
-            Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
-            Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
-        };
-        let mut connection: ClientSettings = server.connection.clone();
+        let mut settings: ClientSettings = server.connection.clone();
         if in_reserve {
-            connection.idle_timeout = RESERVE_IDLE_TIMEOUT;
+            settings.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
-        let metrics = self.metrics.of_server(uri).client().clone();
-        let channel = self.channel(address, server.credentials.clone(), Protocol::Http2, path)?;
-        let pool = Pool::with_channel(channel, connection, metrics);
-        self.open.push((uri.to_owned(), server.clone(), pool.clone()));
-        Ok(pool)
+        // A pool takes other settings over, and serves one entry.
+        let is_free = |open: &&Open<GrpcServer, Pool>| {
+            let is_it = |taken: &Open<GrpcServer, Pool>| taken.channel.is(&open.channel);
+            open.uri == uri && !self.now.grpc.iter().any(is_it)
+        };
+        let mut before = self.before.grpc.iter().filter(is_free);
+        let same = before.clone().find(shares);
+        let kept = same.or_else(|| before.find(|open| open.config.is_same_server(server)));
+        let (channel, files) = match kept {
+            Some(open) => (open.channel.clone(), open.files.clone()),
+            None => {
+                let address = match &server.endpoint {
+                    Endpoint::Tcp { host, port } => GrpcAddress::Tcp { host: host.clone(), port: *port },
+                    Endpoint::Unix(path) => GrpcAddress::Unix(path.clone()),
+                };
+                let metrics = self.metrics.of_server(uri).client().clone();
+                let channel = self.channel(address, server.credentials.clone(), Protocol::Http2, path)?;
+                let files = channel.files();
+                (Pool::with_channel(channel, settings.clone(), metrics), files)
+            }
+        };
+        let (uri, config) = (uri.to_owned(), server.clone());
+        self.now.grpc.push(Open { uri, config, settings, channel: channel.clone(), files });
+        Ok(channel)
     }
 
     fn attach_rest(&mut self, uri: &str, path: &str, rest: &RestServer) -> Result<Attach> {
-        let address = GrpcAddress::Tcp { host: rest.host.clone(), port: rest.port };
-        let channel = self.channel(address, rest.credentials.clone(), Protocol::Http1, path)?;
-        let (connection, metrics) = (rest.connection.clone(), self.metrics.of_server(uri).client().clone());
-        let server = client::RestServer::with_channel(channel, &rest.prefix, connection, metrics);
-        Ok(Attach::Rest { server, settings: rest.stream.clone() })
+        let is_free = |open: &&Open<RestServer, client::RestServer>| {
+            let is_it = |taken: &Open<RestServer, client::RestServer>| taken.channel.is(&open.channel);
+            open.uri == uri && open.config.is_same_server(rest) && !self.now.rest.iter().any(is_it)
+        };
+        let settings = rest.connection.clone();
+        let (channel, files) = match self.before.rest.iter().find(is_free) {
+            Some(open) => (open.channel.clone(), open.files.clone()),
+            None => {
+                let address = GrpcAddress::Tcp { host: rest.host.clone(), port: rest.port };
+                let channel = self.channel(address, rest.credentials.clone(), Protocol::Http1, path)?;
+                let (files, metrics) = (channel.files(), self.metrics.of_server(uri).client().clone());
+                (client::RestServer::with_channel(channel, &rest.prefix, settings.clone(), metrics), files)
+            }
+        };
+        let (uri, config) = (uri.to_owned(), rest.clone());
+        self.now.rest.push(Open { uri, config, settings, channel: channel.clone(), files });
+        Ok(Attach::Rest { server: channel, settings: rest.stream.clone() })
     }
 
     /// Puts the certificate files of a server in force.
     fn channel(
-        &mut self,
+        &self,
         address: GrpcAddress,
         credentials: Credentials,
         protocol: Protocol,
@@ -130,13 +193,11 @@ impl Channels<'_> {
     ) -> Result<Channel> {
         let metrics = &self.metrics.downstream.tls;
         let channel = Channel::open(address, credentials, protocol, path, metrics);
-        let channel = channel.map_err(|fault| anyhow!(describe(path, &fault)))?;
-        self.certificates.watch(channel.files());
-        Ok(channel)
+        channel.map_err(|fault| anyhow!(describe(path, &fault)))
     }
 }
 
-/// The settings of a server's streams, with the behaviour that the rules of its list demand.
+/// The settings of a server's streams, with the behaviour by the rules of the list.
 fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings {
     let has_others = list.servers.len() > 1;
     upstream::UpstreamSettings {
@@ -166,8 +227,7 @@ mod tests {
 
     #[test]
     fn iso_5_one_address_with_two_credentials_is_two_servers() {
-        let lists =
-            |servers| lists(&Servers::new(servers), &Metrics::new(), &mut Certificates::default()).unwrap();
+        let lists = |servers| lists(&Servers::new(servers), &Metrics::new(), &Channels::default()).unwrap().0;
         let servers =
             |lists: &ServerLists| -> Vec<_> { lists.configured().map(|listed| listed.place()).collect() };
         let found = lists(vec![server(None), server(Some("a")), server(Some("b"))]);

@@ -6,11 +6,12 @@ use anyhow::{Result, anyhow};
 
 use crate::config::{Config, Listener};
 use crate::server;
+use crate::setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::client;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
-use crate::trust::rotation::{Place, Watched};
+use crate::trust::rotation::{Place, Prepared, Watched};
 use crate::trust::server::{ChainLimits, Generation, OnClientExpiry, ServerTls};
 
 /// The files of one listener. `index` is the place of the listener in the configuration.
@@ -35,7 +36,7 @@ fn key_of(index: usize) -> String {
     format!("listeners[{index}].tls")
 }
 
-/// The certificate files of all listeners that cannot be used: one line each, beginning with the key.
+/// The unusable certificate files of all listeners: a line each, beginning with the key.
 pub(super) fn faults(config: &Config) -> Vec<String> {
     let limits = config.limits.server.client_chain;
     let fault = |(index, listener): (usize, &Listener)| {
@@ -46,38 +47,60 @@ pub(super) fn faults(config: &Config) -> Vec<String> {
     config.listeners.iter().enumerate().filter_map(fault).collect()
 }
 
+/// TLS of one listener, with its files in force.
+#[derive(Clone)]
+pub(super) struct LiveTls {
+    pub watched: Watched<Generation>,
+    pub ends_at_expiry: InForce<bool>,
+}
+
+impl LiveTls {
+    /// Puts files that were read in force, and watches them from then on.
+    pub(super) fn new(prepared: Prepared<Generation>, tls: &ServerTls, metrics: &TlsMetrics) -> LiveTls {
+        let ends_at_expiry = InForce::new(ends_at_expiry(tls));
+        LiveTls { watched: prepared.watch(metrics.clone()), ends_at_expiry }
+    }
+
+    /// Puts other files in force, for new and open connections.
+    pub(super) fn replace(&self, prepared: Prepared<Generation>, tls: &ServerTls, metrics: &TlsMetrics) {
+        prepared.replace(&self.watched, metrics.clone());
+        self.ends_at_expiry.publish(ends_at_expiry(tls));
+    }
+
+    pub(super) fn protect(&self, bound: server::Listener) -> server::Listener {
+        bound.with_tls(self.watched.clone(), self.ends_at_expiry.clone())
+    }
+}
+
+fn ends_at_expiry(tls: &ServerTls) -> bool {
+    tls.on_client_expiry == OnClientExpiry::End
+}
+
+/// Reads the files of one listener; `None` without TLS. `index` is the place of the listener in the configuration.
+///
+/// # Errors
+/// A file that cannot be used, with its key.
+pub(super) fn prepare(
+    config: &Config,
+    index: usize,
+    listener: &Listener,
+) -> Result<Option<Prepared<Generation>>> {
+    let Some(tls) = &listener.tls else { return Ok(None) };
+    let place = place_of(listener, tls, config.limits.server.client_chain);
+    let prepared = place.prepare().map_err(|fault| anyhow!(describe(&key_of(index), &fault)))?;
+    Ok(Some(prepared))
+}
+
 /// The files of all listeners and servers, in force.
 #[derive(Default)]
 pub(super) struct Certificates {
-    listeners: Vec<Watched<Generation>>,
-    servers: Vec<Watched<client::Generation>>,
+    pub listeners: Vec<Watched<Generation>>,
+    pub servers: Vec<Watched<client::Generation>>,
 }
 
 impl Certificates {
-    /// Gives the listener its TLS, and watches the files from then on.
-    pub(super) fn secure(
-        &mut self,
-        bound: server::Listener,
-        index: usize,
-        config: &Config,
-        metrics: &TlsMetrics,
-    ) -> Result<server::Listener> {
-        let Some(listener) = config.listeners.get(index) else { return Ok(bound) };
-        let Some(tls) = &listener.tls else { return Ok(bound) };
-        let place = place_of(listener, tls, config.limits.server.client_chain);
-        let watched = place.watch(metrics.clone());
-        let watched = watched.map_err(|fault| anyhow!(describe(&key_of(index), &fault)))?;
-        self.listeners.push(watched.clone());
-        Ok(bound.with_tls(watched, tls.on_client_expiry == OnClientExpiry::End))
-    }
-
     /// Whether a certificate of the relay has expired (CRT-7).
     pub(super) fn have_expired(&self) -> bool {
         self.listeners.iter().any(Watched::has_expired) || self.servers.iter().any(Watched::has_expired)
-    }
-
-    /// Adds the files of a server.
-    pub(super) fn watch(&mut self, files: Option<Watched<client::Generation>>) {
-        self.servers.extend(files);
     }
 }

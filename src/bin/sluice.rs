@@ -1,16 +1,23 @@
 //! The command line: arguments in, exit codes out.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one place that talks to a terminal")]
 
-use std::io::{BufWriter, IsTerminal, stderr, stdout};
+mod host;
+mod manual;
+
+use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use self::host::hostname;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use sluice::app::{ConfigFile, Faults, Start};
 use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions};
 use sluice::command::Operate;
 use sluice::command::console::Console;
-use sluice::config::{self, Config, ConfigError, Endpoint, Listener, Loaded, ServerKind};
+use sluice::config::xds_relay::{Migrated, Migration};
+use sluice::config::{self, Config, ConfigError, Endpoint, Listener, Loaded};
 use sluice::dev_certs::{self, DevCertsError};
+use sluice::identity::Identity;
 use sluice::trust::server::ClientCertificate;
 
 #[cfg(not(target_env = "msvc"))]
@@ -44,10 +51,15 @@ enum Command {
         config: Option<PathBuf>,
     },
     /// Check a configuration and report its errors, without starting the relay.
+    ///
+    /// Looks at the files and directories that `serve` needs, too. Binds no address, and asks no server.
     Check {
         /// Configuration file: YAML, or JSON if the name ends in .json.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Check the file alone, and list everything that only the relay's host can know.
+        #[arg(long)]
+        offline: bool,
         /// Also print the classes of the node in this file: a core.v3.Node in JSON.
         #[arg(long, value_name = "FILE")]
         node: Option<PathBuf>,
@@ -58,6 +70,11 @@ enum Command {
     Bootstrap {
         #[command(subcommand)]
         client: Client,
+    },
+    /// Translate the configuration of another relay to stdout, and name on stderr everything that cannot be translated.
+    Migrate {
+        #[command(subcommand)]
+        from: Other,
     },
     /// Write certificates for trying out TLS: an authority, and pairs for the relay and for a client.
     DevCerts {
@@ -72,6 +89,16 @@ enum Command {
         /// Keep the private key of the authority too, and issue by it the next time.
         #[arg(long)]
         keep_authority: bool,
+    },
+    /// Print a completion script: `source <(sluice completion bash)`.
+    Completion {
+        #[arg(value_name = "SHELL")]
+        shell: manual::Shell,
+    },
+    /// Write the manual pages, one for each command.
+    Man {
+        /// Directory for the pages; created if missing.
+        directory: PathBuf,
     },
     #[command(flatten)]
     Operate(Box<Operate>),
@@ -92,6 +119,16 @@ struct Asks {
     /// A name of this type that the client asks for; without it, all of them.
     #[arg(long, value_name = "NAME", requires = "type_name")]
     name: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Other {
+    /// xds-relay: its aggregation rules, its bootstrap, or both. Exit code 1: something cannot be translated.
+    XdsRelay {
+        /// Files in YAML.
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -121,6 +158,9 @@ struct BootstrapArgs {
     /// Name of the listener to connect to [default: the first].
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
+    /// The relay's address as the client reaches it: HOST:PORT or unix:PATH [default: the listener's, on this host].
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<String>,
     /// Node id of the client [default: the name of this host].
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
@@ -166,12 +206,17 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Serve { config } => serve(with_collector(load_or_quickstart(config)?)?)?,
-        Command::Check { config, node, asks } => check(&config, node.as_deref(), &asks)?,
+        Command::Serve { config } => start(config)?,
+        Command::Check { config, offline, node, asks } => check(&config, offline, node.as_deref(), &asks)?,
+        Command::Migrate { from: Other::XdsRelay { files } } => return migrate_xds_relay(&files),
         Command::Bootstrap { client } => print_bootstrap(client)?,
         Command::DevCerts { directory, hosts, client_id, keep_authority } => {
             write_dev_certs(&directory, &hosts, &client_id, keep_authority)?;
         }
+        Command::Completion { shell } => {
+            printed(manual::completion(shell, Cli::command(), &mut stdout()))?;
+        }
+        Command::Man { directory } => write_pages(&directory)?,
         Command::Operate(command) => return Ok(operate(*command)),
     }
     Ok(ExitCode::SUCCESS)
@@ -196,19 +241,19 @@ fn operate(command: Operate) -> ExitCode {
     }
 }
 
-/// The environment may name the collector of traces, as it does for other programs.
-fn with_collector(config: Config) -> Result<Config, Failure> {
-    const NAME: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-    let endpoint = std::env::var(NAME).ok().filter(|endpoint| !endpoint.is_empty());
-    let (None, Some(endpoint)) = (&config.traces, endpoint) else { return Ok(config) };
-    let traces = config::traces_to(&endpoint)
-        .map_err(|expected| Failure::Usage(format!("{NAME}: found {endpoint:?}; expected {expected}")))?;
-    Ok(Config { traces: Some(traces), ..config })
+fn start(file: Option<PathBuf>) -> Result<(), Failure> {
+    use Failure::{Internal, Unavailable, Usage};
+    let (start, refusal) = Start::of_environment().map_err(|error| Unavailable(error.to_string()))?;
+    serve(file, start).inspect_err(|(Usage(text) | Unavailable(text) | Internal(text))| refusal.tell(text))
 }
 
-fn serve(config: Config) -> Result<(), Failure> {
+fn serve(file: Option<PathBuf>, start: Start) -> Result<(), Failure> {
+    let file = file_or_quickstart(file)?;
+    let loaded = load_whole(&file)?;
+    let config = sluice::app::with_collector(loaded.config).map_err(Failure::Usage)?;
     check_certificates(&config)?;
-    sluice::app::serve(config).map_err(|error| {
+    let file = ConfigFile::new(absolute(&file), hostname());
+    sluice::app::serve(Loaded { config, ..loaded }, file, start).map_err(|error| {
         // Sockets and files belong to the host; any other error is a bug in sluice.
         let is_host = error.chain().any(|cause| cause.is::<std::io::Error>());
         let message = format!("{error:#}");
@@ -216,28 +261,81 @@ fn serve(config: Config) -> Result<(), Failure> {
     })
 }
 
-fn check(file: &Path, node: Option<&Path>, asks: &Asks) -> Result<(), Failure> {
-    let config = load(file)?;
-    check_directories(&config)?;
-    check_certificates(&config)?;
+fn check(file: &Path, offline: bool, node: Option<&Path>, asks: &Asks) -> Result<(), Failure> {
+    let config = match load_with(file, offline)? {
+        Ok(config) => config,
+        Err(variables) => {
+            if node.is_some() || asks.identity.is_some() {
+                let text = format!("{}: --node and --identity need {}", file.display(), variables.join(", "));
+                return Err(Failure::Usage(text));
+            }
+            println!("{} is valid as far as its variables tell", file.display());
+            print_needs(&variables);
+            return Ok(());
+        }
+    };
+    if !offline {
+        check_host(&config)?;
+    }
     println!("{} is a valid configuration", file.display());
+    if offline {
+        print_needs(&sluice::app::needs_of_host(&config));
+    }
     print!("{}", config::explain_unbound(&config));
     let node = node.map(read_node).transpose()?;
+    let identity = asks.identity.as_deref().map(read_identity).transpose()?;
     if let Some(node) = &node {
-        print!("{}", config::explain_classes(&config.node_classes, node));
+        let claimed = identity.as_ref().unwrap_or(&Identity::Anonymous);
+        print!("{}", config::explain_classes(&config.node_classes, node, claimed));
         print!("{}", config::explain_servers(&config.servers));
     }
-    if let Some(identity) = &asks.identity {
-        let identity = config::parse_identity(identity).ok_or_else(|| {
-            Failure::Usage(format!(
-                "--identity: {identity} is no spiffe://…, dns:NAME, unix:UID or anonymous"
-            ))
-        })?;
+    if let Some(identity) = identity {
         let listener = config::find_listener(&config, asks.listener.as_deref()).map_err(Failure::Usage)?;
         let ask = asks.type_name.as_deref().map(|type_name| (type_name, asks.name.as_deref()));
         print!("{}", config::explain_decision(&config, listener, identity, node.as_ref(), ask));
     }
     Ok(())
+}
+
+fn read_identity(text: &str) -> Result<Identity, Failure> {
+    config::parse_identity(text).ok_or_else(|| {
+        Failure::Usage(format!("--identity: {text} is no spiffe://…, dns:NAME, unix:UID or anonymous"))
+    })
+}
+
+fn print_needs(needs: &[String]) {
+    println!("not checked, because only the relay's host can know:");
+    needs.iter().for_each(|need| println!("  {need}"));
+}
+
+/// Looks at everything on this host that `serve` needs, with the same exit codes.
+fn check_host(config: &Config) -> Result<(), Failure> {
+    let Faults { files, host } = sluice::app::check_host(config);
+    let has_files = !files.is_empty();
+    let all = [files, host].concat();
+    if all.is_empty() {
+        return Ok(());
+    }
+    let noun = if all.len() == 1 { "error" } else { "errors" };
+    let text = format!("{} {noun} on this host:\n  {}", all.len(), all.join("\n  "));
+    Err(if has_files { Failure::Usage(text) } else { Failure::Unavailable(text) })
+}
+
+fn migrate_xds_relay(files: &[PathBuf]) -> Result<ExitCode, Failure> {
+    let mut migration = Migration::default();
+    let mut is_whole = true;
+    for file in files {
+        let unreadable = |error| ConfigError::Unreadable { path: file.clone(), error };
+        let added = std::fs::read_to_string(file).map_err(unreadable).and_then(|text| migration.add(&text));
+        let lost = added.map_err(|error| Failure::Usage(error.in_file(file)))?;
+        is_whole &= lost.is_empty();
+        lost.iter().for_each(|lost| eprintln!("sluice: {}:{lost}", file.display()));
+    }
+    let Migrated { yaml, lost } = migration.finish();
+    is_whole &= lost.is_empty();
+    lost.iter().for_each(|lost| eprintln!("sluice: {lost}"));
+    print!("{yaml}");
+    Ok(ExitCode::from(u8::from(!is_whole)))
 }
 
 /// Reads the files with certificates, keys and tokens, as `serve` would.
@@ -258,30 +356,16 @@ fn read_node(file: &Path) -> Result<sluice::xds::Node, Failure> {
     config::parse_client_node(&text).map_err(|error| at(&error))
 }
 
-/// Checks that directories exist, as `serve` would, with the same exit code.
-fn check_directories(config: &Config) -> Result<(), Failure> {
-    for (list, servers) in config.servers.lists() {
-        for server in &servers.servers {
-            if let ServerKind::Directory(directory) = &server.kind
-                && !directory.is_dir()
-            {
-                let text = format!("{list}: {}: the directory does not exist", server.server_uri);
-                return Err(Failure::Unavailable(text));
-            }
-        }
-    }
-    Ok(())
-}
-
 fn print_bootstrap(client: Client) -> Result<(), Failure> {
     match client {
         Client::Envoy { options, sotw, admin_port } => {
-            let Connection { relay, node, tls } = connection(options)?;
+            let Connection { relay, node, tls, .. } = connection(options)?;
             print!("{}", bootstrap::envoy(&relay, &EnvoyOptions { node, is_sotw: sotw, admin_port, tls }));
         }
         Client::Grpc { options } => {
-            let Connection { relay, node, tls } = connection(options)?;
-            print!("{}", bootstrap::grpc(&relay, &node, tls.as_ref()));
+            let Connection { relay, node, tls, authorities } = connection(options)?;
+            let authorities = authorities.iter().map(String::as_str);
+            print!("{}", bootstrap::grpc(&relay, &node, tls.as_ref(), authorities));
         }
     }
     Ok(())
@@ -292,6 +376,7 @@ struct Connection {
     relay: Endpoint,
     node: ClientNode,
     tls: Option<ClientTls>,
+    authorities: Vec<String>,
 }
 
 fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
@@ -300,7 +385,13 @@ fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
     let tls = client_tls(listener, &options)?;
     let id = options.node_id.unwrap_or_else(hostname);
     let node = ClientNode { id, cluster: options.node_cluster };
-    Ok(Connection { relay: bootstrap::local_endpoint(&listener.address), node, tls })
+    let relay = match &options.address {
+        Some(text) => bootstrap::other_endpoint(text)
+            .map_err(|expected| Failure::Usage(format!("--address: found {text:?}; expected {expected}")))?,
+        None => bootstrap::local_endpoint(&listener.address),
+    };
+    let authorities = config.servers.authorities.keys().cloned().collect();
+    Ok(Connection { relay, node, tls, authorities })
 }
 
 /// The files that a client of the listener needs.
@@ -341,15 +432,27 @@ fn write_dev_certs(
     Ok(())
 }
 
+fn write_pages(directory: &Path) -> Result<(), Failure> {
+    let names = manual::pages(Cli::command(), directory)
+        .map_err(|error| Failure::Unavailable(format!("{}: {error}", directory.display())))?;
+    printed(names.iter().try_for_each(|name| writeln!(stdout(), "{}", directory.join(name).display())))
+}
+
+fn printed(done: std::io::Result<()>) -> Result<(), Failure> {
+    done.map_err(|error| Failure::Unavailable(format!("cannot print: {error}")))
+}
+
 fn load_or_quickstart(file: Option<PathBuf>) -> Result<Config, Failure> {
-    match file {
-        Some(file) => load(&file),
-        None => {
-            let file = quickstart()?;
-            eprintln!("sluice: no --config given; using the quickstart, {}", file.display());
-            load(&file)
-        }
+    load(&file_or_quickstart(file)?)
+}
+
+fn file_or_quickstart(file: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(file) = file {
+        return Ok(file);
     }
+    let file = quickstart()?;
+    eprintln!("sluice: no --config given; using the quickstart, {}", file.display());
+    Ok(file)
 }
 
 /// The quickstart's configuration: in the working directory of a checkout, or beside an installed executable.
@@ -364,52 +467,34 @@ fn quickstart() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Loads a file, and prints warnings for the operator to stderr.
 fn load(file: &Path) -> Result<Config, Failure> {
-    // Bootstraps contain socket paths for clients elsewhere, so relative paths must become absolute.
-    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
-    let Loaded { config, warnings } = config::load(&absolute, &hostname()).map_err(|error| {
-        Failure::Usage(match &error {
-            ConfigError::Unreadable { .. } => error.to_string(),
-            ConfigError::Syntax { .. } => format!("{}: {error}", file.display()),
-            ConfigError::Invalid { errors } => {
-                let noun = if errors.len() == 1 { "error" } else { "errors" };
-                let text = error.to_string().replace('\n', "\n  ");
-                format!("{}: {} {noun}:\n  {text}", file.display(), errors.len())
-            }
-        })
-    })?;
-    for warning in warnings {
-        eprintln!("sluice: warning: {warning}");
+    load_whole(file).map(|loaded| loaded.config)
+}
+
+fn load_whole(file: &Path) -> Result<Loaded, Failure> {
+    read_file(file).map_err(|error| Failure::Usage(error.in_file(file)))
+}
+
+/// Loads a file. With `offline`, unset variables are no error: the inner error has the variables and their keys.
+fn load_with(file: &Path, offline: bool) -> Result<Result<Config, Vec<String>>, Failure> {
+    read_file(file).map(|loaded| Ok(loaded.config)).or_else(|error| {
+        match error.only_unset().filter(|_| offline) {
+            Some(variables) => Ok(Err(variables)),
+            None => Err(Failure::Usage(error.in_file(file))),
+        }
+    })
+}
+
+/// Bootstraps contain socket paths for clients elsewhere, so relative paths must become absolute.
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
+}
+
+/// Loads a file, and prints warnings for the operator to stderr.
+fn read_file(file: &Path) -> Result<Loaded, ConfigError> {
+    let loaded = config::load(&absolute(file), &hostname())?;
+    for warning in &loaded.warnings {
+        eprintln!("sluice: warning: {}:{warning}", file.display());
     }
-    Ok(config)
-}
-
-/// The name of this host, if known.
-fn hostname() -> String {
-    first_name([
-        // Hidden from a systemd unit with `ProcSubset=pid`.
-        std::fs::read_to_string("/proc/sys/kernel/hostname").ok(),
-        std::env::var("HOSTNAME").ok(),
-        std::fs::read_to_string("/etc/hostname").ok(),
-    ])
-}
-
-fn first_name(sources: [Option<String>; 3]) -> String {
-    let mut names = sources.iter().flatten().map(|name| name.trim());
-    names.find(|name| !name.is_empty()).unwrap_or("unnamed").to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first_name;
-
-    #[test]
-    fn a_host_has_the_first_name_that_is_known() {
-        let some = |name: &str| Some(name.to_owned());
-        assert_eq!(first_name([some("kernel\n"), some("shell"), some("file")]), "kernel");
-        assert_eq!(first_name([None, None, some("file\n")]), "file");
-        assert_eq!(first_name([some("\n"), some("shell"), None]), "shell");
-        assert_eq!(first_name([None, None, None]), "unnamed");
-    }
+    Ok(loaded)
 }

@@ -90,10 +90,27 @@ impl Restored {
 /// # Errors
 /// Errors of the sink, or a resource that is too long.
 pub fn encode<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io::Result<u64> {
+    write(header, image, |type_url| !type_url.is_secret(), sink)
+}
+
+/// Writes the same with the Secrets, for memory that only a successor reads (HND-2).
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_with_secrets<'a>(header: &Header, image: &Image, sink: &'a mut Sink<'a>) -> io::Result<u64> {
+    write(header, image, |_| true, sink)
+}
+
+fn write<'a>(
+    header: &Header,
+    image: &Image,
+    is_written: impl Fn(&TypeUrl) -> bool,
+    sink: &'a mut Sink<'a>,
+) -> io::Result<u64> {
     let start = [&MAGIC[..], &FORMAT.to_le_bytes()].concat();
     let mut writer = Writer::new(sink, &start);
     writer.record(HEADER, |payload| put_header(payload, header))?;
-    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()) {
+    for (type_url, snapshot) in image.snapshot.types().filter(|(type_url, _)| is_written(type_url)) {
         OfType { image, type_url, snapshot }.encode(&mut writer)?;
     }
     let records = writer.records();

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -67,11 +68,13 @@ pub struct Loaded {
 pub struct Store {
     directory: PathBuf,
     lock: Mutex<Option<File>>,
+    /// The lock came from a predecessor, which may be writing still (HND-2).
+    is_inherited: AtomicBool,
 }
 
 impl Store {
     pub fn new(directory: PathBuf) -> Store {
-        Store { directory, lock: Mutex::default() }
+        Store { directory, lock: Mutex::default(), is_inherited: AtomicBool::new(false) }
     }
 
     pub fn directory(&self) -> &Path {
@@ -101,8 +104,29 @@ impl Store {
         Ok(())
     }
 
+    /// The open lock, to be passed to a successor: the lock belongs to the open file, not to the process (HND-2). `None`
+    /// if this process does not hold the lock.
+    pub fn lock_file(&self) -> Option<io::Result<File>> {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        lock.as_ref().map(File::try_clone)
+    }
+
+    /// Takes a predecessor's lock of this directory over. False if the file is not the lock of the directory.
+    pub fn inherit_lock(&self, file: File) -> bool {
+        let identity = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+        let own = identity(fs::metadata(self.directory.join(LOCK)));
+        let is_it = own.is_some() && identity(file.metadata()) == own;
+        // The lock is held already: this only fails for a file that nobody had locked.
+        let is_held = is_it && file.try_lock().is_ok();
+        if is_held {
+            self.is_inherited.store(true, Ordering::Relaxed);
+            *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        }
+        is_held
+    }
+
     /// Reads the file of every source. The directory must be open. Removes files that are too old, and
-    /// unfinished files left by a crash.
+    /// unfinished files left by a crash; those of a predecessor are under way.
     ///
     /// # Errors
     /// The directory cannot be listed. Errors of single files are in [`Loaded::refused`].
@@ -119,7 +143,9 @@ impl Store {
         for path in paths {
             let extension = path.extension().unwrap_or_default();
             if extension == UNFINISHED {
-                let _ = HostDisk.remove(&path);
+                if !self.is_inherited.load(Ordering::Relaxed) {
+                    let _ = HostDisk.remove(&path);
+                }
             } else if extension == EXTENSION {
                 match read(&path, now, judge) {
                     Ok((bytes, source)) => {
@@ -157,6 +183,23 @@ impl Store {
             result => result,
         }
     }
+}
+
+/// Whether a relay could use this directory. Neither creates the directory nor takes its lock, which a running relay may
+/// hold.
+///
+/// # Errors
+/// The directory, or its nearest parent if it does not exist, cannot be used.
+pub fn check_usable(directory: &Path) -> io::Result<()> {
+    let missing =
+        |path: &&Path| fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let existing = directory.ancestors().find(|path| !missing(path)).unwrap_or(Path::new("/"));
+    if existing == directory {
+        check_directory(directory)?;
+    }
+    let probe = existing.join(format!(".sluice-check-{}", std::process::id()));
+    File::options().write(true).create_new(true).mode(0o600).open(&probe)?;
+    fs::remove_file(&probe)
 }
 
 /// A directory open to other users could contain files written by them.

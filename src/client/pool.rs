@@ -26,6 +26,11 @@ impl Pool {
         self.inner.configure(settings);
     }
 
+    /// Whether both are clones of one pool.
+    pub fn is(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Connections in plaintext, and calls without metadata.
     pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
         Pool::with_channel(Channel::plaintext(address), settings, metrics)

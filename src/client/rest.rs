@@ -57,6 +57,11 @@ impl RestServer {
         self.inner.settings.publish(settings);
     }
 
+    /// Whether both are clones of one server.
+    pub fn is(&self, other: &RestServer) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Part of the identity of the server: two credentials are two servers (ISO-5).
     pub fn credentials(&self) -> &Credentials {
         &self.inner.channel().credentials

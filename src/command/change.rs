@@ -11,8 +11,9 @@ use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
 use super::table::{Table, list, number, span, text, type_name, version};
-use super::text::{encoded, safe, size};
+use super::text::safe;
 use super::yaml::yaml;
+use crate::text::{encoded, size};
 
 /// The latest change of a relay.
 pub(super) const LATEST: &str = "latest";

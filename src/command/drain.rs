@@ -12,8 +12,8 @@ use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
-use super::table::{number, text};
-use super::text::{duration, parse_duration};
+use super::table::{number, span, text};
+use super::text::parse_duration;
 
 /// A drain ends when its last stream has ended. The status of the relay is cheap.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -78,7 +78,7 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
     let status = ask(&relays, &Method::POST, &path("/drain", query), console).await?;
     let left = status.get("seconds_left").and_then(Value::as_f64).unwrap_or_default();
     let streams = number(&status, "streams").unwrap_or(0);
-    let within = duration(left);
+    let within = span(&status, "seconds_left").unwrap_or_default();
     if drain.dry_run {
         writeln!(
             console.out,

@@ -39,7 +39,7 @@ pub struct Events {
 }
 
 const HELP: &str = "\
-A relay keeps its latest 4,096 events. With -w, further events are added as they come.
+A relay keeps its latest 4,096 events, and besides the latest 512 changes and clients that come and go. With -w, further events are added as they come.
 
 Columns:
   AT        the time, in UTC
@@ -48,7 +48,7 @@ Columns:
   SEVERITY  info, warn or error
   COUNT     how often the cause occurred within the second
   TEXT      what happened
-  With -o wide: SERVER, TYPE, NODE, STREAM and PEER, where the event has them
+  With -o wide: SERVER, TYPE, NODE, STREAM, PEER and CHANGE, where the event has them
 
 Examples:
   sluice events --since 1h --severity warn

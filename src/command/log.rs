@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Method;
-use serde_json::Value;
 
 use super::arguments::Reach;
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
-use super::table::text;
-use super::text::{duration, parse_duration, safe};
+use super::table::{span, text};
+use super::text::{parse_duration, safe};
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -52,8 +51,8 @@ pub(super) async fn run(log: Log, console: &mut Console<'_>) -> Result<Outcome, 
     for (label, status) in &answers.found {
         let level = text(status, "level").unwrap_or_default();
         let configured = text(status, "configured").unwrap_or_default();
-        let line = match status.get("seconds_left").and_then(Value::as_f64) {
-            Some(left) => format!("{label}  {level} for {}, then {configured}", duration(left)),
+        let line = match span(status, "seconds_left") {
+            Some(left) => format!("{label}  {level} for {left}, then {configured}"),
             None => format!("{label}  {level}, as configured"),
         };
         writeln!(console.out, "{}", safe(&line))?;

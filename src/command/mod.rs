@@ -2,9 +2,10 @@
 //!
 //! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands share. `text`,
 //!    `table`, `yaml`: values for people.
-//! 2. `address`, `connection`, `request`: one question to one relay. `relays`: the same question to all of them.
-//! 3. `status`: each relay in a few lines. `list`: `get`. `get`: its arguments. `events`: a list that goes on.
-//! 4. `change`, `wait`: one change. `client`: one client. `drain`, `log`: the acts.
+//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `relays`: the same question to all of them.
+//! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
+//!    `events`: an endless list.
+//! 4. `change`, `wait`: one change. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
 //! cut, and texts of clients never control the terminal (CMD-3).
@@ -18,16 +19,21 @@ pub mod arguments;
 mod address;
 mod connection;
 mod request;
+mod sse;
 mod relays;
 mod list;
+mod answer;
 mod status;
 mod get;
 mod change;
 mod wait;
 mod client;
+mod tail;
 mod events;
 mod drain;
+mod upgrade;
 mod log;
+mod reload;
 
 use clap::Subcommand;
 
@@ -48,23 +54,31 @@ pub enum Operate {
     /// Show the difference between a client's content and the content that it should have, or another client's.
     Diff {
         #[command(subcommand)]
-        diff: client::Diff,
+        diff: client::diff::Diff,
     },
     /// Say why a client has its content, link by link.
     Explain {
         #[command(subcommand)]
-        explain: client::Explain,
+        explain: client::explain::Explain,
     },
     /// Count the clients that have a resource, lack it, rejected it, or do not ask for it.
-    Who(client::Who),
+    Who(client::who::Who),
+    /// Show the requests and responses of one client, live.
+    Tail(tail::Tail),
     /// Show what happened, once or as it comes.
     Events(events::Events),
     /// Wait until clients have a change.
     Wait(wait::Wait),
     /// Take one relay out of service, and let its clients go over a time.
     Drain(drain::Drain),
+    /// Start a new process in place of a relay, without a refused connection.
+    Upgrade(upgrade::Upgrade),
     /// Set the level of the log for a time.
     Log(log::Log),
+    /// Take the configuration file again, or only say what that would do.
+    Reload(reload::Reload),
+    /// Take an earlier configuration of the running process again.
+    Rollback(reload::Rollback),
 }
 
 impl Operate {
@@ -76,13 +90,17 @@ impl Operate {
             match self {
                 Operate::Status(status) => status::run(status, console).await,
                 Operate::Get { list } => get::run(list, console).await,
-                Operate::Diff { diff } => client::diff(diff, console).await,
-                Operate::Explain { explain } => client::explain(explain, console).await,
-                Operate::Who(who) => client::who(who, console).await,
+                Operate::Diff { diff } => client::diff::run(diff, console).await,
+                Operate::Explain { explain } => client::explain::run(explain, console).await,
+                Operate::Who(who) => client::who::run(who, console).await,
+                Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,
                 Operate::Drain(drain) => drain::run(drain, console).await,
+                Operate::Upgrade(upgrade) => upgrade::run(upgrade, console).await,
                 Operate::Log(log) => log::run(log, console).await,
+                Operate::Reload(reload) => reload::reload(reload, console).await,
+                Operate::Rollback(rollback) => reload::rollback(rollback, console).await,
             }
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -19,6 +19,9 @@ use super::connection::{Tls, connect};
 /// The longest answer. A list of 100,000 clients has 100 MiB; an answer beyond that is no list of a relay, or would fill
 /// the memory of the operator's host.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// The bytes of a refusal.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// The longest refusal that is shown.
 const REASON_CHARS_MAX: usize = 2_000;
@@ -73,6 +76,27 @@ impl Caller {
             .map_err(|error| Missing::Silent(format!("answers no JSON, so is no relay: {error}")))
     }
 
+    /// An answer with a status of success, whose body goes on. The time is that to its head.
+    pub(super) async fn open(
+        &self,
+        relay: &Relay,
+        method: &Method,
+        path: &str,
+        accept: &str,
+    ) -> Result<Open, Missing> {
+        let answer = async {
+            let open = self.send(relay, method, path, accept, Bytes::new()).await?;
+            let status = open.response.status();
+            if status.is_success() {
+                return Ok(open);
+            }
+            let body = Limited::new(open.response.into_body(), REFUSAL_BYTES_MAX).collect().await;
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            Err(refusal(status, &body))
+        };
+        timeout(self.timeout, answer).await.unwrap_or_else(|_| Err(self.late()))
+    }
+
     /// Status and body of an answer, whatever the status.
     pub(super) async fn whole(
         &self,
@@ -80,8 +104,26 @@ impl Caller {
         method: &Method,
         path: &str,
     ) -> Result<(StatusCode, Bytes), Missing> {
+        self.whole_of(relay, method, path, Bytes::new()).await
+    }
+
+    /// The JSON of the answer to a POST with a body. A refusal is in JSON, too.
+    pub(super) async fn post(&self, relay: &Relay, path: &str, body: Bytes) -> Result<Value, Missing> {
+        let (status, answer) = self.whole_of(relay, &Method::POST, path, body).await?;
+        let json = serde_json::from_slice::<Value>(&answer).ok();
+        json.filter(|json| json.get("result").is_some()).ok_or_else(|| refusal(status, &answer))
+    }
+
+    async fn whole_of(
+        &self,
+        relay: &Relay,
+        method: &Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Missing> {
         let answer = async {
-            let Open { response, _connection } = self.send(relay, method, path, "application/json").await?;
+            let Open { response, _connection } =
+                self.send(relay, method, path, "application/json", body).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
@@ -100,7 +142,14 @@ impl Caller {
         Missing::Silent(format!("no answer within {:?}", self.timeout))
     }
 
-    async fn send(&self, relay: &Relay, method: &Method, path: &str, accept: &str) -> Result<Open, Missing> {
+    async fn send(
+        &self,
+        relay: &Relay,
+        method: &Method,
+        path: &str,
+        accept: &str,
+        body: Bytes,
+    ) -> Result<Open, Missing> {
         let silent = |error: hyper::Error| {
             let hint = if self.tls.is_none() { "; if it speaks TLS, pass --ca FILE" } else { "" };
             Missing::Silent(format!("speaks no HTTP: {error}{hint}"))
@@ -121,7 +170,7 @@ impl Caller {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let request = request.body(Empty::<Bytes>::new());
+        let request = request.body(Full::new(body));
         let request = request.map_err(|error| Missing::Silent(format!("{path}: {error}")))?;
         let response = sender.send_request(request).await.map_err(silent)?;
         Ok(Open { response, _connection: AbortOnDropHandle::new(connection) })

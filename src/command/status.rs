@@ -2,17 +2,17 @@
 
 use clap::Args;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::arguments::{Format, Reach, Show};
+use super::answer::{self, Forms, Found};
+use super::arguments::{Reach, Show};
 use super::console::Console;
 use super::list::with_relay;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
 use super::table::{Table, list, number, span, text};
-use super::text::{safe, version};
-use super::yaml::yaml;
+use crate::text::version;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -21,7 +21,7 @@ pub struct Status {
     #[arg(long)]
     check: bool,
     /// Print nothing; exit with 0 if every relay is ready for traffic, else with 69. For probes: clients do not count.
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long, conflicts_with_all = ["check", "watch"])]
     ready: bool,
     #[command(flatten)]
     show: Show,
@@ -44,35 +44,24 @@ Examples:
 
 pub(super) async fn run(status: Status, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let Status { check, ready, show, reach } = status;
-    if show.watch {
-        return Err(Failure::Usage("--watch: `sluice get clients -w` watches clients".to_owned()));
-    }
     let relays = Relays::new(&reach).await?;
     if ready {
         return is_ready(&relays, console).await;
     }
-    let answers = relays.json(&Method::GET, "/overview").await;
-    let outcome = answers.tell(console.err)?;
-    let found = answers.found.into_iter();
-    let found: Vec<Value> = found.map(|(label, overview)| with_relay(overview, &label)).collect();
-    let all = json!({ "relays": found });
-    match show.format {
-        Format::Json => console.json(&all)?,
-        Format::Yaml => console.out.write_all(yaml(&all).as_bytes())?,
-        Format::Name => {
-            for node in found.iter().filter_map(|of| text(of, "node")) {
-                writeln!(console.out, "{}", safe(&node))?;
-            }
-        }
-        Format::Table | Format::Wide => {
-            for overview in &found {
-                table(overview, relays.are_several()).write(console.out, false, false)?;
-            }
-        }
-    }
-    console.out.flush()?;
-    let is_differing = check && !found.iter().all(is_in_sync);
-    Ok(if is_differing && outcome == Outcome::Good { Outcome::Differs } else { outcome })
+    let ask = async |console: &mut Console<'_>| {
+        let answers = relays.json(&Method::GET, "/overview").await;
+        let outcome = answers.tell(console.err)?;
+        let found = answers.found.into_iter();
+        let items: Vec<Value> = found.map(|(label, overview)| with_relay(overview, &label)).collect();
+        let is_differing = check && !items.iter().all(is_in_sync);
+        let outcome = if is_differing && outcome == Outcome::Good { Outcome::Differs } else { outcome };
+        Ok(Found { items, outcome })
+    };
+    let table = |items: &[Value], _: bool, console: &mut Console<'_>| {
+        items.iter().try_for_each(|of| table(of, relays.are_several()).write(console.out, false, false))
+    };
+    let names = |of: &Value| text(of, "node").into_iter().collect();
+    answer::show(show, console, &Forms { key: Some("relays"), table: &table, names }, ask).await
 }
 
 async fn is_ready(relays: &Relays, console: &mut Console<'_>) -> Result<Outcome, Failure> {
@@ -179,6 +168,8 @@ fn upstream(of: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -2,6 +2,7 @@
 //! part, so that a script sees the same as a person.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -144,11 +145,12 @@ pub(super) fn number(of: &Value, key: &str) -> Option<u64> {
 
 /// A member in seconds, as a time span.
 pub(super) fn span(of: &Value, key: &str) -> Option<String> {
-    Some(super::text::duration(of.get(key)?.as_f64()?))
+    let span = Duration::try_from_secs_f64(of.get(key)?.as_f64()?.max(0.0)).ok()?;
+    Some(crate::text::span(span))
 }
 
 pub(super) fn version(of: &Value, key: &str) -> Option<String> {
-    Some(super::text::version(of.get(key)?.as_str()?))
+    Some(crate::text::version(of.get(key)?.as_str()?))
 }
 
 pub(super) fn type_name(of: &Value) -> Option<String> {

@@ -14,7 +14,8 @@ use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::Caller;
 use super::table::{list, number, text};
-use super::text::{encoded, safe};
+use super::text::safe;
+use crate::text::encoded;
 
 /// The pause between two looks.
 const INTERVAL: Duration = Duration::from_millis(200);

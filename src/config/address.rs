@@ -93,6 +93,14 @@ pub(super) fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     target
 }
 
+/// The address of a gRPC server or of a relay: `HOST:PORT` or `unix:PATH`.
+pub fn parse_endpoint(text: &str) -> Option<Endpoint> {
+    match text.strip_prefix("unix:") {
+        Some(path) => local_path(path).map(|path| Endpoint::Unix(path.into())),
+        None => host_and_port(text).map(|(host, port)| Endpoint::Tcp { host, port }),
+    }
+}
+
 /// The path of `unix:PATH` or `unix:///PATH`, and likewise for `file:`. `None` if there is a host between the
 /// slashes.
 pub(super) fn local_path(text: &str) -> Option<&str> {

@@ -122,7 +122,7 @@ fn read_key(item: &Item<'_>) -> Option<HeaderName> {
     let text = item.text()?;
     let lower = text.to_ascii_lowercase();
     if lower.starts_with(':') || lower.starts_with("grpc-") || RESERVED.contains(&lower.as_str()) {
-        item.error(Problem::Contradiction { reason: format!("{text:?} belongs to gRPC or HTTP") });
+        item.error(Problem::Contradiction { reason: format!("{} belongs to gRPC or HTTP", item.describe()) });
         return None;
     }
     let name = HeaderName::from_bytes(lower.as_bytes()).ok();

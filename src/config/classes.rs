@@ -204,7 +204,8 @@ fn read_pattern(map: &mut Map<'_>) -> Option<TextMatch> {
 
 fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
     let path = map.required("path", "a list of keys").and_then(|item| read_path(&item));
-    let exact = map.item("exact").map(|item| ValueMatch::Equal(to_value(item.tree)));
+    let exact = map.item("exact").filter(Item::has_all_variables);
+    let exact = exact.map(|item| ValueMatch::Equal(to_value(item.free())));
     let present = map.optional("present", boolean);
     if present == Some(false) {
         map.contradiction("present", "must be true; omit the condition to match any node");

@@ -1,25 +1,57 @@
 //! Errors of a configuration. The operator has to fix them, so the process exits with code 64.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+use super::place::Place;
 
 /// The reason why a configuration is rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: std::io::Error },
-    #[error("line {line}, column {column}: {message}")]
-    Syntax { line: u64, column: u64, message: String },
+    #[error("{place}: {message}")]
+    Syntax { place: Place, message: String },
     /// All errors of the file, in the order in which the keys are documented.
     #[error("{}", lines(errors))]
     Invalid { errors: Vec<KeyError> },
 }
 
+impl ConfigError {
+    /// The variables and their keys, if the only errors are variables that another host may have.
+    pub fn only_unset(&self) -> Option<Vec<String>> {
+        let ConfigError::Invalid { errors } = self else { return None };
+        let need = |error: &KeyError| match &error.problem {
+            Problem::Unset { variable } => {
+                Some(format!("{}: the environment variable {variable}", error.path))
+            }
+            _ => None,
+        };
+        errors.iter().map(need).collect()
+    }
+
+    /// The error for an operator: all lines, each with the file, the line and the column.
+    pub fn in_file(&self, file: &Path) -> String {
+        let file = file.display();
+        match self {
+            ConfigError::Unreadable { .. } => self.to_string(),
+            ConfigError::Syntax { .. } => format!("{file}:{self}"),
+            ConfigError::Invalid { errors } => {
+                let noun = if errors.len() == 1 { "error" } else { "errors" };
+                let lines = errors.iter().map(|error| format!("\n  {file}:{error}")).collect::<String>();
+                format!("{file}: {} {noun}:{lines}", errors.len())
+            }
+        }
+    }
+}
+
 /// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
+    /// The value or the key; for a missing key, the map.
+    pub place: Place,
     /// The key's path: `xds_servers[0].channel_creds[0].type`. Empty: the file as a whole.
     pub path: String,
     pub problem: Problem,
@@ -43,6 +75,10 @@ pub enum Problem {
         what: String,
         instead: &'static str,
     },
+    /// A value with a variable that the environment does not have, and no default.
+    Unset {
+        variable: String,
+    },
     /// Values that are each valid, but not together.
     Contradiction {
         reason: String,
@@ -52,6 +88,7 @@ pub enum Problem {
 /// A valid setting that probably has another effect than the operator expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
+    pub place: Place,
     pub path: String,
     pub text: String,
 }
@@ -63,8 +100,8 @@ fn lines(errors: &[KeyError]) -> String {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
-            "" => write!(f, "{}", self.problem),
-            path => write!(f, "{path}: {}", self.problem),
+            "" => write!(f, "{}: {}", self.place, self.problem),
+            path => write!(f, "{}: {path}: {}", self.place, self.problem),
         }
     }
 }
@@ -83,6 +120,12 @@ impl fmt::Display for Problem {
             Problem::Unsupported { what, instead } => {
                 write!(f, "{what} is not supported by this version; {instead}")
             }
+            Problem::Unset { variable } => {
+                write!(
+                    f,
+                    "the environment variable {variable} is not set; set it, or write ${{{variable}:-DEFAULT}}"
+                )
+            }
             Problem::Contradiction { reason } => f.write_str(reason),
         }
     }
@@ -90,6 +133,6 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.text)
+        write!(f, "{}: {}: {}", self.place, self.path, self.text)
     }
 }

@@ -4,10 +4,11 @@
 use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
-use crate::engine::class::{NameStyle, NodeClasses, UpstreamNode};
+use crate::driver::ground::class_identity::class_digest;
+use crate::engine::class::{NameStyle, NodeClass, NodeClasses, UpstreamNode};
 use crate::engine::fallback::{FallbackSettings, Policy};
 use crate::identity::Identity;
-use crate::xds::{Node, TypeUrl};
+use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion};
 
 /// Types shown even if no rule names them.
 const COMMON: [&str; 5] = [
@@ -18,11 +19,12 @@ const COMMON: [&str; 5] = [
     "envoy.extensions.transport_sockets.tls.v3.Secret",
 ];
 
-/// One line per type and style of names: the matching rule, and the values that split the node's class.
+/// One line per type and style of names: the matching rule, the class as logs and the admin listener name it, and the
+/// values that make the class.
 ///
-/// Two nodes with the same values (and the same client features) share upstream answers. Metadata values may
-/// be confidential, so only their paths are shown.
-pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
+/// Two nodes with the same values share upstream answers. Metadata values may be confidential, so only their keys are
+/// shown.
+pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) -> String {
     let mut types: Vec<TypeUrl> = COMMON.iter().map(|message| TypeUrl::of_message(message)).collect();
     types.extend(classes.rules.iter().flat_map(|rule| rule.types.iter().cloned()));
     types.sort();
@@ -34,7 +36,8 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             let Some(rule) = classes.choose(node, &type_url, style).map(|choice| choice.rule) else {
                 continue;
             };
-            let parts = rule.projection_of(&type_url, &Identity::Anonymous).describe(node);
+            let Ok(class) = classes.classify(Some(node), identity, &type_url, style) else { continue };
+            let (digest, values) = (class_digest(&class), values(&class));
             let legacy =
                 if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
@@ -47,13 +50,44 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node) -> String {
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} {:<26} client_features {parts}{legacy}{errors}{told}",
+                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}",
                 type_url.short(),
                 rule.id.to_string()
             );
         }
     }
     text
+}
+
+/// The values that make a class, as words. Client features always count.
+fn values(class: &NodeClass) -> String {
+    let node = &class.node;
+    let mut words = Vec::new();
+    let mut tell = |name: &str, value: &str| {
+        if !value.is_empty() {
+            words.push(format!("{name}={value:?}"));
+        }
+    };
+    tell("id", &node.id);
+    tell("cluster", &node.cluster);
+    if let Some(Locality { region, zone, sub_zone }) = &node.locality {
+        tell("region", region);
+        tell("zone", zone);
+        tell("sub_zone", sub_zone);
+    }
+    tell("user_agent_name", &node.user_agent_name);
+    match &node.user_agent_version {
+        Some(UserAgentVersion::Build { major, minor, patch }) => {
+            tell("user_agent_version", &format!("{major}.{minor}.{patch}"));
+        }
+        Some(UserAgentVersion::Text(text)) => tell("user_agent_version", text),
+        None => {}
+    }
+    tell("identity", class.identity.as_deref().unwrap_or_default());
+    tell("client_features", &node.client_features.join(","));
+    let keys: Vec<&str> = node.metadata.keys().map(String::as_str).collect();
+    tell("metadata", &keys.join(","));
+    if words.is_empty() { "of everybody".to_owned() } else { words.join(" ") }
 }
 
 /// One line per server list: the resources that the list is responsible for, and its servers.

@@ -178,7 +178,7 @@ impl Address {
     }
 
     /// Whether a process can't listen on both addresses at once.
-    pub(super) fn collides(&self, other: &Address) -> bool {
+    pub fn collides(&self, other: &Address) -> bool {
         match (self, other) {
             (Address::Unix { path, .. }, Address::Unix { path: other, .. }) => path == other,
             (Address::Tcp(a), Address::Tcp(b)) => {

@@ -5,8 +5,11 @@
 //! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
 //! the given one and the file of `authorization`. `docs/configuration.md` explains each key.
 
+mod place;
 pub mod error;
 mod tree;
+mod json_places;
+mod expand;
 mod units;
 mod reader;
 mod address;
@@ -15,7 +18,9 @@ mod calls;
 mod server_tls;
 mod credentials;
 mod checkpoint;
+mod handover;
 mod traces;
+mod reload;
 mod deletion;
 pub mod limits;
 pub mod upstream;
@@ -29,26 +34,34 @@ mod classes;
 mod authorization;
 mod admin;
 mod node;
+mod effect;
+mod shown;
 mod read;
 mod explain;
 mod explain_grant;
+pub mod xds_relay;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-pub use address::Endpoint;
+pub use address::{Endpoint, parse_endpoint};
 pub use admin::Admin;
 pub use authorization::{Authorization, load_policy, parse_policy};
+pub use effect::Effect;
 pub use error::{ConfigError, KeyError, Problem, Warning};
+pub use expand::{Origin, Variables, environment};
 pub use explain::{explain_classes, explain_servers};
 pub use explain_grant::{explain_decision, explain_unbound, find_listener, parse_identity};
 pub use limits::Limits;
 pub use listener::{Address, Listener};
 pub use node::parse_client_node;
-pub use read::{Loaded, load, parse};
+pub use place::Place;
+pub use read::{Loaded, load, parse, parse_file};
+pub use reload::Reload;
 pub use rest::RestServer;
 pub use servers::{ServerList, Servers};
+pub use shown::{ChangedKey, Shown};
 pub use traces::traces_to;
 pub use tree::Format;
 pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
@@ -56,7 +69,8 @@ pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::engine::class::NodeClasses;
 use crate::engine::source;
-use crate::server::limits::DRAIN;
+use crate::handover::HandoverSettings;
+use crate::server::limits::{DRAIN, DRAIN_DELAY};
 use crate::telemetry::traces::TraceSettings;
 use crate::xds::{Node, UserAgentVersion};
 
@@ -85,6 +99,10 @@ pub struct Config {
     pub traces: Option<TraceSettings>,
     /// See [`DRAIN`].
     pub drain: Duration,
+    /// See [`DRAIN_DELAY`].
+    pub drain_delay: Duration,
+    pub handover: HandoverSettings,
+    pub reload: Reload,
     /// The beginning of the BLAKE3 hash of the file's text, in hex digits. Empty without a file.
     pub hash: String,
 }
@@ -106,6 +124,9 @@ impl Config {
             checkpoint: None,
             traces: None,
             drain: DRAIN.default,
+            drain_delay: DRAIN_DELAY.default,
+            handover: HandoverSettings::default(),
+            reload: Reload::default(),
             hash: String::new(),
         }
     }

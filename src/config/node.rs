@@ -2,7 +2,7 @@
 
 use super::error::ConfigError;
 use super::reader::{Item, Map, Report};
-use super::tree::{Format, Tree};
+use super::tree::{Entry, Format, Node as Syntax, Tree};
 use super::units::text;
 use crate::xds::{Locality, Node, UserAgentVersion, Value};
 
@@ -11,7 +11,7 @@ use crate::xds::{Locality, Node, UserAgentVersion, Value};
 ///
 /// Skips fields that no class can depend on, as on the wire (STR-3).
 pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
-    let tree = Tree::parse(json, Format::Json)?;
+    let tree = Syntax::parse_literally(json, Format::Json)?;
     let report = Report::default();
     let node = Item::root(&tree, &report).map(|map| {
         map.allow_unknown_keys();
@@ -94,9 +94,10 @@ fn any_text(tree: &Tree) -> Result<String, String> {
 }
 
 /// A value of a `google.protobuf.Struct`, where every number is a double.
-pub(super) fn to_value(tree: &Tree) -> Value {
-    match tree {
-        Tree::Null => Value::Null,
+pub(super) fn to_value(node: &Syntax) -> Value {
+    match node.free() {
+        // The reader has reported an unset variable.
+        Tree::Null | Tree::Unset(_) => Value::Null,
         Tree::Bool(value) => Value::Bool(*value),
         #[allow(clippy::cast_precision_loss)]
         Tree::Integer(value) => Value::Number((*value as f64).to_bits()),
@@ -104,7 +105,8 @@ pub(super) fn to_value(tree: &Tree) -> Value {
         Tree::Text(text) => Value::String(text.clone()),
         Tree::List(items) => Value::List(items.iter().map(to_value).collect()),
         Tree::Map(entries) => {
-            Value::Struct(entries.iter().map(|(key, value)| (key.clone(), to_value(value))).collect())
+            let field = |entry: &Entry| (entry.key.clone(), to_value(&entry.node));
+            Value::Struct(entries.iter().map(field).collect())
         }
     }
 }
@@ -112,7 +114,10 @@ pub(super) fn to_value(tree: &Tree) -> Value {
 impl Item<'_> {
     /// The value as the fields of a Struct.
     fn fields(&self) -> Option<std::collections::BTreeMap<String, Value>> {
-        match to_value(self.tree) {
+        if !self.has_all_variables() {
+            return None;
+        }
+        match to_value(self.free()) {
             Value::Struct(fields) => Some(fields),
             Value::Null => None,
             _ => {

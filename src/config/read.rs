@@ -6,18 +6,22 @@ use super::authorization::read_authorization;
 use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
+use super::expand::{Origin, environment};
+use super::handover::read_handover;
 use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
 use super::reader::{Item, Map, Report};
+use super::reload::read_reload;
 use super::servers::read_servers;
+use super::shown::Shown;
 use super::traces::read_traces;
-use super::tree::{Format, Tree};
+use super::tree::{Format, Node, Tree};
 use super::units::word;
 use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
 use super::{ServerKind, UpstreamServer};
 use crate::driver::ENCODED_BYTES;
 use crate::engine::source::{self, UNWATCHED_BYTES};
-use crate::server::limits::DRAIN;
+use crate::server::limits::{DRAIN, DRAIN_DELAY};
 use crate::setting::Read;
 
 /// Enough to tell files apart.
@@ -28,6 +32,8 @@ const HASH_DIGITS: usize = 8;
 pub struct Loaded {
     pub config: Config,
     pub warnings: Vec<Warning>,
+    /// The text, without credentials.
+    pub shown: Shown,
 }
 
 /// Reads a file: JSON if its name is `*.json`, else YAML. Relative paths are relative to the file's own
@@ -37,22 +43,30 @@ pub struct Loaded {
 pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| ConfigError::Unreadable { path: file.to_path_buf(), error })?;
+    parse_file(&text, file, hostname)
+}
+
+/// Reads the text of a file, as [`load`] does.
+pub fn parse_file(text: &str, file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
     let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let format = if is_json { Format::Json } else { Format::Yaml };
-    let mut loaded = parse(&text, format, file.parent().unwrap_or(Path::new("")), hostname)?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let mut loaded = parse(text, format, Origin { directory, hostname, variables: &environment })?;
     loaded.config.hash = blake3::hash(text.as_bytes()).to_hex().chars().take(HASH_DIGITS).collect();
     Ok(loaded)
 }
 
-/// Reads the text of a file in `directory`. The error contains every error of the file, or the first syntax
+/// Reads the text of a file. The error contains every error of the file, or the first syntax
 /// error.
-pub fn parse(text: &str, format: Format, directory: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
-    let tree = Tree::parse(text, format)?;
+pub fn parse(text: &str, format: Format, origin: Origin<'_>) -> Result<Loaded, ConfigError> {
+    let tree = Node::parse(text, format, origin.variables)?;
     let report = Report::default();
-    let config = Item::root(&tree, &report).map(|map| read_config(map, directory, hostname)).flatten();
+    let config = Item::root(&tree, &report).map(|map| read_config(map, origin)).flatten();
     let errors = report.errors.into_inner();
     match config {
-        Some(config) if errors.is_empty() => Ok(Loaded { config, warnings: report.warnings.into_inner() }),
+        Some(config) if errors.is_empty() => {
+            Ok(Loaded { config, warnings: report.warnings.into_inner(), shown: Shown::of(&tree) })
+        }
         _ => Err(ConfigError::Invalid { errors }),
     }
 }
@@ -69,7 +83,9 @@ const BOOTSTRAP_KEYS: &[&str] = &[
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 /// `None` only if an error was reported.
-pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -> Option<Config> {
+pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Config> {
+    let Origin { directory, hostname, .. } = origin;
+    map.allow_holders();
     // A placeholder until the file's own server is known, so that errors of all other keys are found, too.
     let unnamed = GrpcServer::new(Endpoint::Tcp { host: String::new(), port: 0 });
     let stand_in = UpstreamServer { server_uri: String::new(), kind: ServerKind::Grpc(unnamed) };
@@ -80,7 +96,7 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
     let listeners = read_listeners(map, directory);
     let node_classes = read_classes(&classes);
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
-    let authorization = map.item("authorization").map(|item| read_authorization(&item, directory, &names));
+    let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
     if authorization.is_none() {
         warn_of_any_node(map, &listeners);
     }
@@ -102,6 +118,9 @@ pub(super) fn read_config(map: &mut Map<'_>, directory: &Path, hostname: &str) -
         checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
         traces: map.item("traces").and_then(|item| read_traces(&item)),
         drain: map.value(&DRAIN),
+        drain_delay: map.value(&DRAIN_DELAY),
+        handover: map.section("handover", |map| read_handover(map, directory)).unwrap_or(d.handover),
+        reload: map.section("reload", read_reload).unwrap_or(d.reload),
         hash: d.hash,
         servers: d.servers,
     };

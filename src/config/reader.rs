@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::{KeyError, Problem, Warning};
-use super::tree::Tree;
+use super::place::Place;
+use super::tree::{Entry, Node, Tree};
 use super::units::{Parsed, TEXT, number, show};
 use crate::setting::{Read, Setting, Value};
 
@@ -34,31 +35,51 @@ pub(super) struct Declared {
 pub(super) struct Item<'a> {
     pub tree: &'a Tree,
     pub path: String,
+    node: &'a Node,
     report: &'a Report,
 }
 
 /// A map, read key by key. Keys left over at the end are unknown.
 pub(super) struct Map<'a> {
     pub path: String,
-    entries: &'a [(String, Tree)],
+    place: Place,
+    entries: &'a [Entry],
     asked: Vec<&'static str>,
     /// Settings to read as their defaults: their keys do not apply here.
     inapplicable: Vec<&'static str>,
     /// Unknown keys are allowed.
     allows_unknown_keys: bool,
+    allows_holders: bool,
     report: &'a Report,
 }
+
+/// The beginning of top-level keys that hold anchors.
+pub(super) const HOLDER: &str = "x-";
 
 /// The least similarity (Jaro-Winkler) at which an unknown key gets a known key as a suggestion.
 const SIMILAR: f64 = 0.8;
 
 impl<'a> Item<'a> {
-    pub(super) fn root(tree: &'a Tree, report: &'a Report) -> Self {
-        Item { tree, path: String::new(), report }
+    pub(super) fn root(node: &'a Node, report: &'a Report) -> Self {
+        Item::new(node, String::new(), report)
     }
 
+    fn new(node: &'a Node, path: String, report: &'a Report) -> Self {
+        Item { tree: &node.tree, path, node, report }
+    }
+
+    /// Reports an error of the value. An unset variable is the error of its value, whatever the reader expected.
     pub(super) fn error(&self, problem: Problem) {
-        self.report.errors.borrow_mut().push(KeyError { path: self.path.clone(), problem });
+        let problem = match self.tree {
+            Tree::Unset(unset) => (**unset).clone(),
+            _ => problem,
+        };
+        let error = KeyError { place: self.node.place, path: self.path.clone(), problem };
+        let mut errors = self.report.errors.borrow_mut();
+        // A reader may look at a value several times.
+        if !matches!(self.tree, Tree::Unset(_)) || !errors.contains(&error) {
+            errors.push(error);
+        }
     }
 
     /// The number of errors in the whole walk so far.
@@ -67,7 +88,12 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn error_at(&self, key: &str, problem: Problem) {
-        self.report.errors.borrow_mut().push(KeyError { path: join(&self.path, key), problem });
+        let entry = match self.tree {
+            Tree::Map(entries) => entries.iter().find(|entry| entry.key == key),
+            _ => None,
+        };
+        let place = entry.map_or(self.node.place, |entry| entry.place);
+        self.report.errors.borrow_mut().push(KeyError { place, path: join(&self.path, key), problem });
     }
 
     pub(super) fn is_empty_map(&self) -> bool {
@@ -75,19 +101,61 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn invalid(&self, expected: impl Into<String>) {
-        self.error(Problem::Invalid { found: self.tree.describe(), expected: expected.into() });
+        self.error(Problem::Invalid { found: self.describe(), expected: expected.into() });
+    }
+
+    /// The value where any type is fine.
+    pub(super) fn free(&self) -> &'a Node {
+        self.node
+    }
+
+    /// The value as shown in messages.
+    pub(super) fn describe(&self) -> String {
+        self.node.describe()
+    }
+
+    /// The reason of an error that quotes parts of the value: withheld if they come from the environment.
+    pub(super) fn quoting(&self, reason: String) -> String {
+        if self.node.has_variables() {
+            "is not valid with the values of its variables".into()
+        } else {
+            reason
+        }
+    }
+
+    /// Reports each unset variable of a value that is used as it is.
+    pub(super) fn has_all_variables(&self) -> bool {
+        match self.tree {
+            Tree::Unset(problem) => {
+                self.error((**problem).clone());
+                false
+            }
+            Tree::Map(entries) => {
+                let item =
+                    |entry: &'a Entry| Item::new(&entry.node, join(&self.path, &entry.key), self.report);
+                entries.iter().filter(|entry| !item(entry).has_all_variables()).count() == 0
+            }
+            Tree::List(_) => {
+                let items = self.list().unwrap_or_default();
+                items.iter().filter(|item| !item.has_all_variables()).count() == 0
+            }
+            _ => true,
+        }
     }
 
     pub(super) fn unsupported(&self, instead: &'static str) {
-        self.error(Problem::Unsupported { what: self.tree.describe(), instead });
+        self.error(Problem::Unsupported { what: self.describe(), instead });
     }
 
     pub(super) fn warn(&self, text: impl Into<String>) {
-        self.report.warnings.borrow_mut().push(Warning { path: self.path.clone(), text: text.into() });
+        let warning = Warning { place: self.node.place, path: self.path.clone(), text: text.into() };
+        self.report.warnings.borrow_mut().push(warning);
     }
 
     pub(super) fn parse<T>(&self, parser: impl Fn(&Tree) -> Parsed<T>) -> Option<T> {
-        parser(self.tree).map_err(|expected| self.invalid(expected)).ok()
+        let plain = || parser(self.node.expansion.as_ref()?.plain.as_ref()?).ok();
+        let parsed = parser(self.tree).or_else(|expected| plain().ok_or(expected));
+        parsed.map_err(|expected| self.invalid(expected)).ok()
     }
 
     pub(super) fn text(&self) -> Option<&'a str> {
@@ -101,7 +169,7 @@ impl<'a> Item<'a> {
     }
 
     /// The entries of a map. A key without a value (`limits:` with nothing below) is an empty map.
-    fn pairs(&self) -> Option<&'a [(String, Tree)]> {
+    fn pairs(&self) -> Option<&'a [Entry]> {
         match self.tree {
             Tree::Map(entries) => Some(entries),
             Tree::Null => Some(&[]),
@@ -115,7 +183,7 @@ impl<'a> Item<'a> {
     /// Reads a map with known keys.
     pub(super) fn map<T>(&self, read: impl FnOnce(&mut Map<'a>) -> T) -> Option<T> {
         let entries = self.pairs()?;
-        let mut map = Map::new(self.path.clone(), entries, self.report);
+        let mut map = Map::new(self.path.clone(), self.node.place, entries, self.report);
         let value = read(&mut map);
         map.finish();
         Some(value)
@@ -124,14 +192,14 @@ impl<'a> Item<'a> {
     /// The entries of a map with operator-chosen keys.
     pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
         let entries = self.pairs()?;
-        let at = |(key, tree): &'a (String, Tree)| {
-            (key.as_str(), Item { tree, path: format!("{}[{key}]", self.path), report: self.report })
+        let at = |Entry { key, node, .. }: &'a Entry| {
+            (key.as_str(), Item::new(node, format!("{}[{key}]", self.path), self.report))
         };
         Some(entries.iter().map(at).collect())
     }
 
     pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {
-        let items: &[Tree] = match self.tree {
+        let items: &[Node] = match self.tree {
             Tree::List(items) => items,
             Tree::Null => &[],
             _ => {
@@ -139,7 +207,7 @@ impl<'a> Item<'a> {
                 return None;
             }
         };
-        let at = |(index, tree)| Item { tree, path: format!("{}[{index}]", self.path), report: self.report };
+        let at = |(index, node)| Item::new(node, format!("{}[{index}]", self.path), self.report);
         Some(items.iter().enumerate().map(at).collect())
     }
 }
@@ -151,8 +219,22 @@ impl Read for Map<'_> {
 }
 
 impl<'a> Map<'a> {
-    fn new(path: String, entries: &'a [(String, Tree)], report: &'a Report) -> Self {
-        Map { path, entries, asked: Vec::new(), inapplicable: Vec::new(), allows_unknown_keys: false, report }
+    fn new(path: String, place: Place, entries: &'a [Entry], report: &'a Report) -> Self {
+        Map {
+            path,
+            place,
+            entries,
+            asked: Vec::new(),
+            inapplicable: Vec::new(),
+            allows_unknown_keys: false,
+            allows_holders: false,
+            report,
+        }
+    }
+
+    /// From here on, keys that begin with `x-` are holders of anchors, and ignored.
+    pub(super) fn allow_holders(&mut self) {
+        self.allows_holders = true;
     }
 
     /// From here on, unknown keys are allowed: the map's format belongs to someone else.
@@ -163,7 +245,8 @@ impl<'a> Map<'a> {
     /// An error of the map as a whole.
     pub(super) fn invalid(&self, expected: &str) {
         let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
-        self.report.errors.borrow_mut().push(KeyError { path: self.path.clone(), problem });
+        let error = KeyError { place: self.place, path: self.path.clone(), problem };
+        self.report.errors.borrow_mut().push(error);
     }
 
     /// The value of an optional key.
@@ -173,8 +256,7 @@ impl<'a> Map<'a> {
         }
         let path = join(&self.path, key);
         self.report.keys.borrow_mut().insert(without_indices(&path));
-        let (_, tree) = self.entries.iter().find(|(name, _)| name == key)?;
-        Some(Item { tree, path, report: self.report })
+        Some(Item::new(&self.entry(key)?.node, path, self.report))
     }
 
     pub(super) fn optional<T>(
@@ -227,7 +309,7 @@ impl<'a> Map<'a> {
         }
         match self.item(key) {
             Some(item) => item.map(read),
-            None => Some(read(&mut Map::new(join(&self.path, key), &[], self.report))),
+            None => Some(read(&mut Map::new(join(&self.path, key), self.place, &[], self.report))),
         }
     }
 
@@ -249,8 +331,7 @@ impl<'a> Map<'a> {
     pub(super) fn warn_unused(&mut self, keys: &[&'static str], text: &str) {
         for key in keys {
             if self.take_unlisted(key) {
-                let path = join(&self.path, key);
-                self.report.warnings.borrow_mut().push(Warning { path, text: text.into() });
+                self.warn_at(key, text);
             }
         }
     }
@@ -267,14 +348,14 @@ impl<'a> Map<'a> {
     }
 
     pub(super) fn error(&self, key: &str, problem: Problem) {
-        let path = join(&self.path, key);
-        self.report.errors.borrow_mut().push(KeyError { path, problem });
+        let error = KeyError { place: self.place_of(key), path: join(&self.path, key), problem };
+        self.report.errors.borrow_mut().push(error);
     }
 
     /// A warning about a key below this map.
     pub(super) fn warn_at(&self, key: &str, text: impl Into<String>) {
-        let path = join(&self.path, key);
-        self.report.warnings.borrow_mut().push(Warning { path, text: text.into() });
+        let warning = Warning { place: self.place_of(key), path: join(&self.path, key), text: text.into() };
+        self.report.warnings.borrow_mut().push(warning);
     }
 
     pub(super) fn contradiction(&self, key: &str, reason: impl Into<String>) {
@@ -282,7 +363,21 @@ impl<'a> Map<'a> {
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|(name, _)| name == key)
+        self.entry(key).is_some()
+    }
+
+    fn entry(&self, key: &str) -> Option<&'a Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    /// The place of a key, or of the value under a path; of the map, if the key is missing.
+    fn place_of(&self, key: &str) -> Place {
+        let (first, rest) = key.split_at(key.find(['[', '.']).unwrap_or(key.len()));
+        match (self.entry(key), self.entry(first)) {
+            (Some(entry), _) => entry.place,
+            (None, Some(entry)) => entry.node.at(rest).place,
+            (None, None) => self.place,
+        }
     }
 
     /// Whether a key is present that is known, but left out of the list of keys.
@@ -298,7 +393,9 @@ impl<'a> Map<'a> {
         if self.allows_unknown_keys {
             return;
         }
-        for (key, _) in self.entries.iter().filter(|(key, _)| !self.asked.contains(&key.as_str())) {
+        let is_known =
+            |key: &str| self.asked.contains(&key) || (self.allows_holders && key.starts_with(HOLDER));
+        for Entry { key, .. } in self.entries.iter().filter(|entry| !is_known(&entry.key)) {
             let similarity = |known: &&'static str| strsim::jaro_winkler(known, key);
             let nearest = self
                 .asked
@@ -315,7 +412,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
 }
 
-fn without_indices(path: &str) -> String {
+pub(super) fn without_indices(path: &str) -> String {
     let mut plain = String::new();
     let mut inside = false;
     for c in path.chars() {

@@ -41,6 +41,12 @@ impl RestServer {
         RestServer { host, port, prefix, credentials, connection, stream }
     }
 
+    /// Whether connections to the other server can serve this one after a reload.
+    pub fn is_same_server(&self, other: &RestServer) -> bool {
+        let address = |server: &RestServer| (server.host.clone(), server.port, server.prefix.clone());
+        address(self) == address(other) && self.credentials == other.credentials
+    }
+
     /// `None` without a delay between polls: only the operator can choose the delay (RST-10).
     pub(super) fn read(
         map: &mut Map<'_>,

@@ -1,10 +1,15 @@
 //! The syntax tree of a file. Keys are not interpreted yet, and none is lost.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{Location, Spanned};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, Problem};
+use super::expand::{Variables, expand};
+use super::json_places::find_places;
+use super::place::Place;
 
 /// A YAML or JSON value. Maps keep the order of the file; a repeated key is a syntax error.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +19,39 @@ pub(super) enum Tree {
     Integer(i128),
     Float(f64),
     Text(String),
-    List(Vec<Tree>),
-    Map(Vec<(String, Tree)>),
+    /// Text with a variable that has no value here.
+    Unset(Box<Problem>),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// A value and its place. A value that comes by an alias has the place of its anchor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Node {
+    pub tree: Tree,
+    pub place: Place,
+    /// The offset of the value in the text of YAML, if known.
+    pub offset: Option<usize>,
+    /// `None` if the value has no variable.
+    pub expansion: Option<Box<Expansion>>,
+}
+
+/// A text whose variables were expanded.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Expansion {
+    /// The text in the file.
+    pub spelled: Box<str>,
+    /// The expanded text as a number, true or false, if it looks like one.
+    pub plain: Option<Tree>,
+    pub is_quoted: bool,
+}
+
+/// A key with its place, and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub key: String,
+    pub place: Place,
+    pub node: Node,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +61,6 @@ pub enum Format {
 }
 
 impl Tree {
-    pub(super) fn parse(text: &str, format: Format) -> Result<Tree, ConfigError> {
-        match format {
-            Format::Json => serde_json::from_str(text).map_err(|error| ConfigError::Syntax {
-                line: error.line() as u64,
-                column: error.column() as u64,
-                message: without_position(&error.to_string()),
-            }),
-            Format::Yaml => parse_yaml(text),
-        }
-    }
-
     /// The value as shown in messages: scalars as written, collections by their kind.
     pub(super) fn describe(&self) -> String {
         match self {
@@ -44,28 +69,121 @@ impl Tree {
             Tree::Integer(value) => value.to_string(),
             Tree::Float(value) => value.to_string(),
             Tree::Text(text) => format!("{text:?}"),
+            Tree::Unset(problem) => problem.to_string(),
             Tree::List(_) => "a list".into(),
             Tree::Map(_) => "a map".into(),
         }
     }
 }
 
-fn parse_yaml(text: &str) -> Result<Tree, ConfigError> {
+impl Node {
+    fn new(tree: Tree, place: Place) -> Node {
+        Node { tree, place, offset: None, expansion: None }
+    }
+
+    /// Parses a text, and expands the variables in its values.
+    pub(super) fn parse(text: &str, format: Format, variables: Variables<'_>) -> Result<Node, ConfigError> {
+        let mut node = Node::parse_literally(text, format)?;
+        expand(&mut node, text, format, variables);
+        Ok(node)
+    }
+
+    /// Parses a text in which `${` has no meaning.
+    pub(super) fn parse_literally(text: &str, format: Format) -> Result<Node, ConfigError> {
+        match format {
+            Format::Json => parse_json(text),
+            Format::Yaml => parse_yaml(text),
+        }
+    }
+
+    /// The value as shown in messages. A value from the environment may be a secret, so its variable is shown.
+    pub(super) fn describe(&self) -> String {
+        match (&self.expansion, &self.tree) {
+            (None, tree) => tree.describe(),
+            (Some(of), Tree::Text(text)) if text.is_empty() => format!("{:?}, which is empty", of.spelled),
+            (Some(of), _) => format!("{:?}", of.spelled),
+        }
+    }
+
+    /// The value, as a number, true or false if variables make it look like one.
+    pub(super) fn expanded(&self) -> &Tree {
+        self.expansion.as_ref().and_then(|of| of.plain.as_ref()).unwrap_or(&self.tree)
+    }
+
+    /// The value where any type is fine: without quotes, an expanded text may be a number.
+    pub(super) fn free(&self) -> &Tree {
+        match &self.expansion {
+            Some(of) if !of.is_quoted => of.plain.as_ref().unwrap_or(&self.tree),
+            _ => &self.tree,
+        }
+    }
+
+    /// Whether a part of the value comes from the environment.
+    pub(super) fn has_variables(&self) -> bool {
+        self.expansion.is_some()
+            || match &self.tree {
+                Tree::Map(entries) => entries.iter().any(|entry| entry.node.has_variables()),
+                Tree::List(items) => items.iter().any(Node::has_variables),
+                _ => false,
+            }
+    }
+
+    /// The value under a path such as `listeners[0].tls`, as far as the path leads.
+    pub(super) fn at(&self, path: &str) -> &Node {
+        let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+        let mut node = self;
+        for part in parts {
+            let next = match &node.tree {
+                Tree::Map(entries) => entries.iter().find(|entry| entry.key == part).map(|entry| &entry.node),
+                Tree::List(items) => part.parse().ok().and_then(|index: usize| items.get(index)),
+                _ => None,
+            };
+            let Some(next) = next else { break };
+            node = next;
+        }
+        node
+    }
+}
+
+fn parse_json(text: &str) -> Result<Node, ConfigError> {
+    let parsed: Parsed<Json> = serde_json::from_str(text).map_err(|error| ConfigError::Syntax {
+        place: Place::new(error.line() as u64, error.column() as u64),
+        message: without_position(&error.to_string()),
+    })?;
+    let mut node = Json::node(parsed);
+    find_places(&mut node, text);
+    Ok(node)
+}
+
+/// Some configurations have thousands of lines; few have a hundredth of these bounds. Copies by aliases count, so a few
+/// lines of nested aliases end here (an alias bomb).
+const NODES_MAX: usize = 100_000;
+const TEXT_BYTES_MAX: usize = 16 << 20;
+
+fn parse_yaml(text: &str) -> Result<Node, ConfigError> {
     // An empty file is an empty configuration; its errors are the missing keys.
     if text.lines().all(|line| line.trim_start().starts_with('#') || line.trim().is_empty()) {
-        return Ok(Tree::Null);
+        return Ok(Node::new(Tree::Null, Place::START));
     }
-    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1.
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1. Anchors without an alias, and
+    // many aliases of one anchor, are usual in files with holders.
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: NODES_MAX,
+            max_total_scalar_bytes: TEXT_BYTES_MAX,
+            enforce_alias_anchor_ratio: false,
+        },
+    };
+    serde_saphyr::from_str_with_options(text, options).map(Yaml::node).map_err(|error| {
         let location = error.location();
-        let message = match &error {
+        let message = match error.without_snippet() {
             serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => repeated_key(key),
             error => without_position(&error.to_string()),
         };
         ConfigError::Syntax {
-            line: location.map_or(0, |l| l.line()),
-            column: location.map_or(0, |l| l.column()),
+            place: location.map_or(Place::START, |at| Place::new(at.line(), at.column())),
             message,
         }
     })
@@ -88,15 +206,67 @@ fn without_position(message: &str) -> String {
     message.trim_end().to_string()
 }
 
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tree, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
+fn place_of(location: &Location) -> Place {
+    Place::new(location.line(), location.column())
+}
+
+/// The types in which a parser hands over keys and values.
+trait Syntax {
+    type Key: for<'de> Deserialize<'de>;
+    type Value: for<'de> Deserialize<'de>;
+
+    fn key(key: Self::Key) -> (String, Place);
+    fn node(value: Self::Value) -> Node;
+}
+
+/// Keys and values with their places.
+struct Yaml;
+
+impl Syntax for Yaml {
+    type Key = Spanned<String>;
+    type Value = Spanned<Parsed<Yaml>>;
+
+    fn key(key: Spanned<String>) -> (String, Place) {
+        (key.value, place_of(&key.defined))
+    }
+
+    fn node(value: Spanned<Parsed<Yaml>>) -> Node {
+        let offset = value.defined.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
+        Node { offset, ..Node::new(value.value.tree, place_of(&value.defined)) }
     }
 }
 
-struct TreeVisitor;
+/// Keys and values whose places are found later.
+struct Json;
 
-impl<'de> Visitor<'de> for TreeVisitor {
+impl Syntax for Json {
+    type Key = String;
+    type Value = Parsed<Json>;
+
+    fn key(key: String) -> (String, Place) {
+        (key, Place::START)
+    }
+
+    fn node(value: Parsed<Json>) -> Node {
+        Node::new(value.tree, Place::START)
+    }
+}
+
+struct Parsed<S> {
+    tree: Tree,
+    syntax: PhantomData<S>,
+}
+
+impl<'de, S: Syntax> Deserialize<'de> for Parsed<S> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let tree = deserializer.deserialize_any(TreeVisitor::<S>(PhantomData))?;
+        Ok(Parsed { tree, syntax: PhantomData })
+    }
+}
+
+struct TreeVisitor<S>(PhantomData<S>);
+
+impl<'de, S: Syntax> Visitor<'de> for TreeVisitor<S> {
     type Value = Tree;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,7 +282,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
-        Tree::deserialize(deserializer)
+        deserializer.deserialize_any(self)
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
@@ -142,18 +312,19 @@ impl<'de> Visitor<'de> for TreeVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element()? {
-            items.push(item);
+            items.push(S::node(item));
         }
         Ok(Tree::List(items))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-        let mut entries: Vec<(String, Tree)> = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if entries.iter().any(|(known, _)| *known == key) {
+        let mut entries: Vec<Entry> = Vec::new();
+        while let Some(key) = map.next_key()? {
+            let (key, place) = S::key(key);
+            if entries.iter().any(|known| known.key == key) {
                 return Err(A::Error::custom(repeated_key(&key)));
             }
-            entries.push((key, map.next_value()?));
+            entries.push(Entry { key, place, node: S::node(map.next_value()?) });
         }
         Ok(Tree::Map(entries))
     }

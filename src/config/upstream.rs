@@ -62,6 +62,12 @@ impl GrpcServer {
             && features(self) == features(other)
     }
 
+    /// Whether connections to the other server can serve this one after a reload: all settings but those of the
+    /// connections' identity can change under them.
+    pub fn is_same_server(&self, other: &GrpcServer) -> bool {
+        self.shares_connections_with(&GrpcServer { connection: self.connection.clone(), ..other.clone() })
+    }
+
     /// The keys that affect streams, in which another server differs.
     pub(super) fn differing_stream_keys(&self, other: &GrpcServer) -> Vec<&'static str> {
         let (a, b) = (&self.stream, &other.stream);

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::error::Problem;
 use super::node::to_value;
 use super::reader::{Item, Map};
-use super::tree::Tree;
-use super::units::text;
+use super::tree::{Entry, Node, Tree};
 use crate::engine::class::{Filling, NodeTemplate, Projection, Text, UpstreamNode};
 
 const EXPECTED: &str = "projection, member or {template: {…}}";
@@ -47,33 +46,44 @@ fn read_template(map: &mut Map<'_>) -> NodeTemplate {
     if !["id", "cluster", "metadata"].iter().any(|key| map.has(key)) {
         map.invalid("at least one of `id`, `cluster` and `metadata`");
     }
+    let text = |item: Item<'_>| {
+        let text = Text::parse(item.text()?);
+        text.map_err(|reason| item.invalid(format!("a text with fields; this one {}", item.quoting(reason))))
+            .ok()
+    };
     NodeTemplate {
-        id: map.optional("id", template_text),
-        cluster: map.optional("cluster", template_text),
-        metadata: map.item("metadata").and_then(|item| item.parse(fillings)),
+        id: map.item("id").and_then(text),
+        cluster: map.item("cluster").and_then(text),
+        metadata: map.item("metadata").and_then(|item| read_fillings(&item)),
     }
 }
 
-fn template_text(tree: &Tree) -> Result<Text, String> {
-    Text::parse(&text(tree)?).map_err(|reason| format!("a text with fields; this one {reason}"))
+fn read_fillings(item: &Item<'_>) -> Option<BTreeMap<String, Filling>> {
+    if !item.has_all_variables() {
+        return None;
+    }
+    fillings(item.tree).map_err(|expected| item.invalid(item.quoting(expected))).ok()
 }
 
 fn fillings(tree: &Tree) -> Result<BTreeMap<String, Filling>, String> {
     let Tree::Map(entries) = tree else { return Err("a map".into()) };
-    let read = |(key, tree): &(String, Tree)| {
-        let filling = filling(tree).map_err(|reason| format!("{reason} (at {key})"))?;
+    let read = |Entry { key, node, .. }: &Entry| {
+        let filling = filling(node).map_err(|reason| format!("{reason} (at {key})"))?;
         Ok((key.clone(), filling))
     };
     entries.iter().map(read).collect()
 }
 
-fn filling(tree: &Tree) -> Result<Filling, String> {
+fn filling(node: &Node) -> Result<Filling, String> {
+    let tree = node.free();
     Ok(match tree {
         Tree::Text(text) => Filling::Text(
             Text::parse(text).map_err(|reason| format!("texts with fields; one of them {reason}"))?,
         ),
         Tree::List(list) => Filling::List(list.iter().map(filling).collect::<Result<_, _>>()?),
         Tree::Map(_) => Filling::Struct(fillings(tree)?),
-        Tree::Null | Tree::Bool(_) | Tree::Integer(_) | Tree::Float(_) => Filling::Constant(to_value(tree)),
+        Tree::Null | Tree::Bool(_) | Tree::Integer(_) | Tree::Float(_) | Tree::Unset(_) => {
+            Filling::Constant(to_value(node))
+        }
     })
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
@@ -21,20 +21,20 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// At most one warning of a kind per interval.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accepts until `stop`, and hands each admitted connection to `serve`, which runs within the caller's runtime.
+/// Accepts until `stop`, and hands each admitted connection to `serve`, which runs within the caller's runtime. Returns
+/// the listener at the end.
 ///
 /// The loop has a thread of its own. A task would queue behind thousands of new connections, and the kernel would
 /// refuse further clients meanwhile, each for a second or more.
 pub(super) fn spawn(
-    acceptors: &TaskTracker,
     listener: Listener,
     gate: Arc<Gate>,
     metrics: Arc<DownstreamMetrics>,
     stop: CancellationToken,
     serve: impl Fn(Accepted, ConnectionPermit) + Send + 'static,
-) {
+) -> JoinHandle<Listener> {
     let runtime = Handle::current();
-    acceptors.spawn_blocking(move || runtime.block_on(accept_loop(listener, gate, metrics, stop, serve)));
+    tokio::task::spawn_blocking(move || runtime.block_on(accept_loop(listener, gate, metrics, stop, serve)))
 }
 
 async fn accept_loop(
@@ -43,13 +43,13 @@ async fn accept_loop(
     metrics: Arc<DownstreamMetrics>,
     stop: CancellationToken,
     serve: impl Fn(Accepted, ConnectionPermit),
-) {
+) -> Listener {
     let mut failures = 0;
     let mut warnings = Warnings::new(WARN_INTERVAL);
     loop {
         let accepted = tokio::select! {
             biased;
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => return listener,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -76,7 +76,7 @@ async fn accept_loop(
                     tracing::warn!(listener = %listener.name(), %error, suppressed, "accept failed; backing off");
                 }
                 tokio::select! {
-                    () = stop.cancelled() => return,
+                    () = stop.cancelled() => return listener,
                     () = sleep(pause) => {}
                 }
             }
@@ -148,16 +148,14 @@ mod tests {
         let address = listener.address().unwrap();
         let metrics = Arc::new(DownstreamMetrics::default());
         let gate = Gate::new(InForce::new(ServerLimits::default()), metrics.clone(), || false);
-        let acceptors = TaskTracker::new();
         let (send, accepted) = mpsc::channel();
-        spawn(&acceptors, listener, gate, metrics, stop.clone(), move |connection, permit| {
+        let accepting = spawn(listener, gate, metrics, stop.clone(), move |connection, permit| {
             let _ = send.send((connection, permit));
         });
         let clients: Vec<_> = (0..CLIENTS).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         let served = clients.iter().filter(|_| accepted.recv_timeout(Duration::from_secs(1)).is_ok()).count();
         stop.cancel();
         assert_eq!(served, CLIENTS);
-        acceptors.close();
-        acceptors.wait().await;
+        accepting.await.unwrap();
     }
 }

@@ -72,7 +72,10 @@ pub(super) fn run<R: OpenStreams>(
     mut permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
     async move {
-        let Some((mut socket, leaf)) = secure(socket, &security, &mut peer, &shared, &departure.leave).await
+        // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a close before its
+        // first bytes are read would be a reset.
+        let Some((mut socket, leaf)) =
+            secure(socket, &security, &mut peer, &shared, &departure.process_end).await
         else {
             return;
         };
@@ -80,7 +83,9 @@ pub(super) fn run<R: OpenStreams>(
         if permit.identify(&peer.identity).is_err() {
             return;
         }
-        let Some((protocol, opening)) = open(&mut socket, &shared, &departure.leave).await else { return };
+        let Some((protocol, opening)) = open(&mut socket, &shared, &departure.process_end).await else {
+            return;
+        };
         // A client that closed before its first byte disagrees with nothing.
         if !opening.is_empty() && !socket.agrees_with(protocol) {
             shared.metrics.closed_alpn.inc();

@@ -11,19 +11,21 @@ use tokio::time::sleep;
 
 use super::accept::pause_after;
 use super::handshake::certificate::ClientLeaf;
-use super::handshake::{Handshakes, Security};
+use super::handshake::{Handshakes, ListenerTls, Security};
 use super::limits::ServerLimits;
 use super::listener::{Accepted, Listener};
 use super::socket::Plain;
 use crate::identity::Identity;
 use crate::setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
+use crate::trust::rotation::Watched;
+use crate::trust::server::Generation;
 
 /// A bound socket, and the handshakes of its connections. The places and turns of these handshakes are apart from those
 /// of clients, so that neither side waits for a storm on the other.
 pub struct Doorway {
     listener: Listener,
-    security: Security,
+    security: DoorwaySecurity,
     handshakes: Arc<Handshakes>,
     metrics: TlsMetrics,
 }
@@ -42,6 +44,8 @@ pub struct Visitor {
     pub uid: Option<u32>,
     /// From the certificate; without one, from the unix socket.
     pub identity: Identity,
+    /// Whether ALPN selected HTTP/2, and not HTTP/1.1 (TLS-3); `None` without TLS.
+    pub selected_http2: Option<bool>,
     /// Resolves when the client's certificate does not carry the connection any more; never without one (CRT-8,
     /// CRT-9).
     pub end: BoxFuture<'static, ()>,
@@ -50,8 +54,14 @@ pub struct Visitor {
 impl Doorway {
     /// `limits` bound the handshakes.
     pub fn new(listener: Listener, limits: InForce<ServerLimits>, metrics: TlsMetrics) -> Doorway {
-        let (security, handshakes) = (listener.security(), Handshakes::new(limits, metrics.clone()));
+        let handshakes = Handshakes::new(limits, metrics.clone());
+        let security = DoorwaySecurity(InForce::new(listener.security()));
         Doorway { listener, security, handshakes: Arc::new(handshakes), metrics }
+    }
+
+    /// The protection of the connections, for changes while the doorway is open.
+    pub fn security(&self) -> DoorwaySecurity {
+        self.security.clone()
     }
 
     /// Accepts a connection. The result is the proof of its peer, which takes as long as the peer likes, within limits:
@@ -69,7 +79,8 @@ impl Doorway {
                 }
             }
         };
-        let (security, handshakes) = (self.security.clone(), self.handshakes.clone());
+        let security = Security::clone(&self.security.0.get());
+        let handshakes = self.handshakes.clone();
         let (name, metrics) = (self.listener.name().clone(), self.metrics.clone());
         async move {
             let (address, user) = (accepted.address(), accepted.user().unwrap_or_default());
@@ -77,33 +88,41 @@ impl Doorway {
                 Accepted::Tcp(stream, _) => Plain::Tcp(stream),
                 Accepted::Unix(stream) => Plain::Unix(stream),
             };
-            let Security::Tls(tls) = security else {
-                return Some(Visitor::new(socket, address, &user, user.clone(), pending().boxed()));
+            let uid = match &user {
+                Identity::Unix { uid } => Some(*uid),
+                _ => None,
             };
+            let visitor = |io, selected_http2| Visitor {
+                io,
+                address,
+                uid,
+                identity: user,
+                selected_http2,
+                end: pending().boxed(),
+            };
+            let Security::Tls(tls) = security else { return Some(visitor(Box::new(socket), None)) };
             let (stream, proved) = handshakes.accept(socket, &tls, &name, address).await?;
-            let Some(proved) = proved else {
-                return Some(Visitor::new(stream, address, &user, user.clone(), pending().boxed()));
-            };
+            let selected_http2 = Some(stream.get_ref().1.alpn_protocol() == Some(b"h2"));
+            let Some(proved) = proved else { return Some(visitor(Box::new(stream), selected_http2)) };
             let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
             let leaf = ClientLeaf::new(chain, &proved, tls, metrics);
             let end = async move { leaf.end(&name).await }.map(|_| ()).boxed();
-            Some(Visitor::new(stream, address, &user, proved.identity, end))
+            Some(Visitor { identity: proved.identity, end, ..visitor(Box::new(stream), selected_http2) })
         }
     }
 }
 
-impl Visitor {
-    fn new(
-        io: impl Duplex + 'static,
-        address: Option<SocketAddr>,
-        user: &Identity,
-        identity: Identity,
-        end: BoxFuture<'static, ()>,
-    ) -> Visitor {
-        let uid = match user {
-            Identity::Unix { uid } => Some(*uid),
-            _ => None,
-        };
-        Visitor { io: Box::new(io), address, uid, identity, end }
+/// The protection of the connections to come.
+#[derive(Clone)]
+pub struct DoorwaySecurity(InForce<Security>);
+
+impl DoorwaySecurity {
+    /// See [`Listener::with_tls`].
+    pub fn put_tls(&self, watched: Watched<Generation>, ends_at_expiry: InForce<bool>) {
+        self.0.publish(Security::Tls(ListenerTls::new(watched, ends_at_expiry)));
+    }
+
+    pub fn put_plaintext(&self) {
+        self.0.publish(Security::Plaintext(Arc::default()));
     }
 }

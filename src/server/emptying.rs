@@ -1,4 +1,5 @@
-//! The end of all streams: with the process (RLY-77), or for an operator who empties the relay (HND-9).
+//! The end of streams: of all with the process (RLY-77), or for an operator who empties the relay (HND-9); of one
+//! listener with the listener.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -36,9 +37,41 @@ impl Departure {
     }
 }
 
-/// The departure of new connections, and the drain under way.
+/// The way of a listener's connections in and out.
+#[derive(Debug)]
+pub(super) struct Door(ArcSwap<Departure>);
+
+impl Door {
+    /// The departure of a new connection; `None` while nobody is admitted.
+    pub(super) fn departure(&self) -> Option<Arc<Departure>> {
+        Some(self.0.load_full()).filter(|departure| !departure.leave.is_raised())
+    }
+
+    fn leave(&self, window: Duration) {
+        let departure = self.0.load();
+        // Set once: a departure is replaced at the end of its drain.
+        let _ = departure.window.set(window);
+        departure.leave.raise();
+    }
+}
+
+/// The doors of all listeners.
+struct Doors {
+    open: Vec<Arc<Door>>,
+    /// The window of an operator's drain, once streams leave.
+    leaving: Option<Duration>,
+}
+
+impl Doors {
+    fn leave(&mut self, window: Duration) {
+        self.leaving = Some(window);
+        self.open.iter().for_each(|door| door.leave(window));
+    }
+}
+
+/// The doors, and the drain under way.
 pub(super) struct Emptier {
-    current: ArcSwap<Departure>,
+    doors: Arc<Mutex<Doors>>,
     process_end: Arc<Signal>,
     drain: Mutex<Option<Drain>>,
     is_emptying: watch::Sender<bool>,
@@ -58,20 +91,32 @@ struct Drain {
 impl Emptier {
     pub(super) fn new(limits: InForce<ServerLimits>, metrics: Arc<DownstreamMetrics>) -> Arc<Emptier> {
         let process_end = Arc::new(Signal::default());
-        let current = ArcSwap::new(Departure::new(process_end.clone()));
+        let doors = Arc::new(Mutex::new(Doors { open: Vec::new(), leaving: None }));
         let (drain, is_emptying) = (Mutex::new(None), watch::Sender::new(false));
-        Arc::new(Emptier { current, process_end, drain, is_emptying, limits, metrics })
+        Arc::new(Emptier { doors, process_end, drain, is_emptying, limits, metrics })
     }
 
-    /// The departure of a new connection; `None` while nobody is admitted.
-    pub(super) fn departure(&self) -> Option<Arc<Departure>> {
-        Some(self.current.load_full()).filter(|departure| !departure.leave.is_raised())
+    /// A door for the connections of one more listener.
+    pub(super) fn door(&self) -> Arc<Door> {
+        let door = Arc::new(Door(ArcSwap::new(Departure::new(self.process_end.clone()))));
+        let mut doors = lock(&self.doors);
+        if let Some(window) = doors.leaving {
+            door.leave(window);
+        }
+        doors.open.push(door.clone());
+        door
+    }
+
+    /// Ends the connections of one listener, like those of a drain.
+    pub(super) fn retire(&self, door: &Arc<Door>) {
+        lock(&self.doors).open.retain(|other| !Arc::ptr_eq(other, door));
+        door.leave(self.limits.get().drain_window);
     }
 
     /// Ends all connections: the process ends.
     pub(super) fn end(&self) {
         self.process_end.raise();
-        self.current.load().leave.raise();
+        lock(&self.doors).open.iter().for_each(|door| door.0.load().leave.raise());
     }
 
     /// Tells of the begin and the end of drains.
@@ -80,13 +125,17 @@ impl Emptier {
     }
 
     fn drain(&self) -> MutexGuard<'_, Option<Drain>> {
-        // Every critical section leaves the drain consistent.
-        self.drain.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.drain)
     }
 
     fn streams(&self) -> u64 {
         u64::try_from(self.metrics.streams_open()).unwrap_or_default()
     }
+}
+
+/// Every critical section leaves doors and drain consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Emptying for Emptier {
@@ -97,12 +146,8 @@ impl Emptying for Emptier {
         }
         let over = over.unwrap_or(self.limits.get().drain_window);
         let leaves_at = Instant::now() + after;
-        let departure = self.current.load_full();
-        // An operator's window is set once: a departure is replaced at the end of its drain.
-        let leave = move || {
-            let _ = departure.window.set(over);
-            departure.leave.raise();
-        };
+        let doors = self.doors.clone();
+        let leave = move || lock(&doors).leave(over);
         let pause = match after.is_zero() {
             true => {
                 leave();
@@ -124,12 +169,17 @@ impl Emptying for Emptier {
         let was_emptying = drain.take().is_some();
         // After the end of the process has begun, nobody is admitted any more.
         if was_emptying && !self.process_end.is_raised() {
-            if self.current.load().leave.is_raised() {
-                self.current.store(Departure::new(self.process_end.clone()));
+            let mut doors = lock(&self.doors);
+            if doors.leaving.take().is_some() {
+                doors.open.iter().for_each(|door| door.0.store(Departure::new(self.process_end.clone())));
             }
             self.is_emptying.send_replace(false);
         }
         was_emptying
+    }
+
+    fn announce(&self) {
+        self.is_emptying.send_replace(true);
     }
 
     fn status(&self) -> EmptyingStatus {

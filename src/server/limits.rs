@@ -15,6 +15,10 @@ const TIMEOUTS: Range = time(ms(100)..=hours(1));
 /// Kubernetes kills a process. `0s` ends at once.
 pub const DRAIN: Setting<Duration> = Setting::new("drain", seconds(10), time(ms(0)..=hours(1)));
 
+/// The time between SIGTERM and the drain, in which the relay is not ready and serves as before (HND-8). In Kubernetes, a
+/// pod gets connections for some seconds after the signal. Elsewhere nobody needs the delay.
+pub const DRAIN_DELAY: Setting<Duration> = Setting::new("drain_delay", ms(0), time(ms(0)..=hours(1)));
+
 settings! {
     /// The limits on downstream peers.
     ///

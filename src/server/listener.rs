@@ -3,15 +3,18 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::handshake::{ListenerTls, Security};
+use super::passage::{Passage, Pause};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::identity;
 use crate::setting::{InForce, Setting, ms, seconds, time};
@@ -42,7 +45,8 @@ pub struct Listener {
     name: Arc<str>,
     options: InForce<ListenerOptions>,
     tls: Option<ListenerTls>,
-    socket: ListeningSocket,
+    socket: Arc<ListeningSocket>,
+    pause: Arc<Pause>,
 }
 
 /// The options that may differ from listener to listener. A connection reads them for each call.
@@ -79,7 +83,7 @@ impl Default for ListenerOptions {
 }
 
 #[derive(Debug)]
-enum ListeningSocket {
+pub(super) enum ListeningSocket {
     Tcp(TcpListener),
     Unix { listener: UnixListener, file: SocketFile },
 }
@@ -121,14 +125,49 @@ impl Listener {
     pub fn bind_tcp(name: &str, address: SocketAddr) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
         socket.set_reuse_address(true)?;
-        // Accepted sockets inherit these options. In a storm of reconnects, each client saves three system calls.
-        socket.set_tcp_nodelay(true)?;
-        socket.set_tcp_keepalive(&KEEPALIVE)?;
-        socket.set_tcp_notsent_lowat(NOTSENT_LOWAT_BYTES)?;
+        set_options(&socket)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let listener = TcpListener::from_std(socket.into())?;
         Ok(Listener::new(name, ListeningSocket::Tcp(listener)))
+    }
+
+    /// Takes over a socket that a predecessor or a supervisor has bound (HND-4). Whoever waits in its queue is served.
+    ///
+    /// # Errors
+    /// The socket does not listen on TCP, or the error of the kernel.
+    pub fn adopt_tcp(name: &str, socket: OwnedFd) -> io::Result<Listener> {
+        let socket = adopted(socket, &[Domain::IPV4, Domain::IPV6])?;
+        set_options(&socket)?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from_std(socket.into())?;
+        Ok(Listener::new(name, ListeningSocket::Tcp(listener)))
+    }
+
+    /// As [`Listener::adopt_tcp`], for a unix socket with a file at `path`. `is_lent`: the file belongs to the supervisor,
+    /// as do its permissions.
+    ///
+    /// # Errors
+    /// The socket does not listen at this path, or the error of the kernel.
+    pub fn adopt_unix(
+        name: &str,
+        path: &Path,
+        mode: Option<u32>,
+        socket: OwnedFd,
+        is_lent: bool,
+    ) -> io::Result<Listener> {
+        let socket = adopted(socket, &[Domain::UNIX])?;
+        if !fs::symlink_metadata(path)?.file_type().is_socket() {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
+        let file = SocketFile::new(path)?;
+        file.is_ours.store(!is_lent, Ordering::Relaxed);
+        if let Some(mode) = mode.filter(|_| !is_lent) {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        socket.listen(BACKLOG)?;
+        let listener = UnixListener::from_std(socket.into())?;
+        Ok(Listener::new(name, ListeningSocket::Unix { listener, file }))
     }
 
     /// Listens on a unix socket. Replaces a stale socket file; the new file is removed when the listener is dropped.
@@ -153,7 +192,12 @@ impl Listener {
 
     fn new(name: &str, socket: ListeningSocket) -> Listener {
         let options = InForce::new(ListenerOptions::default());
-        Listener { name: name.into(), options, tls: None, socket }
+        Listener { name: name.into(), options, tls: None, socket: Arc::new(socket), pause: Arc::default() }
+    }
+
+    /// The way to pass the socket to a successor of the process.
+    pub fn passage(&self) -> Passage {
+        Passage::new(self.name.clone(), &self.socket, self.pause.clone())
     }
 
     #[must_use]
@@ -161,11 +205,17 @@ impl Listener {
         Listener { options: InForce::new(options), ..self }
     }
 
-    /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: a connection ends with its client's
-    /// certificate (CRT-9).
+    /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: whether a connection ends with its
+    /// client's certificate (CRT-9). Whoever holds the handles may put others in force.
     #[must_use]
-    pub fn with_tls(self, watched: Watched<Generation>, ends_at_expiry: bool) -> Listener {
+    pub fn with_tls(self, watched: Watched<Generation>, ends_at_expiry: InForce<bool>) -> Listener {
         Listener { tls: Some(ListenerTls::new(watched, ends_at_expiry)), ..self }
+    }
+
+    /// The same socket under another name and without TLS, with these options.
+    #[must_use]
+    pub fn renamed(self, name: &str, options: ListenerOptions) -> Listener {
+        Listener { name: name.into(), tls: None, ..self }.with(options)
     }
 
     pub(super) fn security(&self) -> Security {
@@ -184,7 +234,7 @@ impl Listener {
 
     /// The bound address; `None` for a unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
-        match &self.socket {
+        match &*self.socket {
             ListeningSocket::Tcp(listener) => listener.local_addr().ok(),
             ListeningSocket::Unix { .. } => None,
         }
@@ -192,14 +242,28 @@ impl Listener {
 
     /// The path of a unix socket.
     pub fn path(&self) -> Option<&Path> {
-        match &self.socket {
+        match &*self.socket {
             ListeningSocket::Tcp(_) => None,
             ListeningSocket::Unix { file, .. } => Some(&file.path),
         }
     }
 
+    /// Accepts nothing while a hand-over of the socket is under way (HND-3).
     pub(super) async fn accept(&self) -> io::Result<Accepted> {
-        match &self.socket {
+        loop {
+            self.pause.is_over().await;
+            tokio::select! {
+                biased;
+                () = self.pause.begins() => {}
+                accepted = self.socket.accept() => return accepted,
+            }
+        }
+    }
+}
+
+impl ListeningSocket {
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
             ListeningSocket::Tcp(listener) => {
                 listener.accept().await.map(|(stream, address)| Accepted::Tcp(stream, address))
             }
@@ -208,6 +272,48 @@ impl Listener {
             }
         }
     }
+
+    /// A second descriptor of the same socket, closed at exec.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        match self {
+            ListeningSocket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            ListeningSocket::Unix { listener, .. } => listener.as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// Whether the file of the socket belongs to a supervisor.
+    pub(super) fn is_lent(&self) -> bool {
+        match self {
+            ListeningSocket::Tcp(_) => false,
+            ListeningSocket::Unix { file, .. } => !file.is_ours.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The file of the socket stays when this process closes the socket (HND-4).
+    pub(super) fn leave_file(&self) {
+        if let ListeningSocket::Unix { file, .. } = self {
+            file.is_ours.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Accepted sockets inherit these options. In a storm of reconnects, each client saves three system calls.
+fn set_options(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
+    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT_BYTES)
+}
+
+/// A socket of others, which may block.
+fn adopted(socket: OwnedFd, domains: &[Domain]) -> io::Result<Socket> {
+    let socket = Socket::from(socket);
+    let is_fit = socket.is_listener()? && socket.r#type()? == Type::STREAM;
+    if !is_fit || !domains.contains(&socket.domain()?) {
+        let text = "the passed descriptor is no listening socket of this kind";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Removes the socket file of a process that no longer exists.
@@ -234,9 +340,11 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// The file of our socket, removed on drop unless another file has taken its place.
 #[derive(Debug)]
-struct SocketFile {
+pub(super) struct SocketFile {
     path: PathBuf,
     identity: Identity,
+    /// False once another process has the socket.
+    is_ours: AtomicBool,
 }
 
 /// Device, inode and modification time: the kernel reuses the number of an inode as soon as its socket is closed.
@@ -244,13 +352,14 @@ type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
     fn new(path: &Path) -> io::Result<Self> {
-        Ok(SocketFile { path: path.to_owned(), identity: identity(path)? })
+        Ok(SocketFile { path: path.to_owned(), identity: identity(path)?, is_ours: AtomicBool::new(true) })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+        let is_ours = self.is_ours.load(Ordering::Relaxed);
+        if is_ours && identity(&self.path).is_ok_and(|found| found == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -286,7 +395,7 @@ mod tests {
     async fn the_socket_of_a_successor_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("xds.sock");
-        let bind = || Listener::bind_unix("local", &path, None).unwrap().socket;
+        let bind = || Arc::into_inner(Listener::bind_unix("local", &path, None).unwrap().socket).unwrap();
         // Most file systems reuse the inode at once; on other file systems the test proves nothing.
         for _ in 0..20 {
             let ListeningSocket::Unix { listener, file } = bind() else { panic!("not unix") };

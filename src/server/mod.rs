@@ -4,10 +4,12 @@
 //! finished messages from the relay; state machines, caches and upstreams are unknown here. In reading order:
 //!
 //! - [`limits`]: every limit with its cost.
-//! - [`listener`], `gate`, `accept`: bound sockets, admission, and the accept loop.
+//! - [`listener`], `passage`, `gate`, `accept`: bound sockets, their way to a successor of the process, admission, and the
+//!   accept loop.
 //! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers, spaced out.
 //! - `doorway`: connections for a server of another kind.
-//! - `emptying`: the end of all connections, with the process or by an operator.
+//! - [`listening`]: the listeners in service, opened and closed while the server runs.
+//! - `emptying`: the end of connections: of all with the process or by an operator, of one listener with the listener.
 //! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
 //!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
@@ -28,8 +30,10 @@ mod gate;
 mod handshake;
 mod http2;
 mod load_reports;
+mod passage;
 pub mod limits;
 pub mod listener;
+pub mod listening;
 mod reader;
 mod service;
 mod socket;
@@ -48,26 +52,22 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthReporter;
 
-pub use doorway::{Doorway, Duplex, Visitor};
+pub use doorway::{Doorway, DoorwaySecurity, Duplex, Visitor};
 pub use limits::ServerLimits;
 pub use listener::{Listener, ListenerOptions, LoadReports};
+pub use passage::Passage;
 
-use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
+use crate::driver::api::downstream::OpenStreams;
 use crate::driver::api::emptying::Emptying;
-use crate::identity::Identity;
 use crate::setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use emptying::Emptier;
-use gate::{ConnectionPermit, Gate};
 use handshake::Handshakes;
-use listener::Accepted;
-use socket::Plain;
+use listening::Listening;
 
 type HealthService = HealthServer<tonic_health::server::HealthService>;
 
@@ -84,6 +84,7 @@ const HEALTH_REQUEST_BYTES_MAX: usize = 1024;
 pub struct Server<R: OpenStreams> {
     shared: Arc<Shared<R>>,
     emptier: Arc<Emptier>,
+    listening: Listening<R>,
     health: HealthReporter,
 }
 
@@ -108,13 +109,20 @@ impl<R: OpenStreams> Server<R> {
         let handshakes = Handshakes::new(limits.clone(), metrics.tls.clone());
         let emptier = Emptier::new(limits.clone(), metrics.clone());
         let shared = Shared { relay, limits, metrics, handshakes, health_service, load_reports_told };
-        Server { shared: Arc::new(shared), emptier, health }
+        let shared = Arc::new(shared);
+        let listening = Listening::new(shared.clone(), emptier.clone());
+        Server { shared, emptier, listening, health }
     }
 
     /// The limits in force. Listeners, connections and streams read them where they need them, and whoever holds this
     /// handle may publish others.
     pub fn limits(&self) -> InForce<ServerLimits> {
         self.shared.limits.clone()
+    }
+
+    /// The listeners in service, for changes while the server runs.
+    pub fn listening(&self) -> Listening<R> {
+        self.listening.clone()
     }
 
     /// An operator's way to empty the relay.
@@ -127,34 +135,26 @@ impl<R: OpenStreams> Server<R> {
     ///
     /// Never fails: an error of a peer ends its stream or connection, and an error of the kernel is retried.
     pub async fn serve(self, listeners: Vec<Listener>, shutdown: impl Future<Output = ()>) {
-        let stop = CancellationToken::new();
-        let _stop_on_drop = stop.clone().drop_guard();
         let _drain_on_drop = DrainOnDrop(self.emptier.clone());
-        let (acceptors, connections) = (TaskTracker::new(), TaskTracker::new());
+        let _close_on_drop = CloseOnDrop(self.listening.clone());
 
         self.report(ServingStatus::Serving).await;
-        let gate = {
-            let relay = self.shared.relay.clone();
-            let is_out_of_memory = move || relay.is_out_of_memory();
-            Gate::new(self.shared.limits.clone(), self.shared.metrics.clone(), is_out_of_memory)
-        };
         for listener in listeners {
-            self.accept_on(listener, &gate, &acceptors, &stop, &connections);
+            self.listening.open(listener);
         }
         tokio::select! {
             () = shutdown => {}
             () = self.report_emptying() => {}
         }
 
-        // Report to health watchers, and accept no more connections. Sockets close and socket files are removed here.
+        // Report to health watchers, and accept no more connections.
         self.report(ServingStatus::NotServing).await;
-        stop.cancel();
-        acceptors.close();
-        acceptors.wait().await;
+        self.listening.end().await;
 
         // Every connection sends GOAWAY, ends its streams over the window, and is cut at the end of the window
         // (RLY-77).
         self.emptier.end();
+        let connections = self.listening.connections();
         connections.close();
         // A connection that hangs must not keep the process from its exit.
         if timeout(self.shared.limits.get().drain_window + CUT_MARGIN, connections.wait()).await.is_err() {
@@ -163,51 +163,6 @@ impl<R: OpenStreams> Server<R> {
                 "connections were still open after the drain window"
             );
         }
-    }
-
-    fn accept_on(
-        &self,
-        listener: Listener,
-        gate: &Arc<Gate>,
-        acceptors: &TaskTracker,
-        stop: &CancellationToken,
-        connections: &TaskTracker,
-    ) {
-        let (name, options, shared) = (listener.name().clone(), listener.options(), self.shared.clone());
-        let (connections, emptier) = (connections.clone(), self.emptier.clone());
-        let security = listener.security();
-        let anonymous = Arc::new(Identity::Anonymous);
-        let serve = move |accepted: Accepted, permit: ConnectionPermit| {
-            let Some(departure) = emptier.departure() else {
-                // Closed at once, so that the client turns to another relay (HND-9).
-                shared.metrics.closed_draining.inc();
-                return;
-            };
-            let address = accepted.address();
-            let identity = accepted.user().map_or_else(|| anonymous.clone(), Arc::new);
-            let socket = match accepted {
-                Accepted::Tcp(stream, _) => Plain::Tcp(stream),
-                Accepted::Unix(stream) => Plain::Unix(stream),
-            };
-            let peer = Peer {
-                listener: name.clone(),
-                address,
-                identity,
-                connection: ConnectionCut::with_budget(shared.limits.get().connection_bytes),
-                when_unavailable: options.get().when_unavailable,
-            };
-            shared.relay.connected(&peer.connection);
-            connections.spawn(connection::run(
-                socket,
-                security.clone(),
-                peer,
-                options.clone(),
-                shared.clone(),
-                departure,
-                permit,
-            ));
-        };
-        accept::spawn(acceptors, listener, gate.clone(), self.shared.metrics.clone(), stop.clone(), serve);
     }
 
     /// Tells health watchers of drains. Never ends.
@@ -224,6 +179,15 @@ impl<R: OpenStreams> Server<R> {
         for name in HEALTH_NAMES {
             self.health.set_service_status(name, status).await;
         }
+    }
+}
+
+/// Accepts no more when the server ends, for any reason.
+struct CloseOnDrop<R: OpenStreams>(Listening<R>);
+
+impl<R: OpenStreams> Drop for CloseOnDrop<R> {
+    fn drop(&mut self) {
+        self.0.cut_off();
     }
 }
 

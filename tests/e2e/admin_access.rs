@@ -340,8 +340,12 @@ async fn sec_1_silent_peers_keep_nobody_out() {
             tokio::time::timeout(Duration::from_secs(4), answer).await.expect("before a handshake times out");
         assert_eq!(answer.unwrap().status, 200);
     }
-    let both = running.config(None, &[b"h2", b"http/1.1"]);
-    assert_eq!(running.ask(&both, "GET", "/healthz", "").await.unwrap().status, 200);
+    let offers: [(&[&[u8]], u16); 3] = [(&[b"h2", b"http/1.1"], 0), (&[b"h2"], 0), (&[], 200)];
+    for (offered, expected) in offers {
+        let answer = running.ask(&running.config(None, offered), "GET", "/healthz", "").await;
+        let status = answer.map(|answer| answer.status).unwrap_or_default();
+        assert_eq!(status, expected, "HTTP/1.1 after {offered:?}");
+    }
     let error = running.ask(&running.config(None, &[b"h3"]), "GET", "/healthz", "").await.unwrap_err();
     assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
     let (status, body) = net::http_get(&running.relay.admin, "/healthz").await.unwrap();

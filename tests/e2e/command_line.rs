@@ -103,7 +103,7 @@ fn check_looks_for_the_directories_that_are_to_be_served() {
     std::fs::write(directory.path().join("sluice.yaml"), "xds_servers: [{server_uri: 'file:here'}]").unwrap();
     let check = || run(&["check", "--config", "sluice.yaml"], directory.path());
     let (code, _, errors) = check();
-    assert!(code == 69 && errors.contains("file:here: the directory does not exist"), "{code}: {errors}");
+    assert!(code == 69 && errors.contains("/here: the directory does not exist"), "{code}: {errors}");
     std::fs::create_dir(directory.path().join("here")).unwrap();
     assert_eq!(check().0, 0);
 }

@@ -145,7 +145,7 @@ async fn the_examples_of_every_help_run() {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 17] = [
     "status",
     "get clients",
     "get changes",
@@ -157,9 +157,11 @@ const COMMANDS: [&str; 15] = [
     "diff client",
     "explain client",
     "who",
+    "tail",
     "events",
     "wait",
     "log",
+    "upgrade",
     "drain",
 ];
 

@@ -87,24 +87,6 @@ async fn after_the_drain_the_process_is_gone_whatever_is_open() {
     drop((retired, stuck, half));
 }
 
-/// The relay has no reload on signals yet. SIGHUP must not end the process.
-#[tokio::test]
-async fn sighup_is_ignored_with_one_line() {
-    let (origin, mut relay) = pair().await;
-    origin.set(CDS, "a", "1");
-    let mut client = Client::open(&relay.address, Variant::Sotw, "served").await;
-    client.want(CDS, &["*"]);
-    client.take(CDS).await;
-    relay.signal("HUP");
-    let lines = || relay.log().lines().filter(|line| line.contains("SIGHUP")).count();
-    eventually("the line", || async { lines() > 0 }).await;
-    origin.set(CDS, "a", "2");
-    client.take(CDS).await;
-    assert_eq!(lines(), 1, "{}", relay.log());
-    relay.sigterm();
-    assert_eq!(relay.exit().await.code(), Some(0));
-}
-
 /// RLY-46: an upstream that refuses connections costs no CPU time, and new clients are served.
 #[tokio::test]
 async fn an_outage_costs_nothing_and_is_no_news() {

@@ -56,6 +56,8 @@ async fn what_happened_is_listed_and_told_live() {
 
     let mut client = Client::open(&relay.address, Variant::Delta, "<img src=x>").await;
     client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    origin.set(CDS, "b", "1");
     let answer = client.next(CDS).await;
     client.nack(&answer, "no route to \"a\"");
     eventually("the rejection", async || !events(&relay, "?kind=nack").await.is_empty()).await;
@@ -63,6 +65,12 @@ async fn what_happened_is_listed_and_told_live() {
     assert_eq!(nack["node"], "<img src=x>");
     assert_eq!(nack["type"], "envoy.config.cluster.v3.Cluster");
     assert!(nack["text"].as_str().unwrap().contains("no route to \"a\""), "{nack}");
+    let changes = events(&relay, "?kind=change").await;
+    let change = changes.last().unwrap();
+    assert_eq!((&change["change"], &change["type"]), (&nack["change"], &nack["type"]), "{change} {nack}");
+    assert!(change["text"].as_str().unwrap().ends_with("added b"), "{change}");
+    let name = change["change"].as_str().unwrap();
+    assert_eq!(relay.get(&format!("/changes/{name}")).await.0, 200);
 
     let server = proxy.address.to_string();
     proxy.partition();

@@ -4,7 +4,7 @@ import re
 import time
 
 from browser import NARROW, WIDE, Keys
-from fleet import RUDE, eventually
+from fleet import REQUEST, RUDE, eventually, resources
 
 
 # The pages below those of the navigation: where to find a link to one, and its address.
@@ -29,7 +29,7 @@ def pages(browser):
         browser.go(f"/ui/{page}")
         found += [link for link in links(browser, "tbody th a[href]") if re.fullmatch(pattern, link)][:1]
     client = next((page for page in found if re.fullmatch(r"clients/\d+", page)), None)
-    return found + ([f"{client}?type=Cluster"] if client else [])
+    return found + ([f"{client}?type=Cluster", f"{client}/tail"] if client else [])
 
 
 def every_page_loads(browser, fleet):
@@ -136,6 +136,21 @@ def tabs_leave_room_for_others(browser, fleet):
         browser.driver.switch_to.window(first)
 
 
+def a_tail_shows_what_comes_and_its_end(browser, fleet):
+    """PAG-4: the lines of one client, as text, until its stream ends."""
+    client = fleet.client(RUDE + "tail")
+    eventually("the client is listed", lambda: browser.go("/ui/clients?q=rudetail") or browser.find("tbody th a"))
+    browser.go("/ui/" + links(browser, "tbody th a")[0].split("?")[0] + "/tail")
+    eventually("the page is live", lambda: browser.text("#asof-word") == "live")
+    client.requests.put(REQUEST(type_url=resources.CLUSTER, resource_names_subscribe=["<img src=x>"]))
+    eventually("its request", lambda: "<img src=x>" in browser.text("#tail"))
+    eventually("the answer", lambda: "-> Cluster" in browser.text("#tail"))
+    assert not browser.find("main img") and not browser.lines()
+    client.end()
+    eventually("its end", lambda: browser.text("#asof-word") == "the stream has ended")
+    assert "** stream" in browser.text("#tail")
+
+
 def the_page_is_live(browser, fleet):
     """PAG-6: texts change in place, rows wait for a click, and a lost relay is told."""
     browser.go("/ui/clients?q=envoy-web")
@@ -170,5 +185,6 @@ STORIES = [
     keys_are_enough,
     scripts_are_not_needed,
     tabs_leave_room_for_others,
+    a_tail_shows_what_comes_and_its_end,
     the_page_is_live,
 ]

@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, HandshakeKind, RootCertStore};
 use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
+use sluice::setting::InForce;
 use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::TlsMetrics;
 use sluice::trust::anchors::AnchorFiles;
@@ -82,7 +83,7 @@ impl Fixture {
         let watched = place.watch(TlsMetrics::default()).unwrap();
         let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address().unwrap();
-        let server = start_on(limits, vec![listener.with_tls(watched, true)], address);
+        let server = start_on(limits, vec![listener.with_tls(watched, InForce::new(true))], address);
         Fixture { directory, authority, server }
     }
 

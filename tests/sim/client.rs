@@ -71,6 +71,7 @@ impl World {
         if self.clients[client].stream.is_some() || self.clients[client].has_left {
             return;
         }
+        self.turn_client(client, self.configured[client]);
         let id = self.new_stream(client);
         self.note(30, id, client as u64);
         self.tell(|| format!("client {client} opens stream {id}"));
@@ -154,14 +155,11 @@ impl World {
 
     /// Changes the node of a client without a stream, and so its class. The client keeps its resources.
     pub fn change_class(&mut self, client: usize) {
-        let class = 1 - self.clients[client].plan.class;
+        let class = 1 - self.configured[client];
         self.disconnect(client);
         self.tell(|| format!("client {client} is of class {class} from now on"));
-        self.plan.clients[client].class = class;
-        self.clients[client].plan.class = class;
-        for held in &mut self.clients[client].types {
-            held.resources = held.resources.map(of_other_class);
-        }
+        self.configured[client] = class;
+        self.turn_client(client, class);
     }
 
     // === requests ===
@@ -236,7 +234,7 @@ impl World {
         let covered = if want.wildcard { ALL } else { want.names };
         let presented = if is_first { held.mask() & covered } else { 0 };
         held.want_delta(add, remove, star, presented);
-        let class = this.plan.class;
+        let class = self.told_class(self.clients[client].plan.class);
         let versions = bits(presented).map(|name| {
             let (home, content) = at_home(class, self.clients[client].types[ty].resources[name]);
             (self.words.names[ty][name].clone(), version(ty, name, home, content).to_string())
@@ -280,7 +278,11 @@ impl World {
         let Some(Some(stream)) = self.streams.get(id as usize) else { return };
         let client = stream.client;
         self.tell(|| format!("client {client} < {} nonce {:?}", show_sent(&SHORT, sent), sent.nonce));
-        let this = &mut self.clients[client];
+        let mut sent = sent.clone();
+        if !self.plan.twins && sent.class != self.clients[client].plan.class {
+            sent.put.iter_mut().for_each(|(_, content)| *content = of_other_class(*content));
+        }
+        let (this, sent) = (&mut self.clients[client], &sent);
         this.types[sent.ty].take(sent);
         this.answers[sent.ty].push_back((sent.nonce.clone(), sent.version.clone()));
         if !this.is_mute {

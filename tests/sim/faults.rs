@@ -9,8 +9,8 @@ use super::guarded::Hold;
 use super::relay::LINGER;
 use super::rng::Rng;
 use super::schedule::{
-    Act, CHANGE_CLASS, CONFIRM, END_BY_SERVER, FAIL_NAMES, FLIP, Kind, MILLI, SECOND, TURN_VOID, UNSERVE,
-    VANISH, Wire,
+    Act, CHANGE_CLASS, CONFIRM, END_BY_SERVER, FAIL_NAMES, FLIP, Kind, MILLI, RELOAD, SECOND, TURN_VOID,
+    UNSERVE, VANISH, Wire,
 };
 use super::words::{SHORT, TYPES, bit, bits, content, count, names_of_list, nth, show, show_content};
 use super::world::{Job, World};
@@ -88,6 +88,7 @@ impl World {
                 let client = self.some_client(rng);
                 self.change_class(client);
             }
+            RELOAD => self.reconfigure(rng),
             VANISH => self.vanish(rng),
             FAIL_NAMES => {
                 let server = self.some_server(rng);
@@ -145,7 +146,10 @@ impl World {
     /// Sets or removes a resource, on both servers of a list if the servers agree.
     pub fn put_truth(&mut self, server: usize, class: usize, ty: usize, name: usize, entry: Option<Entry>) {
         let servers = if self.plan.agree { vec![server & !1, server | 1] } else { vec![server] };
-        for server in servers {
+        let classes = if self.plan.twins { 0..self.plan.classes } else { class..class + 1 };
+        for (server, class) in
+            servers.into_iter().flat_map(|server| classes.clone().map(move |class| (server, class)))
+        {
             self.servers[server].truth[class][ty][name] = entry;
         }
     }
@@ -165,6 +169,10 @@ impl World {
     /// The first state of a server for a class.
     pub fn furnish(&mut self, server: usize, class: usize) {
         let mut rng = Rng::new(self.rng.next());
+        if self.plan.twins && class > 0 {
+            self.servers[server].truth[class] = self.servers[server].truth[0];
+            return;
+        }
         if self.plan.agree && server % 2 == 1 {
             self.servers[server].truth[class] = self.servers[server - 1].truth[class];
             return;

@@ -23,6 +23,8 @@ pub struct Sent {
     pub stars: u32,
     /// The response is the complete set.
     pub is_full: bool,
+    /// The class of the stream.
+    pub class: usize,
 }
 
 impl Sent {

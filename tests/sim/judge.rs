@@ -17,7 +17,7 @@ use super::schedule::{MILLI, SECOND, Wire};
 use super::track::State;
 use super::words::{
     ALL, CDS, Content, EDS, Mask, NAMES, SHORT, TYPES, bit, bits, has_endpoints, is_cluster_side, is_old,
-    is_routing, names_of_list, read, show, show_content,
+    is_routing, names_of_list, of_other_class, read, show, show_content,
 };
 use super::world::{Invariant, World};
 
@@ -36,6 +36,13 @@ pub struct Flight {
 impl Flight {
     pub fn is_waiting(&self) -> bool {
         !self.unanswered.is_empty()
+    }
+
+    /// The stream moved to another class.
+    pub fn come_from_other_class(&mut self) {
+        let put = self.unanswered.iter_mut().flat_map(|(_, put)| put);
+        put.for_each(|(_, content)| *content = of_other_class(*content));
+        self.rejected = self.rejected.map(of_other_class);
     }
 
     pub fn has_rejected(&self, name: usize) -> bool {
@@ -154,7 +161,10 @@ impl World {
     pub fn judge_bytes(&mut self, stream: &StreamSlot, ty: usize, resource: &Resource) {
         let (of_type, name, class, content) = read(resource);
         let is_named = self.words.name_of(&resource.name) == Some(name);
-        if of_type != ty || !is_named || class != stream.class {
+        // Last bytes of the former class (RLY-51).
+        let is_last =
+            self.came_lately(stream) && is_cluster_side(ty) && stream.mirror[ty].resources[name] != 0;
+        if of_type != ty || !is_named || class != self.told_class(stream.class) && !is_last {
             let who = self.show_stream(stream);
             self.fail(Invariant::Isolation, || {
                 format!(
@@ -249,14 +259,20 @@ impl World {
         // before had may be withheld (RLY-51).
         let first = self.first_of(stream, list);
         let others = [first, first + 1].into_iter().filter(|other| *other != slot && self.plan.fallback);
-        let others: Vec<&Source> = others.map(|other| &self.slots[other].reference).collect();
+        // A stream that came from another class may keep what only that class had.
+        let former = (1 - stream.class) * self.servers.len() + list * 2;
+        let former = [former, former + 1].into_iter().filter(|_| self.came_lately(stream));
+        let of_list: Vec<&Source> = others.map(|other| &self.slots[other].reference).collect();
+        let former = former.map(|other| &self.slots[other].reference);
+        let others: Vec<&Source> = of_list.iter().copied().chain(former).collect();
         let is_lower = slot != first;
+        let higher = if is_lower { of_list.as_slice() } else { &[] };
         let last = self.clients[stream.client].explained.get(&slot).map_or(0, |moments| moments[ty]);
         let mut why = None;
         let mut moment = last;
         let names = names_of_list(list);
         while moment <= source.moment {
-            match holds_at(is_lower, &others, source, sent, held, names, is_full, moment) {
+            match holds_at(higher, &others, source, sent, held, names, is_full, moment) {
                 Ok(()) => break,
                 Err(unexplained) => why = Some(unexplained),
             }
@@ -267,11 +283,11 @@ impl World {
             return;
         }
         let is_old = (0..last)
-            .any(|moment| holds_at(is_lower, &others, source, sent, held, names, is_full, moment).is_ok());
+            .any(|moment| holds_at(higher, &others, source, sent, held, names, is_full, moment).is_ok());
         // Each name is as it was at some moment, and not all at the same one.
         let is_torn = bits(names).all(|name| {
             (last..=source.moment).any(|moment| {
-                holds_at(is_lower, &others, source, sent, held, bit(name), is_full, moment).is_ok()
+                holds_at(higher, &others, source, sent, held, bit(name), is_full, moment).is_ok()
             })
         });
         let Some(why) = why else { return };
@@ -664,7 +680,7 @@ pub fn kind_of(
 /// Whether all that a response says of these names was true after the response of the server with this number.
 #[allow(clippy::too_many_arguments, reason = "the response, who gets it, and what it is held against")]
 fn holds_at(
-    is_lower: bool,
+    higher: &[&Source],
     others: &[&Source],
     source: &Source,
     sent: &Sent,
@@ -709,9 +725,7 @@ fn holds_at(
             (Some(_), State::Present(_)) => return because(Invariant::NoLostUpdate),
             (Some(_), _) => return because(Invariant::Isolation),
             // A lower server's word deletes nothing that the higher one supplied (RLY-42).
-            (None, State::Absent)
-                if is_lower && held.resources[name] != 0 && is_supplied(others, held, ty, name) =>
-            {
+            (None, State::Absent) if held.resources[name] != 0 && is_supplied(higher, held, ty, name) => {
                 return because(Invariant::JustifiedRemoval);
             }
             (None, State::Absent) => {}
@@ -736,11 +750,13 @@ fn is_supplied(others: &[&Source], held: &Held, ty: usize, name: usize) -> bool 
     held.wanted & bit(name) != 0 && others.iter().any(has)
 }
 
-/// What another server of the list had last.
+/// What another server of the list, or the former class, had last.
 fn was_supplied(others: &[&Source], ty: usize, name: usize, found: Content) -> bool {
     others.iter().any(|other| {
         let tracks = [&other.names[ty][name], &other.members[ty][name]];
-        tracks.iter().any(|track| track.last_content(other.moment) == Some(found))
+        tracks.iter().any(|track| {
+            [Some(found), Some(of_other_class(found))].contains(&track.last_content(other.moment))
+        })
     })
 }
 

@@ -1,7 +1,7 @@
 //! The simulator: seeded schedules drive the real machines of the relay, without sockets and without
 //! sleeping, and a judge checks the invariants after every step. See `README.md` in this folder.
 //!
-//! By default it is a test: it runs the seeds of the corpus, then as many schedules as fit 60 s, and at least
+//! By default it is a test: it runs the seeds of the corpus, then as many schedules as fit 30 s, and at least
 //! 2,000, from a base that changes with the day. `--seeds N` runs N seeds, from `--first N` on, over
 //! `--threads N`; with `--all` it lists the failing seeds, and with `--brief` only the first
 //! of them, not shrunk. `--story SEED` prints the events of one seed.
@@ -31,6 +31,7 @@ mod relay;
 mod removals;
 mod rest;
 mod restored;
+mod reloads;
 mod returns;
 mod rng;
 mod routes;
@@ -45,11 +46,14 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
-use schedule::{EVENTS_MIN, GROWN_WIRES, Plan};
+use schedule::{EVENTS_MIN, GROWN_RELOADS, GROWN_WIRES, Plan};
 
 /// The duration of new schedules under `cargo test`, and their minimum number.
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(30);
 const SEEDS_MIN: u64 = 2_000;
+
+/// The schedules with reloads before the first open one.
+const RELOADS: u64 = 300;
 
 /// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
 /// the stories.
@@ -108,6 +112,7 @@ const TESTS: &[Test] = &[
     ("no_seed_of_the_corpus_violates_an_invariant", no_seed_of_the_corpus_violates_an_invariant),
     ("no_schedule_violates_an_invariant", no_schedule_violates_an_invariant),
     ("no_schedule_of_other_wires_violates_an_invariant", no_schedule_of_other_wires_violates_an_invariant),
+    ("no_schedule_with_reloads_violates_an_invariant", no_schedule_with_reloads_violates_an_invariant),
 ];
 
 fn main() -> ExitCode {
@@ -244,6 +249,12 @@ fn no_schedule_violates_an_invariant() -> Result<String, String> {
 /// The same schedules each day, as long as some of these worlds are open (README.md).
 fn no_schedule_of_other_wires_violates_an_invariant() -> Result<String, String> {
     let (first, count) = (GROWN_WIRES, SEEDS_MIN);
+    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+}
+
+/// The first schedules with reloads, up to one that is open (README.md).
+fn no_schedule_with_reloads_violates_an_invariant() -> Result<String, String> {
+    let (first, count) = (GROWN_RELOADS, RELOADS);
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 

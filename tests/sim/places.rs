@@ -51,6 +51,11 @@ impl World {
     /// The server of a place that serves a session.
     pub fn serving(&self, stream: &StreamSlot, place: Place) -> usize {
         let Some(ty) = place.ty else {
+            if stream.session.is_moving() {
+                let mut parts = stream.session.subscriptions().iter().flat_map(|of| &of.parts);
+                let own = parts.find(|part| part.asked.list.0 == place.list as u64);
+                return own.map_or(0, |part| usize::from(part.asked.serving()));
+            }
             let served = stream.session.served_by().find(|(list, _)| list.0 == place.list as u64);
             return served.map_or(0, |(_, server)| usize::from(server));
         };

@@ -22,6 +22,7 @@ use super::held::{Held, Sent};
 use super::judge::Flight;
 use super::places::{PLACES, Place};
 use super::reference;
+use super::reloads::ClassMove;
 use super::returns::Moves;
 use super::routes::Routing;
 use super::schedule::{MILLI, SECOND, Wire};
@@ -135,6 +136,10 @@ pub struct StreamSlot {
     /// By place.
     pub moves: [Moves; PLACES],
     pub routing: Routing,
+    /// The move to another class.
+    pub moving: Option<ClassMove>,
+    /// The time at which the stream came from another class.
+    pub came_at: Option<u64>,
 }
 
 impl StreamSlot {
@@ -390,6 +395,8 @@ impl World {
             routing: Routing::default(),
             forced: 0,
             early: 0,
+            moving: None,
+            came_at: None,
         })));
         id
     }
@@ -399,7 +406,7 @@ impl World {
         let Some(stream) = self.streams[id as usize].take() else { return };
         self.note(21, id, 0);
         for slot in 0..self.slots.len() {
-            if self.slots[slot].class == stream.class {
+            if self.slots[slot].class == stream.class || stream.has_told(slot) {
                 self.forget(slot, id);
             }
         }
@@ -421,19 +428,22 @@ impl World {
         self.note(22, id, 0);
         self.judge_request(&mut stream, request, taken.as_ref().ok().map(|taken| &taken.verdict));
         match taken {
-            Ok(taken) => self.queue_watches(&mut stream, taken.watches),
+            Ok(taken) => {
+                self.queue_watches(&mut stream, taken.watches);
+                self.keep_moving(&mut stream);
+            }
             Err(status) => self.fail(Invariant::Hygiene, || format!("stream {id} is ended: {status}")),
         }
         self.streams[id as usize] = Some(stream);
         self.wake(id);
     }
 
-    fn routes(&self, class: usize) -> Routes<'_> {
+    pub fn routes(&self, class: usize) -> Routes<'_> {
         let (servers, fallback) = (self.servers.len(), self.plan.fallback);
         Routes { authorities: &self.authorities, class, servers, fallback, wires: self.plan.wires }
     }
 
-    fn queue_watches(&mut self, stream: &mut StreamSlot, watches: Vec<Watch>) {
+    pub fn queue_watches(&mut self, stream: &mut StreamSlot, watches: Vec<Watch>) {
         for watch in watches {
             let late = if self.plan.slow_watches { self.rng.below(30 * MILLI) } else { 0 };
             stream.watch_at = stream.watch_at.max(self.now + late);
@@ -447,22 +457,25 @@ impl World {
     fn follow_servers(&mut self, stream: &mut StreamSlot) {
         let (slots, time) = (&self.slots, self.time());
         let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
-        let decision = stream.session.look(&latest, time);
-        stream.looks_at = decision.look_at;
-        if decision.next.is_none() {
+        let look = stream.session.look(&latest, time);
+        stream.looks_at = look.look_at;
+        if !look.is_due {
             return;
         }
         let before = self.all_serving(stream);
         let asks_second = |place: Place| self.asks(stream, place, self.first_of(stream, place.list) + 1);
         let asked: Vec<Place> = self.places().filter(|place| asks_second(*place)).collect();
-        let shift = stream.session.shift(&latest, &mut self.routes(stream.class), time);
+        let class = stream.moving.map_or(stream.class, |moving| moving.to);
+        let shift = stream.session.shift(&latest, &mut self.routes(class), time);
         if shift.refused.is_some() {
             return self.fail(Invariant::Hygiene, || "a shift was refused".to_owned());
         }
         self.note(25, stream.id, shift.moves.len() as u64);
-        self.judge_shift(stream, before, &asked);
-        self.note_moves(stream, before);
-        stream.is_shifting = true;
+        if !self.judge_settled(stream, &shift) {
+            self.judge_shift(stream, before, &asked);
+            self.note_moves(stream, before);
+        }
+        stream.is_shifting = !shift.is_settled;
         self.queue_watches(stream, shift.watches);
         if stream.watches.is_empty() {
             self.leave_unused(stream);
@@ -476,7 +489,7 @@ impl World {
     fn leave_unused(&mut self, stream: &mut StreamSlot) {
         let dismisses = std::mem::take(&mut stream.is_shifting);
         for slot in 0..self.slots.len() {
-            if self.slots[slot].class != stream.class || stream.session.uses(SourceId(slot as u64)) {
+            if stream.session.uses(SourceId(slot as u64)) {
                 continue;
             }
             if self.slots[slot].reference.knows(stream.id) || dismisses && stream.told.contains(&slot) {
@@ -558,7 +571,7 @@ impl World {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         stream.is_polled = false;
         if !stream.is_busy {
-            if self.plan.fallback {
+            if self.plan.fallback || self.plan.reloads {
                 self.follow_servers(&mut stream);
                 self.judge_returns(&stream);
             }
@@ -614,8 +627,8 @@ impl World {
                 self.judge_bytes(stream, ty, resource);
             }
             let put = chunk.resources.iter().map(|resource| {
-                let (_, name, _, content) = read(resource);
-                (name, content)
+                let (_, name, class, content) = read(resource);
+                (name, self.content_for(stream, class, content))
             });
             let sent = Sent {
                 ty,
@@ -629,6 +642,7 @@ impl World {
                 wildcard: stream.mirror[ty].wildcard,
                 stars: stream.mirror[ty].stars,
                 is_full: stream.mirror[ty].is_full(ty, stream.variant),
+                class: stream.class,
             };
             self.note(
                 23,

@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Whether a source has neither content nor an error nor the absence of something that a client asks for (FBK-3).
-    fn owes(&self, stream: &StreamSlot, place: Place, slot: usize) -> bool {
+    pub fn owes(&self, stream: &StreamSlot, place: Place, slot: usize) -> bool {
         let source = &self.slots[slot].reference;
         place.types().any(|ty| {
             let held = &stream.mirror[ty];
@@ -145,6 +145,9 @@ impl World {
 
     /// To be called when a session has looked at its servers.
     pub fn judge_returns(&mut self, stream: &StreamSlot) {
+        if stream.moving.is_some() {
+            return self.judge_moving(stream);
+        }
         for place in self.places() {
             if self.serving(stream, place) == 0 {
                 continue;

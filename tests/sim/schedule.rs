@@ -15,6 +15,8 @@ pub const GROWN_AGAIN: u64 = 1 << 21;
 
 /// From this seed on worlds have the additions of [`Plan::grow_wires`].
 pub const GROWN_WIRES: u64 = 1 << 47;
+/// From this seed on worlds have the additions of [`Plan::grow_reloads`].
+pub const GROWN_RELOADS: u64 = 1 << 48;
 
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +114,10 @@ pub struct Plan {
     pub wires: [Wire; 2],
     /// The time between two polls, which the machines at most double.
     pub refresh: u64,
+    /// Other configurations come into force.
+    pub reloads: bool,
+    /// The classes have equal answers.
+    pub twins: bool,
 }
 
 /// Events of later worlds: removes most of a type from a server, or restores the type; an operator confirms.
@@ -128,6 +134,8 @@ pub const TURN_VOID: u8 = 105;
 pub const UNSERVE: u8 = 106;
 /// A server ends one stream with a status of its own.
 pub const END_BY_SERVER: u8 = 107;
+/// Another configuration, with other classes.
+pub const RELOAD: u8 = 108;
 
 /// One event.
 #[derive(Clone, Copy, Debug)]
@@ -173,6 +181,8 @@ impl Plan {
             failings: Failings::default(),
             wires: [Wire::Aggregated; 2],
             refresh: SECOND,
+            reloads: false,
+            twins: false,
         };
         if seed >= GROWN {
             plan.grow();
@@ -182,6 +192,9 @@ impl Plan {
         }
         if seed >= GROWN_WIRES {
             plan.grow_wires();
+        }
+        if seed >= GROWN_RELOADS {
+            plan.grow_reloads();
         }
         plan
     }
@@ -220,6 +233,13 @@ impl Plan {
             _ => [Rest, PerType],
         };
         self.refresh = [SECOND, 3 * SECOND, 10 * SECOND][rng.below(3) as usize];
+    }
+
+    /// Draws the reloads.
+    fn grow_reloads(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x670c);
+        (self.reloads, self.classes) = (true, 2);
+        self.twins = rng.percent(50);
     }
 
     pub fn wire(&self, server: usize) -> Wire {
@@ -267,6 +287,9 @@ impl Plan {
         }
         if self.wires.iter().any(|wire| *wire != Wire::Aggregated) {
             kinds.extend([UNSERVE, UNSERVE, END_BY_SERVER]);
+        }
+        if self.reloads {
+            kinds.extend([RELOAD, RELOAD]);
         }
         for act in acts.iter_mut().filter(|_| !kinds.is_empty()) {
             if rng.percent(8) {

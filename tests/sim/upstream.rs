@@ -425,7 +425,7 @@ impl World {
         let (slot, index) = (link.slot, link.index);
         let now = self.now;
         self.hear_answer(slot, index);
-        let class = self.slots[slot].class;
+        let class = self.told_class(self.slots[slot].class);
         self.tell(|| format!("slot {slot}.{index} < {}", show_message(message)));
         self.note(6, id, message.items.len() as u64 | u64::from(message.removed) << 8);
         let shape = kind_of(self.slots[slot].source.as_ref(), index, &self.words.types[message.ty]);

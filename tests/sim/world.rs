@@ -148,6 +148,8 @@ pub struct World {
     /// Faults are over.
     pub is_healed: bool,
     pub disk: Disk,
+    /// The class of each client by the configuration in force.
+    pub configured: Vec<usize>,
 }
 
 pub struct Outcome {
@@ -187,6 +189,7 @@ impl World {
     fn new(plan: Plan, origin: u64, tells: bool) -> World {
         let servers =
             plan.servers.iter().map(|server| ControlPlane::new(plan.classes, server.delta, server.mute));
+        let configured = plan.clients.iter().map(|client| client.class).collect();
         let clients = plan.clients.iter().map(|client| Client::new(client.clone())).collect();
         World {
             servers: servers.collect(),
@@ -211,6 +214,7 @@ impl World {
             edition: 0,
             is_healed: false,
             disk: Disk::default(),
+            configured,
         }
     }
 

@@ -200,10 +200,27 @@ impl Relay {
         self.signal("TERM");
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The number of processes that the relay has started and that have not ended.
+    pub fn children(&self) -> usize {
+        let pid = self.child.id();
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("/proc");
+        let children = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+        children.map(|of_task| of_task.split_whitespace().count()).sum()
+    }
+
     /// Sends a signal by its name: `STOP` and `CONT` suspend and resume the process.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
+    }
+
+    /// The number of the process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for the process to end.

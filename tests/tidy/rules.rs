@@ -38,7 +38,7 @@ const SCENARIO_MAX: u32 = 30;
 const SCENARIO_A_MAX: u32 = 20;
 
 /// Folders whose files cite rules.
-const CITING: &[&str] = &["benches/", "docs/", "loadtest/", "ops/", "src/", "tests/", "tools/"];
+const CITING: &[&str] = &["benches/", "deploy/", "docs/", "loadtest/", "ops/", "src/", "tests/", "tools/"];
 
 /// Documents for operators: words instead of ids.
 const FOR_OPERATORS: &[&str] = &[
@@ -46,9 +46,11 @@ const FOR_OPERATORS: &[&str] = &[
     "README.md",
     "SECURITY.md",
     "config/",
+    "docs/compatibility.md",
     "docs/configuration.md",
     "docs/failure-modes.md",
     "docs/istio.md",
+    "docs/kubernetes.md",
     "docs/metrics.md",
     "docs/operations.md",
     "docs/scale.md",

@@ -7,6 +7,7 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::compare::{self, Contents, FORMATS, Format};
 use super::one::{find, held_text};
 use crate::admin::item::seconds_since;
 use crate::admin::list::ITEMS_PER_TURN;
@@ -56,6 +57,11 @@ struct Changed {
     has: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     should: Option<String>,
+    /// `patch`, `text`, or the reason for neither.
+    #[serde(flatten)]
+    content: Option<compare::Difference>,
+    #[serde(skip)]
+    versions: [HeldVersion; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,13 +75,14 @@ struct DiffQuery {
     to_text: String,
     type_name: Option<String>,
     name: Option<String>,
+    format: Format,
     any_class: bool,
 }
 
 impl DiffQuery {
     fn parse(uri: &Uri) -> Result<DiffQuery, String> {
         let mut params = Params::parse(uri, &["to", "type", "name", "format", "any_class"])?;
-        params.word("format", &[("names", ())])?;
+        let format = params.word("format", &FORMATS)?.unwrap_or(Format::Names);
         let to_text = params.take("to").unwrap_or_else(|| "desired".to_owned());
         let client = to_text.strip_prefix("client:").and_then(|id| id.parse().ok());
         let to = match (to_text.as_str(), client) {
@@ -84,7 +91,7 @@ impl DiffQuery {
             _ => return Err(format!("to is {to_text:?}; allowed: desired, or client:ID")),
         };
         let (type_name, name) = (params.take("type"), params.take("name"));
-        Ok(DiffQuery { to, to_text, type_name, name, any_class: params.flag("any_class")? })
+        Ok(DiffQuery { to, to_text, type_name, name, format, any_class: params.flag("any_class")? })
     }
 }
 
@@ -122,6 +129,12 @@ pub(in crate::admin) async fn diff(
     let mut types = Vec::new();
     for type_url in types_of(&session, other.as_ref(), &query) {
         types.push(of_type(&admin, &session, other.as_ref(), &type_url, &query).await);
+    }
+    let mut contents = Contents::new(&admin, query.format);
+    for (type_url, found) in &mut types {
+        for changed in &mut found.changed {
+            changed.content = contents.difference(type_url, &changed.name, changed.versions).await;
+        }
     }
     let now = admin.relay.now();
     let types: Vec<_> = types
@@ -245,7 +258,14 @@ impl Lists {
                 of.changed_count += 1;
                 if of.changed.len() < NAMES_MAX {
                     let text = |held| (!self.is_secret).then(|| held_text(held));
-                    of.changed.push(Changed { name, has: text(has), should: text(should) });
+                    let (content, versions) = (None, [has, should]);
+                    of.changed.push(Changed {
+                        name,
+                        has: text(has),
+                        should: text(should),
+                        content,
+                        versions,
+                    });
                 }
                 return;
             }

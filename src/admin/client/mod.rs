@@ -4,6 +4,7 @@ mod item;
 mod sorted;
 mod gather;
 mod one;
+mod compare;
 mod diff;
 mod explain;
 

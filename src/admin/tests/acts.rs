@@ -1,3 +1,4 @@
+use super::super::access::{Access, Reach};
 use super::*;
 use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
 
@@ -20,6 +21,8 @@ impl Emptying for FakeServer {
         self.drain.lock().unwrap().take().is_some()
     }
 
+    fn announce(&self) {}
+
     fn status(&self) -> EmptyingStatus {
         let phase = if self.is_emptying() { Phase::Leaving } else { Phase::Serving };
         let (streams_before, left) = (10, Duration::from_secs(10));
@@ -31,7 +34,90 @@ impl Emptying for FakeServer {
     }
 }
 
+/// A process that can be upgraded unless its predecessor is here.
+#[derive(Default)]
+pub(super) struct FakeProcess {
+    pub(super) predecessor: Mutex<Option<PredecessorStatus>>,
+    wishes: Mutex<Vec<UpgradeWish>>,
+}
+
+fn draining(streams: u64) -> PredecessorStatus {
+    PredecessorStatus { pid: 7, version: "0.0.9".into(), streams, connections: 2, seconds_left: 41.5 }
+}
+
+impl Upgrading for FakeProcess {
+    fn upgrade(&self, wish: UpgradeWish) -> BoxFuture<'static, Result<Upgraded, NotUpgraded>> {
+        let predecessor = self.predecessor();
+        let now = wish.now;
+        let dry_run = wish.dry_run;
+        self.wishes.lock().unwrap().push(wish);
+        async move {
+            match predecessor {
+                Some(_) if !now => Err(NotUpgraded::Conflict {
+                    reason: "still drains".into(),
+                    left: Some(Duration::from_secs(41)),
+                }),
+                _ => Ok(Upgraded {
+                    pid: 9,
+                    version: "0.2.0".into(),
+                    binary: "/usr/bin/sluice".into(),
+                    seconds: 0.5,
+                    sources: 3,
+                    predecessor: draining(4),
+                    dry_run,
+                }),
+            }
+        }
+        .boxed()
+    }
+
+    fn predecessor(&self) -> Option<PredecessorStatus> {
+        self.predecessor.lock().unwrap().clone()
+    }
+}
+
+/// HND-5: one upgrade at a time; the overview tells of the predecessor.
+#[tokio::test]
+async fn hnd_5_an_upgrade_waits_for_the_predecessor_unless_it_is_now() {
+    let admin = Fixture::start(vec![], false);
+    let tried = admin.act("POST", "/upgrade?dry_run=1").await;
+    assert_eq!((tried.status, &tried.json()["dry_run"]), (200, &Value::from(true)));
+    assert_eq!(admin.get("/overview").await.json()["predecessor"], Value::Null);
+    *admin.process.predecessor.lock().unwrap() = Some(draining(12));
+    let refused = admin.act("POST", "/upgrade").await;
+    assert_eq!((refused.status, &*refused.body), (409, "still drains; 41.0 s left\n"));
+    let overview = admin.get("/overview").await.json();
+    assert_eq!(overview["predecessor"]["streams"], 12);
+    assert_eq!(overview["predecessor"]["seconds_left"], 41.5);
+    let done = admin.act("POST", "/upgrade?now=1").await.json();
+    assert_eq!((&done["pid"], &done["predecessor"]["streams"]), (&Value::from(9), &Value::from(4)));
+    assert_eq!(admin.get("/upgrade").await.status, 405, "only POST acts");
+}
+
+/// An executable of the caller's choice would run as the user of the relay.
+#[tokio::test]
+async fn hnd_2_only_the_user_of_the_relay_chooses_another_executable() {
+    let over_tcp = Fixture::start(vec![], false);
+    assert_eq!(over_tcp.act("POST", "/upgrade?binary=/tmp/x").await.status, 403);
+    let access = Access { reach: Reach::Unix { owner: 7 }, auth: None };
+    let admin = Fixture::with(vec![], AdminSettings { access, ..AdminSettings::default() }, None);
+    for (uid, status) in [(Some(7), 200), (Some(0), 200), (Some(8), 403), (None, 403)] {
+        let peer = Peer { uid, ..Peer::default() };
+        let request = get_request("/upgrade?binary=/tmp/x").replace("GET ", "POST ");
+        assert_eq!(admin.send_as(peer, &request).await.status, status, "{uid:?}");
+    }
+    let wishes = admin.process.wishes.lock().unwrap();
+    assert!(wishes.iter().all(|wish| wish.binary.as_deref() == Some("/tmp/x".as_ref())));
+    assert_eq!((wishes.len(), over_tcp.process.wishes.lock().unwrap().len()), (2, 0));
+}
+
 impl Fixture {
+    pub(super) fn limit_hits(&self, limit: Limit) -> String {
+        let text = self.metrics.encode().unwrap();
+        let series = format!("sluice_limit_hits_total{{limit=\"{}\"}} ", limit.name());
+        text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().to_owned()
+    }
+
     async fn act(&self, method: &str, target: &str) -> Answer {
         self.send(&get_request(target).replace("GET ", &format!("{method} "))).await
     }

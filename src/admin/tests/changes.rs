@@ -1,9 +1,9 @@
 //! The published changes (ADM-10).
 
 use super::*;
+use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::changes::{
-    ChangeCounts, ChangeFilter, ChangeName, ChangePlace, ChangeRejection, ChangeStatus, ChangedNames,
-    ChangesView,
+    ChangeCounts, ChangeFilter, ChangePlace, ChangeRejection, ChangeStatus, ChangedNames, ChangesView,
 };
 
 impl ChangesView for FakeView {
@@ -103,7 +103,7 @@ async fn unknown_changes_types_and_parameters_are_refused_with_the_nearest() {
     let admin = Fixture::start(vec![], false);
     for (target, status, text) in [
         ("/changes/c-3-99", 404, "the latest change is c-3-9"),
-        ("/changes/nonsense", 404, "no name of a change"),
+        ("/changes/nonsense", 404, "not a name of a change (like c-3-118)"),
         ("/changes?type=Clutser", 400, "similar types: Cluster"),
         ("/changes?sauce=1", 400, "nearest: source"),
         ("/changes?source=x", 400, "source is \"x\""),

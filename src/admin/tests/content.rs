@@ -16,6 +16,11 @@ impl ContentView for FakeView {
     fn copies(&self, type_name: &str, name: &str) -> Vec<CachedCopy> {
         let types = [CLUSTER, SECRET].map(TypeUrl::of_message);
         let Some(type_url) = types.into_iter().find(|of| names_type(type_name, of)) else { return vec![] };
+        if !self.is_old_gone && name == "b" {
+            return [(1, "cp-1", "1s"), (2, "cp-2", "2s")]
+                .map(|(source, server, timeout)| copy(&type_url, source, server, name, timeout))
+                .into();
+        }
         if ![URL, "r0", "a/b"].contains(&name) {
             return vec![];
         }

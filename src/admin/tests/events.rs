@@ -16,14 +16,14 @@ fn live_request(target: &str, header: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{header}\r\n")
 }
 
-async fn live(admin: &Fixture, target: &str, header: &str) -> DuplexStream {
+pub(super) async fn live(admin: &Fixture, target: &str, header: &str) -> DuplexStream {
     let mut io = admin.connect();
     io.write_all(live_request(target, header).as_bytes()).await.unwrap();
     io
 }
 
 /// Everything that has come until now, without the framing of HTTP.
-async fn read_now(io: &mut DuplexStream) -> String {
+pub(super) async fn read_now(io: &mut DuplexStream) -> String {
     let (mut text, mut buffer) = (String::new(), vec![0; 64 << 10]);
     while let Ok(read) = tokio::time::timeout(Duration::from_millis(100), io.read(&mut buffer)).await {
         let read = read.unwrap();
@@ -50,7 +50,7 @@ async fn adm_1_the_shape_of_an_event_stays() {
         Occurrence::warn(Kind::Nack, "clients rejected an update").of_type(&TypeUrl::of_message(CLUSTER));
     let nack =
         nack.version(Version(0xabc)).of_client(71, "<b>\u{1b}[2J", Some(([10, 0, 0, 7], 51344).into()));
-    events.add(nack.at_listener(&"main".into()).detail("bad"));
+    events.add(nack.at_listener(&"main".into()).change("c-3-118").detail("bad"));
     events.add(Occurrence::info(Kind::Limit, "clients or servers hit a limit").limit("name_bytes").count(12));
     events.add(file(1));
     let mut answer = admin.get("/events").await.json();
@@ -204,7 +204,12 @@ async fn crt_8_a_live_answer_ends_with_the_proof_of_its_peer() {
     let (mut io, server) = duplex(64 << 10);
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     let end = async { drop(end.await) }.boxed();
-    assert!(admin.connections.send(Guest { io: server, peer: Peer::default(), end }).is_ok());
+    assert!(
+        admin
+            .connections
+            .send(Guest { io: server, peer: Peer::default(), selected_http2: None, end })
+            .is_ok()
+    );
     io.write_all(live_request("/events", "").as_bytes()).await.unwrap();
     sleep(SETTLED).await;
     drop(ended);

@@ -3,6 +3,7 @@
 mod access;
 mod acts;
 mod changes;
+mod classes;
 mod clients;
 mod connections;
 mod content;
@@ -13,6 +14,8 @@ mod golden;
 mod lists;
 mod overview;
 mod questions;
+mod reloads;
+mod tail;
 mod ui;
 
 use std::sync::Mutex;
@@ -27,12 +30,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use acts::FakeServer;
+use acts::{FakeProcess, FakeServer};
+use classes::class_choice;
 use connections::OnDrop;
+use reloads::FakeReloads;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
-use crate::driver::api::changes::{ChangeName, ChangeStatus};
+use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::clients::{
     ClassChoice, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus, NameStatuses,
     NearMiss, NodeExplanation, RuleText,
@@ -45,8 +51,11 @@ use crate::driver::api::status::{
     ResourcePlace, ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
     SourceTypeStatus, StatusView, WaitStatus, Why,
 };
+use crate::driver::api::tail::Tails;
 use crate::identity::Identity;
 use crate::telemetry::logging::{LogFilter, LogLevel};
+use crate::trust::rotation::Watched;
+use crate::trust::tokens::Tokens;
 use crate::xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
@@ -65,6 +74,9 @@ struct FakeView {
     finished: AtomicUsize,
     /// The streams that an operator ended.
     ended: Mutex<Vec<u64>>,
+    tails: Arc<Tails>,
+    /// No source has the former version of a resource.
+    is_old_gone: bool,
 }
 
 impl StatusView for FakeView {
@@ -186,23 +198,6 @@ impl ClientView for FakeView {
         class.rule.as_mut().unwrap().splits = format!("cluster={:?}", node.cluster);
         vec![NodeExplanation { type_url: TypeUrl::of_message(CLUSTER), names: "old", class, refused: None }]
     }
-}
-
-fn class_choice() -> ClassChoice {
-    let near = NearMiss {
-        id: RuleId { entry: 0, is_default: false },
-        field: "id".to_owned(),
-        wanted: "envoy-*".to_owned(),
-        found: Some("\u{1b}[31m".to_owned()),
-    };
-    let rule = RuleText {
-        id: RuleId { entry: 1, is_default: true },
-        matches: "names=old".to_owned(),
-        splits: "cluster=\"edge\"".to_owned(),
-        nearest: Some(near),
-        not_reached: Vec::new(),
-    };
-    ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), generation: 4 }
 }
 
 impl Controls for FakeView {
@@ -358,7 +353,9 @@ struct Fixture {
     settings: InForce<AdminSettings>,
     readiness: Arc<Readiness>,
     emptying: Arc<FakeServer>,
+    process: Arc<FakeProcess>,
     log: Arc<LogLevel>,
+    reloading: Arc<FakeReloads>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
     connections: mpsc::UnboundedSender<Guest<DuplexStream>>,
@@ -409,22 +406,40 @@ impl Fixture {
         let drain = emptying.clone();
         let readiness = Arc::new(Readiness::default().with_drain(move || drain.is_emptying()));
         let log = LogLevel::new(LogFilter::without_log(), "info".to_owned());
-        let process = Process { readiness: readiness.clone(), emptying: emptying.clone(), log: log.clone() };
-        let settings = InForce::new(settings);
+        let (process, reloading) = (Arc::new(FakeProcess::default()), Arc::new(FakeReloads::default()));
+        let parts = Process {
+            readiness: readiness.clone(),
+            emptying: emptying.clone(),
+            log: log.clone(),
+            upgrading: process.clone(),
+            reloading: reloading.clone(),
+        };
+        let settings = InForce::new(AdminSettings { tokens, ..settings });
         let metrics = Arc::new(Metrics::new());
         let shutdown = CancellationToken::new();
         let (connections, accepted) = mpsc::unbounded_channel();
         let admin = Admin::serve(
             MemoryEntrance(accepted),
             settings.clone(),
-            tokens,
             view.clone(),
-            process,
+            parts,
             metrics.clone(),
             shutdown.clone(),
         );
         let server = tokio::spawn(admin);
-        Fixture { view, settings, readiness, emptying, log, metrics, shutdown, connections, server }
+        Fixture {
+            view,
+            settings,
+            readiness,
+            emptying,
+            process,
+            log,
+            reloading,
+            metrics,
+            shutdown,
+            connections,
+            server,
+        }
     }
 
     fn connect(&self) -> DuplexStream {
@@ -433,7 +448,7 @@ impl Fixture {
 
     fn connect_as(&self, peer: Peer) -> DuplexStream {
         let (client, io) = duplex(1024);
-        let guest = Guest { io, peer, end: std::future::pending().boxed() };
+        let guest = Guest { io, peer, selected_http2: None, end: std::future::pending().boxed() };
         assert!(self.connections.send(guest).is_ok());
         client
     }
@@ -450,12 +465,6 @@ impl Fixture {
 
     async fn get(&self, target: &str) -> Answer {
         self.send(&get_request(target)).await
-    }
-
-    fn limit_hits(&self, limit: Limit) -> String {
-        let text = self.metrics.encode().unwrap();
-        let series = format!("sluice_limit_hits_total{{limit=\"{}\"}} ", limit.name());
-        text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().to_owned()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Questions about clients: differences, reasons, and the clients of one resource.
 
 use super::*;
+use crate::admin::ContentMode;
 
 #[tokio::test]
 async fn a_difference_leads_to_what_the_client_should_have() {
@@ -27,7 +28,7 @@ async fn a_difference_leads_to_what_the_client_should_have() {
         ("/clients/100/diff?to=client:9999&any_class=1", 200, ""),
         ("/clients/100/diff?to=client:99999", 404, "no client"),
         ("/clients/100/diff?to=everybody", 400, "allowed: desired, or client:ID"),
-        ("/clients/100/diff?format=patch", 400, "unknown format \"patch\""),
+        ("/clients/100/diff?format=pach", 400, "nearest: patch"),
         ("/clients/99999/diff", 404, "no client"),
     ] {
         let answer = admin.get(target).await;
@@ -143,4 +144,35 @@ async fn a_node_that_need_not_exist_is_classified() {
     assert_eq!(admin.send(&stalled).await.status, 408);
     let elsewhere = post("{}").replace("/classes/explain", "/confirm_deletions");
     assert_eq!(admin.send(&elsewhere).await.status, 413);
+}
+
+/// ADM-12: the contents of a change, where both are at hand, and without secrets; otherwise the reason.
+#[tokio::test]
+async fn adm_12_a_difference_has_contents_or_a_reason() {
+    let admin = Fixture::start(vec![], false);
+    let changed = async |admin: &Fixture, query: &str| {
+        let answer = admin.get(&format!("/clients/100/diff?{query}")).await;
+        assert!(!answer.body.contains("CANARY"), "{}", answer.body);
+        answer.json()["types"][0]["changed"][0].clone()
+    };
+    let text = changed(&admin, "type=Cluster&format=text").await["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("\n-connect_timeout: 1s\n+connect_timeout: 2s\n"), "{text}");
+    let patch = changed(&admin, "type=Cluster&format=patch").await["patch"].clone();
+    assert_eq!(patch, serde_json::json!([{"op": "replace", "path": "/connect_timeout", "value": "2s"}]));
+    let names = changed(&admin, "type=Cluster").await;
+    assert_eq!(names.as_object().unwrap().len(), 3, "{names}");
+    let secret = changed(&admin, "type=Secret&format=text").await;
+    assert_eq!(secret, serde_json::json!({"name": "b", "no_content": "a Secret is never shown"}));
+    assert_eq!(admin.get("/clients/100/diff?format=txt").await.status, 400);
+    let page = admin.get("/ui/clients/100/diff?type=Cluster").await.body;
+    assert!(page.contains("<span class=\"add\">+connect_timeout: 2s</span>"), "{page}");
+
+    admin.settings.publish(AdminSettings { content: ContentMode::Off, ..AdminSettings::default() });
+    let off = changed(&admin, "type=Cluster&format=text").await;
+    assert_eq!((&off["no_content"], &off["text"]), (&"admin.content is off".into(), &Value::Null));
+    let view = FakeView { clients: SESSIONS, is_old_gone: true, ..FakeView::default() };
+    let admin = Fixture::of(view, AdminSettings::default(), None);
+    let gone = changed(&admin, "type=Cluster&format=patch").await;
+    let reason = "the content of 00000000 is gone: the relay keeps none that only a client still has";
+    assert_eq!(gone["no_content"], reason);
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
+    "/ui/clients/100/tail?type=Cluster",
     "/ui/changes",
     "/ui/clients/100/diff",
     "/ui/clients/100/explain?type=Cluster",
@@ -78,8 +79,15 @@ async fn pag_2_assets_have_the_path_of_their_content() {
     for path in assets {
         let answer = admin.get(path).await;
         assert_eq!((answer.status, answer.body.is_empty()), (200, false), "{path}");
+        assert!(
+            answer.head.contains("cache-control: private, max-age=31536000, immutable"),
+            "{}",
+            answer.head
+        );
         let other = path.replacen("assets/", "assets/0", 1);
-        assert_eq!(admin.get(&other).await.status, 404, "{other}");
+        let answer = admin.get(&other).await;
+        assert_eq!(answer.status, 404, "{other}");
+        assert!(answer.head.contains("cache-control: no-store"), "{}", answer.head);
     }
 }
 
@@ -106,6 +114,8 @@ async fn a_request_without_a_page_gets_a_page_that_says_why() {
         ("/ui/clients/4711", 404, "4711"),
         ("/ui/clients?state=%3Cb%3E", 400, "&#60;b&#62;"),
         ("/ui/clients/1?type=Listener", 404, "Listener"),
+        ("/ui/clients/4711/tail", 404, "4711"),
+        ("/ui/clients/1/tail?type=Clustr", 400, "Cluster"),
         ("/ui/clients?stat=ERROR", 400, "nearest: state"),
         ("/ui/clients?state=EROR", 400, "nearest: ERROR"),
         ("/ui/clients?after=x", 400, "after"),
@@ -126,7 +136,7 @@ async fn adm_12_of_secrets_only_names_are_shown() {
         assert!(!row.contains("sniffed") && !row.contains("00000abc"), "{path}: {row}");
     }
     let body = admin.get("/ui/resources?type=Secret").await.body;
-    assert!(body.contains("only the names are shown") && !body.contains("4.6 KiB"), "{body}");
+    assert!(body.contains("only the names are shown") && !body.contains("4.6KiB"), "{body}");
 }
 
 /// The time that this thread has worked. Relay and reader share the thread, and other tests do not count.

@@ -17,6 +17,9 @@ const ASSETS: [Asset; 5] = [
     ("plot.js", "text/javascript; charset=utf-8", include_bytes!("assets/plot.js")),
 ];
 
+/// Other bytes have another path, so a browser may keep an asset and ask no more (RFC 8246).
+const KEPT: &str = "private, max-age=31536000, immutable";
+
 /// Digits of the hash in a path.
 const HASH_DIGITS: usize = 16;
 
@@ -33,5 +36,6 @@ pub(super) static HASH: LazyLock<String> = LazyLock::new(|| {
 pub(super) fn find(path: &str) -> Option<Response> {
     let name = path.strip_prefix(HASH.as_str())?.strip_prefix('/')?;
     let (_, media_type, bytes) = ASSETS.into_iter().find(|(known, ..)| *known == name)?;
-    Some(([(header::CONTENT_TYPE, media_type)], bytes).into_response())
+    let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, KEPT)];
+    Some((headers, bytes).into_response())
 }

@@ -6,11 +6,13 @@ use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
 use super::parts::Classes;
 use super::plot::{Bar, Delivery};
-use super::text::{age, count, encoded, size, span, version};
+use super::text::{age, count, version};
 use crate::admin::changes::cursor_behind;
 use crate::admin::query;
 use crate::admin::types;
-use crate::driver::api::changes::{ChangeCounts, ChangeName, ChangeStatus, ChangedNames};
+use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::changes::{ChangeCounts, ChangeStatus, ChangedNames};
+use crate::text::{encoded, size, span};
 
 /// Names of a change in a row of the list.
 const NAMES_MAX: usize = 3;

@@ -5,12 +5,13 @@ use askama::Template;
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Classes, Command, Mark, client_argument, worst};
-use super::text::{age, counted, encoded, size, span, version};
+use super::text::{age, counted, version};
 use crate::admin::item::variant_name;
 use crate::admin::page::{Page as Part, cursor};
 use crate::admin::params::Params;
 use crate::driver::api::clients::NameStatus;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_type};
+use crate::text::{encoded, span};
 use crate::xds::{ResourceName, Version};
 
 #[derive(Template)]
@@ -124,11 +125,7 @@ fn of(of: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
         notes: notes(of, ask),
         nack: of.nack.as_ref().map(|nack| {
             // A NACK may quote a Secret.
-            let words = if is_secret {
-                format!("[withheld {}]", size(nack.detail.len()))
-            } else {
-                nack.detail.to_string()
-            };
+            let words = if is_secret { "(withheld)".to_owned() } else { nack.detail.to_string() };
             (words, age(nack.at, ask.now))
         }),
     }

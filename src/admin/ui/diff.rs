@@ -51,6 +51,9 @@ struct Changed {
     name: String,
     has: Option<String>,
     should: Option<String>,
+    text: Option<String>,
+    /// The reason for no text.
+    no_content: Option<String>,
 }
 
 impl Type {
@@ -91,6 +94,17 @@ impl Changed {
     fn should(&self) -> &str {
         brief(self.should.as_ref())
     }
+
+    /// The lines of the difference, each with its look.
+    fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let look = |line: &str| match line.as_bytes().first() {
+            Some(b'+') => "add",
+            Some(b'-') => "del",
+            Some(b'@') => "head",
+            _ => "same",
+        };
+        self.text.iter().flat_map(|text| text.lines()).map(move |line| (look(line), line))
+    }
 }
 
 fn brief(version: Option<&String>) -> &str {
@@ -98,7 +112,7 @@ fn brief(version: Option<&String>) -> &str {
 }
 
 pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
-    let filter = Filter::new(ask, format!("/ui/clients/{id}/diff"))?;
+    let filter = Filter::new(ask, format!("/ui/clients/{id}/diff"))?.or("format", "text");
     let answer = client::diff(State(ask.admin.clone()), Path(id.to_owned()), filter.plain_uri()).await;
     let diff: Diff = told(answer).await?;
     let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));

@@ -5,10 +5,11 @@ use askama::Template;
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Look, Mark};
-use super::text::{age, encoded};
+use super::text::age;
 use crate::admin::item::rfc_3339;
 use crate::admin::query::EventsQuery;
-use crate::telemetry::events::{EVENTS_MAX, Event, Kind, Severity};
+use crate::telemetry::events::{Event, Kind, Severity};
+use crate::text::encoded;
 
 #[derive(Template)]
 #[template(path = "events.html")]
@@ -53,7 +54,7 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
 
 /// The wanted events, the latest first.
 pub(super) fn latest(ask: &Ask<'_>, wants: impl Fn(&Event) -> bool) -> Vec<Row> {
-    let page = ask.admin.metrics.events.after(0, EVENTS_MAX, wants);
+    let page = ask.admin.metrics.events.after(0, usize::MAX, wants);
     page.events.iter().rev().map(|event| row(event, ask)).collect()
 }
 
@@ -71,6 +72,7 @@ fn row(event: &Event, ask: &Ask<'_>) -> Row {
     let clients = |key: &'static str| move |text: &str| format!("/ui/clients?{key}={}", encoded(text));
     link("client", first.stream.map(|stream| stream.to_string()), &|text| format!("/ui/clients/{text}"));
     link("node", first.node.as_deref().map(str::to_owned), &clients("node"));
+    link("change", first.change.as_deref().map(str::to_owned), &|text| format!("/ui/changes/{text}"));
     link("server", first.server.as_deref().map(str::to_owned), &|text| {
         format!("/ui/sources?server={}", encoded(text))
     });

@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
-use super::text::encoded;
 use super::told::told;
 use crate::admin::client;
+use crate::text::encoded;
 
 #[derive(Template)]
 #[template(path = "explain.html")]

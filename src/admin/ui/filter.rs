@@ -5,7 +5,7 @@ use axum::extract::Query;
 use axum::http::Uri;
 
 use super::frame::{Ask, Fault};
-use super::text::encoded;
+use crate::text::encoded;
 
 /// The rows of a page (PAG-5).
 pub(super) const ROWS_MAX: usize = 200;
@@ -64,6 +64,15 @@ impl Filter {
             pairs.push(("limit".to_owned(), ROWS_MAX.to_string()));
         }
         address("/", &pairs).parse().unwrap_or_default()
+    }
+
+    /// Adds a value, unless the query has one.
+    #[must_use]
+    pub fn or(mut self, key: &str, value: &str) -> Filter {
+        if self.value(key).is_none() {
+            self.pairs.push((key.to_owned(), value.to_owned()));
+        }
+        self
     }
 
     /// The query as it came.

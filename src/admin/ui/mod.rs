@@ -25,6 +25,7 @@ mod changes;
 mod overview;
 mod told;
 mod diff;
+mod tail;
 mod explain;
 mod resource;
 
@@ -89,6 +90,7 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         ["clients"] => clients::html(ask).await,
         ["clients", id] => client::html(ask, id),
         ["clients", id, "diff"] => diff::html(ask, id).await,
+        ["clients", id, "tail"] => tail::html(ask, id),
         ["clients", id, "explain"] => explain::html(ask, id).await,
         ["resource"] => resource::html(ask).await,
         ["sources"] => sources::html(ask),

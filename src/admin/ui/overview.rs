@@ -7,10 +7,11 @@ use super::events;
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, Look, Mark};
 use super::plot::{Bar, Delivery};
-use super::text::{count, counted, span};
+use super::text::{count, counted};
 use crate::admin::overview::{Clients, Overview, Type, Upstream};
 use crate::driver::api::changes::ChangeFilter;
 use crate::telemetry::events::Severity;
+use crate::text::span;
 
 /// Rows of the short lists.
 const SHORT: usize = 5;
@@ -139,7 +140,7 @@ fn numbers(clients: &Clients) -> [Number; 4] {
 fn upstream(of: &Upstream) -> UpstreamRow {
     UpstreamRow {
         server: of.server.clone(),
-        link: format!("/ui/sources?server={}", super::text::encoded(&of.server)),
+        link: format!("/ui/sources?server={}", crate::text::encoded(&of.server)),
         list: of.list.clone(),
         state: Mark::of_source_name(of.state),
         sources: of.sources,
@@ -152,7 +153,7 @@ fn upstream(of: &Upstream) -> UpstreamRow {
 }
 
 fn type_row(of: &Type) -> TypeRow {
-    let name = super::text::encoded(&of.r#type);
+    let name = crate::text::encoded(&of.r#type);
     TypeRow {
         name: of.r#type.clone(),
         link: format!("/ui/clients?type={name}"),
@@ -161,6 +162,6 @@ fn type_row(of: &Type) -> TypeRow {
             ("good", of.synced, "in sync"),
             ("late", of.streams.saturating_sub(of.synced), "not in sync"),
         ]),
-        version: of.version.as_deref().and_then(|version| version.get(..8)).unwrap_or("several").to_owned(),
+        version: of.version.as_deref().map_or_else(|| "several".to_owned(), crate::text::version),
     }
 }

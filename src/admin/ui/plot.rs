@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use askama::Template;
 
-use super::text::{count, span};
+use super::text::count;
 use crate::driver::api::changes::ChangeStatus;
+use crate::text::span;
 
 /// The width of a bar in its own units.
 const BAR_WIDTH: f64 = 200.0;

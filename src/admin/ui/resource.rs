@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::filter::{Filter, address};
 use super::frame::{Ask, Fault, Frame};
 use super::parts::Look;
-use super::text::{count, size, span};
+use super::text::count;
 use super::told::told;
 use crate::admin::{content, who};
+use crate::text::{size, span};
 
 /// Clients in a group on the page.
 const CLIENTS_MAX: usize = 20;

@@ -5,10 +5,11 @@ use askama::Template;
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Classes, Mark};
-use super::text::{age, encoded, size, span, version};
+use super::text::{age, version};
 use crate::admin::list::ITEMS_PER_TURN;
 use crate::admin::{places, query, types};
 use crate::driver::api::status::{ClientStatus, ResourceStatus};
+use crate::text::{encoded, size, span};
 
 #[derive(Template)]
 #[template(path = "resources.html")]

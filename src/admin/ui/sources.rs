@@ -7,12 +7,13 @@ use askama::Template;
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Look, Mark};
-use super::text::{age, count, size, version};
+use super::text::{age, count, version};
 use crate::admin::item;
 use crate::admin::page::cursor;
 use crate::admin::query::SourcesQuery;
 use crate::admin::types;
 use crate::driver::api::status::{SourceState, SourceStatus, SourceTypeStatus, names_type};
+use crate::text::size;
 
 #[derive(Template)]
 #[template(path = "sources.html")]

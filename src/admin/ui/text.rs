@@ -1,14 +1,12 @@
-//! Values as people read them, and the escaping of everything that a page shows.
+//! Values of the page as people read them, and the escaping of everything that a page shows.
 
 use std::fmt::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use askama::filters::{Escaper, Html};
 
+use crate::text::{is_hidden, span};
 use crate::xds::Version;
-
-/// The digits of a version in a table: enough to tell the versions of a fleet apart.
-const VERSION_DIGITS: usize = 8;
 
 /// The escaping of all templates (`askama.toml`). Clients name themselves, so their texts are neither markup nor
 /// invisible: characters that control or hide are written out (PAG-2).
@@ -18,7 +16,7 @@ pub struct Visible;
 impl Escaper for Visible {
     fn write_escaped_str<W: Write>(&self, mut dest: W, text: &str) -> fmt::Result {
         let mut rest = text;
-        while let Some(at) = rest.find(is_hidden) {
+        while let Some(at) = rest.find(|letter| letter != '\n' && is_hidden(letter)) {
             let (plain, tail) = rest.split_at(at);
             Html.write_escaped_str(&mut dest, plain)?;
             let mut letters = tail.chars();
@@ -31,30 +29,6 @@ impl Escaper for Visible {
     }
 }
 
-/// Controls but line breaks, marks for the direction of text, and characters without width.
-fn is_hidden(letter: char) -> bool {
-    (letter.is_control() && letter != '\n')
-        || matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// A time span in two units at most: `41ms`, `4.2s`, `9m12s`, `2h11m`, `3d4h`.
-pub(super) fn span(span: Duration) -> String {
-    let (seconds, whole) = (span.as_secs_f64(), span.as_secs_f64().round() as u64);
-    let two = |big: u64, unit: char, small: u64, next: char| match small {
-        0 => format!("{big}{unit}"),
-        small => format!("{big}{unit}{small}{next}"),
-    };
-    match whole {
-        _ if seconds < 0.9995 => format!("{:.0}ms", seconds * 1000.0),
-        _ if seconds < 9.95 => format!("{seconds:.1}s"),
-        0..60 => format!("{whole}s"),
-        60..3_600 => two(whole / 60, 'm', whole % 60, 's'),
-        3_600..86_400 => two(whole / 3_600, 'h', whole % 3_600 / 60, 'm'),
-        _ => two(whole / 86_400, 'd', whole % 86_400 / 3_600, 'h'),
-    }
-}
-
 /// The time since `then`, in whole seconds from one second on: a page is looked at for longer than a tenth of a second.
 pub(super) fn age(then: SystemTime, now: SystemTime) -> String {
     let age = now.duration_since(then).unwrap_or_default();
@@ -63,23 +37,6 @@ pub(super) fn age(then: SystemTime, now: SystemTime) -> String {
         seconds @ 1..60 => format!("{seconds}s"),
         seconds => span(Duration::from_secs(seconds)),
     }
-}
-
-/// A number of bytes: `812 B`, `1.2 KiB`.
-pub(super) fn size(bytes: usize) -> String {
-    const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut size = bytes as f64 / 1024.0;
-    let mut units = UNITS.iter();
-    let mut unit = units.next();
-    while size >= 1023.95
-        && let Some(next) = units.next()
-    {
-        (size, unit) = (size / 1024.0, Some(next));
-    }
-    format!("{size:.1} {}", unit.unwrap_or(&"GiB"))
 }
 
 /// A count with thin gaps between thousands: `10 000`.
@@ -100,35 +57,15 @@ pub(super) fn counted(number: usize, one: &str) -> String {
     format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// The beginning of a version; of the version of nothing, a word.
+/// The beginning of a version; of the version of an empty set, a word.
 pub(super) fn version(version: Version) -> String {
-    if version == Version(0) {
-        return "nothing".to_owned();
-    }
-    version.to_string().chars().take(VERSION_DIGITS).collect()
-}
-
-/// A value within a path or a query.
-pub(super) fn encoded(value: &str) -> String {
-    let mut encoded = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => {
-                // A String takes every write.
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
+    crate::text::version(&version.to_string())
 }
 
 /// An argument of a command in a shell. Hidden characters cannot be copied from a page, so such an argument is `None`.
 pub(super) fn argument(text: &str) -> Option<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@%+=,".contains(letter);
-    if text.is_empty() || text.contains(|letter| is_hidden(letter) || letter == '\n') {
+    if text.is_empty() || text.contains(is_hidden) {
         None
     } else if text.chars().all(is_plain) && !text.starts_with('-') {
         Some(text.to_owned())

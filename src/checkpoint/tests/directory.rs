@@ -131,3 +131,14 @@ fn fp_2_what_a_crash_left_unfinished_is_removed() {
     assert_eq!(load(&store).sources.len(), 1);
     assert!(!unfinished.exists());
 }
+
+#[test]
+fn hnd_2_an_unfinished_file_of_a_predecessor_stays() {
+    let (_parent, old, file) = written();
+    let unfinished = file.with_extension("checkpoint.unfinished");
+    fs::write(&unfinished, "half").unwrap();
+    let new = Store::new(old.directory().to_owned());
+    assert!(new.inherit_lock(old.lock_file().unwrap().unwrap()));
+    assert_eq!(load(&new).sources.len(), 1);
+    assert!(unfinished.exists(), "the predecessor is about to rename it");
+}

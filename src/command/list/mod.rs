@@ -15,9 +15,11 @@ use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
 use super::table::{Kind, Line, Table};
-use super::text::{encoded, safe};
+use super::text::safe;
 use super::yaml::yaml;
+use crate::text::encoded;
 use view::View;
+pub(super) use watch::REDRAW;
 
 /// The pages that one list may have. Without a bound, a relay could keep a command going for ever.
 const PAGES_MAX: usize = 10_000;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::command::table::{Column, column, list, number, span, state, text, type_name, version, wide};
-use crate::command::text::size;
+use crate::text::size;
 
 /// A list of the API as tables.
 #[derive(Debug)]
@@ -101,6 +101,7 @@ pub(in crate::command) const EVENTS: View = View {
         wide("NODE", |of| text(of.item, "node")),
         wide("STREAM", |of| text(of.item, "stream")),
         wide("PEER", |of| text(of.item, "peer")),
+        wide("CHANGE", |of| text(of.item, "change")),
     ],
     name: |item| text(item, "number"),
 };

@@ -17,7 +17,7 @@ use crate::command::table::text;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Moves the cursor home, and clears the screen below.
-const REDRAW: &str = "\u{1b}[H\u{1b}[J";
+pub(in crate::command) const REDRAW: &str = "\u{1b}[H\u{1b}[J";
 
 pub(super) async fn watch(
     relays: &Relays,

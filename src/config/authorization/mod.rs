@@ -8,8 +8,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, Problem};
+use super::expand::{Origin, Variables, environment};
 use super::reader::{Item, Map, Report};
-use super::tree::{Format, Tree};
+use super::tree::{Format, Node, Tree};
 use super::units::{Parsed, boolean, word};
 use crate::engine::authorization::{
     IdentityPattern, Match, Mode, Policy, Rule, Template, TemplateError, Verdict,
@@ -44,7 +45,7 @@ impl Authorization {
 }
 
 /// Reads `authorization`. `listeners` are the names of the listeners.
-pub(super) fn read_authorization(item: &Item<'_>, directory: &Path, listeners: &[&str]) -> Authorization {
+pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners: &[&str]) -> Authorization {
     if matches!(item.tree, Tree::Text(text) if text == "off") {
         return Authorization::Off;
     }
@@ -53,11 +54,11 @@ pub(super) fn read_authorization(item: &Item<'_>, directory: &Path, listeners: &
             return read_policy(map, listeners).map(Authorization::Inline);
         };
         map.reject_inapplicable(&["mode", "rules"], "`file`, which has these keys itself");
-        let file = directory.join(item.text()?);
-        match load_policy(&file, listeners) {
+        let file = origin.directory.join(item.text()?);
+        match load_from(&file, listeners, origin.variables) {
             Ok(policy) => Some(Authorization::File(file, policy)),
             Err(ConfigError::Invalid { errors }) => {
-                let at = |error| Problem::Contradiction { reason: format!("{}: {error}", file.display()) };
+                let at = |error| Problem::Contradiction { reason: format!("{}:{error}", file.display()) };
                 errors.iter().for_each(|error| item.error(at(error)));
                 None
             }
@@ -66,7 +67,7 @@ pub(super) fn read_authorization(item: &Item<'_>, directory: &Path, listeners: &
                 None
             }
             Err(error @ ConfigError::Syntax { .. }) => {
-                let reason = format!("{}: {error}", file.display());
+                let reason = format!("{}:{error}", file.display());
                 item.error(Problem::Contradiction { reason });
                 None
             }
@@ -80,6 +81,10 @@ pub(super) fn read_authorization(item: &Item<'_>, directory: &Path, listeners: &
 /// # Errors
 /// Every error of the file. The file as a whole is not used then.
 pub fn load_policy(file: &Path, listeners: &[&str]) -> Result<Policy, ConfigError> {
+    load_from(file, listeners, &environment)
+}
+
+fn load_from(file: &Path, listeners: &[&str], variables: Variables<'_>) -> Result<Policy, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
     let open = File::open(file).map_err(unreadable)?;
     if !open.metadata().map_err(unreadable)?.is_file() {
@@ -92,17 +97,27 @@ pub fn load_policy(file: &Path, listeners: &[&str]) -> Result<Policy, ConfigErro
         return Err(unreadable(io::Error::new(io::ErrorKind::FileTooLarge, text)));
     }
     let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    parse_policy(&text, if is_json { Format::Json } else { Format::Yaml }, listeners)
+    let format = if is_json { Format::Json } else { Format::Yaml };
+    parse_policy(&text, format, listeners, variables)
 }
 
 /// Reads a policy from the text of its own file.
 ///
 /// # Errors
 /// Every error of the text, or the first error of syntax.
-pub fn parse_policy(text: &str, format: Format, listeners: &[&str]) -> Result<Policy, ConfigError> {
-    let tree = Tree::parse(text, format)?;
+pub fn parse_policy(
+    text: &str,
+    format: Format,
+    listeners: &[&str],
+    variables: Variables<'_>,
+) -> Result<Policy, ConfigError> {
+    let tree = Node::parse(text, format, variables)?;
     let report = Report::default();
-    let policy = Item::root(&tree, &report).map(|map| read_policy(map, listeners)).flatten();
+    let policy = Item::root(&tree, &report).map(|map| {
+        map.allow_holders();
+        read_policy(map, listeners)
+    });
+    let policy = policy.flatten();
     let errors = report.errors.into_inner();
     policy.filter(|_| errors.is_empty()).ok_or(ConfigError::Invalid { errors })
 }
@@ -190,7 +205,8 @@ const FORMS: &str =
 
 pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
     let faulty = |item: &Item<'_>, text: &str, fault: String| {
-        item.error(Problem::Contradiction { reason: format!("{text:?}: {fault}; expected {FORMS}") });
+        let shown = item.quoting(format!("{text:?}: {fault}"));
+        item.error(Problem::Contradiction { reason: format!("{shown}; expected {FORMS}") });
     };
     match item.tree {
         Tree::Text(text) if text == "any" => Some(IdentityPattern::Any),
@@ -255,7 +271,7 @@ fn read_template(item: &Item<'_>, how: Match, captures: Captures<'_>) -> Option<
         }
         Err(TemplateError::Brace) => format!("{text:?}: a brace has no partner; `{{{{` stands for a brace"),
     };
-    item.error(Problem::Contradiction { reason });
+    item.error(Problem::Contradiction { reason: item.quoting(reason) });
     None
 }
 

@@ -63,6 +63,6 @@ fn read_exact(item: &Item<'_>, captures: Captures<'_>) -> Option<Condition> {
             item.error(Problem::Contradiction { reason: "a missing or empty field never passes".into() });
             None
         }
-        tree => Some(Condition::Equal(to_value(tree))),
+        _ => item.has_all_variables().then(|| Condition::Equal(to_value(item.free()))),
     }
 }

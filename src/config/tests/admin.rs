@@ -16,10 +16,7 @@ fn admin(text: &str) -> Admin {
 }
 
 fn errors(text: &str) -> Vec<String> {
-    match read(&format!("{SERVER}admin: {{{text}}}")) {
-        Err(ConfigError::Invalid { errors }) => errors.iter().map(ToString::to_string).collect(),
-        other => panic!("{other:?}"),
-    }
+    messages(&read(&format!("{SERVER}admin: {{{text}}}")).expect_err(text))
 }
 
 fn areas(areas: &[Area]) -> Areas {

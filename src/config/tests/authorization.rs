@@ -9,7 +9,7 @@ fn rule(lines: &str) -> String {
 }
 
 fn fault(text: &str) -> String {
-    read(&format!("{SERVER}{text}")).unwrap_err().to_string()
+    messages(&read(&format!("{SERVER}{text}")).unwrap_err()).join("\n")
 }
 
 const SPIFFE: &str = "match: { identity: \"spiffe://d/ns/{ns}/sa/{sa}\" }";
@@ -127,7 +127,7 @@ fn aut_12_a_file_of_rules_is_read_with_its_errors() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("rules.json");
     let config = format!("{SERVER}authorization: {{ file: rules.json }}");
-    let load = || parse(&config, Format::Yaml, directory.path(), "host-1");
+    let load = || parse(&config, Format::Yaml, Origin { directory: directory.path(), ..origin("") });
     std::fs::write(&file, r#"{"rules": [{"name": "a", "match": {"identity": "any"}, "deny": true}]}"#)
         .unwrap();
     let loaded = load().unwrap().config.authorization;
@@ -135,10 +135,10 @@ fn aut_12_a_file_of_rules_is_read_with_its_errors() {
     assert!(matches!(loaded, Authorization::File(path, _) if path == file));
     std::fs::write(&file, r#"{"rules": [{"name": "a", "match": {"identity": "any"}}]}"#).unwrap();
     let error = load().unwrap_err().to_string();
-    let expected = format!("authorization.file: {}: rules[0].allow: missing", file.display());
+    let expected = format!("2:24: authorization.file: {}:1:12: rules[0].allow: missing", file.display());
     assert!(error.starts_with(&expected), "{error}");
     std::fs::write(&file, "{").unwrap();
-    assert!(load().unwrap_err().to_string().contains("rules.json: line"));
+    assert!(load().unwrap_err().to_string().contains("rules.json:1:"));
     std::fs::write(&file, " ".repeat((4 << 20) + 1)).unwrap();
     assert!(load().unwrap_err().to_string().contains("at most 4194304 are read"));
     std::fs::remove_file(&file).unwrap();

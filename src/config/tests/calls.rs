@@ -12,7 +12,7 @@ fn faults(uri: &str, keys: &str) -> Vec<String> {
     let error =
         read(&format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}], {keys}}}]"))
             .err();
-    let text = error.map(|error| error.to_string()).unwrap_or_default();
+    let text = error.map(|error| messages(&error).join("\n")).unwrap_or_default();
     text.lines().map(|line| line.strip_prefix("xds_servers[0].").unwrap_or(line).to_owned()).collect()
 }
 

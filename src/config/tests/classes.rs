@@ -5,6 +5,7 @@ use crate::engine::class::{
     ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, RuleId,
     ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
+use crate::identity::Identity;
 use crate::xds::{TypeUrl, Value};
 
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -106,12 +107,16 @@ fn an_explanation_names_the_rule_and_what_splits() {
     let classes =
         with_server("node_classes: [{match: {id: a, names: old}, split_by: {cluster: true}}]").node_classes;
     let node = parse_client_node(r#"{"id": "a", "cluster": "edge"}"#).unwrap();
-    let text = explain_classes(&classes, &node);
+    let text = explain_classes(&classes, &node, &Identity::Anonymous);
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_string();
     assert!(line("Cluster ").contains(" node_classes[0] "), "{text}");
     let built_in =
         text.lines().find(|line| line.starts_with("Cluster ") && line.contains(" xdstp ")).unwrap();
     assert!(built_in.contains(" node_classes[1] (default) "), "{text}");
-    assert!(line("Cluster ").ends_with("client_features cluster=\"edge\""), "{text}");
-    assert!(line("Secret ").ends_with("client_features id=\"a\" cluster=\"edge\" identity=full"), "{text}");
+    let digest = |line: &str| line.split_once(" class ").unwrap().1.split(' ').next().unwrap().to_owned();
+    assert!(line("Cluster ").ends_with(" cluster=\"edge\""), "{text}");
+    assert!(line("Secret ").ends_with(" id=\"a\" cluster=\"edge\" identity=\"anonymous\""), "{text}");
+    assert_eq!(digest(&line("Cluster ")), digest(&line("Listener ")), "{text}");
+    assert_ne!(digest(&line("Cluster ")), digest(&line("Secret ")), "{text}");
+    assert!(built_in.ends_with(" of everybody"), "{text}");
 }

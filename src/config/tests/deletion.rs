@@ -11,7 +11,7 @@ fn policy(keys: &str) -> Option<Hold> {
 
 fn errors(server: &str) -> Vec<String> {
     let text = format!("xds_servers: [{{{server}}}]");
-    read(&text).expect_err(&text).to_string().lines().map(str::to_owned).collect()
+    messages(&read(&text).expect_err(&text))
 }
 
 #[test]

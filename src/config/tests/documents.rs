@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::config::effect::{EFFECTS, effect_of, entry_of};
 use crate::config::reader::{Declared, Item, Report};
-use crate::config::tree::Tree;
+use crate::config::tree::Node;
 use crate::config::units::show;
 use crate::engine::upstream::REFRESH_DELAY;
 use crate::telemetry::Limit;
@@ -75,9 +76,9 @@ authorization:
 fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
     let (mut keys, mut settings) = (BTreeSet::new(), BTreeMap::new());
     for text in [EXAMPLE, EVERYTHING, REST] {
-        let tree = Tree::parse(text, Format::Yaml).unwrap();
+        let tree = Node::parse(text, Format::Yaml, &|_| None).unwrap();
         let report = Report::default();
-        Item::root(&tree, &report).map(|map| read::read_config(map, Path::new(""), ""));
+        Item::root(&tree, &report).map(|map| read::read_config(map, origin("")));
         assert_eq!(report.errors.into_inner(), []);
         // The same keys, read by the same reader.
         let shown = |key: String| match key.strip_prefix("admin.tls.") {
@@ -101,6 +102,96 @@ fn the_documentation_and_the_reader_know_the_same_keys() {
         known.iter().copied().filter(is_section).filter(|key| !documented.contains(*key)).collect();
     let unknown: Vec<_> = documented.iter().filter(|key| !known.contains(key)).collect();
     assert_eq!((undocumented, unknown), (vec![], vec![]));
+}
+
+/// REL-3: an entry for each key, or for a section whose keys have one effect. `limits` is no such section.
+#[test]
+fn rel_3_the_effect_of_a_reload_on_every_key_is_known() {
+    let known = known().0;
+    let sections = ["limits", "log", "admin", "cache", "reload", "fallback", "handover"];
+    let without: Vec<_> = known.iter().filter(|key| entry_of(key).is_none()).collect();
+    let without: BTreeSet<_> = without.into_iter().map(String::as_str).collect();
+    assert_eq!(without, BTreeSet::from(sections), "keys without an effect");
+    let entries: BTreeSet<&str> = EFFECTS.iter().map(|(key, _)| *key).collect();
+    let gone: Vec<_> = entries.iter().filter(|key| !known.contains(**key)).collect();
+    assert!(gone.is_empty(), "entries without a key: {gone:?}");
+    for (key, effect) in [
+        ("node.locality.zone", Effect::Process),
+        ("xds_servers[3].server_uri", Effect::Lists),
+        ("authorities[a].xds_servers[0].backoff.max", Effect::Live),
+        ("node_classes[2].match.id.prefix", Effect::Classes),
+        ("listeners[0].tls.min_version", Effect::Listeners),
+        ("admin.address", Effect::Process),
+        ("checkpoint.max_age", Effect::Live),
+        ("limits.connections", Effect::Live),
+        ("limits.of_next_year", Effect::Process),
+    ] {
+        assert_eq!(effect_of(key), effect, "{key}");
+    }
+}
+
+/// REL-3: whatever the entry of a number says, a file with another number behaves so.
+#[test]
+fn rel_3_another_number_needs_a_new_process_or_not_as_its_entry_says() {
+    let before = read(EXAMPLE).unwrap();
+    for key in known().1.into_keys().filter(|key| !key.contains("[]")) {
+        let Some(text) = with_another_number(&key) else { continue };
+        let Ok(after) = read(&text) else { continue };
+        let changes = before.shown.difference(&after.shown);
+        assert_eq!(changes.iter().map(|of| of.key.as_str()).collect::<Vec<_>>(), [key.as_str()]);
+        assert_ne!(before.config, after.config, "{key}");
+        let needs = !before.config.needs_process(&after.config).is_empty();
+        assert_eq!(needs, effect_of(&key) == Effect::Process, "{key}");
+    }
+}
+
+/// The example with one more digit in the number of a key.
+fn with_another_number(key: &str) -> Option<String> {
+    let (section, name) = key.split_once('.').map_or((None, key), |(section, name)| (Some(section), name));
+    let mut inside = section.is_none();
+    let mut is_found = false;
+    let mut lines = Vec::new();
+    for line in EXAMPLE.lines() {
+        let at_top = !line.starts_with([' ', '#']);
+        if let (true, Some(section)) = (at_top, section) {
+            inside = line.starts_with(&format!("{section}:"));
+        }
+        let begin = format!("{}{name}: ", if section.is_some() { "  " } else { "" });
+        match line
+            .strip_prefix(&begin)
+            .filter(|rest| inside && rest.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            Some(rest) => {
+                is_found = true;
+                lines.push(format!("{begin}1{rest}"));
+            }
+            None => lines.push(line.to_owned()),
+        }
+    }
+    is_found.then(|| lines.join("\n"))
+}
+
+/// REL-3: keys for a new process, by the meaning of their values.
+#[test]
+fn rel_3_another_spelling_is_no_other_value() {
+    let config = |text: &str| with_server(text);
+    let before = config("");
+    for same in
+        ["node: {id: sluice-host-1}", "checkpoint: off", "admin: {address: '127.0.0.1:19000'}", "drain: 10s"]
+    {
+        assert_eq!(config(same), before, "{same}");
+    }
+    for (text, key) in [
+        ("node: {cluster: a}", "node"),
+        ("checkpoint: {directory: a}", "checkpoint.directory"),
+        ("admin: {address: '127.0.0.1:1'}", "admin.address"),
+    ] {
+        assert_eq!(before.needs_process(&config(text)), [key]);
+    }
+    let socket = |mode| config(&format!("admin: {{address: 'unix:/run/a', mode: '{mode}'}}"));
+    assert_eq!(socket("0600").needs_process(&socket("0660")), ["admin.mode"]);
+    let times = |more| config(&format!("checkpoint: {{directory: a, {more}}}"));
+    assert!(times("interval: 5s").needs_process(&times("interval: 6s, max_age: 2h")).is_empty());
 }
 
 #[test]

@@ -4,8 +4,7 @@ use super::*;
 
 fn check(text: &str, expected: &[&str]) {
     let Err(error) = read(text) else { panic!("taken: {text}") };
-    let found = error.to_string();
-    assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{text}");
+    assert_eq!(messages(&error), expected, "{text}");
 }
 
 /// Errors of a file with a valid server.
@@ -50,15 +49,15 @@ limits: {connections: 0}
 #[test]
 fn of_syntax_have_a_place() {
     for (text, format, place) in [
-        ("a: 1\nb: [1\n", Format::Yaml, "line "),
-        ("linger: 1s\nlinger: 2s\n", Format::Yaml, "line 2, column 1: the key \"linger\" is repeated"),
-        ("{\"a\": 1,\n \"a\": 2}", Format::Json, "line 2, column "),
-        ("{\"a\": 1,\n \"b\" 2}", Format::Json, "line 2, column 6: "),
+        ("a: 1\nb: [1\n", Format::Yaml, "2:4: "),
+        ("linger: 1s\nlinger: 2s\n", Format::Yaml, "2:1: the key \"linger\" is repeated"),
+        ("{\"a\": 1,\n \"a\": 2}", Format::Json, "2:"),
+        ("{\"a\": 1,\n \"b\" 2}", Format::Json, "2:6: "),
     ] {
-        let error = parse(text, format, Path::new(""), "").unwrap_err();
+        let error = parse(text, format, origin("")).unwrap_err();
         assert!(matches!(error, ConfigError::Syntax { .. }), "{error}");
         assert!(error.to_string().starts_with(place), "{error}");
-        assert_eq!(error.to_string().matches("line").count(), 1, "{error}");
+        assert_eq!(error.to_string().matches("line").count(), 0, "{error}");
     }
 }
 

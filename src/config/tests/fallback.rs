@@ -15,8 +15,7 @@ fn list(count: usize) -> String {
 }
 
 fn errors(text: &str) -> Vec<String> {
-    let error = read(text).expect_err(text).to_string();
-    error.lines().map(str::to_owned).collect()
+    messages(&read(text).expect_err(text))
 }
 
 fn warned(text: &str) -> Vec<String> {

@@ -7,12 +7,16 @@ mod classes;
 mod deletion;
 mod documents;
 mod errors;
+mod expand;
 mod fallback;
+mod places;
 mod server_tls;
 mod servers;
 mod tls;
 mod upstream_node;
 mod values;
+mod xds_relay;
+mod xds_relay_keys;
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,7 +33,23 @@ const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_del
                     mass_deletion: {policy: hold_then_honour}}]";
 
 fn read(text: &str) -> Result<Loaded, ConfigError> {
-    parse(text, Format::Yaml, Path::new("/etc/sluice"), "host-1")
+    parse(text, Format::Yaml, origin("/etc/sluice"))
+}
+
+/// A host without variables.
+fn origin(directory: &str) -> Origin<'_> {
+    Origin { directory: Path::new(directory), hostname: "host-1", variables: &|_| None }
+}
+
+/// The errors of keys without the line and the column, with which each begins.
+fn messages(error: &ConfigError) -> Vec<String> {
+    let ConfigError::Invalid { errors } = error else { panic!("{error}") };
+    let message = |error: &KeyError| {
+        assert!(error.place >= Place::START, "{error}");
+        let place = format!("{}:{}: ", error.place.line, error.place.column);
+        error.to_string().strip_prefix(&place).expect("a place").to_owned()
+    };
+    errors.iter().map(message).collect()
 }
 
 fn config(text: &str) -> Config {
@@ -74,7 +94,7 @@ fn the_example_has_every_default() {
 #[test]
 fn the_quickstart_loads() {
     let text = include_str!("../../../config/sluice.yaml");
-    let loaded = parse(text, Format::Yaml, Path::new("config"), "host-1").unwrap();
+    let loaded = parse(text, Format::Yaml, origin("config")).unwrap();
     assert_eq!(loaded.warnings, []);
     assert_eq!(
         loaded.config.servers.default.servers[0].kind,

@@ -22,7 +22,7 @@ fn credentials(text: &str) -> Credentials {
 
 /// The errors of a server, without its path.
 fn faults(uri: &str, keys: &str) -> Vec<String> {
-    let text = read(&entry(uri, keys)).err().map(|error| error.to_string()).unwrap_or_default();
+    let text = read(&entry(uri, keys)).err().map(|error| messages(&error).join("\n")).unwrap_or_default();
     text.lines().map(|line| line.strip_prefix("xds_servers[0].").unwrap_or(line).to_owned()).collect()
 }
 
@@ -69,7 +69,7 @@ fn fed_1_a_bootstrap_of_grpc_with_tls_loads_as_it_is() {
             "ca_certificate_file": "/cp/ca.crt", "certificate_file": "/id/tls.crt",
             "private_key_file": "/id/tls.key", "refresh_interval": "600.500s"}}]
     }]}"#;
-    let loaded = parse(bootstrap, Format::Json, Path::new("."), "host-1").unwrap();
+    let loaded = parse(bootstrap, Format::Json, origin(".")).unwrap();
     let file = AnchorFiles::Authorities { file: "/cp/ca.crt".into(), trust_domain: None };
     let pair = PairFiles { certificate: "/id/tls.crt".into(), private_key: "/id/tls.key".into() };
     let expected = ClientTls {

@@ -14,10 +14,7 @@ fn tls(text: &str) -> ServerTls {
 
 fn errors(text: &str) -> Vec<String> {
     let text = format!("{SERVER}listeners: [{{name: mesh, address: '127.0.0.1:1', tls: {{{text}}}}}]");
-    match read(&text) {
-        Err(ConfigError::Invalid { errors }) => errors.iter().map(ToString::to_string).collect(),
-        other => panic!("{other:?}"),
-    }
+    messages(&read(&text).expect_err(&text))
 }
 
 const PAIR: &str = "certificates: [{certificate_file: id/tls.crt, private_key_file: id/tls.key}]";

@@ -10,7 +10,7 @@ fn told(rule: &str) -> UpstreamNode {
 
 fn errors(rule: &str) -> Vec<String> {
     let text = format!("{SERVER}node_classes: [{{{rule}}}]");
-    read(&text).expect_err(&text).to_string().lines().map(str::to_owned).collect()
+    messages(&read(&text).expect_err(&text))
 }
 
 #[test]

@@ -15,6 +15,9 @@ pub trait Emptying: Send + Sync + 'static {
     /// Admits connections again; false if there was no drain. Streams that are told to leave leave nevertheless.
     fn admit(&self) -> bool;
 
+    /// Tells health watchers that the relay will leave soon. Nothing else changes.
+    fn announce(&self);
+
     fn status(&self) -> EmptyingStatus;
 
     /// Whether the relay is out of service for an operator's drain.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::driver::api::changes::ChangeName;
+use crate::driver::api::change_name::ChangeName;
 pub use crate::driver::api::why::Why;
 pub use crate::engine::cache::EntryState;
 pub use crate::engine::class::RuleId;

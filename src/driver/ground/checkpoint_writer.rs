@@ -5,13 +5,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Mutex as TaskMutex;
+use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -74,8 +75,8 @@ pub struct CheckpointWriter {
     read_at: OnceLock<Instant>,
     /// The number of live sources of each identity.
     live: Mutex<HashMap<Identity, u32>>,
-    /// Held while the disk is in use.
-    turn: TaskMutex<()>,
+    /// Held while the disk is in use, and while a hand-over decides about the next owner of the directory.
+    turn: Arc<TaskMutex<()>>,
     failing: Mutex<Failing>,
     /// The process ends: only last writes are made.
     closing: AtomicBool,
@@ -96,7 +97,7 @@ impl CheckpointWriter {
             restored: Mutex::default(),
             read_at: OnceLock::new(),
             live: Mutex::default(),
-            turn: TaskMutex::default(),
+            turn: Arc::default(),
             failing: Mutex::default(),
             closing: AtomicBool::new(false),
         }
@@ -216,6 +217,27 @@ impl CheckpointWriter {
         lock(&self.restored).remove(identity);
     }
 
+    // === Passing on ===
+
+    /// Waits for the write under way, and holds back all others until the guard is dropped (HND-3).
+    pub async fn pause(&self) -> OwnedMutexGuard<()> {
+        self.turn.clone().lock_owned().await
+    }
+
+    /// A second handle to the lock of the directory; `None` if this process does not hold the lock.
+    pub fn lock_file(&self) -> Option<io::Result<File>> {
+        self.store.lock_file()
+    }
+
+    /// Takes a predecessor's lock over. False if the lock is of another directory.
+    pub fn inherit_lock(&self, file: File) -> bool {
+        self.store.inherit_lock(file)
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.store.directory()
+    }
+
     // === Writing ===
 
     /// When the disk may be used again; `None` if at once.
@@ -333,7 +355,7 @@ impl CheckpointWriter {
 
 /// A digest of the fields that servers may select by. The user agent does not count, so that an upgrade starts
 /// warm.
-fn digest_of_relay(node: &Node) -> Digest {
+pub fn digest_of_relay(node: &Node) -> Digest {
     let Node { id, cluster, metadata, locality, .. } = node.clone();
     *blake3::hash(&encode_node(&Node { id, cluster, metadata, locality, ..Node::default() })).as_bytes()
 }

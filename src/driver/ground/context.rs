@@ -1,6 +1,7 @@
 //! The parts that all tasks of the driver share.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,12 +14,14 @@ use crate::driver::ground::denial_log::DenialLog;
 use crate::driver::ground::do_not_cache::DoNotCacheNames;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::FallbackLog;
+use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
+use crate::driver::ground::tails::Tails;
 use crate::engine::authorization::Policy;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses, ShareSecrets};
 use crate::engine::collection::HashSeed;
@@ -32,6 +35,8 @@ use crate::xds::{Code, Node, Status, TypeUrl, Variant};
 /// The configuration of a relay.
 #[derive(Debug)]
 pub struct DriverSettings {
+    /// The number of the configuration, from 1 (REL-4). Reasons and explanations name it.
+    pub generation: u64,
     pub lists: ServerLists,
     pub source: source::SourceSettings,
     pub classes: NodeClasses,
@@ -47,6 +52,54 @@ pub struct DriverSettings {
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }
 
+impl DriverSettings {
+    /// The class of a client, for names of one style and one type at a server. At a server that ignores nodes,
+    /// all clients are in one class.
+    pub fn classify(
+        &self,
+        (node, identity): (Option<&Node>, &Identity),
+        type_url: &TypeUrl,
+        style: NameStyle,
+        server: &Server,
+    ) -> Result<NodeClass, Status> {
+        let anonymous = Node::default();
+        let is_local = server.is_local();
+        // RLY-21, FD11: without an id, such clients would share their secrets.
+        if !is_local && self.classes.lacks_id(node, identity, type_url, style) {
+            let text = "Secrets are served per node, and this client has no `node.id`";
+            return Err(Status::new(Code::InvalidArgument, text));
+        }
+        let node = if is_local { node.or(Some(&anonymous)) } else { node };
+        let class = self.classes.classify(node, identity, type_url, style);
+        class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
+    }
+
+    /// Whether clients are split by id only because the type holds Secrets (RLY-21).
+    pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
+        let anonymous = Node::default();
+        let rule = || self.classes.rule(node.unwrap_or(&anonymous), type_url, style);
+        type_url.is_secret()
+            && rule().is_some_and(|rule| !rule.projection.id && rule.share_secrets != ShareSecrets::Yes)
+    }
+
+    /// The features that a client supports for a type, with the operator's additions (ERR-8).
+    pub fn client_features(
+        &self,
+        node: Option<&Node>,
+        variant: Variant,
+        type_url: &TypeUrl,
+    ) -> ClientFeatures {
+        let anonymous = Node::default();
+        let node = node.unwrap_or(&anonymous);
+        // Features belong to the client, so the rules of both name styles count.
+        let mut rules = [NameStyle::Old, NameStyle::Xdstp]
+            .map(|style| self.classes.rule(node, type_url, style))
+            .into_iter()
+            .flatten();
+        ClientFeatures::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))
+    }
+}
+
 pub struct DriverContext {
     in_force: InForce<DriverSettings>,
     pub clock: Clock,
@@ -58,9 +111,14 @@ pub struct DriverContext {
     pub connections: Connections,
     pub do_not_cache: DoNotCacheNames,
     pub checkpoint: Option<Arc<CheckpointWriter>>,
+    /// The state that a predecessor of the process passed on.
+    pub inheritance: Inheritance,
+    /// A successor has taken over: nothing connects upstream any more (HND-3).
+    pub is_succeeded: AtomicBool,
     pub presented_views: PresentedViews,
     pub fallback_log: FallbackLog,
     pub denial_log: DenialLog,
+    pub tails: Arc<Tails>,
     policy: InForce<Policy>,
     /// The rate of first answers, by listener.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
@@ -79,9 +137,12 @@ impl DriverContext {
             pressure: MemoryGauge::default(),
             connections: Connections::default(),
             do_not_cache: DoNotCacheNames::default(),
+            inheritance: Inheritance::default(),
+            is_succeeded: AtomicBool::new(false),
             presented_views: PresentedViews::default(),
             fallback_log: FallbackLog::default(),
             denial_log: DenialLog::default(),
+            tails: Arc::default(),
             policy: InForce::new(settings.policy.clone()),
             first_answers: Mutex::default(),
             in_force: InForce::new(settings),
@@ -138,51 +199,5 @@ impl DriverContext {
         };
         limiter.configure(per_second, burst);
         limiter.reserve(now)
-    }
-
-    /// The class of a client, for names of one style and one type at a server. At a server that ignores nodes,
-    /// all clients are in one class.
-    pub fn classify(
-        &self,
-        (node, identity): (Option<&Node>, &Identity),
-        type_url: &TypeUrl,
-        style: NameStyle,
-        server: &Server,
-    ) -> Result<NodeClass, Status> {
-        let (anonymous, settings) = (Node::default(), self.settings());
-        let is_local = server.is_local();
-        // RLY-21, FD11: without an id, such clients would share their secrets.
-        if !is_local && settings.classes.lacks_id(node, identity, type_url, style) {
-            let text = "Secrets are served per node, and this client has no `node.id`";
-            return Err(Status::new(Code::InvalidArgument, text));
-        }
-        let node = if is_local { node.or(Some(&anonymous)) } else { node };
-        let class = settings.classes.classify(node, identity, type_url, style);
-        class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
-    }
-
-    /// Whether clients are split by id only because the type holds Secrets (RLY-21).
-    pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
-        let (anonymous, settings) = (Node::default(), self.settings());
-        let rule = || settings.classes.rule(node.unwrap_or(&anonymous), type_url, style);
-        type_url.is_secret()
-            && rule().is_some_and(|rule| !rule.projection.id && rule.share_secrets != ShareSecrets::Yes)
-    }
-
-    /// The features that a client supports for a type, with the operator's additions (ERR-8).
-    pub fn client_features(
-        &self,
-        node: Option<&Node>,
-        variant: Variant,
-        type_url: &TypeUrl,
-    ) -> ClientFeatures {
-        let (anonymous, settings) = (Node::default(), self.settings());
-        let node = node.unwrap_or(&anonymous);
-        // Features belong to the client, so the rules of both name styles count.
-        let mut rules = [NameStyle::Old, NameStyle::Xdstp]
-            .map(|style| settings.classes.rule(node, type_url, style))
-            .into_iter()
-            .flatten();
-        ClientFeatures::of(node, variant, type_url, rules.any(|rule| rule.resource_errors_alone))
     }
 }

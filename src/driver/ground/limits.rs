@@ -35,8 +35,7 @@ settings! {
         private_sources: usize = 10_000, SOURCES;
         /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90 %
         /// it closes the connections with the most memory (FP7). `None`: the limit of the process's control
-        /// group, if there is one. Below 8 MiB the process itself would not fit. `app` reads the number once, at the
-        /// start.
+        /// group, if there is one. Below 8 MiB the process itself would not fit.
         memory_bytes: Option<u64> = None, bytes(8 << 20..=1 << 50);
     }
 }

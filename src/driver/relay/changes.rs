@@ -7,7 +7,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::driver::api::changes::{ChangeFilter, ChangeName, ChangePlace, ChangeStatus, ChangesView};
+use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::changes::{ChangeFilter, ChangePlace, ChangeStatus, ChangesView};
 use crate::driver::relay::Relay;
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;

@@ -6,6 +6,7 @@ use crate::driver::api::clients::{
     ClientView, Explanation, Holding, NameStatus, NameStatuses, NodeExplanation,
 };
 use crate::driver::api::status::{SessionStatus, Why};
+use crate::driver::api::tail::{Followed, Tail, TailView};
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::session_status;
 use crate::driver::source::handle::Subscriber;
@@ -70,6 +71,12 @@ impl Relay {
             let unsent = session.reports(&newest(sources), now).into_iter().nth(index)?.unsent;
             Some((ledger, why_unsent(unsent.map(|unsent| unsent.why))))
         })
+    }
+}
+
+impl TailView for Relay {
+    fn tail(&self, followed: Followed, type_name: Option<String>) -> Option<Tail> {
+        self.shared.tails.open(followed, type_name)
     }
 }
 

@@ -66,7 +66,7 @@ impl Relay {
             class: ClassChoice {
                 digest: status.as_ref().map(|status| status.class.digest.clone()),
                 rule: rule.filter(|_| !is_local),
-                generation: settings.number() + 1,
+                generation: settings.generation,
             },
             list: list.label.clone(),
             servers: list.servers().iter().map(|server| server.uri.clone()).collect(),
@@ -158,13 +158,13 @@ impl Relay {
     fn node_class(&self, node: &Node, type_url: TypeUrl, style: NameStyle) -> NodeExplanation {
         let (settings, anonymous) = (self.shared.settings(), Identity::Anonymous);
         let server = settings.lists.route(&type_url, Authority::None).at(0).server();
-        let class = self.shared.classify((Some(node), &anonymous), &type_url, style, server);
+        let class = settings.classify((Some(node), &anonymous), &type_url, style, server);
         let rule = rule_text(&self.shared, node, &anonymous, &type_url, style);
         NodeExplanation {
             class: ClassChoice {
                 digest: class.as_ref().ok().map(|class| class_digest(class).into()),
                 rule: rule.filter(|_| !server.is_local()),
-                generation: settings.number() + 1,
+                generation: settings.generation,
             },
             refused: class.err(),
             names: style.word(),

@@ -7,6 +7,8 @@ mod clients;
 mod explain;
 mod changes;
 pub mod control;
+pub mod handover;
+pub mod reload;
 
 use std::sync::Arc;
 
@@ -14,9 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
-use crate::driver::ground::servers::Attach;
-use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-use crate::driver::source::table::{Sources, any_class};
+use crate::driver::source::handle::Command;
+use crate::driver::source::table::Sources;
 use crate::driver::stream::state::{Stream, Tables};
 use crate::driver::stream::unsent;
 use crate::engine::authorization::Policy;
@@ -36,20 +37,6 @@ impl Relay {
         let shared = Arc::new(DriverContext::new(settings, metrics));
         let sources = Arc::new(Sources::new(shared.clone()));
         Relay { tables: Tables { sources, streams: Arc::default() }, shared }
-    }
-
-    /// Puts a configuration in force for all sources and streams, without touching connections (REL-5).
-    pub fn configure(&self, settings: DriverSettings) {
-        self.shared.publish(settings);
-        for source in self.tables.sources.all() {
-            source.configure();
-        }
-        // Streams read the configuration in their next request or poll, which brings their timers up to date.
-        let mut last = None;
-        while let Some(stream) = self.tables.streams.next(last) {
-            last = Some(stream.number());
-            stream.wake();
-        }
     }
 
     /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A stream that
@@ -76,15 +63,7 @@ impl Relay {
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.load(&settings.lists).await;
         }
-        for listed in settings.lists.configured() {
-            let server = listed.server();
-            if matches!(server.attach, Attach::Files { .. }) {
-                let named = |status| (server.uri.clone(), status);
-                let source = self.tables.sources.own(listed, any_class());
-                SourceHandle::loaded(&source).await.map_err(named)?;
-            }
-        }
-        Ok(())
+        self.load_directories(&settings.lists).await.map(|_| ())
     }
 
     /// Writes the checkpoint for the last time (FP1). Resolves when the writing has succeeded or failed.

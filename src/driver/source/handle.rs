@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::driver::api::content::UpstreamVersions;
+use crate::driver::api::estate::Estate;
 use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::SourceKey;
@@ -78,6 +79,8 @@ pub enum Command {
     Configure,
     /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
+    /// The state, for a successor of the process. Without an answer there is nothing to pass on.
+    PassOn(oneshot::Sender<Estate>),
     /// The server's versions of the cached resources, for a reader.
     Versions(oneshot::Sender<UpstreamVersions>),
     /// The operator confirms held deletions of these types, or of all types (FU18).
@@ -204,6 +207,13 @@ impl SourceHandle {
         let (done, shown) = oneshot::channel();
         let _ = self.commands.send((Command::Show(done), None));
         shown
+    }
+
+    /// The state, for a successor of the process; `None` for a source that is not passed on.
+    pub async fn estate(&self) -> Option<Estate> {
+        let (done, estate) = oneshot::channel();
+        let _ = self.commands.send((Command::PassOn(done), None));
+        estate.await.ok()
     }
 
     /// Waits for the first state of a `file:` server.

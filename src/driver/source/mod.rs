@@ -3,6 +3,7 @@
 pub mod link;
 pub mod changes;
 pub mod handle;
+pub mod keeper;
 pub mod health;
 pub mod member;
 pub mod checkpoint;

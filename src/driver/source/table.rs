@@ -108,7 +108,7 @@ impl Sources {
             Owner::Everyone if is_for_secrets => Pool::Secrets(place),
             Owner::Everyone => Pool::Classes(place),
         };
-        let key = key(listed, class, owner);
+        let key = Arc::new(source_key(listed, class, owner));
         let mut entries = self.table.entries();
         let found = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
         // A class for Secrets counts as an ordinary class once a stream asks for other types.
@@ -138,10 +138,41 @@ impl Sources {
 
     /// The source of a class at a server, for the relay itself.
     pub fn own(&self, listed: ListedServer<'_>, class: NodeClass) -> Arc<SourceHandle> {
-        let key = key(listed, class, Owner::Everyone);
+        let key = Arc::new(source_key(listed, class, Owner::Everyone));
         let mut entries = self.table.entries();
         let found = entries.by_key.get(&key).map(|entry| entry.handle.clone());
         found.unwrap_or_else(|| self.start(&mut entries, key, listed, Pool::Local))
+    }
+
+    /// Starts a source of a predecessor's, before its first client; `None` if there is no room.
+    pub(crate) fn inherit(
+        &self,
+        listed: ListedServer<'_>,
+        class: NodeClass,
+        is_for_secrets: bool,
+    ) -> Option<Arc<SourceHandle>> {
+        let place = listed.place();
+        let pool = if is_for_secrets { Pool::Secrets(place) } else { Pool::Classes(place) };
+        let key = Arc::new(source_key(listed, class, Owner::Everyone));
+        let settings = self.shared.settings();
+        let max = if is_for_secrets { settings.limits.secret_classes } else { settings.limits.node_classes };
+        let mut entries = self.table.entries();
+        let count = entries.counts.get(&pool).copied().unwrap_or_default();
+        if listed.server().is_local() || count >= max || entries.by_key.contains_key(&key) {
+            return None;
+        }
+        Some(self.start(&mut entries, key, listed, pool))
+    }
+
+    /// Whether the class of a source is split by client only because of Secrets.
+    pub(crate) fn is_for_secrets(&self, source: &SourceHandle) -> bool {
+        let entries = self.table.entries();
+        entries.by_key.get(source.key()).is_some_and(|entry| matches!(entry.pool, Pool::Secrets(_)))
+    }
+
+    /// Takes a source off the table that could not begin, so that the next attempt has another.
+    pub(crate) fn discard(&self, source: &SourceHandle) {
+        self.table.entries().remove(source);
     }
 
     /// The source of types whose class has no room.
@@ -227,6 +258,18 @@ impl Sources {
             return Ok(());
         }
         Err(Refused { limit, status: Status::new(Code::ResourceExhausted, format!("{count} {text}")) })
+    }
+
+    /// The source with this key, if there is one.
+    pub(crate) fn find(&self, key: &SourceKey) -> Option<Arc<SourceHandle>> {
+        self.table.entries().by_key.get(key).map(|entry| entry.handle.clone())
+    }
+
+    /// The number of classes in use at a place: all, or those for Secrets.
+    pub(crate) fn used_classes(&self, place: Place, for_secrets: bool) -> usize {
+        let pool = if for_secrets { Pool::Secrets(place) } else { Pool::Classes(place) };
+        let entries = self.table.entries();
+        entries.by_key.values().filter(|entry| entry.pool == pool && !entry.uses.is_empty()).count()
     }
 
     pub fn all(&self) -> Vec<Arc<SourceHandle>> {
@@ -391,13 +434,13 @@ impl Listing for Table {
     }
 }
 
-fn key(listed: ListedServer<'_>, class: NodeClass, owner: Owner) -> Arc<SourceKey> {
+pub(crate) fn source_key(listed: ListedServer<'_>, class: NodeClass, owner: Owner) -> SourceKey {
     // Files ignore nodes, so all clients share them.
     let class = match listed.server().is_local() {
         true => any_class(),
         false => NodeClass { legacy_wildcard: true, ..class },
     };
-    Arc::new(SourceKey { place: listed.place(), class, owner })
+    SourceKey { place: listed.place(), class, owner }
 }
 
 /// The only class of a server with the same answers for all clients.

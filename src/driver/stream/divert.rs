@@ -34,15 +34,15 @@ impl StreamState {
     async fn divert_now(self: &Arc<Self>, type_url: &TypeUrl) {
         let diverted = {
             let inner = &mut *lock(&self.inner);
-            let settings = self.shared.settings();
             let mut routes = Routes {
                 stream: self,
-                settings: &settings,
+                settings: &inner.routing,
                 node: inner.node.as_deref(),
                 sources: &mut inner.sources,
                 refusal: Some(&mut inner.refusal),
             };
-            inner.session.divert(type_url, &mut routes)
+            let diverted = inner.session.divert(type_url, &mut routes);
+            diverted.map(|watches| [watches, self.keep_moving(inner)].concat())
         };
         match diverted {
             Ok(watches) => self.send_watches(watches).await,

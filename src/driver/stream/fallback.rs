@@ -6,6 +6,7 @@ use tracing::{debug, warn};
 
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::registry::lock;
+use crate::driver::ground::servers::ServerLists;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Fallbacks, Inner, StreamState, newest};
@@ -21,11 +22,11 @@ impl StreamState {
     /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
     pub(crate) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
         inner.follow(&self.shared.settings());
-        let decision = inner.session.look(&newest(&inner.sources), now);
-        if decision.next.is_some() && !std::mem::replace(&mut inner.is_shifting, true) {
+        let look = inner.session.look(&newest(&inner.sources), now);
+        if look.is_due && !std::mem::replace(&mut inner.is_shifting, true) {
             self.shift();
         }
-        decision.look_at
+        look.look_at
     }
 
     fn shift(&self) {
@@ -40,18 +41,27 @@ impl StreamState {
                 inner.is_shifting = false;
                 let sources = inner.sources.clone();
                 let node = inner.node.as_deref();
-                let settings = stream.shared.settings();
+                let settings = inner.moving_to.clone().unwrap_or_else(|| inner.routing.clone());
                 let mut routes =
                     Routes { stream, settings: &settings, node, sources: &mut inner.sources, refusal: None };
-                let shifted = inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
-                stream.note_moves(&mut inner.fallbacks, &shifted.moves);
+                let mut shifted =
+                    inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
+                stream.note_moves(&settings.lists, &mut inner.fallbacks, &shifted.moves);
+                if shifted.is_settled {
+                    shifted.watches.extend(stream.settle(inner));
+                }
                 shifted
             };
             if let Some(status) = shifted.refused {
                 // The stream stays with its server, and looks again later. Only the move has failed.
                 stream.note_refused_move(&status);
             }
-            stream.send_watches_and_dismiss(shifted.watches).await;
+            if shifted.is_settled {
+                // The former class lingers, for a way back.
+                stream.send_watches(shifted.watches).await;
+            } else {
+                stream.send_watches_and_dismiss(shifted.watches).await;
+            }
             Subscriber::wake(&**stream);
         });
     }
@@ -63,10 +73,9 @@ impl StreamState {
         }
     }
 
-    fn note_moves(&self, fallbacks: &mut Fallbacks, moves: &[Moved]) {
-        let settings = self.shared.settings();
+    fn note_moves(&self, lists: &ServerLists, fallbacks: &mut Fallbacks, moves: &[Moved]) {
         for Moved { list: id, type_url, from, to } in moves {
-            let Some(list) = settings.lists.list(*id) else { continue };
+            let Some(list) = lists.list(*id) else { continue };
             let (from_uri, to_uri) = (&list.at(*from).server().uri, &list.at(*to).server().uri);
             debug!(stream = self.number(), list = %list.label, ?type_url, from = %from_uri, to = %to_uri,
                 "a stream moved to another server");

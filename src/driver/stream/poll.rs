@@ -153,6 +153,9 @@ impl Wait {
         };
         let types = state.shared.metrics.of_type(&answer.type_url);
         types.response(answer.variant, head.len() + shared.len());
+        if state.shared.tails.are_open() {
+            state.tell_polled(answer, self.version(answer), head.len() + shared.len());
+        }
         Poll::Ready(Ok(Polled::Set { private: head, shared }))
     }
 }

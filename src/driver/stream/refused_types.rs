@@ -54,15 +54,15 @@ impl StreamState {
             let _order = self.lock_watch_order().await;
             let left = {
                 let inner = &mut *lock(&self.inner);
-                let settings = self.shared.settings();
                 let mut routes = Routes {
                     stream: &self,
-                    settings: &settings,
+                    settings: &inner.routing,
                     node: inner.node.as_deref(),
                     sources: &mut inner.sources,
                     refusal: Some(&mut inner.refusal),
                 };
-                inner.session.leave(source, &mut routes)
+                let left = inner.session.leave(source, &mut routes);
+                left.map(|watches| [watches, self.keep_moving(inner)].concat())
             };
             match left {
                 Ok(watches) => self.send_watches(watches).await,

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use tracing::{debug, trace, warn};
 
+use crate::driver::api::change_name::ChangeName;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-use crate::driver::stream::private_part::session_at;
+use crate::driver::stream::private_part::{session_at, shared_source};
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::driver::stream::subscriber::subscriber_at;
+use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::Excess;
-use crate::engine::downstream::{RequestOutcome, Verdict, Watch};
+use crate::engine::downstream::{ChangeId, RequestOutcome, Verdict, Watch};
 use crate::setting::Epoch;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
@@ -59,20 +61,22 @@ impl StreamState {
         let inner = &mut *lock(&self.inner);
         trace!(stream = self.id, ?request, "request");
         inner.asked_at.get_or_insert(now);
-        let settings = self.shared.settings();
-        inner.follow(&settings);
-        let rerouted = inner.take_node(request, self);
+        inner.follow(&self.shared.settings());
+        let rerouted = inner.take_node(request, self, now);
         if rerouted || !inner.is_admitted {
             self.admit(inner)?;
         }
         let mut routes = Routes {
             stream: self,
-            settings: &settings,
+            settings: &inner.routing,
             node: inner.node.as_deref(),
             sources: &mut inner.sources,
             refusal: Some(&mut inner.refusal),
         };
         let outcome = inner.session.request(request, &mut routes, now);
+        if self.shared.tails.are_open() {
+            self.tell_request(routes.node, request, &outcome, now);
+        }
         match inner.session.excess() {
             Some(Excess::Names) => self.shared.metrics.limit_hit(Limit::NamesPerStream),
             Some(Excess::Types) => self.shared.metrics.limit_hit(Limit::TypesPerStream),
@@ -88,6 +92,9 @@ impl StreamState {
         }
         if rerouted {
             outcome.watches.extend(inner.session.reroute(&mut routes)?);
+        }
+        if inner.moving_to.is_some() && (outcome.changed || rerouted) {
+            outcome.watches.extend(self.keep_moving(inner));
         }
         // A report subscribes to nothing, and no limit bounds the types of reports. So the stream keeps no
         // metrics for the type.
@@ -117,20 +124,31 @@ impl StreamState {
             Verdict::Nack { status, version, repeated } => {
                 types.nack();
                 if !repeated {
-                    self.tell_nack(&outcome.type_url, &status.to_string(), *version, node);
+                    let change = outcome.judged.carried.rejected().first();
+                    self.tell_nack((&outcome.type_url, *version, change), &status.to_string(), node);
                 }
             }
             Verdict::Stale | Verdict::None => {}
         }
     }
 
-    fn tell_nack(&self, type_url: &TypeUrl, words: &str, version: Version, node: Option<&Node>) {
+    fn tell_nack(
+        &self,
+        (type_url, version, change): (&TypeUrl, Version, Option<&ChangeId>),
+        words: &str,
+        node: Option<&Node>,
+    ) {
         let node_id = node.map_or("", |node| node.id.as_str());
         let error = type_url.quote(words);
         let event =
             Occurrence::warn(Kind::Nack, "clients rejected an update; they keep their previous resources");
         let event = event.of_type(type_url).of_client(self.id, node_id, self.peer.address);
-        self.shared.metrics.events.add(event.version(version).detail(&error));
+        let event = event.version(version).detail(&error);
+        let name = |id: &ChangeId| ChangeName { source: shared_source(id.source).0, number: id.number };
+        self.shared.metrics.events.add(match change {
+            Some(change) => event.change(name(change)),
+            None => event,
+        });
         if let Some(suppressed) = self.shared.throttle.allow("nack") {
             let version = (!type_url.is_secret()).then_some(tracing::field::display(version));
             warn!(node = node_id, stream = self.id, %type_url, version, %error, suppressed,
@@ -252,7 +270,7 @@ impl Inner {
 
     /// Stores the node of the first message, without the keys under which servers read verified identities (ISO-4). Of later nodes, only the dynamic parameters count (STR-2, STR-3).
     /// Returns whether the sharing of sources may have changed (RLY-16).
-    fn take_node(&mut self, request: &Request, stream: &StreamState) -> bool {
+    fn take_node(&mut self, request: &Request, stream: &StreamState, now: Time) -> bool {
         let node = match request {
             Request::Sotw(request) => &request.node,
             Request::Delta(request) => &request.node,
@@ -269,6 +287,9 @@ impl Inner {
             let mut node = (**node).clone();
             for key in stream.shared.settings().classes.reserved_keys() {
                 node.metadata.remove(key);
+            }
+            if stream.shared.tails.are_open() {
+                stream.tell_opened(&node.id, now);
             }
             self.node = Some(Arc::new(node));
             return false;

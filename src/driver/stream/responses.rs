@@ -174,6 +174,9 @@ impl StreamState {
                 types.response(self.kind.variant, bytes);
                 types.beside(message.beats, &message.errors);
             }
+            if self.shared.tails.are_open() {
+                self.tell_response(inner, index, &answer, &encoded, (&nonce, bytes), now);
+            }
             let delivery = Some(self.unread.hand_out(bytes));
             return Poll::Ready(Some(Ok(Message { private, shared: message.body.clone(), delivery })));
         }

@@ -1,23 +1,24 @@
 //! The routing of a stream's subscriptions to server lists, node classes and sources.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::warn;
 
 use crate::driver::ground::context::DriverSettings;
-use crate::driver::ground::servers::ListedServer;
-use crate::driver::ground::source_key::Owner;
+use crate::driver::ground::servers::{ListedServer, ServerList};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::{Claim, Refused};
+use crate::driver::stream::destination::Destination;
 use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::state::StreamState;
 use crate::engine::authority::{Authority, NameGroup};
 use crate::engine::downstream::{ClientFeatures, List, ListId, Router, SourceId};
+use crate::engine::fallback::RESOLVE_TIMEOUT;
 use crate::engine::view::View;
-use crate::identity::Identity;
 use crate::telemetry::Limit;
-use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
+use crate::xds::{Kind, Node, ResourceName, Status, TypeUrl};
 
 /// Finds the source of each part of a subscription.
 pub(crate) struct Routes<'a> {
@@ -54,14 +55,15 @@ impl Router for Routes<'_> {
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
-        let (shared, tables) = (&self.stream.shared, self.stream.tables());
-        let (listed, owner) = self.place(type_url, group, server)?;
-        let class = shared.classify(self.client(), type_url, group.authority.style(), listed.server())?;
+        let (tables, settings) = (self.stream.tables(), self.settings);
+        let Destination { listed, class, owner, is_for_secrets, .. } =
+            settings.destination((self.stream, self.node), type_url, group, server)?;
+        self.warn_of_nobody(type_url, group, server, listed);
         let claim = Claim {
             listed,
             class,
             owner,
-            is_for_secrets: shared.is_apart_for_secrets(self.node, type_url, group.authority.style()),
+            is_for_secrets,
             holder: self.stream.holder(),
             held: self.sources.as_slice(),
         };
@@ -83,55 +85,41 @@ impl Router for Routes<'_> {
     }
 
     fn client_features(&self, type_url: &TypeUrl) -> ClientFeatures {
-        self.stream.shared.client_features(self.node, self.stream.kind().variant, type_url)
+        self.settings.client_features(self.node, self.stream.kind().variant, type_url)
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
-        let shared = &self.stream.shared;
         if type_url.kind() == Kind::VirtualHost {
             // A client of virtual hosts begins with an empty request, and the control plane has to see the
             // request (VHD-3).
             return Ok(true);
         }
         let listed = self.settings.lists.route(type_url, Authority::None).at(0);
-        Ok(shared
-            .classify(self.client(), type_url, Authority::None.style(), listed.server())?
-            .legacy_wildcard)
+        let client = (self.node, &*self.stream.peer.identity);
+        let style = Authority::None.style();
+        Ok(self.settings.classify(client, type_url, style, listed.server())?.legacy_wildcard)
+    }
+
+    fn position_of(&self, list: ListId, source: SourceId) -> Option<u16> {
+        let (_, handle) = self.sources.iter().find(|(known, _)| *known == source)?;
+        self.settings.lists.list(list)?.position_of(handle.key().place)
+    }
+
+    fn resolve_timeout(&self, list: ListId) -> Duration {
+        self.settings.lists.list(list).map_or(RESOLVE_TIMEOUT.default, ServerList::resolve_timeout)
     }
 }
 
-impl<'a> Routes<'a> {
-    /// The claims and the proved identity of the client.
-    fn client(&self) -> (Option<&Node>, &Identity) {
-        (self.node, &self.stream.peer.identity)
-    }
-
-    /// The server of a part, and the source's owner.
-    fn place(
-        &self,
-        type_url: &TypeUrl,
-        group: NameGroup,
-        server: u16,
-    ) -> Result<(ListedServer<'a>, Owner), Status> {
-        let stream = self.stream;
-        let listed = self.settings.lists.route(type_url, group.authority).at(server);
+impl Routes<'_> {
+    /// Warns of names that no server is asked for.
+    fn warn_of_nobody(&self, type_url: &TypeUrl, group: NameGroup, server: u16, listed: ListedServer<'_>) {
         if group.authority == Authority::Unknown {
             self.warn("unknown authority", type_url, "names of an authority that is not under `authorities`");
         }
-        let server = listed.server();
-        let is_hosts = type_url.kind() == Kind::VirtualHost;
-        if is_hosts && stream.kind().variant == Variant::Sotw {
-            let text = "virtual hosts (VHDS) are served in the delta variant only";
-            return Err(Status::new(Code::InvalidArgument, text));
-        }
-        if is_hosts && server.is_sotw() {
+        let asked = self.settings.lists.route(type_url, group.authority).at(server);
+        if listed.place() != asked.place() {
             self.warn("hosts without delta", type_url, "virtual hosts, which need a server with delta");
-            return Ok((self.settings.lists.nobody(), Owner::Everyone));
         }
-        // Virtual hosts are matched by prefix and answered by alias, for each client alone (RLY-20). A
-        // directory gives all clients the same answers.
-        let is_private = (is_hosts || group.private) && !server.is_local();
-        Ok((listed, if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone }))
     }
 
     /// The source of a type whose class has no room. A stream of a single type ends instead.

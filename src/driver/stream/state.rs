@@ -10,7 +10,7 @@ use tokio::time::Sleep;
 use tracing::debug;
 
 use crate::driver::api::downstream::{Charge, Peer};
-use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::encoder::Encoded;
 use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::fallback_log::FallbackEpisode;
@@ -27,6 +27,7 @@ use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::{AnswerKey, ListId, Session, SourceId};
 use crate::engine::snapshot::Snapshot;
+use crate::setting::Epoch;
 use crate::telemetry::metrics::{BehindMetrics, GaugePart, TypeMetrics};
 use crate::xds::{Node, Status, StreamKind, TypeUrl};
 
@@ -77,6 +78,10 @@ pub(crate) struct Inner {
     pub(crate) types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     /// The number of the configuration that the session and the limiter have.
     pub(crate) epoch: u64,
+    /// The configuration by which the session is routed, until it has moved to the next one.
+    pub(crate) routing: Arc<Epoch<DriverSettings>>,
+    /// The configuration to which the session moves (REL-6).
+    pub(crate) moving_to: Option<Arc<Epoch<DriverSettings>>>,
     pub(crate) limiter: Limiter,
     /// The charge for the names of this stream.
     pub(crate) names: Charge,
@@ -120,6 +125,9 @@ impl Drop for Guard {
         }
         stream.peer.connection.account().forget(stream.id);
         stream.tables.streams.forget(stream.id);
+        if stream.shared.tails.are_open() {
+            stream.tell_end();
+        }
         debug!(stream = stream.id, "stream ended");
     }
 }

@@ -36,6 +36,18 @@ impl Asked {
         std::iter::once(self.source).chain(self.others().map(|(_, source)| source))
     }
 
+    /// The position of the serving source's server in the list: the one that the others leave out.
+    pub fn serving(&self) -> u16 {
+        let mut serving = 0;
+        for (server, _) in self.others() {
+            if server != serving {
+                break;
+            }
+            serving += 1;
+        }
+        serving
+    }
+
     /// The other sources, in the order of preference.
     pub fn others(&self) -> impl DoubleEndedIterator<Item = (u16, SourceId)> {
         self.others.iter().flat_map(|others| &others.0).copied()

@@ -75,6 +75,11 @@ pub struct Fallback {
 }
 
 impl Fallback {
+    /// The state of a session that this server serves already.
+    pub fn at(server: u16) -> Fallback {
+        Fallback { serving: server, active: server, ..Fallback::default() }
+    }
+
     /// The server that supplies all resources.
     pub fn serving(&self) -> u16 {
         self.serving

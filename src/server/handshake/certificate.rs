@@ -67,10 +67,11 @@ impl ClientLeaf {
             if left <= EXPIRING && expiring.is_none() {
                 expiring = Some(self.metrics.expiring());
             }
-            if left <= ahead && self.tls.ends_at_expiry {
+            let ends_at_expiry = ***self.tls.ends_at_expiry.get();
+            if left <= ahead && ends_at_expiry {
                 return LeafEnd::Expires { window: left + GRACE };
             }
-            let next = if self.tls.ends_at_expiry { left - ahead } else { CLOCK_CHECK };
+            let next = if ends_at_expiry { left - ahead } else { CLOCK_CHECK };
             let mut clock = pin!(sleep(next.min(CLOCK_CHECK).max(Duration::from_millis(10))));
             tokio::select! {
                 () = &mut clock => {}

@@ -61,18 +61,19 @@ pub(super) struct Handshakes {
 #[derive(Clone)]
 pub(super) struct ListenerTls {
     pub(super) watched: Watched<Generation>,
-    pub(super) ends_at_expiry: bool,
+    /// A connection ends with its client's certificate (CRT-9).
+    pub(super) ends_at_expiry: InForce<bool>,
     warnings: Arc<WarnTable>,
 }
 
 impl fmt::Debug for ListenerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerTls").field("ends_at_expiry", &self.ends_at_expiry).finish_non_exhaustive()
+        f.debug_struct("ListenerTls").finish_non_exhaustive()
     }
 }
 
 impl ListenerTls {
-    pub(super) fn new(watched: Watched<Generation>, ends_at_expiry: bool) -> ListenerTls {
+    pub(super) fn new(watched: Watched<Generation>, ends_at_expiry: InForce<bool>) -> ListenerTls {
         ListenerTls { watched, ends_at_expiry, warnings: Arc::default() }
     }
 }

@@ -26,6 +26,8 @@ kinds! {
     UpstreamLost = "upstream.lost",
     /// The server answers again.
     UpstreamBack = "upstream.back",
+    /// A source published other content.
+    Change = "change",
     /// A client rejected an update of the relay, or the relay a response of a server.
     Nack = "nack",
     /// Clients or sources use another server of their list.
@@ -39,6 +41,8 @@ kinds! {
     Deletion = "deletion",
     Checkpoint = "checkpoint",
     Drain = "drain",
+    /// An upgrade: a process takes over from another.
+    Handover = "handover",
     /// Streams of clients: opened, ended, denied.
     Client = "client",
     /// Certificates, keys and tokens in files.

@@ -22,6 +22,9 @@ pub use occurrence::Occurrence;
 /// The number of remembered events: a busy day of a relay, in at most 4 MiB.
 pub const EVENTS_MAX: usize = 4096;
 
+/// The number of remembered events of each kind that comes all the time, besides: they push out none of the others.
+pub const FREQUENT_MAX: usize = 512;
+
 /// The time in which repeated causes share an event. After it, an event changes no more.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
@@ -61,10 +64,25 @@ pub struct Events(Arc<Mutex<Ring>>);
 
 #[derive(Debug, Default)]
 struct Ring {
-    events: VecDeque<Arc<Event>>,
+    /// By [`shelf`], each in the order of the numbers.
+    shelves: [VecDeque<Arc<Event>>; SHELVES],
     /// The number of the latest event.
     latest: u64,
+    /// The latest of the events that were dropped.
+    dropped: u64,
     kinds: [Option<Allowance>; Kind::ALL.len()],
+}
+
+/// The events of one fate: when there are too many, the oldest goes.
+const SHELVES: usize = 3;
+
+/// The place of an occurrence among the shelves. Clients come and go all day, and control planes publish all day.
+fn shelf(of: &Occurrence) -> (usize, usize) {
+    match (of.kind, of.severity) {
+        (Kind::Client, Severity::Info) => (0, FREQUENT_MAX),
+        (Kind::Change, _) => (1, FREQUENT_MAX),
+        _ => (2, EVENTS_MAX),
+    }
 }
 
 /// The new events of one kind in the current window.
@@ -80,7 +98,7 @@ struct Allowance {
 #[derive(Debug, Default)]
 pub struct Page {
     pub events: Vec<Arc<Event>>,
-    /// The numbers that the ring has dropped already, first and last.
+    /// A range of numbers, first and last, of which the ring has dropped some already.
     pub gap: Option<(u64, u64)>,
     /// The number up to which the page has looked.
     pub looked_to: u64,
@@ -106,35 +124,37 @@ impl Events {
 
 impl Ring {
     fn add(&mut self, occurrence: Occurrence, now: Instant, at: SystemTime) {
-        let is_recent = |event: &&mut Arc<Event>| now.saturating_duration_since(event.since) < WINDOW;
-        let mut recent = self.events.iter_mut().rev().take_while(is_recent);
-        if let Some(known) = recent.find(|event| occurrence.repeats(&event.first)) {
+        let (place, room) = shelf(&occurrence);
+        let number = self.latest + 1;
+        if let Some(known) = self.recent(place, &occurrence, now) {
             let known = Arc::make_mut(known);
             known.count = known.count.saturating_add(occurrence.count);
             return;
         }
-        let number = self.latest + 1;
         if let Some(last) = self.fill(occurrence.kind, number, now) {
-            let known = self.position(last).and_then(|at| self.events.get_mut(at));
-            if let Some(known) = known {
+            if let Some(known) = self.find(last) {
                 let known = Arc::make_mut(known);
                 known.left_out = known.left_out.saturating_add(occurrence.count);
             }
             return;
         }
-        if self.events.len() >= EVENTS_MAX {
-            self.events.pop_front();
-        }
         self.latest = number;
+        let Some(events) = self.shelves.get_mut(place) else { return };
+        if events.len() >= room
+            && let Some(oldest) = events.pop_front()
+        {
+            self.dropped = self.dropped.max(oldest.number);
+        }
         let count = occurrence.count;
-        self.events.push_back(Arc::new(Event {
-            number,
-            at,
-            since: now,
-            count,
-            left_out: 0,
-            first: occurrence,
-        }));
+        let event = Event { number, at, since: now, count, left_out: 0, first: occurrence };
+        events.push_back(Arc::new(event));
+    }
+
+    /// The event of the current window with the same cause.
+    fn recent(&mut self, place: usize, occurrence: &Occurrence, now: Instant) -> Option<&mut Arc<Event>> {
+        let is_recent = |event: &&mut Arc<Event>| now.saturating_duration_since(event.since) < WINDOW;
+        let mut recent = self.shelves.get_mut(place)?.iter_mut().rev().take_while(is_recent);
+        recent.find(|event| occurrence.repeats(&event.first))
     }
 
     /// Takes one of the new events of a kind. Fails with the number of the latest event of the kind if none is left.
@@ -153,29 +173,33 @@ impl Ring {
         None
     }
 
-    fn oldest(&self) -> u64 {
-        self.events.front().map_or(self.latest + 1, |event| event.number)
-    }
-
-    fn position(&self, number: u64) -> Option<usize> {
-        usize::try_from(number.checked_sub(self.oldest())?).ok()
+    fn find(&mut self, number: u64) -> Option<&mut Arc<Event>> {
+        self.shelves.iter_mut().find_map(|events| {
+            let place = events.binary_search_by_key(&number, |event| event.number).ok()?;
+            events.get_mut(place)
+        })
     }
 
     fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
-        let oldest = self.oldest();
-        let gap = (number + 1 < oldest).then(|| (number + 1, oldest - 1));
-        let begin = (number + 1).max(oldest);
-        let mut page = Page { gap, looked_to: begin - 1, ..Page::default() };
-        for event in self.events.iter().skip(self.position(begin).unwrap_or_default()) {
+        let gap = (number < self.dropped).then(|| (number + 1, self.dropped));
+        let mut page = Page { gap, looked_to: number, ..Page::default() };
+        let mut places =
+            self.shelves.each_ref().map(|all| all.partition_point(|event| event.number <= number));
+        loop {
+            let heads = self.shelves.iter().zip(&mut places);
+            let heads = heads.filter_map(|(events, place)| Some((events.get(*place)?, place)));
+            let Some((event, place)) = heads.min_by_key(|(event, _)| event.number) else { break };
+            *place += 1;
             if wants(event) {
                 if page.events.len() == max {
                     page.has_more = true;
-                    break;
+                    return page;
                 }
                 page.events.push(event.clone());
             }
             page.looked_to = event.number;
         }
+        page.looked_to = number.max(self.latest);
         page
     }
 }
@@ -249,7 +273,31 @@ mod tests {
         let page = ring.after(last - 1, 2, |_| true);
         assert_eq!((numbers(&page), page.has_more), (vec![last], false));
         assert!(ring.after(last, 2, |_| true).events.is_empty());
-        assert!(ring.after(last + 100, 2, |_| true).events.is_empty());
+        let ahead = ring.after(last + 100, 2, |_| true);
+        assert!(ahead.events.is_empty() && ahead.looked_to == last + 100);
+    }
+
+    #[test]
+    fn adm_11_what_comes_all_day_pushes_nothing_else_out() {
+        let (mut ring, now) = (Ring::default(), Instant::now());
+        let at = |second: usize| now + WINDOW * u32::try_from(second).unwrap();
+        ring.add(Occurrence::info(Kind::Drain, "draining"), now, SystemTime::UNIX_EPOCH);
+        ring.add(Occurrence::warn(Kind::Client, "denied"), now, SystemTime::UNIX_EPOCH);
+        for n in 0..EVENTS_MAX {
+            for event in
+                [Occurrence::info(Kind::Client, "opened"), Occurrence::info(Kind::Change, "published")]
+            {
+                ring.add(event, at(n), SystemTime::UNIX_EPOCH);
+            }
+        }
+        let page = ring.after(0, usize::MAX, |_| true);
+        assert_eq!(page.events.len(), 2 + 2 * FREQUENT_MAX);
+        assert_eq!(numbers(&page)[..2], [1, 2], "the oldest are here");
+        assert!(numbers(&page).is_sorted());
+        let first = numbers(&page)[2];
+        assert_eq!(page.gap, Some((1, first - 1)));
+        assert_eq!(ring.after(first - 1, 1, |_| true).gap, None);
+        assert_eq!(page.looked_to, 2 + 2 * u64::try_from(EVENTS_MAX).unwrap());
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct Occurrence {
     pub peer: Option<SocketAddr>,
     pub listener: Option<Arc<str>>,
     pub limit: Option<&'static str>,
+    /// The name of a change.
+    pub change: Option<Box<str>>,
     /// A place in the configuration, or a file.
     pub place: Option<Box<str>>,
 }
@@ -53,6 +55,7 @@ impl Occurrence {
             peer: None,
             listener: None,
             limit: None,
+            change: None,
             place: None,
         }
     }
@@ -115,6 +118,11 @@ impl Occurrence {
     #[must_use]
     pub fn limit(self, limit: &'static str) -> Occurrence {
         Occurrence { limit: Some(limit), ..self }
+    }
+
+    #[must_use]
+    pub fn change(self, change: impl Display) -> Occurrence {
+        Occurrence { change: Some(cut(&change.to_string())), ..self }
     }
 
     #[must_use]

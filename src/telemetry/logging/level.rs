@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{LogError, LogFilter};
+use super::{LogError, LogFilter, parse_directives};
 
 /// The words for levels. A word that is none of them would be the name of a target, and silence all others.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -17,8 +17,12 @@ const DIRECTIVES_BYTES_MAX: usize = 1024;
 /// The log directives in force.
 pub struct LogLevel {
     filter: LogFilter,
+    state: Mutex<Directives>,
+}
+
+struct Directives {
     configured: String,
-    other: Mutex<Option<Other>>,
+    other: Option<Other>,
 }
 
 /// Directives for a time.
@@ -40,7 +44,21 @@ pub struct LogStatus {
 impl LogLevel {
     /// `configured`: the directives of the configuration, in force.
     pub fn new(filter: LogFilter, configured: String) -> Arc<LogLevel> {
-        Arc::new(LogLevel { filter, configured, other: Mutex::new(None) })
+        Arc::new(LogLevel { filter, state: Mutex::new(Directives { configured, other: None }) })
+    }
+
+    /// Takes the directives of another configuration over. Other directives for a time stay until their end.
+    ///
+    /// # Errors
+    /// The directives are unreadable, or logging has ended; those in force stay.
+    pub fn configure(&self, directives: &str) -> Result<(), LogError> {
+        let mut state = self.state();
+        match &state.other {
+            Some(_) => drop(parse_directives(directives)?),
+            None => self.filter.publish(directives)?,
+        }
+        state.configured = directives.to_owned();
+        Ok(())
     }
 
     /// Puts directives in force for a time. Must be called within a tokio runtime.
@@ -49,7 +67,7 @@ impl LogLevel {
     /// The directives are unreadable; those in force stay.
     pub fn set(self: &Arc<Self>, directives: &str, duration: Duration) -> Result<(), LogError> {
         check(directives)?;
-        let mut other = self.other();
+        let mut state = self.state();
         self.filter.publish(directives)?;
         let (until, level) = (Instant::now() + duration, self.clone());
         let end = tokio::spawn(async move {
@@ -58,7 +76,7 @@ impl LogLevel {
             let _ = level.reset();
         });
         let end = AbortOnDropHandle::new(end);
-        *other = Some(Other { directives: directives.to_owned(), until, _end: end });
+        state.other = Some(Other { directives: directives.to_owned(), until, _end: end });
         tracing::info!(directives, seconds = duration.as_secs(), "log directives for a time");
         Ok(())
     }
@@ -68,28 +86,28 @@ impl LogLevel {
     /// # Errors
     /// Logging has ended.
     pub fn reset(&self) -> Result<(), LogError> {
-        let mut other = self.other();
-        self.filter.publish(&self.configured)?;
-        if other.take().is_some() {
-            tracing::info!(directives = self.configured, "the log directives of the configuration again");
+        let mut state = self.state();
+        self.filter.publish(&state.configured)?;
+        if state.other.take().is_some() {
+            tracing::info!(directives = state.configured, "the log directives of the configuration again");
         }
         Ok(())
     }
 
     pub fn status(&self) -> LogStatus {
-        let other = self.other();
-        let (directives, left) = match &*other {
+        let state = self.state();
+        let (directives, left) = match &state.other {
             Some(other) => {
                 (other.directives.clone(), Some(other.until.saturating_duration_since(Instant::now())))
             }
-            None => (self.configured.clone(), None),
+            None => (state.configured.clone(), None),
         };
-        LogStatus { directives, configured: self.configured.clone(), left }
+        LogStatus { directives, configured: state.configured.clone(), left }
     }
 
-    fn other(&self) -> MutexGuard<'_, Option<Other>> {
+    fn state(&self) -> MutexGuard<'_, Directives> {
         // Every critical section leaves the directives consistent.
-        self.other.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,6 +163,15 @@ mod tests {
         assert_eq!(status.left, Some(Duration::from_secs(1)));
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!((now().as_deref(), level.status().left), (Some("info"), None));
+
+        level.set("trace", Duration::from_secs(5)).unwrap();
+        assert!(level.configure("sluice=loud").is_err());
+        level.configure("warn").unwrap();
+        assert_eq!((now().as_deref(), level.status().configured.as_str()), (Some("trace"), "warn"));
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!(now().as_deref(), Some("warn"), "REL-5: those of the new configuration");
+        level.configure("info").unwrap();
+        assert_eq!(now().as_deref(), Some("info"));
 
         level.set("off", Duration::from_secs(5)).unwrap();
         level.reset().unwrap();

@@ -31,16 +31,20 @@ use crate::xds::TypeUrl;
 mod catalogue;
 mod checkpoint;
 mod client;
+mod config;
 mod downstream;
 mod fallback;
+mod handover;
 mod tls;
 mod types;
 mod upstream;
 
 pub use checkpoint::CheckpointMetrics;
 pub use client::ClientMetrics;
+pub use config::{ConfigMetrics, RELOAD_RESULTS};
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
+pub use handover::HandoverMetrics;
 pub use tls::{TLS_OK, TlsMetrics};
 pub use types::{CacheMetrics, ChangeOutcome, TYPES_MAX, TypeMetrics};
 pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
@@ -56,6 +60,8 @@ pub struct Metrics {
     pub encodings: EncodingMetrics,
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
+    pub handover: HandoverMetrics,
+    pub config: ConfigMetrics,
     pub log: LogMetrics,
     pub traces: Traces,
     pub events: Events,
@@ -101,13 +107,17 @@ impl Metrics {
                 .add("sluice_telemetry_spans_dropped", "Spans of traces that did not reach the collector"),
         );
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
+        let handover = HandoverMetrics::new(&mut catalogue);
+        let config = ConfigMetrics::new(&mut catalogue);
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
             downstream,
             upstream,
             encodings,
             checkpoint,
+            handover,
             fallback,
+            config,
             log,
             traces,
             events: catalogue.events.clone(),

@@ -338,3 +338,19 @@ fn the_process_knows_itself() {
     let build = concat!(r#"sluice_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#);
     assert_eq!(samples(&metrics, build), [build]);
 }
+
+#[test]
+fn a_place_without_files_has_no_certificate_that_could_expire() {
+    let metrics = Metrics::new();
+    let tls = &metrics.downstream.tls;
+    for place in ["listeners[a].tls", "listeners[b].tls"] {
+        tls.valid(place, UNIX_EPOCH, UNIX_EPOCH);
+        tls.reload_failing(place, true);
+    }
+    tls.forget("listeners[a].tls");
+    for name in ["sluice_tls_certificate_expiry", "sluice_tls_certificate_start", "sluice_tls_reload_failing"]
+    {
+        let found = samples(&metrics, name);
+        assert!(found.len() == 1 && found[0].contains("listeners[b].tls"), "{found:?}");
+    }
+}

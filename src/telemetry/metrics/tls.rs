@@ -101,6 +101,15 @@ impl TlsMetrics {
         self.failing.get_or_create_owned(&[("place", place.into())]).set(i64::from(is_failing));
     }
 
+    /// The place has no files any more, so that no alert waits for them.
+    pub fn forget(&self, place: &str) {
+        let labels: Labels<1> = [("place", place.into())];
+        for gauges in [&self.start, &self.expiry] {
+            gauges.remove(&labels);
+        }
+        self.failing.remove(&labels);
+    }
+
     /// Whether the files of a place cannot be used.
     pub fn is_reload_failing(&self, place: &str) -> bool {
         self.failing.get_or_create_owned(&[("place", place.into())]).get() == 1

@@ -12,14 +12,15 @@ mod export;
 mod tests;
 
 use std::io;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub use export::TraceGuard;
+use export::TraceGuard;
 
 use self::change::FinishedChange;
 use self::sampling::Sampler;
@@ -47,12 +48,21 @@ pub struct TraceSettings {
     pub per_second: u32,
 }
 
-/// The changes that are over, on their way to the collector. Does nothing before [`Traces::start`].
+/// The changes that are over, on their way to the collector. Does nothing before [`Traces::configure`].
 #[derive(Debug)]
 pub struct Traces {
-    running: OnceLock<Running>,
+    running: ArcSwapOption<Running>,
+    /// Ends the thread that runs.
+    thread: Mutex<Option<TraceGuard>>,
     /// Spans that never reached the collector.
     dropped: Counter,
+}
+
+/// A thread that sends traces, once [`Traces::configure`] has it. Ends when dropped.
+#[derive(Debug)]
+pub struct TraceThread {
+    running: Arc<Running>,
+    guard: TraceGuard,
 }
 
 #[derive(Debug)]
@@ -63,29 +73,44 @@ struct Running {
 
 impl Traces {
     pub(super) fn new(dropped: Counter) -> Traces {
-        Traces { running: OnceLock::new(), dropped }
+        Traces { running: ArcSwapOption::empty(), thread: Mutex::default(), dropped }
     }
 
-    /// Starts the thread that sends. `instance`: the name of this relay among others.
+    /// Starts a thread that sends. `instance`: the name of this relay among others.
     ///
     /// # Errors
-    /// The thread could not start, or traces run already.
-    pub fn start(&self, settings: &TraceSettings, instance: &str) -> io::Result<TraceGuard> {
+    /// The thread could not start.
+    pub fn start(&self, settings: &TraceSettings, instance: &str) -> io::Result<TraceThread> {
         let (queue, changes) = mpsc::channel(QUEUED_MAX);
         let guard = export::start(&settings.endpoint, instance, changes, self.dropped.clone())?;
         let sampler = Mutex::new(Sampler::new(settings));
-        self.running.set(Running { queue, sampler }).map_err(|_| io::Error::other("traces run already"))?;
-        Ok(guard)
+        Ok(TraceThread { running: Arc::new(Running { queue, sampler }), guard })
+    }
+
+    /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and ends.
+    pub fn configure(&self, thread: Option<TraceThread>) {
+        let (running, guard) = thread.map(|of| (of.running, of.guard)).unzip();
+        self.running.store(running);
+        *lock(&self.thread) = guard;
+    }
+
+    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended (OBS-7).
+    pub fn end(&self, limit: Duration) {
+        let guard = lock(&self.thread).take();
+        if let Some(guard) = guard {
+            guard.wait_at_most(limit);
+        }
     }
 
     /// Whether finished changes are wanted at all.
     pub fn is_on(&self) -> bool {
-        self.running.get().is_some()
+        self.running.load().is_some()
     }
 
     /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6).
     pub fn offer(&self, change: FinishedChange) {
-        let Some(running) = self.running.get() else { return };
+        let running = self.running.load();
+        let Some(running) = &*running else { return };
         if !lock(&running.sampler).wants(&change, Instant::now()) {
             return;
         }

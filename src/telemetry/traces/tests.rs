@@ -131,11 +131,15 @@ async fn next<T>(received: &mut mpsc::UnboundedReceiver<T>) -> T {
     tokio::time::timeout(WAIT, received.recv()).await.expect("in time").unwrap()
 }
 
+fn start(metrics: &Metrics, settings: &TraceSettings) {
+    metrics.traces.configure(Some(metrics.traces.start(settings, "relay-1").unwrap()));
+}
+
 #[tokio::test]
 async fn obs_2_a_change_for_10_000_clients_is_eight_spans() {
     let (address, mut received) = collector(false).await;
     let metrics = Metrics::new();
-    let _guard = metrics.traces.start(&settings(address, 5), "relay-1").unwrap();
+    start(&metrics, &settings(address, 5));
     metrics.traces.offer(change(ChangeOutcome::Acked));
     let request = next(&mut received).await;
     let resource = request.resource_spans[0].resource.clone().unwrap();
@@ -171,7 +175,7 @@ async fn obs_2_a_change_for_10_000_clients_is_eight_spans() {
 async fn obs_2_a_change_that_500_clients_reject_names_16_with_their_words() {
     let (address, mut received) = collector(false).await;
     let metrics = Metrics::new();
-    let _guard = metrics.traces.start(&settings(address, 0), "relay-1").unwrap();
+    start(&metrics, &settings(address, 0));
     metrics.traces.offer(rejected());
     let spans = spans_of(next(&mut received).await);
     assert_eq!(spans.len(), 3 + 5 + 16);
@@ -208,7 +212,7 @@ async fn obs_5_of_a_thousand_changes_a_second_the_bad_ones_and_a_few_others_have
 async fn obs_6_a_collector_that_hangs_costs_traces_and_nothing_else() {
     let (address, mut received) = collector(true).await;
     let metrics = Arc::new(Metrics::new());
-    let guard = metrics.traces.start(&settings(address, 5), "relay-1").unwrap();
+    start(&metrics, &settings(address, 5));
     metrics.traces.offer(rejected());
     next(&mut received).await;
     let begin = std::time::Instant::now();
@@ -220,7 +224,7 @@ async fn obs_6_a_collector_that_hangs_costs_traces_and_nothing_else() {
     let of_one = 3 + 5 + 16;
     assert_eq!(metrics.traces.dropped.get(), (offered - QUEUED_MAX) as u64 * of_one);
     let begin = std::time::Instant::now();
-    guard.wait_at_most(Duration::from_secs(5));
+    metrics.traces.end(Duration::from_secs(5));
     assert!(begin.elapsed() < Duration::from_secs(1), "OBS-7: {:?}", begin.elapsed());
     assert_eq!(metrics.traces.dropped.get(), (offered + 1) as u64 * of_one, "every span is accounted for");
 }
@@ -231,7 +235,7 @@ async fn obs_6_an_absent_collector_is_counted_and_a_later_one_gets_the_next_trac
     let address = free.local_addr().unwrap();
     drop(free);
     let metrics = Metrics::new();
-    let guard = metrics.traces.start(&settings(address, 5), "relay-1").unwrap();
+    start(&metrics, &settings(address, 5));
     metrics.traces.offer(rejected());
     tokio::time::timeout(WAIT, async {
         while metrics.traces.dropped.get() == 0 {
@@ -240,24 +244,40 @@ async fn obs_6_an_absent_collector_is_counted_and_a_later_one_gets_the_next_trac
     })
     .await
     .expect("the refused connection is noticed");
-    guard.wait_at_most(Duration::from_secs(5));
+    metrics.traces.end(Duration::from_secs(5));
 }
 
 #[tokio::test]
 async fn obs_7_the_last_traces_leave_before_the_end() {
     let (address, mut received) = collector(false).await;
-    let metrics = Metrics::new();
-    let guard = metrics.traces.start(&settings(address, 5), "relay-1").unwrap();
+    let metrics = Arc::new(Metrics::new());
+    start(&metrics, &settings(address, 5));
     for _ in 0..10 {
         metrics.traces.offer(rejected());
     }
     // The thread sends while this one waits, as at the end of the process.
-    tokio::task::spawn_blocking(move || guard.wait_at_most(WAIT)).await.unwrap();
+    let ending = metrics.clone();
+    tokio::task::spawn_blocking(move || ending.traces.end(WAIT)).await.unwrap();
     let mut spans = 0;
     while let Ok(request) = received.try_recv() {
         spans += spans_of(request).len();
     }
     assert_eq!((spans, metrics.traces.dropped.get()), (10 * 24, 0));
+}
+
+#[tokio::test]
+async fn rel_2_another_collector_gets_the_next_traces_and_none_is_lost() {
+    let ((first, mut by_first), (second, mut by_second)) = (collector(false).await, collector(false).await);
+    let metrics = Metrics::new();
+    start(&metrics, &settings(first, 5));
+    metrics.traces.offer(rejected());
+    start(&metrics, &settings(second, 5));
+    metrics.traces.offer(rejected());
+    assert_eq!(spans_of(next(&mut by_first).await).len(), 24);
+    assert_eq!(spans_of(next(&mut by_second).await).len(), 24);
+    metrics.traces.configure(None);
+    assert!(!metrics.traces.is_on());
+    assert_eq!(metrics.traces.dropped.get(), 0);
 }
 
 #[test]

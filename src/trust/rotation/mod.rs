@@ -3,12 +3,17 @@
 //! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on network file
 //! systems, and must follow each symlink of a path; a poll costs a system call for each file.
 
-use std::sync::Arc;
+mod prepared;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
+
+pub use prepared::Prepared;
 
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
@@ -77,14 +82,23 @@ pub struct Place<T> {
 pub struct Watched<T> {
     in_force: InForce<T>,
     /// Counts generations that may judge peers differently from the one before.
-    judgements: watch::Receiver<u64>,
-    _task: Arc<AbortOnDropHandle<()>>,
+    judged: watch::Sender<u64>,
+    turn: Turn,
+    task: Arc<Mutex<AbortOnDropHandle<()>>>,
+}
+
+/// The number of the watch that may publish: an earlier watch may be in the middle of a look.
+type Turn = Arc<Mutex<u64>>;
+
+/// Every critical section leaves its value consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T> Clone for Watched<T> {
     fn clone(&self) -> Watched<T> {
-        let (in_force, judgements) = (self.in_force.clone(), self.judgements.clone());
-        Watched { in_force, judgements, _task: self._task.clone() }
+        let (in_force, judged) = (self.in_force.clone(), self.judged.clone());
+        Watched { in_force, judged, turn: self.turn.clone(), task: self.task.clone() }
     }
 }
 
@@ -95,7 +109,7 @@ impl<T> Watched<T> {
 
     /// Changes when open connections must be judged again (CRT-8).
     pub fn judgements(&self) -> watch::Receiver<u64> {
-        self.judgements.clone()
+        self.judged.subscribe()
     }
 }
 
@@ -122,44 +136,51 @@ impl<T: Generation> Place<T> {
     /// # Errors
     /// The first file that cannot be used.
     pub fn watch(self, metrics: TlsMetrics) -> Result<Watched<T>, Fault> {
-        self.watch_with(metrics, Arc::new(wall_now))
+        Ok(self.prepare()?.watch(metrics))
     }
 
-    fn watch_with(self, metrics: TlsMetrics, clock: Arc<Clock>) -> Result<Watched<T>, Fault> {
+    /// Reads the files, and leaves the rest for later.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn prepare(self) -> Result<Prepared<T>, Fault> {
+        self.prepare_with(Arc::new(wall_now))
+    }
+
+    fn prepare_with(self, clock: Arc<Clock>) -> Result<Prepared<T>, Fault> {
         let (contents, stamps) = Contents::read(&self.files)?;
         let first = (self.build)(&contents, None, clock())?;
-        let in_force = InForce::new(first);
-        let (judged, judgements) = watch::channel(0);
-        let rotation = Rotation {
-            read_at: Instant::now(),
-            judged_at: Instant::now(),
-            looked_at: (Instant::now(), clock()),
-            expiry_checked: None,
-            digest: contents.digest(),
-            stamps,
-            failing: None,
-            warned: Vec::new(),
-            in_force: in_force.clone(),
-            judged,
-            metrics,
-            clock,
-            place: Arc::new(self),
-        };
-        rotation.metrics.reload_failing(&rotation.place.name, false);
-        for remark in in_force.get().remarks((rotation.clock)()) {
-            tracing::warn!(place = %rotation.place.name, "{remark}");
-        }
-        let task = Arc::new(AbortOnDropHandle::new(tokio::spawn(rotation.run())));
-        Ok(Watched { in_force, judgements, _task: task })
+        Ok(Prepared { place: self, first, stamps, digest: contents.digest(), clock })
     }
+}
+
+/// The generation in force, as the watch of its files has it.
+struct Followed<T> {
+    in_force: InForce<T>,
+    judged: watch::Sender<u64>,
+    turn: Turn,
+    number: u64,
+}
+
+impl<T> Clone for Followed<T> {
+    fn clone(&self) -> Followed<T> {
+        let (in_force, judged) = (self.in_force.clone(), self.judged.clone());
+        Followed { in_force, judged, turn: self.turn.clone(), number: self.number }
+    }
+}
+
+/// The files of a place at their first read.
+struct Files<T> {
+    place: Place<T>,
+    stamps: Stamps,
+    digest: [u8; 32],
 }
 
 type Clock = dyn Fn() -> SystemTime + Send + Sync;
 
 struct Rotation<T> {
     place: Arc<Place<T>>,
-    in_force: InForce<T>,
-    judged: watch::Sender<u64>,
+    followed: Followed<T>,
     metrics: TlsMetrics,
     clock: Arc<Clock>,
     /// The state of the files at the last read, good or bad.
@@ -174,6 +195,19 @@ struct Rotation<T> {
     failing: Option<Failing>,
     /// The hour of the last warning, by part.
     warned: Vec<(String, Warned)>,
+    /// The parts with a metric.
+    measured: BTreeSet<String>,
+}
+
+/// A place that a reload took away has no certificates that could expire.
+impl<T> Drop for Rotation<T> {
+    fn drop(&mut self) {
+        // Other files may have taken the place.
+        if *lock(&self.followed.turn) == self.followed.number {
+            self.measured.iter().for_each(|part| self.metrics.forget(part));
+            self.metrics.forget(&self.place.name);
+        }
+    }
 }
 
 /// Files that cannot be used.
@@ -204,6 +238,35 @@ enum Look<T> {
 }
 
 impl<T: Generation> Rotation<T> {
+    /// Starts the watch of files that are in force.
+    fn start(
+        Files { place, stamps, digest }: Files<T>,
+        followed: Followed<T>,
+        metrics: TlsMetrics,
+        clock: Arc<Clock>,
+    ) -> AbortOnDropHandle<()> {
+        let rotation = Rotation {
+            read_at: Instant::now(),
+            judged_at: Instant::now(),
+            looked_at: (Instant::now(), clock()),
+            expiry_checked: None,
+            digest,
+            stamps,
+            failing: None,
+            warned: Vec::new(),
+            measured: BTreeSet::new(),
+            followed,
+            metrics,
+            clock,
+            place: Arc::new(place),
+        };
+        rotation.metrics.reload_failing(&rotation.place.name, false);
+        for remark in rotation.followed.in_force.get().remarks((rotation.clock)()) {
+            tracing::warn!(place = %rotation.place.name, "{remark}");
+        }
+        AbortOnDropHandle::new(tokio::spawn(rotation.run()))
+    }
+
     async fn run(mut self) {
         loop {
             self.check_expiries();
@@ -228,7 +291,7 @@ impl<T: Generation> Rotation<T> {
         let retries = self.failing.as_ref().is_some_and(|failing| failing.fault.may_pass && !failing.is_told);
         let (place, wall, known, digest) =
             (self.place.clone(), (self.clock)(), self.stamps.clone(), self.digest);
-        let in_force = self.in_force.epoch();
+        let in_force = self.followed.in_force.epoch();
         // Files and lists are read and parsed off the serving tasks (SEC-10).
         let look = tokio::task::spawn_blocking(move || {
             let stamps = Stamps::of(&place.files);
@@ -305,7 +368,7 @@ impl<T: Generation> Rotation<T> {
 
     fn publish(&mut self, generation: T, is_new: bool) {
         let wall = (self.clock)();
-        let before = self.in_force.epoch();
+        let before = self.followed.in_force.epoch();
         let judges_like = generation.judges_like(&before);
         // The hourly look at expired authorities changes nothing as a rule.
         if !is_new && judges_like {
@@ -317,7 +380,14 @@ impl<T: Generation> Rotation<T> {
             .into_iter()
             .map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)))
             .collect();
-        self.in_force.publish(generation);
+        {
+            let number = lock(&self.followed.turn);
+            // Other files have taken the place of these during the look.
+            if *number != self.followed.number {
+                return;
+            }
+            self.followed.in_force.publish(generation);
+        }
         self.warned.clear();
         self.expiry_checked = None;
         self.tell(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
@@ -326,7 +396,7 @@ impl<T: Generation> Rotation<T> {
             tracing::warn!(place = %self.place.name, "{remark}");
         }
         if !judges_like {
-            self.judged.send_modify(|count| *count += 1);
+            self.followed.judged.send_modify(|count| *count += 1);
         }
     }
 
@@ -374,11 +444,15 @@ impl<T: Generation> Rotation<T> {
         }
         self.expiry_checked = Some(now);
         let wall = (self.clock)();
-        for expiry in self.in_force.epoch().expiries(wall) {
+        let mut before = std::mem::take(&mut self.measured);
+        for expiry in self.followed.in_force.epoch().expiries(wall) {
             let part = format!("{}.{}", self.place.name, expiry.part);
             self.metrics.valid(&part, expiry.not_before, expiry.not_after);
             self.warn_of(&part, &expiry, now, wall);
+            before.remove(&part);
+            self.measured.insert(part);
         }
+        before.iter().for_each(|part| self.metrics.forget(part));
     }
 
     /// CRT-11: one WARN at a fifth of the life, and one an hour in the last twentieth.

@@ -67,6 +67,10 @@ impl Files {
     }
 
     fn watch(&self) -> Result<Watched<Pair>, Fault> {
+        Ok(self.prepare()?.watch(self.metrics.clone()))
+    }
+
+    fn prepare(&self) -> Result<Prepared<Pair>, Fault> {
         let files = PairFiles { certificate: self.path("tls.crt"), private_key: self.path("tls.key") };
         let judged = self.judged.clone();
         let place = Place {
@@ -79,7 +83,7 @@ impl Files {
             }),
         };
         let wall = self.wall.clone();
-        place.watch_with(self.metrics.clone(), Arc::new(move || *wall.lock().unwrap()))
+        place.prepare_with(Arc::new(move || *wall.lock().unwrap()))
     }
 
     fn put(&self, issued: &Issued) {
@@ -269,4 +273,34 @@ async fn crt_1_twenty_rotations_are_all_seen() {
         within(SECOND).await;
         assert_eq!(host(&watched), format!("host-{round}"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rel_2_other_files_take_the_place_of_those_under_watch_for_all_who_hold_them() {
+    let (mut old, mut new) = (Files::new(), Files::new());
+    new.issued = 10;
+    let (first, second) = (old.issue(DAY), new.issue(DAY));
+    old.put(&first);
+    let (watched, held) = (old.watch().unwrap(), old.watch().unwrap());
+    let clone = watched.clone();
+    assert!(new.prepare().is_err(), "there are no files yet");
+    new.put(&second);
+    let prepared = new.prepare().unwrap();
+    assert_eq!(host(&watched), "host-1", "nothing has changed before");
+    let mut judgements = watched.judgements();
+    prepared.replace(&watched, new.metrics.clone());
+    assert_eq!(
+        (host(&watched), host(&clone), host(&held)),
+        ("host-11".into(), "host-11".into(), "host-1".into())
+    );
+    assert!(!judgements.has_changed().unwrap(), "a pair judges nobody");
+    judgements.mark_unchanged();
+    // From now on the new files are followed, and the old ones are not.
+    let (third, fourth) = (old.issue(2 * DAY), new.issue(2 * DAY));
+    old.put(&third);
+    within(2 * SECOND).await;
+    assert_eq!((host(&watched), host(&held)), ("host-11".into(), "host-2".into()));
+    new.put(&fourth);
+    within(2 * SECOND).await;
+    assert_eq!(host(&clone), "host-12");
 }

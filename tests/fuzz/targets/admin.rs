@@ -4,10 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
-use sluice::admin::{Admin, AdminSettings, Process, Readiness};
-use sluice::driver::api::changes::{ChangeFilter, ChangeName, ChangeStatus, ChangesView};
+use sluice::admin::reloading::{ConfigHistory, ReloadResult, Reloading, Report, Wanted};
+use sluice::admin::{
+    Admin, AdminSettings, NotUpgraded, PredecessorStatus, Process, Readiness, UpgradeWish, Upgraded,
+    Upgrading,
+};
+use sluice::driver::api::change_name::ChangeName;
+use sluice::driver::api::changes::{ChangeFilter, ChangeStatus, ChangesView};
 use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuses, NodeExplanation};
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
@@ -15,6 +21,7 @@ use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, P
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
 };
+use sluice::driver::api::tail::TailView;
 use sluice::setting::InForce;
 use sluice::telemetry::Metrics;
 use sluice::telemetry::logging::{LogFilter, LogLevel};
@@ -128,6 +135,8 @@ impl ChangesView for Empty {
     }
 }
 
+impl TailView for Empty {}
+
 impl ContentView for Empty {}
 
 impl ClientView for Empty {
@@ -160,6 +169,17 @@ impl ClientView for Empty {
     }
 }
 
+/// No process of a fuzz target starts another.
+impl Upgrading for Empty {
+    fn upgrade(&self, _: UpgradeWish) -> BoxFuture<'static, Result<Upgraded, NotUpgraded>> {
+        std::future::ready(Err(NotUpgraded::Failed(String::new()))).boxed()
+    }
+
+    fn predecessor(&self) -> Option<PredecessorStatus> {
+        None
+    }
+}
+
 impl Emptying for Empty {
     fn empty(&self, _: Duration, _: Option<Duration>) -> Result<(), AlreadyEmptying> {
         Err(AlreadyEmptying)
@@ -174,8 +194,20 @@ impl Emptying for Empty {
         EmptyingStatus { phase: Phase::Serving, connections: 0, streams: 0, streams_before: 0, cut: 0, left }
     }
 
+    fn announce(&self) {}
+
     fn is_emptying(&self) -> bool {
         false
+    }
+}
+
+impl Reloading for Empty {
+    fn reload(&self, _: Wanted) -> BoxFuture<'static, Report> {
+        Box::pin(std::future::ready(Report::new(ReloadResult::Unchanged, 1)))
+    }
+
+    fn status(&self) -> Arc<ConfigHistory> {
+        Arc::new(ConfigHistory { file: None, generations: Vec::new(), last_reload: None })
     }
 }
 
@@ -204,7 +236,12 @@ impl Entrance for InMemory {
             Some(io) => {
                 let address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
                 let peer = Peer { address, ..Peer::default() };
-                Box::pin(std::future::ready(Some(Guest { io, peer, end: Box::pin(std::future::pending()) })))
+                Box::pin(std::future::ready(Some(Guest {
+                    io,
+                    peer,
+                    selected_http2: None,
+                    end: Box::pin(std::future::pending()),
+                })))
             }
             None => std::future::pending().await,
         }
@@ -222,9 +259,11 @@ thread_local! {
         let (connections, accepted) = mpsc::unbounded_channel();
         let settings = InForce::new(AdminSettings::default());
         let log = LogLevel::new(LogFilter::without_log(), "off".to_owned());
-        let process = Process { readiness: Arc::new(Readiness::default()), emptying: Arc::new(Empty), log };
+        let (readiness, upgrading) = (Arc::new(Readiness::default()), Arc::new(Empty));
+        let (emptying, reloading) = (Arc::new(Empty), Arc::new(Empty));
+        let process = Process { readiness, emptying, log, upgrading, reloading };
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
-        runtime.spawn(Admin::serve(InMemory(accepted), settings, None, Arc::new(Empty), process, metrics, stop));
+        runtime.spawn(Admin::serve(InMemory(accepted), settings, Arc::new(Empty), process, metrics, stop));
         Host { runtime, connections }
     };
 }

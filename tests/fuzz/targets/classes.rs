@@ -65,7 +65,7 @@ fn run(data: &[u8]) {
     if is_secret && !may_share && found[0] == found[1] {
         assert_eq!(clients[0].1, clients[1].1, "two identities share secrets");
     }
-    assert!(!explain_classes(&classes, &clients[0].0).is_empty());
+    assert!(!explain_classes(&classes, &clients[0].0, &sluice::identity::Identity::Anonymous).is_empty());
     if let Ok(node) = std::str::from_utf8(draw.rest()).map(parse_client_node) {
         let _ = node.map(|node| classes.classify(Some(&node), &Identity::Anonymous, &type_url, style));
     }

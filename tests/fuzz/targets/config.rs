@@ -1,11 +1,12 @@
 //! The configuration, and the file of authorization.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 use sluice::config::{
-    ConfigError, Format, explain_classes, explain_decision, explain_servers, explain_unbound, parse,
+    ConfigError, Format, Origin, explain_classes, explain_decision, explain_servers, explain_unbound, parse,
     parse_policy,
 };
 use sluice::engine::authorization::{Claimant, Policy};
@@ -67,6 +68,11 @@ pub const CONFIGURATION: Target = Target {
         "authorization: ",
         "tls: ",
         "node_classes:",
+        "${SET}",
+        "${UNSET}",
+        "${UNSET:-10s}",
+        "${",
+        "$$",
     ],
     mutations: 700,
     memory: None,
@@ -76,16 +82,23 @@ fn format(byte: u8) -> Format {
     if byte & 1 == 1 { Format::Json } else { Format::Yaml }
 }
 
+fn variables(name: &str) -> Option<OsString> {
+    (name == "SET").then(|| "10s".into())
+}
+
 /// Errors have a place and words, and no key is accepted and ignored.
 fn read_config(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    let read = |text: &str, format| parse(text, format, Path::new("nowhere"), "host");
+    let origin = Origin { directory: Path::new("nowhere"), hostname: "host", variables: &variables };
+    let read = |text: &str, format| parse(text, format, origin);
     match read(text, format(*form)) {
         Ok(loaded) => {
             assert_eq!(read(text, format(*form)).ok().as_ref(), Some(&loaded));
             let config = &loaded.config;
-            assert!(!explain_classes(&config.node_classes, &Node::default()).is_empty());
+            assert!(
+                !explain_classes(&config.node_classes, &Node::default(), &Identity::Anonymous).is_empty()
+            );
             let _ = (explain_servers(&config.servers), explain_unbound(config));
             for listener in &config.listeners {
                 let ask = Some(("type.googleapis.com/a.B", Some("name")));
@@ -169,11 +182,11 @@ const LISTENERS: &[&str] = &["main", "edge"];
 fn read_policy(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    let policy = match parse_policy(text, format(*form), LISTENERS) {
+    let policy = match parse_policy(text, format(*form), LISTENERS, &variables) {
         Ok(policy) => policy,
         Err(error) => return check_error(&error),
     };
-    assert_eq!(parse_policy(text, format(*form), LISTENERS).ok().as_ref(), Some(&policy));
+    assert_eq!(parse_policy(text, format(*form), LISTENERS, &variables).ok().as_ref(), Some(&policy));
     let value: Option<Value> = serde_json::from_str(text).ok().filter(|_| form & 1 == 1);
     let spiffe = |text| SpiffeId::parse(text).map(Identity::Spiffe).expect("an ID");
     let identities = [

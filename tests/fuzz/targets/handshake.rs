@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::Acceptor;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+use sluice::setting::InForce;
 use sluice::telemetry::metrics::TlsMetrics;
 use sluice::trust::anchors::AnchorFiles;
 use sluice::trust::contents::Contents;
@@ -86,7 +87,9 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
         }),
     };
     let server = place.read().unwrap().config;
-    let host = Host::start(|listener| listener.with_tls(place.watch(TlsMetrics::default()).unwrap(), true));
+    let host = Host::start(|listener| {
+        listener.with_tls(place.watch(TlsMetrics::default()).unwrap(), InForce::new(true))
+    });
     Site { host, server, client: client(&authority), _directory: directory }
 });
 

@@ -44,6 +44,8 @@ mod removals;
 mod rest;
 #[path = "../../sim/restored.rs"]
 mod restored;
+#[path = "../../sim/reloads.rs"]
+mod reloads;
 #[path = "../../sim/returns.rs"]
 mod returns;
 #[path = "../../sim/rng.rs"]

@@ -16,6 +16,7 @@ let asked = null; // the look under way
 let lastGood = Date.now();
 let turns = 0;
 let isNews = false;
+let isOver = false; // the stream has told all there is
 
 html.classList.add("js");
 
@@ -80,6 +81,8 @@ function rows(old, fresh) {
 
 // Fetches a page of the same kind and shows it. `all`: the reader asked for other rows.
 export async function show(url, all) {
+  // A tail grows by its stream alone; after the end of the client there is no such page any more.
+  if (tail) return source && say("live", "live");
   asked?.abort();
   const mine = (asked = new AbortController());
   try {
@@ -106,15 +109,21 @@ function lost() {
   say("paused", "paused, the relay does not answer");
 }
 
+function news(message) {
+  isNews = true;
+  document.dispatchEvent(new CustomEvent("told", { detail: message.data }));
+}
+
 function open() {
-  if (source || document.hidden) return;
+  if (source || isOver || document.hidden) return;
   source = new EventSource(html.dataset.stream);
   source.onopen = () => show(location.href, false);
-  source.onmessage = (message) => {
-    isNews = true;
-    document.dispatchEvent(new CustomEvent("told", { detail: message.data }));
-  };
-  source.addEventListener("gap", () => (isNews = true));
+  source.onmessage = news;
+  source.addEventListener("gap", news);
+  source.addEventListener("end", () => {
+    isOver = true;
+    close(() => say("paused", "the stream has ended"));
+  });
   source.addEventListener("bye", () => close(lost));
   // A refused stream is closed for good by the browser; a lost one comes back by itself.
   source.onerror = () => (source?.readyState === EventSource.CLOSED ? close(lost) : lost());
@@ -150,7 +159,7 @@ document.addEventListener("told", (event) => {
   const isLast = tail.scrollTop + tail.clientHeight >= tail.scrollHeight - 4;
   const told = JSON.parse(event.detail);
   const line = document.createElement("div");
-  line.textContent = told.text ?? event.detail;
+  line.textContent = told.text ? `${told.at.slice(11, 23)} ${told.text}` : `-- ${told.left_out} lines left out`;
   tail.append(line);
   while (tail.childElementCount > LINES) tail.firstElementChild.remove();
   if (isLast) tail.scrollTop = tail.scrollHeight;

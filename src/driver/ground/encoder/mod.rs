@@ -61,6 +61,9 @@ pub struct EncodedMessage {
     pub beats: usize,
     /// The codes of the `resource_errors`.
     pub errors: Box<[Code]>,
+    /// The number of resources, and of removed names.
+    pub resources: usize,
+    pub removed: usize,
 }
 
 /// A complete set in JSON.
@@ -342,6 +345,8 @@ impl Encoder {
                 version: chunk.version,
                 beats: chunk.beats.len(),
                 errors: chunk.errors.iter().map(|(_, error)| error.code).collect(),
+                resources: chunk.resources.len(),
+                removed: chunk.removed.len(),
             })
             .collect();
         let bytes = messages.iter().map(|message| message.body.len()).sum();

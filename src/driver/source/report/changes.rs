@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::Report;
-use crate::driver::api::changes::ChangeName;
+use crate::driver::api::change_name::ChangeName;
 use crate::driver::source::changes::TrackedChange;
 use crate::engine::change::NameList;
 use crate::engine::downstream::SourceId;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::ChangeOutcome;
 use crate::telemetry::traces::change::FinishedChange;
 
@@ -24,9 +25,14 @@ impl Report {
     /// One line for each change. A server that publishes all the time gets a few lines a second (OBS-13).
     pub fn published(&self, tracked: &TrackedChange, source: SourceId) {
         let change = &tracked.change;
-        let Some(suppressed) = self.allow("change") else { return };
         let altered = &change.altered;
         let name = ChangeName { source: source.0, number: change.number };
+        let lists = [("added", &altered.added), ("changed", &altered.changed), ("removed", &altered.removed)];
+        let lists = lists.into_iter().filter_map(|(verb, list)| Some(format!("{verb} {}", names(list)?)));
+        let detail = lists.collect::<Vec<_>>().join("; ");
+        let event = Occurrence::info(Kind::Change, "published a change").of_type(&change.type_url);
+        self.tell(event.version(change.version).change(name).detail(detail));
+        let Some(suppressed) = self.allow("change") else { return };
         info!(change = %name, server = %self.server_uri, list = %self.list, class = %self.class.digest,
             type_url = %change.type_url, added = altered.added.count, changed = altered.changed.count,
             removed = altered.removed.count, added_names = names(&altered.added), changed_names = names(&altered.changed),

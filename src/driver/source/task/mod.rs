@@ -1,6 +1,7 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 
 mod changes;
+mod estate;
 mod publish;
 
 use std::collections::{HashMap, VecDeque};
@@ -78,7 +79,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
-        let checkpoint = restore(&mut source, &mut report, identity, &shared);
+        let checkpoint = restore(&mut source, &mut report, identity.clone(), &shared);
         let task = SourceTask {
             source,
             epoch: in_force.number(),
@@ -88,6 +89,7 @@ pub fn start(
             handle: for_task,
             report,
             checkpoint,
+            identity,
             status_due: None,
             response_version: None,
             followed: VecDeque::new(),
@@ -147,24 +149,32 @@ async fn refuse(
     }
 }
 
-/// Restores the state from before the restart, if known, and starts the schedule of writes.
+/// Restores the state of a predecessor, else that of the disk, and starts the schedule of writes.
 fn restore(
     source: &mut Source,
     report: &mut Report,
     identity: Option<Identity>,
     shared: &DriverContext,
 ) -> Option<CheckpointSchedule> {
-    let writer = shared.checkpoint.as_ref()?;
-    let (mut checkpoint, restored) = CheckpointSchedule::begin(writer, identity?);
-    if let Some(restored) = restored {
+    let identity = identity?;
+    let inherited = shared.inheritance.take(&identity);
+    let begun = shared.checkpoint.as_ref().map(|writer| CheckpointSchedule::begin(writer, identity));
+    let (mut checkpoint, on_disk) = begun.unzip();
+    let is_inherited = inherited.is_some();
+    if let Some(restored) = inherited.or(on_disk.flatten()) {
         let age = wall_now().duration_since(restored.header.written_at).unwrap_or_default();
         source.restore(&restored.types, age, shared.clock.now());
         if source.is_restored() {
             report.restored(restored.header.confirmed_at, restored.resources());
         }
-        checkpoint.restored(source);
+        match &mut checkpoint {
+            // The disk may have an older state.
+            Some(checkpoint) if is_inherited => checkpoint.note(false),
+            Some(checkpoint) => checkpoint.restored(source),
+            None => {}
+        }
     }
-    Some(checkpoint)
+    checkpoint
 }
 
 struct SourceTask {
@@ -179,6 +189,8 @@ struct SourceTask {
     report: Report,
     /// `None`: the source is not kept on disk.
     checkpoint: Option<CheckpointSchedule>,
+    /// `None`: neither the disk nor a successor of the process has a use for the state.
+    identity: Option<Identity>,
     status_due: Option<Instant>,
     /// The version of the response in hand, as the server calls it.
     response_version: Option<String>,
@@ -292,6 +304,12 @@ impl SourceTask {
                 self.show();
                 // The reader may have gone meanwhile.
                 let _ = done.send(());
+            }
+            Command::PassOn(done) => {
+                if let Some(estate) = self.estate(now) {
+                    // The hand-over may have ended meanwhile.
+                    let _ = done.send(estate);
+                }
             }
             Command::Versions(done) => {
                 let of_kinds = self.source.image(now).versions.into_iter();
@@ -413,7 +431,9 @@ impl SourceTask {
     }
 
     fn may_retire(&mut self) -> bool {
-        let pinned = matches!(self.handle.server(0).attach, Attach::Files { .. });
+        // A directory stays open for as long as it is configured.
+        let pinned = matches!(self.handle.server(0).attach, Attach::Files { .. })
+            && self.shared.settings().lists.find(self.handle.key().place).is_some();
         if pinned || !self.source.is_idle() {
             return false;
         }

@@ -10,7 +10,7 @@ use super::SourceTask;
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::engine::cache::SessionId;
 use crate::engine::source::{Attachment, Output, StreamIndex};
-use crate::engine::upstream::Event;
+use crate::engine::upstream::{self, Event};
 use crate::xds::TypeUrl;
 
 /// The maximum age of the published status.
@@ -42,7 +42,7 @@ impl SourceTask {
                     self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
                     self.report.confirmed(self.shared.clock.now());
                 }
-                Output::Upstream(index, crate::engine::upstream::Output::Event(event)) => {
+                Output::Upstream(index, upstream::Output::Event(event)) => {
                     self.told = true;
                     match &event {
                         Event::Heard => self.is_heard(index),
@@ -54,9 +54,12 @@ impl SourceTask {
                     }
                     self.report.event(index, &event, self.shared.clock.now());
                 }
+                // HND-3: the successor has the streams to the servers from now on.
+                Output::Upstream(_, upstream::Output::Open { .. } | upstream::Output::OpenNext { .. })
+                    if self.shared.is_succeeded.load(Ordering::Relaxed) => {}
                 Output::Upstream(index, output) => {
                     // An attempt given up in favour of the other server does not end the outage.
-                    if output == crate::engine::upstream::Output::Close && !self.is_lost(index) {
+                    if output == upstream::Output::Close && !self.is_lost(index) {
                         self.report.closed(index, self.shared.clock.now());
                     }
                     let type_url = match self.source.attachment() {
@@ -64,8 +67,9 @@ impl SourceTask {
                         Attachment::Files(_) => None,
                     };
                     let number = match output {
-                        crate::engine::upstream::Output::Open { server, .. }
-                        | crate::engine::upstream::Output::OpenNext { server, .. } => server,
+                        upstream::Output::Open { server, .. } | upstream::Output::OpenNext { server, .. } => {
+                            server
+                        }
                         _ => 0,
                     };
                     let server = self.handle.server(number);

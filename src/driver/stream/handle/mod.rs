@@ -27,7 +27,7 @@ use crate::xds::{Request, SotwRequest, Status, StreamKind};
 impl Stream {
     pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<DriverContext>, tables: &Tables) -> Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
-        let settings = shared.settings();
+        let settings = shared.epoch();
         let inner = Inner {
             session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..), Grant::nothing()),
             node: None,
@@ -36,7 +36,9 @@ impl Stream {
             refusal: None,
             types: Vec::new(),
             epoch: settings.number(),
+            moving_to: None,
             limiter: shared.changes_limiter(),
+            routing: settings,
             names: Charge::new(&peer.connection),
             unsent: Vec::new(),
             private_body: PrivateBody::default(),

@@ -9,6 +9,7 @@ use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
+use crate::driver::ground::tails::{Answered, Fact, Followed};
 use crate::driver::relay::Relay;
 use crate::engine::authority::Authority;
 use crate::engine::authorization::Policy;
@@ -19,7 +20,7 @@ use crate::identity::Identity;
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
 use crate::xds::Variant;
-use crate::xds::{Code, Node, TypeUrl};
+use crate::xds::{Code, Node, ResourceName, TypeUrl};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -36,8 +37,9 @@ fn relay_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
     Relay::new(settings(ServerLists::new(servers, fallback::FallbackSettings::default())), metrics)
 }
 
-fn settings(lists: ServerLists) -> DriverSettings {
+pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
     DriverSettings {
+        generation: 1,
         lists,
         source: source::SourceSettings::default(),
         classes: NodeClasses::default(),
@@ -329,4 +331,118 @@ fn ready_of<T>(poll: Poll<T>) -> T {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("it was looked at"),
     }
+}
+
+/// A tail is told each message with its names, version, nonce and change, and never a content.
+#[tokio::test]
+async fn adm_15_a_tail_is_told_what_a_stream_asks_is_sent_and_says() {
+    let (relay, directory) = relay_of_clusters(&["web", "old"], 7_000).await;
+    let stream = wildcard_of(&relay).await;
+    let followed = Followed::Stream(stream.state().number());
+    let tail = relay.shared.tails.open(followed, Some("Cluster".to_owned())).unwrap();
+    let other = relay.shared.tails.open(Followed::Node("other".into()), None).unwrap();
+    let next = || std::future::poll_fn(|context| stream.poll_message(context));
+    let first = next().await.unwrap().unwrap();
+    let taken = tail.take();
+    let [line] = taken.lines.as_slice() else { unreachable!("one response: {taken:?}") };
+    let Fact::Response(sent) = &line.fact else { unreachable!("{line:?}") };
+    assert_eq!((sent.names.count, sent.names.first.len(), sent.removed.count), (2, 2, 0));
+    assert_eq!(sent.bytes, first.private.len() + first.shared.len());
+    assert_eq!((sent.message, sent.version.is_some()), ((1, 1), true));
+
+    let nonce = sent.nonce.clone().unwrap();
+    let answer = |nonce: &str, error| DeltaRequest {
+        type_url: CDS.into(),
+        response_nonce: nonce.into(),
+        error_detail: error,
+        ..DeltaRequest::default()
+    };
+    stream.request(Request::Delta(answer(&nonce, None))).await.unwrap();
+    write_clusters(&directory, &[("web", 7_001), ("new", 7_000)]);
+    while !stream.state().has_something_to_say() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    next().await.unwrap().unwrap();
+    let taken = tail.take();
+    let [ack, update] = taken.lines.as_slice() else { unreachable!("an ACK and an update: {taken:?}") };
+    assert!(
+        matches!(&ack.fact, Fact::Request(asked) if asked.answered == Answered::Ack && asked.nonce == nonce)
+    );
+    let Fact::Response(sent) = &update.fact else { unreachable!("{update:?}") };
+    let first: Vec<&str> = sent.names.first.iter().map(|name| &**name).collect();
+    assert_eq!((first, sent.names.count), (vec!["new", "web"], 2));
+    assert_eq!((&*sent.removed.first, sent.removed.count), (&["old".into()][..], 1));
+    assert_eq!(sent.changes.len(), 1, "the change has a name");
+
+    let error = Some(Status::new(Code::Internal, "no such cluster"));
+    stream.request(Request::Delta(answer(sent.nonce.as_ref().unwrap(), error))).await.unwrap();
+    stream.half_close();
+    drop(stream);
+    let taken = tail.take();
+    let [nack, end] = taken.lines.as_slice() else { unreachable!("a NACK and the end: {taken:?}") };
+    let words = Answered::Nack("INTERNAL: no such cluster".into());
+    assert!(matches!(&nack.fact, Fact::Request(asked) if asked.answered == words));
+    assert!(taken.is_over && matches!(&end.fact, Fact::Ended(Some(status)) if status.code == Code::Ok));
+    assert!(other.take().lines.is_empty(), "another node");
+    assert!(!format!("{taken:?}").contains("xxx"));
+}
+
+/// ADM-12: the words about a Secret are withheld in a tail, and so are its versions.
+#[tokio::test(start_paused = true)]
+async fn adm_12_a_tail_shows_nothing_of_a_secret() {
+    let relay = relay();
+    let node = relay.shared.tails.open(Followed::Node("a".into()), None).unwrap();
+    let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
+    for is_delta in [false, true] {
+        let variant = if is_delta { Variant::Delta } else { Variant::Sotw };
+        let stream = relay.open(StreamKind::from(variant), peer([127, 0, 0, 1])).unwrap();
+        let named = Some(Box::new(Node { id: "a".into(), ..Node::default() }));
+        let error = Some(Status::new(Code::Internal, "CANARY"));
+        let name = ResourceName::new("xdstp://a/b");
+        let (type_url, names) = (secret.as_str().to_owned(), vec![name]);
+        let first = match is_delta {
+            true => Request::Delta(DeltaRequest {
+                node: named,
+                type_url: type_url.clone(),
+                subscribe: names.clone(),
+                ..Default::default()
+            }),
+            false => Request::Sotw(SotwRequest {
+                node: named,
+                type_url: type_url.clone(),
+                resource_names: names.clone(),
+                version_info: "CANARY".into(),
+                ..Default::default()
+            }),
+        };
+        stream.request(first).await.unwrap();
+        // An invalid name needs no server for its answer.
+        if is_delta {
+            std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
+        }
+        let nonce = lock(&stream.state().inner).session.nonce_text(1);
+        for response_nonce in [nonce, String::new()] {
+            let (type_url, error_detail) = (type_url.clone(), error.clone());
+            let nack = match is_delta {
+                true => Request::Delta(DeltaRequest {
+                    type_url,
+                    response_nonce,
+                    error_detail,
+                    ..Default::default()
+                }),
+                false => Request::Sotw(SotwRequest {
+                    type_url,
+                    response_nonce,
+                    error_detail,
+                    version_info: "CANARY".into(),
+                    ..Default::default()
+                }),
+            };
+            stream.request(nack).await.unwrap();
+        }
+    }
+    let told = format!("{:?}", node.take().lines);
+    assert!(told.contains("[withheld 6 B]"), "{told}");
+    assert!(told.matches("Response").count() == 1 && told.matches("Opened").count() == 2, "{told}");
+    assert!(!told.contains("CANARY"), "{told}");
 }

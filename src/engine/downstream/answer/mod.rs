@@ -141,6 +141,33 @@ impl Answer {
         part.collection.covers(name) && !(is_named(part) && is_supplied())
     }
 
+    /// Some names of the next message, for people: sent and removed ones, at most `most` of each.
+    pub fn some_names<'a>(
+        &'a self,
+        told: &'a [ToldNames],
+        most: usize,
+    ) -> (Vec<&'a ResourceName>, Vec<&'a ResourceName>) {
+        if let Some(told) = told.get(self.chunk) {
+            return (told.names().take(most).collect(), told.removed.iter().take(most).collect());
+        }
+        let (mut sent, mut removed) = (Vec::new(), Vec::new());
+        removed.extend(self.departed.iter().take(most));
+        for part in &self.parts {
+            if self.full {
+                sent.extend(part.view.names().take(most - sent.len()));
+                continue;
+            }
+            // A difference may be as long as the whole set.
+            for name in part.held.differing(&part.view).take(2 * most) {
+                let list = if part.view.has(name) { &mut sent } else { &mut removed };
+                if list.len() < most {
+                    list.push(name);
+                }
+            }
+        }
+        (sent, removed)
+    }
+
     /// Whether the answer tells the client of removals (SST-6).
     pub fn deletes(&self) -> bool {
         self.full || self.variant == Variant::Delta

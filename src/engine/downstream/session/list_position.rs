@@ -5,11 +5,15 @@
 //! ([`Session::shift`](super::Session::shift)). The client's content stays, so that only differences are
 //! sent: clusters before routes, removals last.
 
+use std::sync::Arc;
+
 use crate::engine::Time;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::router::{List, Router};
-use crate::engine::downstream::sources::ListId;
-use crate::engine::fallback::Fallback;
+use crate::engine::downstream::session::routing::Which;
+use crate::engine::downstream::sources::{ListId, SourceId};
+use crate::engine::fallback::{Fallback, FallbackSettings};
+use crate::engine::snapshot::Snapshot;
 use crate::xds::TypeUrl;
 
 #[derive(Debug, Default)]
@@ -22,21 +26,28 @@ pub(super) struct ListPosition {
     /// `None`: all types.
     pub(super) type_url: Option<TypeUrl>,
     pub fallback: Fallback,
+    /// While the session moves to another configuration: the state by the former one.
+    former_fallback: Option<Box<Fallback>>,
     /// A move failed: the session keeps its server until this time.
     pub(super) refused_until: Option<Time>,
     /// The former sources' content, as long as removals that need the last bytes may wait (RLY-51).
     pub former: Option<Box<Former>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Former {
     pub snapshots: Snapshots,
     pub(super) until: Time,
 }
 
 impl ListPositions {
-    /// The fallback of a list with collections, created at the first use; `None` if the list has one server.
-    pub fn enter(&mut self, id: ListId, type_url: &TypeUrl, router: &dyn Router) -> Option<&Fallback> {
+    /// The position in a list with collections, created at the first use; `None` if the list has one server.
+    pub(super) fn enter(
+        &mut self,
+        id: ListId,
+        type_url: &TypeUrl,
+        router: &dyn Router,
+    ) -> Option<&ListPosition> {
         let index = match self.0.iter().position(|position| position.covers(type_url, id)) {
             Some(index) => index,
             None => {
@@ -47,13 +58,73 @@ impl ListPositions {
                     list,
                     type_url,
                     fallback: Fallback::default(),
+                    former_fallback: None,
                     refused_until: None,
                     former: None,
                 });
                 self.0.len() - 1
             }
         };
-        self.0.get(index).map(|position| &position.fallback)
+        self.0.get(index)
+    }
+
+    /// The position in a list that is new to the session, whose server at `serving` serves the session already.
+    pub fn begin_at(&mut self, id: ListId, type_url: &TypeUrl, serving: u16, router: &dyn Router) {
+        if !self.0.iter().any(|position| position.covers(type_url, id))
+            && self.enter(id, type_url, router).is_some()
+            && let Some(position) = self.0.last_mut()
+        {
+            position.fallback = Fallback::at(serving.min(position.list.servers.saturating_sub(1)));
+        }
+    }
+
+    /// Another configuration: each list is looked at anew from the state of its serving server on.
+    pub(super) fn begin_move(&mut self) {
+        for position in &mut self.0 {
+            match &position.former_fallback {
+                Some(former) => position.fallback = (**former).clone(),
+                None => position.former_fallback = Some(Box::new(position.fallback.clone())),
+            }
+        }
+    }
+
+    /// The session has moved, or stays.
+    pub(super) fn end_move(&mut self) {
+        self.0.iter_mut().for_each(|position| position.former_fallback = None);
+    }
+
+    /// Remembers a source that served a part of this list until now. A list of one server has a position for that
+    /// time.
+    pub(super) fn remember(
+        &mut self,
+        (id, type_url): (ListId, &TypeUrl),
+        source: (SourceId, Option<Arc<Snapshot>>),
+        until: Time,
+        router: &dyn Router,
+    ) {
+        if self.enter(id, type_url, router).is_none() {
+            let settings = FallbackSettings::default();
+            let list = List { id, servers: 1, by_type: false, settings, deleting: 0 };
+            let fallback = Fallback::default();
+            let (former_fallback, refused_until, former) = (None, None, None);
+            self.0.push(ListPosition {
+                list,
+                type_url: None,
+                fallback,
+                former_fallback,
+                refused_until,
+                former,
+            });
+        }
+        let Some(position) = self.0.iter_mut().find(|position| position.covers(type_url, id)) else { return };
+        let former = position.former.get_or_insert_default();
+        if former.until != until {
+            former.snapshots.clear();
+            former.until = until;
+        }
+        if !former.snapshots.iter().any(|(known, _)| *known == source.0) {
+            former.snapshots.push(source);
+        }
     }
 
     /// Takes other rules of fallback over. The id of a list stands for its servers, so positions stay valid.
@@ -81,13 +152,25 @@ impl ListPositions {
 
     /// Drops last bytes after the wait of all removals.
     pub(super) fn forget_former(&mut self, now: Time) {
+        let mut is_over = false;
         for position in &mut self.0 {
-            position.former.take_if(|former| former.until <= now);
+            is_over |= position.former.take_if(|former| former.until <= now).is_some();
+        }
+        if is_over {
+            self.0.retain(|position| position.list.servers > 1 || position.former.is_some());
         }
     }
 }
 
 impl ListPosition {
+    /// The state for sources of the former configuration, or of the one that the session is bound for.
+    pub fn fallback_of(&self, which: Which) -> &Fallback {
+        match (which, &self.former_fallback) {
+            (Which::Serving, Some(former)) => former,
+            (Which::Serving, None) | (Which::Last, _) => &self.fallback,
+        }
+    }
+
     /// Whether the position serves the collections in a type of a list.
     pub(super) fn covers(&self, type_url: &TypeUrl, list: ListId) -> bool {
         self.list.id == list && self.type_url.as_ref().is_none_or(|own| own == type_url)

@@ -22,6 +22,7 @@ pub mod list_position;
 pub mod moves;
 mod poll;
 pub mod report;
+pub mod reclassify;
 pub mod request;
 pub mod router;
 mod routing;
@@ -37,6 +38,7 @@ use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
 use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
+use crate::engine::downstream::session::reclassify::Moving;
 use crate::engine::downstream::session::router::List;
 use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
@@ -62,6 +64,8 @@ pub struct Session {
     sources: Vec<SourceId>,
     /// The session's position in server lists of several servers.
     positions: ListPositions,
+    /// The session is on its way to the sources of another configuration.
+    moving: Option<Moving>,
     /// The start of the routing types' wait: the cluster side has news to send, or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
@@ -100,6 +104,7 @@ impl Session {
             subscriptions: Vec::new(),
             sources: Vec::new(),
             positions: ListPositions::default(),
+            moving: None,
             held_since: None,
             held_until: None,
             round: None,
@@ -150,12 +155,19 @@ impl Session {
         if same_stream { number.parse().ok() } else { None }
     }
 
+    fn parts(&self) -> impl Iterator<Item = (&Subscription, &Part)> {
+        let subscriptions = self.subscriptions().iter();
+        subscriptions.flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)))
+    }
+
     fn parts_of(&self, position: &ListPosition) -> impl Iterator<Item = (&Subscription, &Part)> {
-        let parts = self
-            .subscriptions()
-            .iter()
-            .flat_map(|subscription| subscription.parts.iter().map(move |part| (subscription, part)));
-        parts.filter(move |(subscription, part)| position.covers(&subscription.type_url, part.asked.list))
+        self.parts().filter(|(subscription, part)| position.covers(&subscription.type_url, part.asked.list))
+    }
+
+    /// The parts that a position serves, or will.
+    fn parts_bound_for(&self, position: &ListPosition) -> impl Iterator<Item = (&Subscription, &Part)> {
+        self.parts()
+            .filter(|(subscription, part)| position.covers(&subscription.type_url, part.bound_for().list))
     }
 
     /// Whether a part is asked of this source.

@@ -10,6 +10,7 @@ use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::list_position::{Former, ListPosition};
 use crate::engine::downstream::session::router::{Router, Watch};
+use crate::engine::downstream::session::routing::Which;
 use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
@@ -33,28 +34,39 @@ pub struct Moved {
 pub struct Shift {
     pub watches: Vec<Watch>,
     pub moves: Vec<Moved>,
+    /// The session has moved to the sources of another configuration (REL-6).
+    pub is_settled: bool,
     /// The router's error for a source. The session keeps its server in the list for a while.
     pub refused: Option<Status>,
+}
+
+/// The result of a look at the servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// A [`Session::shift`] is due.
+    pub is_due: bool,
+    /// The time of the next look if no event comes.
+    pub look_at: Option<Time>,
 }
 
 /// Time until the retry of a move without a source.
 const RETRY: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Whether a [`Session::shift`] is due in some list, and the time of the next look. `latest` as for
+    /// Whether a [`Session::shift`] is due, and the time of the next look. `latest` as for
     /// [`Session::poll_answer`].
-    pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Decision {
-        let mut all = Decision::default();
+    pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Look {
+        let mut all = Look { is_due: self.may_settle(latest, now), look_at: self.settles_at() };
         for position in self.positions.iter() {
             let decision = self.decide(position, latest, now);
-            all.next = all.next.or(decision.next);
+            all.is_due |= decision.next.is_some();
             let former = position.former.as_ref().map(|former| former.until);
             all.look_at = all.look_at.into_iter().chain(decision.look_at).chain(former).min();
         }
         all
     }
 
-    /// Moves this session to the servers that should serve the session now.
+    /// Moves this session to the servers that should serve the session now. `router`: by the configuration in force.
     pub fn shift(
         &mut self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -70,6 +82,7 @@ impl Session {
                 let Some(next) = self.decide(position, latest, now).next else { break };
                 let (list, type_url) = (position.list.id, position.type_url.clone());
                 let from = position.fallback.serving();
+                let is_moving = self.parts_bound_for(position).any(|(_, part)| part.is_moving());
                 let former = self.parts_of(position).map(|(_, part)| part.source());
                 let former: Snapshots = former.map(|source| (source, latest(source))).collect();
                 let Some(position) = self.positions.0.get_mut(index) else { break };
@@ -77,9 +90,9 @@ impl Session {
                 position.fallback.make(next, &position.list.settings, now);
                 let to = position.fallback.serving();
                 let is_of = |of: &TypeUrl, part: &Part| {
-                    part.asked.list == list && type_url.as_ref().is_none_or(|own| own == of)
+                    part.bound_for().list == list && type_url.as_ref().is_none_or(|own| own == of)
                 };
-                let replaced = self.replace_where(&is_of, router);
+                let replaced = self.replace_where(&is_of, Which::Last, router);
                 let Some(position) = self.positions.0.get_mut(index) else { break };
                 match replaced {
                     Ok(watches) => shift.watches.extend(watches),
@@ -90,12 +103,19 @@ impl Session {
                     }
                 }
                 if from != to {
+                    shift.moves.push(Moved { list, type_url, from, to });
+                }
+                // A session on its way to another configuration is served by its former sources still.
+                if from != to && !is_moving {
                     position.former =
                         Some(Box::new(Former { snapshots: former, until: now + ORDER_WAIT_MAX * 2 }));
                     self.round = None;
-                    shift.moves.push(Moved { list, type_url, from, to });
                 }
             }
+        }
+        if self.may_settle(latest, now) {
+            shift.watches.extend(self.settle(latest, router, now));
+            shift.is_settled = true;
         }
         shift
     }
@@ -150,17 +170,21 @@ impl Session {
     ) -> Sight {
         let mut sight = Sight { reach: Reachability::Pending, unknown: 0, is_current: true, is_noted: true };
         let mut is_heard = true;
-        for (subscription, part) in self.parts_of(position) {
-            let is_serving = server == position.fallback.serving();
+        for (subscription, part) in self.parts_bound_for(position) {
+            let (is_serving, asked) = (server == position.fallback.serving(), part.bound_for());
             let source = match is_serving {
-                true => Some(part.source()),
-                false => part.asked.others().find(|(other, _)| *other == server).map(|(_, source)| source),
+                true => Some(asked.source),
+                false => asked.others().find(|(other, _)| *other == server).map(|(_, source)| source),
             };
             let Some(source) = source else { continue };
             sight.unknown += unknown(subscription, part, source, latest);
             if is_serving {
-                sight.unknown =
-                    sight.unknown.saturating_sub(position.unknown_stand_ins(subscription, part, latest));
+                sight.unknown = sight.unknown.saturating_sub(position.unknown_stand_ins(
+                    subscription,
+                    part,
+                    asked,
+                    latest,
+                ));
             }
             let Some(snapshot) = latest(source) else { continue };
             let standing = snapshot.standing();
@@ -188,7 +212,7 @@ impl Session {
 /// The number of names of a part that are UNKNOWN at a source. A name with an error counts as known
 /// (FBK-3). Only the relay's own error for an unreachable server (ERR-10) is no answer, but the reason to
 /// ask another server.
-fn unknown(
+pub(super) fn unknown(
     subscription: &Subscription,
     part: &Part,
     source: SourceId,

@@ -1,12 +1,13 @@
 //! The session's view of routing: the sources of names, and the server lists.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKey};
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::{ListId, SourceId};
-use crate::engine::fallback::FallbackSettings;
+use crate::engine::fallback::{FallbackSettings, RESOLVE_TIMEOUT};
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Status, TypeUrl};
 
@@ -49,6 +50,17 @@ pub trait Router {
     /// The fallback between the servers of a list; `None` for a list of one server.
     fn fallback(&self, _list: ListId) -> Option<List> {
         None
+    }
+
+    /// The position in a list of the server behind a source, in whatever list the source was found; `None` if the
+    /// list has no such server.
+    fn position_of(&self, _list: ListId, _source: SourceId) -> Option<u16> {
+        None
+    }
+
+    /// The time that a session waits for the sources of another configuration (REL-6).
+    fn resolve_timeout(&self, _list: ListId) -> Duration {
+        RESOLVE_TIMEOUT.default
     }
 }
 

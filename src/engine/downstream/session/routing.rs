@@ -1,7 +1,7 @@
 //! Routes subscriptions: divides a subscription into parts, and finds the sources of each part.
 
 use crate::engine::authority::NameGroup;
-use crate::engine::collection::{Collection, CollectionKey, CollectionKind};
+use crate::engine::collection::{Collection, CollectionKind};
 use crate::engine::downstream::answer::spelling::SPELLINGS_MAX;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::limits::Excess;
@@ -10,19 +10,30 @@ use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::sources::{Asked, Others, SourceId};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::xds::{Code, Status, TypeUrl};
+use crate::xds::{Code, ResourceName, Status, TypeUrl};
+
+/// The sources of a part that are found again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// The sources that serve the part.
+    Serving,
+    /// The sources that the part is bound for.
+    Last,
+}
 
 impl Asked {
-    fn find(
+    pub(super) fn find(
         type_url: &TypeUrl,
         group: NameGroup,
+        which: Which,
         positions: &mut ListPositions,
         router: &mut dyn Router,
     ) -> Result<Asked, Status> {
         let list = router.list(type_url, group);
-        let Some(fallback) = positions.enter(list, type_url, router) else {
+        let Some(position) = positions.enter(list, type_url, router) else {
             return Ok(Asked { list, source: router.source(type_url, group, 0)?, others: None });
         };
+        let fallback = position.fallback_of(which);
         let source = router.source(type_url, group, fallback.serving())?;
         let mut others = Others::default();
         for server in fallback.others() {
@@ -83,19 +94,21 @@ impl Session {
     /// Routes every part again after the node of the client changed in a property that splits node classes
     /// (RLY-16). The client's content stays, so that only differences are sent.
     pub fn reroute(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        self.replace_where(&|_, _| true, router)
+        self.replace_where(&|_, _| true, Which::Serving, router)
     }
 
     /// Routes the parts of a source again: the source no longer serves this session, or not yet (RLY-14).
     /// The client's content stays.
     pub fn leave(&mut self, source: SourceId, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
-        self.replace_where(&|_, part| part.asked.sources().any(|asked| asked == source), router)
+        let is_of = |_: &TypeUrl, part: &Part| part.asked.sources().any(|asked| asked == source);
+        self.replace_where(&is_of, Which::Serving, router)
     }
 
     /// Routes these parts again.
     pub(super) fn replace_where(
         &mut self,
         is_of: &dyn Fn(&TypeUrl, &Part) -> bool,
+        which: Which,
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
         // All sources are found before any change: after an error the session stays as before.
@@ -103,7 +116,7 @@ impl Session {
         for subscription in &self.subscriptions {
             let type_url = &subscription.type_url;
             for part in subscription.parts.iter().filter(|part| is_of(type_url, part)) {
-                found.push(Asked::find(type_url, part.group, &mut self.positions, router)?);
+                found.push(Asked::find(type_url, part.group, which, &mut self.positions, router)?);
             }
         }
         let (mut found, mut watches) = (found.into_iter(), Vec::new());
@@ -111,23 +124,20 @@ impl Session {
             let type_url = subscription.type_url.clone();
             let parts = || subscription.parts.iter().filter(|part| is_of(&type_url, part));
             let asked: Vec<_> = found.by_ref().take(parts().count()).collect();
-            if parts().map(|part| &part.asked).eq(&asked) {
+            let known = |part| if which == Which::Last { Part::bound_for(part) } else { &part.asked };
+            if parts().map(known).eq(&asked) {
                 continue;
             }
             subscription.interrupt();
             for (part, asked) in
                 subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
             {
-                let old = std::mem::replace(&mut part.asked, asked);
-                if old.source != part.source() {
-                    part.begin_changes(router.last_change(part.source()));
+                let before: Vec<_> = part.sources().collect();
+                match &mut part.next {
+                    Some(next) if which == Which::Last => **next = asked,
+                    _ => part.serve_from(asked, router),
                 }
-                unwatch(&old, &part.asked, &type_url, part.collection.key(), &mut watches);
-                let is_new = |source: &SourceId| !old.sources().any(|known| known == *source);
-                for source in part.asked.sources().filter(is_new) {
-                    let collection = part.collection.clone();
-                    watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
-                }
+                part.watch_instead(&before, &type_url, &mut watches);
             }
         }
         self.list_sources();
@@ -148,10 +158,23 @@ impl Session {
         self.apply(index, change, router)
     }
 
+    /// Routes the names of all types whose group has changed: the configuration has other authorities.
+    pub fn regroup(&mut self, router: &mut dyn Router) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        for index in 0..self.subscriptions.len() {
+            let type_url = self.subscriptions[index].type_url.clone();
+            let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
+            if self.subscriptions[index].divert(self.seed, &group_of) != Change::default() {
+                watches.extend(self.divert(&type_url, router)?);
+            }
+        }
+        Ok(watches)
+    }
+
     /// Lists the sources of the parts. Unused sources and positions go, so that nothing keeps them alive.
-    fn list_sources(&mut self) {
+    pub(super) fn list_sources(&mut self) {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
-        let asked = || parts().flat_map(|part| part.asked.sources());
+        let asked = || parts().flat_map(Part::sources);
         self.sources.retain(|source| asked().any(|used| used == *source));
         for source in asked() {
             if !self.sources.contains(&source) {
@@ -160,7 +183,9 @@ impl Session {
             }
         }
         let is_wanted = |subscription: &Subscription, position: &ListPosition| {
-            subscription.parts.iter().any(|part| position.covers(&subscription.type_url, part.asked.list))
+            let lists = |part: &Part| [part.asked.list, part.bound_for().list];
+            let mut lists = subscription.parts.iter().flat_map(lists);
+            lists.any(|list| position.covers(&subscription.type_url, list))
         };
         self.positions
             .keep(|position| self.subscriptions.iter().any(|subscription| is_wanted(subscription, position)));
@@ -179,35 +204,50 @@ fn set_part(
     let type_url = subscription.type_url.clone();
     match collection {
         Some(collection) => {
-            let asked = Asked::find(&type_url, group, positions, router)?;
-            let old = subscription.set_part(group, Some((asked.clone(), collection.clone())), kind);
-            // This very request may have changed the client's node class (RLY-16).
-            if let Some(old) = old {
-                unwatch(&old, &asked, &type_url, collection.key(), watches);
-            }
+            let asked = Asked::find(&type_url, group, Which::Serving, positions, router)?;
             let seen = router.last_change(asked.source);
+            let before = subscription.set_part(group, Some((asked, collection)), kind);
             let set = subscription.parts.iter_mut().find(|part| part.key() == (kind, group));
-            set.into_iter().for_each(|part| part.begin_changes(seen));
-            for source in asked.sources() {
-                let collection = collection.clone();
+            let Some(part) = set else { return Ok(()) };
+            part.begin_changes(seen);
+            // This very request may have changed the client's node class (RLY-16).
+            part.unwatch_former(&before, &type_url, watches);
+            for source in part.sources() {
+                let collection = part.collection.clone();
                 watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
             }
         }
         None => {
-            if let Some(old) = subscription.set_part(group, None, kind) {
-                let key = kind.key(group.authority.style());
-                for source in old.sources() {
-                    watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
-                }
+            let key = kind.key(group.authority.style());
+            for source in subscription.set_part(group, None, kind) {
+                watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
             }
         }
     }
     Ok(())
 }
 
-/// Notes the sources that are no longer asked.
-fn unwatch(old: &Asked, new: &Asked, type_url: &TypeUrl, key: CollectionKey, watches: &mut Vec<Watch>) {
-    for source in old.sources().filter(|old| !new.sources().any(|source| source == *old)) {
-        watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
+impl Part {
+    pub(super) fn serve_from(&mut self, asked: Asked, router: &dyn Router) {
+        let old = std::mem::replace(&mut self.asked, asked);
+        if old.source != self.source() {
+            self.begin_changes(router.last_change(self.source()));
+        }
+    }
+
+    /// Notes the sources that are no longer asked, and those that are asked now.
+    pub(super) fn watch_instead(&self, before: &[SourceId], type_url: &TypeUrl, watches: &mut Vec<Watch>) {
+        self.unwatch_former(before, type_url, watches);
+        for source in self.sources().filter(|source| !before.contains(source)) {
+            let collection = self.collection.clone();
+            watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
+        }
+    }
+
+    fn unwatch_former(&self, before: &[SourceId], type_url: &TypeUrl, watches: &mut Vec<Watch>) {
+        let key = self.collection.key();
+        for source in before.iter().copied().filter(|source| self.sources().all(|asked| asked != *source)) {
+            watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
+        }
     }
 }

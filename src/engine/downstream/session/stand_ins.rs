@@ -13,7 +13,7 @@ use crate::engine::collection::Collection;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::list_position::ListPosition;
-use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::sources::{Asked, SourceId};
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::snapshot::Snapshot;
@@ -51,10 +51,12 @@ impl Session {
     }
 
     fn with_stand_ins(&self, mut snapshots: Snapshots) -> Snapshots {
-        for position in self.positions.iter().filter(|position| position.needs_stand_ins()) {
+        let is_moving = self.moving.is_some();
+        for position in self.positions.iter().filter(|position| is_moving || position.needs_stand_ins()) {
             for (subscription, part) in self.parts_of(position) {
                 let type_url = &subscription.type_url;
-                let stand_ins = position.stand_ins(subscription, part, &|id| snapshot_of(&snapshots, id));
+                let stand_ins =
+                    position.stand_ins(subscription, part, &part.asked, &|id| snapshot_of(&snapshots, id));
                 let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
                 if stand_ins.is_empty() && lasts.is_empty() {
                     continue;
@@ -63,7 +65,7 @@ impl Session {
                 let Some((_, Some(own))) = own else { continue };
                 if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
                     types.stand_in(&part.collection, stand_ins);
-                    types.keep_last(part.kind(), lasts, u64::from(position.fallback.serving()));
+                    types.keep_last(part.kind(), lasts, u64::from(part.asked.serving()));
                 }
             }
         }
@@ -72,7 +74,7 @@ impl Session {
 
     /// Whether a position needs resources of other servers.
     pub(super) fn needs_stand_ins(&self) -> bool {
-        self.positions.iter().any(ListPosition::needs_stand_ins)
+        self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())
     }
 }
 
@@ -92,25 +94,28 @@ impl ListPosition {
         &self,
         subscription: &Subscription,
         part: &Part,
+        asked: &Asked,
         latest: Latest<'_>,
     ) -> Vec<(ResourceName, Arc<Resource>)> {
         let type_url = &subscription.type_url;
-        let serving = self.fallback.serving();
+        let serving = asked.serving();
         let is_deleting =
             self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
         let Collection::Names(names) = &part.collection else { return Vec::new() };
         if serving == 0 || is_deleting {
             return Vec::new();
         }
-        let own = latest(part.source());
+        let own = latest(asked.source);
         let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
         let Some(own) = types.view(&part.collection) else { return Vec::new() };
         // A name in the server's wildcard or glob is not lacking, although the server has not answered for
         // the name alone.
-        let beside =
-            subscription.parts.iter().filter(|other| other.source() == part.source() && other.is_broad());
+        let is_beside = |other: &&Part| {
+            other.is_broad() && [other.source(), other.bound_for().source].contains(&asked.source)
+        };
+        let beside = subscription.parts.iter().filter(is_beside);
         let beside: Vec<_> = beside.filter_map(|other| types.view(&other.collection)).collect();
-        let higher: Vec<_> = part.asked.others().rev().filter(|(server, _)| *server < serving).collect();
+        let higher: Vec<_> = asked.others().rev().filter(|(server, _)| *server < serving).collect();
         let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
         let supplied = |name: &ResourceName| {
             let found =
@@ -128,13 +133,14 @@ impl ListPosition {
         &self,
         subscription: &Subscription,
         part: &Part,
+        asked: &Asked,
         latest: Latest<'_>,
     ) -> usize {
         let type_url = &subscription.type_url;
-        let own = latest(part.source());
+        let own = latest(asked.source);
         let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection));
         let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
-        let stand_ins = self.stand_ins(subscription, part, latest);
+        let stand_ins = self.stand_ins(subscription, part, asked, latest);
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 

@@ -126,6 +126,11 @@ impl Nonces {
         self.sent.iter().map(|sent| &sent.carried)
     }
 
+    /// The changes in the latest response, if unanswered.
+    pub fn latest_changes(&self) -> &[ChangeId] {
+        self.sent.back().map_or(&[], |sent| sent.carried.rejected())
+    }
+
     /// Whether a response is unACKed (NON-4).
     pub fn is_waiting(&self) -> bool {
         !self.sent.is_empty()

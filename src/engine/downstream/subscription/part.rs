@@ -22,6 +22,8 @@ pub type Key = (CollectionKind, NameGroup);
 #[derive(Clone, Debug)]
 pub struct Part {
     pub asked: Asked,
+    /// The sources by another configuration, asked beside until the session moves to them (REL-6).
+    pub next: Option<Box<Asked>>,
     pub group: NameGroup,
     pub collection: Collection,
     /// The client's content: the last view that was sent, with older content of names that this view did
@@ -44,6 +46,7 @@ impl Part {
     pub(super) fn new(asked: Asked, group: NameGroup, collection: Collection) -> Part {
         Part {
             asked,
+            next: None,
             group,
             collection,
             held: Arc::default(),
@@ -58,6 +61,22 @@ impl Part {
     /// The source that serves the part.
     pub fn source(&self) -> SourceId {
         self.asked.source
+    }
+
+    /// The sources that serve the part, or will.
+    pub fn bound_for(&self) -> &Asked {
+        self.next.as_deref().unwrap_or(&self.asked)
+    }
+
+    /// Whether the part will have another source.
+    pub fn is_moving(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.source != self.asked.source)
+    }
+
+    /// All sources that are asked, each once.
+    pub fn sources(&self) -> impl Iterator<Item = SourceId> {
+        let next = self.next.iter().flat_map(|next| next.sources());
+        self.asked.sources().chain(next.filter(|source| self.asked.sources().all(|own| own != *source)))
     }
 
     /// The changes of the source up to this number are none for the client.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::authority::NameGroup;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::Answer;
-use crate::engine::downstream::sources::Asked;
+use crate::engine::downstream::sources::{Asked, SourceId};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
 use crate::engine::view::View;
@@ -58,13 +58,13 @@ impl Subscription {
         group: NameGroup,
         collection: Option<(Asked, Collection)>,
         kind: CollectionKind,
-    ) -> Option<Asked> {
+    ) -> Vec<SourceId> {
         self.interrupt();
         let wildcard = kind == CollectionKind::Wildcard;
         // There is only one wildcard, in any group.
         let is_it = |part: &Part| part.collection.kind() == kind && (wildcard || part.group == group);
         let at = self.parts.iter().position(is_it);
-        let old = at.map(|at| self.parts[at].asked.clone());
+        let old = at.map_or_else(Vec::new, |at| self.parts[at].sources().collect());
         if let Some(at) = at {
             self.fall_back_to_wildcard(at, collection.as_ref().map(|(_, collection)| collection));
         }

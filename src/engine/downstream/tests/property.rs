@@ -56,7 +56,7 @@ impl History {
     fn step(&mut self, (what, x, y): Step) {
         let client = pick(&self.live, x >> 4);
         let message = pick(&TYPES, x);
-        match what % 20 {
+        match what % 21 {
             0..=4 => self.change_source(x, y),
             5..=8 => self.subscribe(client, message, y),
             9 if !self.bench.held(client, message).nonce.is_empty() => {
@@ -67,6 +67,7 @@ impl History {
             }
             11 => self.stale(client, message),
             12..=14 => {
+                self.bench.shift(client);
                 self.bench.poll(client);
             }
             15 => self.bench.deliver(client, usize::from(y % 4)),
@@ -77,6 +78,7 @@ impl History {
             17 => self.bench.advance(Duration::from_millis(u64::from(y) * 160)),
             18 => self.reconnect(client),
             19 => self.bench.reroute(client, u64::from(y % 2)),
+            20 => self.bench.reclassify(client, |routes| routes.old = u64::from(y % 2)),
             _ => {}
         }
     }
@@ -153,7 +155,8 @@ impl History {
         self.bench.leave(client);
         let variant = self.bench.clients[client].variant;
         let new = if variant == Variant::Sotw { self.bench.sotw() } else { self.bench.delta() };
-        self.bench.clients[new].routes = self.bench.clients[client].routes;
+        let old = &self.bench.clients[client];
+        self.bench.clients[new].routes = old.moving_to.unwrap_or(old.routes);
         self.live.retain(|live| *live != client);
         self.live.push(new);
         for message in TYPES {
@@ -211,11 +214,13 @@ impl History {
                 }
             }
             self.bench.deliver(client, usize::MAX);
+            self.bench.shift(client);
             self.bench.drain(client);
         }
         // A client that rejected a route loses the route's clusters late (RLY-51).
         self.bench.advance(Duration::from_secs(15));
         for client in self.live.clone() {
+            assert!(!self.bench.clients[client].session.is_moving(), "its new sources know everything");
             self.bench.drain(client);
         }
     }

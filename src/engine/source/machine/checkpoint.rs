@@ -29,12 +29,22 @@ use crate::xds::{ResourceName, TypeUrl};
 const PATIENCE_MIN: Duration = Duration::from_secs(10);
 
 impl Source {
-    /// The state at `now`. Costs O(names) where the server's versions are known, else O(types).
+    /// The state at `now` for a file, which has no Secrets. Costs O(names) where the server's versions are known, else
+    /// O(types).
     pub fn image(&self, now: Time) -> Image {
+        self.image_of(now, |type_url| !type_url.is_secret())
+    }
+
+    /// The state at `now` for a successor of the process, with Secrets (HND-2).
+    pub fn image_with_secrets(&self, now: Time) -> Image {
+        self.image_of(now, |_| true)
+    }
+
+    fn image_of(&self, now: Time, is_meant: impl Fn(&TypeUrl) -> bool) -> Image {
         let mut image = Image { snapshot: self.snapshot.clone(), ..Image::default() };
         image.left = self.upkeep.left(now);
         let Attachment::Streams(streams) = &self.attachment else { return image };
-        for (type_url, cache) in self.types.iter().filter(|(type_url, _)| !type_url.is_secret()) {
+        for (type_url, cache) in self.types.iter().filter(|(type_url, _)| is_meant(type_url)) {
             for kind in [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names] {
                 let versions = streams.versions(type_url, kind);
                 if !versions.is_empty() {

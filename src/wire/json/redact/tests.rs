@@ -354,3 +354,14 @@ fn adm_12_bombs_are_not_decoded() {
     assert!(redact(&type_url, &any, Reader::Person).to_string().contains("nested too deep"));
     assert!(redact_bytes(&type_url, &any).is_some());
 }
+
+#[test]
+fn differences_are_of_shown_contents() {
+    let old = json!({ "name": "web", "connect_timeout": "1s", "hosts": ["a", "b"] });
+    let new = json!({ "hosts": ["a", "b"], "connect_timeout": "2s", "name": "web" });
+    let expected = json!([{ "op": "replace", "path": "/connect_timeout", "value": "2s" }]);
+    assert_eq!(patch(&old, &new), expected);
+    let text = diff_text("a: 1\nb: 1\n", "a: 1\nb: 2\n");
+    assert_eq!(text, "@@ -1,2 +1,2 @@\n a: 1\n-b: 1\n+b: 2\n");
+    assert_eq!(diff_text("a: 1\n", "a: 1\n"), "");
+}

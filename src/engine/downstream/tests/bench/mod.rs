@@ -35,6 +35,8 @@ pub struct Client {
     pub session: Session,
     pub variant: Variant,
     pub routes: Routes,
+    /// The routes by the configuration to which the session moves.
+    pub moving_to: Option<Routes>,
     pub held: BTreeMap<TypeUrl, Held>,
     /// Changes of the session's collections on their way to the sources.
     pub on_the_way: VecDeque<Watch>,
@@ -238,12 +240,15 @@ impl Bench {
                 reachability_only: self.reachability_only,
                 by_type: self.by_type,
                 deleting: self.deleting,
+                list: 0,
+                order: [0, 1, 2, 3],
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
                 legacy: true,
                 last_changes: [0; 16],
                 features: ClientFeatures::default(),
             },
+            moving_to: None,
             held: BTreeMap::new(),
             on_the_way: VecDeque::new(),
         });
@@ -292,6 +297,12 @@ impl Bench {
         let mut routes = this.routes;
         let mut taken = this.session.request(&request, &mut routes, self.now)?;
         this.on_the_way.extend(std::mem::take(&mut taken.watches));
+        if let Some(mut to) = this.moving_to {
+            this.on_the_way.extend(this.session.keep_moving(&mut to, self.now).unwrap());
+            if !this.session.is_moving() {
+                (this.routes, this.moving_to) = (to, None);
+            }
+        }
         self.settled.judged(client, &taken);
         if !self.slow_watches {
             self.deliver(client, usize::MAX);
@@ -324,16 +335,36 @@ impl Bench {
         self.deliver(client, usize::MAX);
     }
 
+    /// Another configuration has these routes for the client.
+    pub fn reclassify(&mut self, client: ClientId, change: impl Fn(&mut Routes)) {
+        let this = &mut self.clients[client];
+        let mut to = this.routes;
+        change(&mut to);
+        let watches = this.session.reclassify(&mut to, self.now).unwrap();
+        this.on_the_way.extend(watches);
+        if this.session.is_moving() {
+            this.moving_to = Some(to);
+        } else {
+            (this.routes, this.moving_to) = (to, None);
+        }
+        if !self.slow_watches {
+            self.deliver(client, usize::MAX);
+        }
+    }
+
     /// Makes due moves, as the driver does before a poll.
     pub fn shift(&mut self, client: ClientId) -> Shift {
         let (snapshots, now) = (self.snapshots.clone(), self.now);
         let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
         let this = &mut self.clients[client];
-        if this.session.look(&latest, now).next.is_none() {
+        if !this.session.look(&latest, now).is_due {
             return Shift::default();
         }
-        let mut routes = this.routes;
+        let mut routes = this.moving_to.unwrap_or(this.routes);
         let shift = this.session.shift(&latest, &mut routes, now);
+        if shift.is_settled {
+            (this.routes, this.moving_to) = (routes, None);
+        }
         this.on_the_way.extend(shift.watches.iter().cloned());
         self.deliver(client, usize::MAX);
         for source in 0..self.sources.len() {

@@ -17,6 +17,10 @@ pub struct Routes {
     /// The server without an available source.
     pub without: Option<u16>,
     pub deleting: u64,
+    /// The list of all servers: other servers, or another order, are another list.
+    pub list: u64,
+    /// The source of each server in the list.
+    pub order: [u64; 4],
     pub old: u64,
     pub xdstp: u64,
     pub legacy: bool,
@@ -43,9 +47,20 @@ impl Router for Routes {
             return Err(Status::new(Code::ResourceExhausted, "too many sources"));
         }
         if self.servers > 0 {
-            return Ok(SourceId(u64::from(server)));
+            return Ok(SourceId(self.order[usize::from(server)]));
         }
         Ok(SourceId(if group.authority == Authority::None { self.old } else { self.xdstp }))
+    }
+
+    fn list(&self, _: &TypeUrl, _: NameGroup) -> ListId {
+        ListId(self.list)
+    }
+
+    /// The sources of a class are the even ones, those of the other class the odd ones: 0 and 1 are of one server.
+    fn position_of(&self, _: ListId, source: SourceId) -> Option<u16> {
+        let order = &self.order[..usize::from(self.servers)];
+        let found = order.iter().position(|own| *own / 2 == source.0 / 2);
+        found.and_then(|position| u16::try_from(position).ok()).filter(|_| self.servers > 1)
     }
 
     fn last_change(&self, source: SourceId) -> u64 {

@@ -1,5 +1,6 @@
 //! Several servers in one list: FBK, and RLY-40 to RLY-49.
 
+mod reclassify;
 mod returns;
 mod stand_ins;
 

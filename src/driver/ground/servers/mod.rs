@@ -1,5 +1,7 @@
 //! The servers of the configuration in their lists, and the routing of names to lists (FED-1, FED-3).
 
+mod kept;
+
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
@@ -142,7 +144,7 @@ pub struct Place {
 
 impl Place {
     /// The place where every name is known not to exist.
-    const NOBODY: Place = Place { list: ListKey(0), server: ServerId(0) };
+    pub(crate) const NOBODY: Place = Place { list: ListKey(0), server: ServerId(0) };
 
     /// The place where nothing is known, and no server is asked.
     pub(crate) const REFUSED: Place = Place { list: ListKey(1), server: ServerId(0) };
@@ -214,6 +216,18 @@ impl ServerList {
     pub fn at(&self, number: u16) -> ListedServer<'_> {
         let number = usize::from(number);
         ListedServer { list: self, number: if number < self.servers.len() { number } else { 0 } }
+    }
+
+    /// The position of the server of a place, in whatever list; `None` if this list has no such server, or if the
+    /// sources choose among its servers.
+    pub(crate) fn position_of(&self, place: Place) -> Option<u16> {
+        self.fallback()?;
+        let position = self.places.iter().position(|own| *own == place)?;
+        u16::try_from(position).ok()
+    }
+
+    pub(crate) fn resolve_timeout(&self) -> Duration {
+        self.fallback.resolve_timeout
     }
 
     fn all(&self) -> impl Iterator<Item = ListedServer<'_>> {

@@ -1,0 +1,156 @@
+//! `GET /tail`: the requests, responses and states of one client, as they come (ADM-15). `item`: the lines.
+
+mod item;
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Request, State as Shared};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::item::seconds_since;
+use super::list::ITEMS_PER_TURN;
+use super::live::{self, Feed, Next};
+use super::params::{Params, bad_request, not_found};
+use super::state::Admin;
+use super::types;
+use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, Why, names_type};
+use crate::driver::api::tail::{Followed, TAILS_MAX, Tail};
+use crate::telemetry::Limit;
+use crate::xds::TypeUrl;
+
+/// Streams with told states. A node has a few streams, and a poller has a new one for each poll.
+const STREAMS_MAX: usize = 64;
+
+/// The longest node id in a query. The relay takes no longer ones from clients either.
+const NODE_BYTES_MAX: usize = 4096;
+
+/// A state that lasts for less than this is part of an exchange that the lines show.
+const STATE_SECONDS_MIN: f64 = 1.0;
+
+fn parse(uri: &Uri) -> Result<(Followed, Option<String>), String> {
+    let mut params = Params::parse(uri, &["client", "node", "type"])?;
+    let (client, node) = (params.take("client"), params.take("node"));
+    let followed = match (client, node) {
+        (Some(id), None) => {
+            let id = id.parse().map_err(|_| format!("client is {id:?}; allowed: the number of a stream"))?;
+            Followed::Stream(id)
+        }
+        (None, Some(node)) if !node.is_empty() && node.len() <= NODE_BYTES_MAX => Followed::Node(node.into()),
+        (None, Some(_)) => {
+            return Err(format!("node is empty, or longer than {NODE_BYTES_MAX} bytes"));
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(
+                "say either client=NUMBER for one stream, or node=ID for all streams of a node".into()
+            );
+        }
+    };
+    Ok((followed, params.take("type")))
+}
+
+/// `GET /tail?client=|node=&type=`.
+pub(super) async fn tail(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
+    let (followed, type_name) = parse(request.uri()).map_err(bad_request)?;
+    types::check(&admin, type_name.as_deref()).map_err(bad_request)?;
+    let Some(tail) = admin.relay.tail(followed, type_name.clone()) else {
+        admin.metrics.limit_hit(Limit::AdminStreams);
+        let text = format!("{TAILS_MAX} tails are open\n");
+        return Err((StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response());
+    };
+    let mut streams = BTreeMap::new();
+    match tail.followed() {
+        // Looked for after the tail has begun, so that no end is missed.
+        Followed::Stream(id) => {
+            let none = || not_found(format!("no client \"{id}\"; GET /clients has the ids of open streams"));
+            admin.relay.session(*id).ok_or_else(none)?;
+            streams.insert(*id, States::new());
+        }
+        Followed::Node(node) => {
+            for (number, session) in admin.relay.sessions().enumerate() {
+                if *session.node_id == **node && streams.len() < STREAMS_MAX {
+                    streams.insert(session.id, States::new());
+                }
+                if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+    let feed = LiveTail { admin: admin.clone(), tail, type_name, streams, has_begun: false };
+    Ok(live::respond(&admin, request.extensions(), feed))
+}
+
+/// The told states of a stream, by type.
+type States = BTreeMap<TypeUrl, (ConfigStatus, Option<Why>)>;
+
+struct LiveTail {
+    admin: Admin,
+    tail: Tail,
+    type_name: Option<String>,
+    streams: BTreeMap<u64, States>,
+    has_begun: bool,
+}
+
+impl LiveTail {
+    fn begin(&self, out: &mut String) {
+        let streams: Vec<_> = self.streams.keys().collect();
+        let begin = match self.tail.followed() {
+            Followed::Stream(id) => json!({ "client": id, "streams": streams }),
+            Followed::Node(node) => json!({ "node": node, "streams": streams }),
+        };
+        live::message(out, None, Some("begin"), &begin.to_string());
+    }
+
+    /// The states that have changed and that last.
+    fn states(&mut self) -> Vec<item::Item> {
+        let mut items = Vec::new();
+        let now = self.admin.relay.now();
+        let (relay, type_name) = (&self.admin.relay, self.type_name.as_deref());
+        self.streams.retain(|id, told| {
+            let Some(session) = relay.session(*id) else { return false };
+            let is_wanted =
+                |of: &&SessionTypeStatus| type_name.is_none_or(|text| names_type(text, &of.type_url));
+            for of in session.types.iter().filter(is_wanted) {
+                let state = (of.state, of.why);
+                let lasts =
+                    of.state == ConfigStatus::Error || seconds_since(of.since, now) >= STATE_SECONDS_MIN;
+                if lasts && told.get(&of.type_url) != Some(&state) {
+                    told.insert(of.type_url.clone(), state);
+                    items.push(item::state(*id, of));
+                }
+            }
+            true
+        });
+        items
+    }
+}
+
+impl Feed for LiveTail {
+    async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.begin(out);
+        }
+        let taken = self.tail.take();
+        for line in &taken.lines {
+            if self.streams.len() < STREAMS_MAX {
+                self.streams.entry(line.stream).or_default();
+            }
+        }
+        let mut items: Vec<_> = taken.lines.iter().map(|line| item::line(line)).collect();
+        items.extend(self.states());
+        items.sort_by_key(|item| item.at);
+        for item in items {
+            live::message(out, None, None, &item.json.to_string());
+        }
+        if taken.left_out > 0 {
+            live::message(out, None, Some("gap"), &json!({ "left_out": taken.left_out }).to_string());
+        }
+        if !taken.is_over {
+            return Next::Wait;
+        }
+        live::message(out, None, Some("end"), "{}");
+        Next::End
+    }
+}

@@ -1,0 +1,47 @@
+//! The page of a client's requests and responses, as they come: the endpoint `/tail`. The lines need scripts.
+
+use askama::Template;
+
+use super::frame::{Ask, Fault, Frame};
+use super::parts::{Command, client_argument};
+use crate::admin::params::Params;
+use crate::admin::types;
+use crate::text::encoded;
+
+#[derive(Template)]
+#[template(path = "tail.html")]
+struct Page {
+    frame: Frame,
+    id: u64,
+    node: String,
+    /// The types of the client, for a choice, and the chosen one.
+    types: Vec<String>,
+    chosen: String,
+    commands: Vec<Command>,
+}
+
+pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+    let type_name = Params::parse(ask.uri, &["type"])?.take("type");
+    types::check(ask.admin, type_name.as_deref())?;
+    let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));
+    let session = session.ok_or_else(|| {
+        Fault::not_found(format!("There is no client {id:?}. A stream that ends takes its number along."))
+    })?;
+    let mut frame = Frame::new(ask, "clients", "As it comes");
+    frame.stream = format!("/tail?client={}", session.id);
+    let mut command = format!("sluice tail {}", client_argument(&session));
+    let chosen = type_name.unwrap_or_default();
+    if !chosen.is_empty() {
+        frame.stream += &format!("&type={}", encoded(&chosen));
+        command += &format!(" --type {}", super::text::argument(&chosen).unwrap_or_default());
+    }
+    let page = Page {
+        frame,
+        id: session.id,
+        node: session.node_id.to_string(),
+        types: session.types.iter().map(|of| of.type_url.short().to_owned()).collect(),
+        chosen,
+        commands: vec![Command(command)],
+    };
+    Ok(page.render()?)
+}

@@ -1,0 +1,120 @@
+//! `POST /upgrade`: a new process takes over the sockets and the state of this one (HND-2, HND-5).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Extension, State as Shared};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+
+use super::access::Reach;
+use super::entrance::Peer;
+use super::params::{Params, bad_request};
+use super::state::Admin;
+
+/// The process, as it takes over from another and is taken over.
+pub trait Upgrading: Send + Sync + 'static {
+    /// Starts a successor, and resolves when it accepts in place of this process, or has failed.
+    fn upgrade(&self, wish: UpgradeWish) -> BoxFuture<'static, Result<Upgraded, NotUpgraded>>;
+
+    /// The process before the last upgrade, while it drains.
+    fn predecessor(&self) -> Option<PredecessorStatus>;
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpgradeWish {
+    /// Ends a predecessor that still drains.
+    pub now: bool,
+    /// Goes as far as the new process can without serving, and ends it.
+    pub dry_run: bool,
+    /// Another executable than that of the configuration.
+    pub binary: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Upgraded {
+    pub pid: u32,
+    pub version: String,
+    pub binary: String,
+    /// The time from the start of the new process until it could serve.
+    pub seconds: f64,
+    /// Sources whose state was passed on.
+    pub sources: u64,
+    pub predecessor: PredecessorStatus,
+    /// The upgrade was only tried.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// A process whose clients go over to its successor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredecessorStatus {
+    pub pid: u32,
+    pub version: String,
+    pub streams: u64,
+    pub connections: u64,
+    pub seconds_left: f64,
+}
+
+/// The reason why this process serves on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotUpgraded {
+    /// The relay is in no state for an upgrade.
+    Conflict { reason: String, left: Option<Duration> },
+    /// The new process could not take over.
+    Failed(String),
+}
+
+impl NotUpgraded {
+    pub fn text(&self) -> String {
+        match self {
+            NotUpgraded::Conflict { reason, left: None } => reason.clone(),
+            NotUpgraded::Conflict { reason, left: Some(left) } => {
+                format!("{reason}; {:.1} s left", left.as_secs_f64())
+            }
+            NotUpgraded::Failed(reason) => {
+                format!("{reason}; this process serves on, and nothing has changed")
+            }
+        }
+    }
+}
+
+pub(super) async fn begin(
+    Shared(admin): Shared<Admin>,
+    peer: Option<Extension<Arc<Peer>>>,
+    uri: Uri,
+) -> Result<Response, Response> {
+    let mut params = Params::parse(&uri, &["now", "dry_run", "binary"]).map_err(bad_request)?;
+    let now = params.flag("now").map_err(bad_request)?;
+    let dry_run = params.flag("dry_run").map_err(bad_request)?;
+    let binary = params.take("binary").map(PathBuf::from);
+    if binary.is_some() {
+        may_choose(&admin, peer.as_ref().map(|Extension(peer)| &**peer))?;
+    }
+    let upgraded = admin.upgrading.upgrade(UpgradeWish { now, dry_run, binary }).await;
+    upgraded.map(|upgraded| Json(upgraded).into_response()).map_err(|refusal| {
+        let status = match refusal {
+            NotUpgraded::Conflict { .. } => StatusCode::CONFLICT,
+            NotUpgraded::Failed(_) => StatusCode::BAD_GATEWAY,
+        };
+        (status, refusal.text() + "\n").into_response()
+    })
+}
+
+/// An executable of the caller's choice runs as the user of the relay, so the caller must be that user already, or root.
+/// Only a unix socket proves this.
+#[expect(clippy::result_large_err, reason = "the error is the answer")]
+fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Response> {
+    let uid = peer.and_then(|peer| peer.uid);
+    let is_own = match admin.settings.get().access.reach {
+        Reach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
+        Reach::Loopback | Reach::Network { .. } => false,
+    };
+    let text = "binary: only root and the user of the relay may choose it, over a unix socket; the key handover.binary \
+                sets it for all\n";
+    if is_own { Ok(()) } else { Err((StatusCode::FORBIDDEN, text).into_response()) }
+}

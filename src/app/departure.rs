@@ -1,0 +1,163 @@
+//! The reason for the end of the process, and the time until the drain: a signal with a delay, or a successor with a
+//! window (HND-3, HND-8).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, interval, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::handover::upgrader::{Handed, Upgrader, drain_window, floor};
+use super::signals::StopSignal;
+use crate::admin::{Readiness, State};
+use crate::driver::Relay;
+use crate::driver::api::emptying::{Emptying, Phase};
+use crate::handover::message::Draining;
+use crate::handover::supervisor::Supervisor;
+use crate::handover::{HandoverSettings, Message};
+use crate::server::listening::Listening;
+use crate::setting::InForce;
+use crate::telemetry::events::{Events, Kind, Occurrence};
+
+/// The interval of reports to the successor.
+const REPORTS: Duration = Duration::from_millis(250);
+
+/// The longest wait for a successor without a reader.
+const REPORT_MAX: Duration = Duration::from_millis(100);
+
+/// The parts for the time before connections leave.
+pub(super) struct Departure {
+    pub relay: Relay,
+    pub listening: Listening<Relay>,
+    pub emptying: Arc<dyn Emptying>,
+    pub readiness: Arc<Readiness>,
+    pub supervisor: Arc<Supervisor>,
+    pub stop_admin: CancellationToken,
+    pub drain: Duration,
+    pub handover: InForce<HandoverSettings>,
+    pub drain_delay: InForce<Duration>,
+    pub events: Events,
+}
+
+impl Departure {
+    /// Resolves when the last drain is to begin.
+    pub(super) async fn wait(self, upgrader: &Upgrader, mut signals: StopSignal) {
+        tokio::select! {
+            signal = signals.next() => self.delay(signal, signals).await,
+            handed = upgrader.handed() => self.empty(&handed, signals).await,
+        }
+    }
+
+    /// After a signal: not ready, and in service for clients without a look at `/ready`, for the delay.
+    async fn delay(&self, signal: &'static str, mut signals: StopSignal) {
+        self.leave(signal);
+        if let Err(error) = self.supervisor.tell("STOPPING=1") {
+            warn!(%error, "cannot tell the supervisor");
+        }
+        let delay = ***self.drain_delay.get();
+        if !delay.is_zero() {
+            info!(?delay, "not ready; accepting connections for `drain_delay`");
+            self.emptying.announce();
+            tokio::select! {
+                () = sleep(delay) => {}
+                // A second signal ends the delay.
+                _ = signals.next() => {}
+            }
+        }
+        let (streams, needed) = self.needed();
+        if needed > self.drain {
+            warn!(
+                streams,
+                drain = ?self.drain,
+                ?needed,
+                "`drain` is shorter than the time that other relays with the same limits.first_answers_per_second need for \
+                    these clients"
+            );
+        }
+    }
+
+    /// After a hand-over: streams end one by one, and clients find the successor.
+    async fn empty(&self, handed: &Handed, mut signals: StopSignal) {
+        self.leave("a new process serves");
+        // HND-3: the successor has its own descriptors.
+        drop(self.listening.close_all().await);
+        self.stop_admin.cancel();
+        let drain = self.handover.get().drain;
+        let streams = self.emptying.status().streams;
+        let window = drain_window(drain, streams, self.relay.first_answers_per_second());
+        // An operator's drain goes on.
+        let _ = self.emptying.empty(Duration::ZERO, Some(window));
+        let end = Instant::now() + window;
+        let mut asked_to_end = end_of(handed);
+        let mut reports = interval(REPORTS);
+        loop {
+            tokio::select! {
+                _ = reports.tick() => {}
+                Ok(()) = &mut asked_to_end => {
+                    info!("the new process wants this one to end now");
+                    self.relay.end_streams();
+                    break;
+                }
+                signal = signals.next() => {
+                    info!(signal, "draining");
+                    break;
+                }
+            }
+            let status = self.emptying.status();
+            report(
+                handed,
+                &Draining {
+                    streams: status.streams,
+                    connections: status.connections,
+                    milliseconds_left: u64::try_from(status.left.as_millis()).unwrap_or(u64::MAX),
+                },
+            )
+            .await;
+            let is_empty = status.phase == Phase::Empty && status.connections == 0;
+            if is_empty || Instant::now() >= end {
+                break;
+            }
+        }
+        handed.channel.stop_reading();
+        info!(pid = handed.pid, "all clients have left for the new process, or their time is over");
+    }
+
+    fn leave(&self, reason: &str) {
+        self.readiness.advance(State::Draining);
+        self.events.add(Occurrence::info(Kind::Drain, "draining").detail(reason));
+        info!(signal = reason, "draining");
+    }
+
+    /// The streams, and the time of other relays for their first answers (HND-9).
+    fn needed(&self) -> (u64, Duration) {
+        let streams = self.emptying.status().streams;
+        (streams, floor(streams, self.relay.first_answers_per_second()))
+    }
+}
+
+/// Resolves when the successor asks for the end; an error when the successor has ended.
+fn end_of(handed: &Handed) -> oneshot::Receiver<()> {
+    let (asked, is_asked) = oneshot::channel();
+    if let Ok(channel) = handed.channel.another() {
+        spawn_blocking(move || {
+            let _ = channel.wait_at_most(None);
+            while let Ok((message, _)) = channel.receive() {
+                if message == Message::End {
+                    let _ = asked.send(());
+                    return;
+                }
+            }
+        });
+    }
+    is_asked
+}
+
+async fn report(handed: &Handed, draining: &Draining) {
+    let (channel, message) = (handed.channel.another(), Message::Draining(*draining));
+    let told = spawn_blocking(move || channel.map(|channel| channel.send(&message, &[])));
+    // After its end, a successor needs no report.
+    let _ = tokio::time::timeout(REPORT_MAX, told).await;
+}

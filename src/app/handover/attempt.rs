@@ -1,0 +1,151 @@
+//! A single hand-over to a new process, up to success or failure (HND-3). All calls block.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use tracing::warn;
+
+use crate::driver::api::estate::Estate;
+use crate::handover::message::{Hello, Offer, SocketHead, Source};
+use crate::handover::{Channel, Fault, Message, memory};
+
+/// Milliseconds from the end of a connection to the end of the process.
+const ENDS_WITHIN: u32 = 1_000;
+
+/// A new process before the word to accept. The drop ends the process.
+pub(super) struct Attempt {
+    child: Option<Child>,
+    pub channel: Channel,
+}
+
+/// The property of the old process.
+pub(super) struct Property {
+    pub sockets: Vec<SocketHead>,
+    pub descriptors: Vec<OwnedFd>,
+    /// The checkpoint directory, and the lock.
+    pub lock: Option<(String, OwnedFd)>,
+    pub estates: Vec<Estate>,
+}
+
+impl Attempt {
+    pub fn new(child: Child, channel: Channel) -> Attempt {
+        Attempt { child: Some(child), channel }
+    }
+
+    /// Waits until the new process has introduced itself.
+    ///
+    /// # Errors
+    /// The new process has ended, or speaks another protocol.
+    pub fn greeted(&mut self) -> Result<Hello, Fault> {
+        match self.channel.receive() {
+            Ok((Message::Hello(hello), _)) => hello.agree().map(|_| hello),
+            Ok((other, _)) => Err(other.instead_of("hello")),
+            Err(fault) => Err(self.explain(fault)),
+        }
+    }
+
+    /// Passes everything on, and waits until the new process can serve.
+    ///
+    /// # Errors
+    /// The new process has ended, cannot serve, or takes too long.
+    pub fn prepare(&mut self, property: Property, protocol: u32) -> Result<u64, Fault> {
+        let passed = pass(&self.channel, property, protocol);
+        passed.map_err(|fault| self.explain(fault))
+    }
+
+    /// Lets the new process accept, and resolves when the new process does. The caller must not accept any more.
+    ///
+    /// # Errors
+    /// The new process has ended, or takes too long. After an error the new process never accepts.
+    pub fn let_accept(&mut self) -> Result<(), Fault> {
+        let talk = |channel: &Channel| {
+            channel.send(&Message::Accept, &[])?;
+            match channel.receive()?.0 {
+                Message::Accepting => Ok(()),
+                other => Err(other.instead_of("accepting")),
+            }
+        };
+        let accepts = talk(&self.channel);
+        accepts.map_err(|fault| self.explain(fault))
+    }
+
+    /// The new process serves, and needs no parent any more.
+    pub fn succeed(mut self) -> (Option<Child>, io::Result<Channel>) {
+        (self.child.take(), self.channel.another())
+    }
+
+    /// The end of the connection is the end of the process, and the exit code says more.
+    fn explain(&mut self, fault: Fault) -> Fault {
+        if !matches!(fault, Fault::Closed | Fault::Cut { .. }) {
+            return fault;
+        }
+        self.channel.close();
+        match self.child.as_mut().and_then(end_of) {
+            Some(status) => Fault::Refused(format!("the new process ended early: {status}; see its log")),
+            None => fault,
+        }
+    }
+}
+
+impl Drop for Attempt {
+    /// A late process must not accept after the old process has begun to accept again.
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        self.channel.close();
+        if let Err(error) = child.kill().and_then(|()| child.wait()) {
+            warn!(%error, pid = child.id(), "cannot end the new process");
+        }
+    }
+}
+
+/// The end of a process after the end of the connection; `None` if the process goes on nevertheless.
+fn end_of(child: &mut Child) -> Option<ExitStatus> {
+    for _ in 0..ENDS_WITHIN {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    None
+}
+
+fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, Fault> {
+    let Property { sockets, mut descriptors, lock, estates } = property;
+    let (directory, lock) = lock.unzip();
+    descriptors.extend(lock);
+    let sources = u64::try_from(estates.len()).unwrap_or(u64::MAX);
+    let offer = Offer {
+        protocol,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        sockets,
+        lock: directory,
+        sources,
+    };
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    channel.send(&Message::Offer(offer), &borrowed)?;
+    for (number, estate) in (0..).zip(estates) {
+        let memory = memory::sealed(|sink| estate.write(sink))?;
+        let class = estate.class;
+        let source = Source {
+            number,
+            node: class.node,
+            identity: class.identity,
+            identity_metadata: class.identity_metadata,
+            is_for_secrets: class.is_for_secrets,
+        };
+        channel.send(&Message::Source(source), &[memory.as_fd()])?;
+        // A single state at a time: both processes hold all of the content already.
+        drop(memory);
+        match channel.receive()?.0 {
+            Message::Taken { .. } => {}
+            other => return Err(other.instead_of("taken")),
+        }
+    }
+    match channel.receive()?.0 {
+        Message::Ready => Ok(sources),
+        other => Err(other.instead_of("ready")),
+    }
+}

@@ -1,0 +1,76 @@
+//! The parts of a configuration, before a client is served. An error leaves nothing behind.
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::admin::AdminServer;
+use super::authorization;
+use super::base::Base;
+use super::handover::Pool;
+use super::handover::successor::Predecessor;
+use super::servers::{self, Channels};
+use super::settings::{relay_settings, server_limits};
+use super::sockets::{LiveListener, bind};
+use crate::config::Config;
+use crate::driver::Relay;
+use crate::server::{self, Server};
+
+pub(super) struct Parts {
+    pub relay: Relay,
+    pub channels: Channels,
+    /// Follows the file of the policy, if there is one.
+    pub policy: Option<AbortOnDropHandle<()>>,
+    /// The sockets of the listeners, in the same order.
+    pub sockets: Vec<server::Listener>,
+    pub listeners: Vec<LiveListener>,
+    pub admin: AdminServer,
+    pub server: Server<Relay>,
+}
+
+impl Parts {
+    /// Reads data on disk and certificates, and binds the addresses.
+    ///
+    /// `pool`: sockets that others have bound. `predecessor`: passes its state on.
+    pub(super) async fn build(
+        config: &Config,
+        base: &Base,
+        pool: &mut Pool,
+        mut predecessor: Option<&mut Predecessor>,
+    ) -> Result<Parts> {
+        let metrics = &base.metrics;
+        let (lists, channels) = servers::lists(&config.servers, metrics, &Channels::default())?;
+        let relay = Relay::new(relay_settings(config, lists, 1), metrics.clone());
+        if let Some(predecessor) = &mut predecessor {
+            predecessor.pass_lock(&relay).await;
+        }
+        // Only a directory has files to load. Errors there belong to the host, as with sockets.
+        if let Err((uri, status)) = relay.load().await {
+            return Err(io::Error::other(status.message)).context(uri);
+        }
+
+        let policy = authorization::follow(&relay, config, &metrics.events);
+        let policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
+
+        let (mut sockets, mut listeners) = (Vec::new(), Vec::new());
+        for (index, listener) in config.listeners.iter().enumerate() {
+            let bound = bind(&listener.name, &listener.address, pool, &base.ways)?;
+            let (live, socket) = LiveListener::new(bound, (config, index), &metrics.downstream.tls)?;
+            sockets.push(socket);
+            listeners.push(live);
+        }
+        let admin = bind("admin", &config.admin.address, pool, &base.ways)?;
+        if let Some(name) = pool.unwanted().first() {
+            bail!("LISTEN_FDNAMES: the socket {name} fits no listener, by name or by address");
+        }
+        let admin = AdminServer::new(admin, config, &metrics.downstream.tls)?;
+        let limits = server_limits(&config.limits.server, base.ending.connections());
+        let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());
+        if let Some(predecessor) = predecessor {
+            predecessor.inherit(&relay).await.map_err(io::Error::other)?;
+        }
+        Ok(Parts { relay, channels, policy, sockets, listeners, admin, server })
+    }
+}

@@ -1,0 +1,214 @@
+//! The running process, from the first accepted connection to the last.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+use super::base::Base;
+use super::departure::Departure;
+use super::handover::successor::Following;
+use super::handover::upgrader::{UpgradeParts, Upgrader};
+use super::handover::watchdog;
+use super::parts::Parts;
+use super::reload::{ConfigFile, Live, Reloader, Reloads, Requests};
+use super::signals::{StopSignal, stop_signal, upgrade_on_signal};
+use super::sockets::listener_files;
+use super::tls::Certificates;
+use crate::admin::{Process, Readiness, State};
+use crate::config::Loaded;
+use crate::driver::Relay;
+use crate::driver::api::emptying::Emptying;
+use crate::handover::start::Invocation;
+use crate::handover::supervisor::Supervisor;
+use crate::server::{self, Server};
+use crate::setting::InForce;
+use crate::telemetry::events::{Kind, Occurrence, count_each_second};
+use crate::telemetry::{cgroup_memory_limit, resident_bytes};
+
+/// The process itself, for an upgrade.
+pub(super) struct OwnProcess {
+    pub invocation: Invocation,
+    /// The process before.
+    pub following: Option<Arc<Following>>,
+    pub supervisor: Arc<Supervisor>,
+}
+
+impl OwnProcess {
+    fn upgrader(
+        self,
+        relay: &Relay,
+        base: &Base,
+        (emptying, readiness): (&Arc<dyn Emptying>, &Arc<Readiness>),
+    ) -> Upgrader {
+        Upgrader::new(UpgradeParts {
+            invocation: self.invocation,
+            pid: std::process::id(),
+            settings: base.handover.clone(),
+            relay: relay.clone(),
+            ways: base.ways.clone(),
+            emptying: emptying.clone(),
+            readiness: readiness.clone(),
+            supervisor: self.supervisor,
+            metrics: base.metrics.clone(),
+            following: self.following,
+        })
+    }
+}
+
+pub(super) struct Running {
+    relay: Relay,
+    server: Server<Relay>,
+    sockets: Vec<server::Listener>,
+    readiness: Arc<Readiness>,
+    admin: JoinHandle<()>,
+    stop_admin: CancellationToken,
+    stopped: StopSignal,
+    upgrader: Upgrader,
+    emptying: Arc<dyn Emptying>,
+    supervisor: Arc<Supervisor>,
+    _tasks: [AbortOnDropHandle<()>; 5],
+    stop_reloads: CancellationToken,
+}
+
+impl Running {
+    /// Starts all tasks but the listeners for clients.
+    pub(super) fn start(
+        parts: Parts,
+        loaded: Loaded,
+        base: &Arc<Base>,
+        (reloader, requests, file): (Reloader, Requests, ConfigFile),
+        process: OwnProcess,
+    ) -> Result<Running> {
+        let Parts { relay, channels, policy, sockets, listeners, admin, server } = parts;
+        let (of_listeners, of_servers) = (listener_files(&listeners), channels.files());
+        let certificates = InForce::new(Certificates { listeners: of_listeners, servers: of_servers });
+        let (emptying, expiring) = (server.emptying(), certificates.clone());
+        let drain = emptying.clone();
+        let readiness = Readiness::default().with_certificates(move || expiring.get().have_expired());
+        let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
+        let supervisor = process.supervisor.clone();
+        let upgrader = process.upgrader(&relay, base, (&emptying, &readiness));
+        let acts = Process {
+            readiness: readiness.clone(),
+            emptying: emptying.clone(),
+            log: base.log.clone(),
+            upgrading: Arc::new(upgrader.clone()),
+            reloading: Arc::new(reloader),
+        };
+
+        let counting = tokio::spawn(count_each_second(base.metrics.clone()));
+        let memory = hold_to_memory(&relay, loaded.config.limits.relay.memory_bytes)?;
+        let live = Live {
+            base: base.clone(),
+            relay: relay.clone(),
+            limits: server.limits(),
+            listening: server.listening(),
+            listeners,
+            channels,
+            admin: admin.live(),
+            certificates,
+            policy,
+        };
+        let (stop_admin, stop_reloads) = (CancellationToken::new(), CancellationToken::new());
+        let reloads = Reloads::new(requests, file, live, loaded);
+        let reloads = tokio::spawn(reloads.run(stop_reloads.clone()));
+        let admin = admin.serve(relay.clone(), acts, base.metrics.clone(), stop_admin.clone());
+        let admin = tokio::spawn(admin);
+        // Whoever sees the relay ready may stop it in an orderly way.
+        let stopped = stop_signal();
+        readiness.advance(State::Ready);
+        Ok(Running {
+            relay,
+            server,
+            sockets,
+            readiness,
+            admin,
+            stop_admin,
+            stopped,
+            upgrader: upgrader.clone(),
+            emptying,
+            supervisor: supervisor.clone(),
+            _tasks: [
+                counting,
+                memory,
+                reloads,
+                tokio::spawn(watchdog::tell(supervisor)),
+                tokio::spawn(upgrade_on_signal(upgrader)),
+            ]
+            .map(AbortOnDropHandle::new),
+            stop_reloads,
+        })
+    }
+
+    /// Serves until a signal or a successor, then drains.
+    pub(super) async fn until_end(self, base: &Base) {
+        let Running {
+            relay, server, sockets, readiness, mut admin, stop_admin, stopped, stop_reloads, ..
+        } = self;
+        let (events, ending) = (&base.metrics.events, &base.ending);
+        let (last, is_saved) = oneshot::channel();
+        let departure = Departure {
+            relay: relay.clone(),
+            listening: server.listening(),
+            emptying: self.emptying,
+            readiness,
+            supervisor: self.supervisor,
+            stop_admin: stop_admin.clone(),
+            drain: ending.connections(),
+            handover: base.handover.clone(),
+            drain_delay: base.drain_delay.clone(),
+            events: events.clone(),
+        };
+        let (upgrader, signaled) = (self.upgrader, ending.clone());
+        let shutdown = async move {
+            departure.wait(&upgrader, stopped).await;
+            signaled.begin();
+            stop_reloads.cancel();
+            if !relay.is_succeeded() {
+                // Save before clients leave and take their subscriptions with them.
+                let _ = last.send(tokio::spawn(async move { relay.save().await }));
+            }
+        };
+        tokio::select! {
+            () = server.serve(sockets, shutdown) => {}
+            () = ending.closes() => {
+                events.add(Occurrence::warn(Kind::Drain, "connections were still open at the end of the drain"));
+                warn!("connections were still open at the end of the drain");
+            }
+        }
+        if let Ok(last) = is_saved.await
+            && timeout_at(ending.saved_by(), last).await.is_err()
+        {
+            warn!("the last write of the checkpoint did not finish before the end of the drain");
+        }
+        stop_admin.cancel();
+        if timeout_at(ending.all_closed_by(), &mut admin).await.is_err() {
+            admin.abort();
+            // A socket file goes with it.
+            let _ = admin.await;
+        }
+    }
+}
+
+/// Holds the process to `limits.memory_bytes` (FP7), or else to the limit of its control group. Without
+/// either, the relay only reclaims the memory of clients that stopped reading.
+fn hold_to_memory(relay: &Relay, budget: Option<u64>) -> Result<JoinHandle<()>> {
+    let (resident, otherwise) = (resident_bytes(), cgroup_memory_limit());
+    if budget.is_some() && resident.is_none() {
+        bail!("cannot enforce limits.memory_bytes: /proc/self/status does not report the resident memory");
+    }
+    let from = if budget.is_some() { "limits.memory_bytes" } else { "the control group" };
+    if let (Some(budget), Some(resident)) = (budget.or(otherwise), resident) {
+        info!(resident, budget, from, "memory budget in force");
+    }
+    let relay = relay.clone();
+    Ok(tokio::spawn(async move {
+        futures_util::future::join(relay.hold_to_memory(otherwise), relay.take_back()).await;
+    }))
+}

@@ -1,0 +1,263 @@
+//! `sluice reload`, `sluice rollback`: another configuration for a running relay (REL-1, REL-9).
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::address::Relay;
+use super::arguments::Reach;
+use super::console::Console;
+use super::list::{path, with_relay};
+use super::outcome::{Failure, Outcome};
+use super::relays::Relays;
+use super::request::Caller;
+use super::table::{list, number, text};
+use super::text::safe;
+
+/// The relay answers when the reload is over: ten seconds at most, and some for a busy host.
+const TIMEOUT_MIN: Duration = Duration::from_secs(15);
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Reload {
+    /// Only say what the reload would do, or why it cannot be done.
+    #[arg(long)]
+    dry_run: bool,
+    /// A plan for this file, in place of the file of the relay's process.
+    #[arg(short = 'f', long = "file", value_name = "FILE", requires = "dry_run")]
+    file: Option<PathBuf>,
+    /// Also if many clients move, or names go.
+    #[arg(long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// The answer of the API, with `relay`.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+const HELP: &str = "\
+The relay reads its configuration file again. All of it is taken, or nothing. Keys that need a new process refuse the \
+reload.
+
+Output:
+  a line for each relay with the result and the generation in force, and one for each key that changed: its values before
+  and after, and how they come into force; then listeners, and the clients that move. Faults go to the other output.
+
+Examples:
+  sluice reload --dry-run -f new.yaml
+  sluice reload
+
+Exit codes: 0 in force, or can be taken; 1 held, because many clients would move, or names would go: --yes takes it; 64 the
+configuration has faults, or needs a new process; 69 the host refused, for example because an address is in use.";
+
+#[derive(Args, Debug)]
+#[command(after_help = ROLLBACK_HELP)]
+pub struct Rollback {
+    /// The number of a generation [default: the one before that in force].
+    #[arg(long, value_name = "GENERATION")]
+    to: Option<u64>,
+    /// Only say what the way back would do.
+    #[arg(long)]
+    dry_run: bool,
+    /// Also if many clients move, or names go.
+    #[arg(long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// The answer of the API, with `relay`.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+const ROLLBACK_HELP: &str = "\
+The relay takes an earlier configuration of its process again; it keeps the last 8 in memory. The file stays as it is: \
+mend it before the next reload.
+
+Output and exit codes: as of `sluice reload`.
+
+Examples:
+  sluice rollback --dry-run
+  sluice rollback --to 3";
+
+pub(super) async fn reload(reload: Reload, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let Reload { dry_run, file, yes, json, reach } = reload;
+    let read = |file: PathBuf| {
+        let text = fs::read(&file);
+        text.map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))
+    };
+    let body = file.map(read).transpose()?.map(Bytes::from);
+    let query = path("/reload", flags(dry_run, yes));
+    act(&reach, &query, body, json, console).await
+}
+
+pub(super) async fn rollback(rollback: Rollback, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let Rollback { to, dry_run, yes, json, reach } = rollback;
+    let to = to.map(|to| ("to", to.to_string()));
+    let query = path("/rollback", to.into_iter().chain(flags(dry_run, yes)));
+    act(&reach, &query, None, json, console).await
+}
+
+fn flags(dry_run: bool, yes: bool) -> impl Iterator<Item = (&'static str, String)> {
+    let set = [("dry_run", dry_run), ("yes", yes)].into_iter().filter(|(_, is_set)| *is_set);
+    set.map(|(key, _)| (key, "1".to_owned()))
+}
+
+async fn act(
+    reach: &Reach,
+    path: &str,
+    body: Option<Bytes>,
+    is_json: bool,
+    console: &mut Console<'_>,
+) -> Result<Outcome, Failure> {
+    let relays = Relays::new(reach).await?;
+    let ask = async |caller: &Caller, relay: &Relay| {
+        let caller = Caller { timeout: caller.timeout.max(TIMEOUT_MIN), ..caller.clone() };
+        caller.post(relay, path, body.clone().unwrap_or_default()).await
+    };
+    let answers = relays.all(ask).await;
+    let outcome = answers.tell(console.err)?;
+    let mut worst = None;
+    for (label, answer) in &answers.found {
+        worst = worst.max(trouble(answer));
+        if !is_json {
+            describe(label, answer, console)?;
+        }
+    }
+    if is_json {
+        let all: Vec<_> = answers.found.into_iter().map(|(label, of)| with_relay(of, &label)).collect();
+        console.json(&json!({ "relays": all }))?;
+    }
+    console.out.flush()?;
+    match worst {
+        None => Ok(outcome),
+        Some(Trouble::Held) => Ok(Outcome::Differs),
+        Some(Trouble::Refused) => Err(Failure::Usage("nothing has changed".to_owned())),
+        Some(Trouble::Failed) => Err(Failure::NoRelay("nothing has changed".to_owned())),
+    }
+}
+
+/// The worst comes last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    Held,
+    Refused,
+    Failed,
+}
+
+fn trouble(answer: &Value) -> Option<Trouble> {
+    match text(answer, "result").unwrap_or_default().as_str() {
+        "changed" | "unchanged" => None,
+        "held" => Some(Trouble::Held),
+        "invalid" | "needs_process" => Some(Trouble::Refused),
+        _ => Some(Trouble::Failed),
+    }
+}
+
+fn describe(label: &str, answer: &Value, console: &mut Console<'_>) -> Result<(), Failure> {
+    let result = text(answer, "result").unwrap_or_default();
+    let is_plan = answer.get("dry_run").and_then(Value::as_bool).unwrap_or_default();
+    let said = match result.as_str() {
+        "changed" if is_plan => "can be taken",
+        "needs_process" => "needs a new process",
+        other => other,
+    };
+    let generation = number(answer, "generation").unwrap_or(0);
+    writeln!(console.out, "{}", safe(&format!("{label}  {said}, generation {generation} is in force")))?;
+    for change in list(answer, "changes") {
+        let get = |key: &str| text(change, key).unwrap_or_else(|| "unset".to_owned());
+        let line = format!("  {}  {} -> {}  ({})", get("key"), get("from"), get("to"), get("effect"));
+        writeln!(console.out, "{}", safe(&line))?;
+    }
+    if let Some(left_out) = number(answer, "changes_left_out") {
+        writeln!(console.out, "  and {left_out} more")?;
+    }
+    let listeners = answer.get("listeners").unwrap_or(&Value::Null);
+    for what in ["added", "removed", "moved"] {
+        let names: Vec<_> = list(listeners, what).iter().filter_map(Value::as_str).collect();
+        if !names.is_empty() {
+            writeln!(console.out, "{}", safe(&format!("  listeners {what}: {}", names.join(", "))))?;
+        }
+    }
+    if let Some(moves) = answer.get("moves").filter(|moves| !moves.is_null()) {
+        moved(moves, console)?;
+    }
+    for (key, word) in [("warnings", "warning: "), ("faults", "")] {
+        for line in list(answer, key).iter().filter_map(Value::as_str) {
+            writeln!(console.err, "sluice: {}", safe(&format!("relay {label}: {word}{line}")))?;
+        }
+    }
+    if let Some(say) = text(answer, "say") {
+        writeln!(console.err, "sluice: {}", safe(&format!("relay {label}: type `{say}`")))?;
+    }
+    Ok(())
+}
+
+fn moved(moves: &Value, console: &mut Console<'_>) -> Result<(), Failure> {
+    let get = |key: &str| number(moves, key).unwrap_or(0);
+    let changes = ["streams_moved", "sources_opened", "sources_closed", "names_gone"];
+    if changes.iter().all(|key| get(key) == 0) {
+        return Ok(());
+    }
+    writeln!(
+        console.out,
+        "  {} of {} streams move; {} of {} sources end, and {} begin; {} names go",
+        get("streams_moved"),
+        get("streams"),
+        get("sources_closed"),
+        get("sources"),
+        get("sources_opened"),
+        get("names_gone")
+    )?;
+    for name in list(moves, "names").iter().filter_map(Value::as_str) {
+        writeln!(console.out, "    - {}", safe(name))?;
+    }
+    if get("streams_undecided") > 0 {
+        let undecided = get("streams_undecided");
+        writeln!(
+            console.out,
+            "  more may go from {undecided} streams: their new sources have not answered yet"
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cmd_2_the_worst_result_decides_about_the_exit_code() {
+        let of = |result: &str| trouble(&json!({ "result": result }));
+        let all = ["changed", "unchanged", "held", "invalid", "needs_process", "failed", "ending"];
+        let found: Vec<_> = all.iter().map(|result| of(result).map(|of| of as u8)).collect();
+        assert_eq!(found, [None, None, Some(0), Some(1), Some(1), Some(2), Some(2)]);
+        assert!(None < of("held") && of("held") < of("invalid") && of("invalid") < of("failed"));
+    }
+
+    #[test]
+    fn an_answer_is_a_few_lines() {
+        let answer = json!({
+            "result": "changed", "dry_run": true, "generation": 1,
+            "changes": [{"key": "log.level", "from": null, "to": "debug\u{1b}", "effect": "live"}],
+            "listeners": {"added": ["b"], "removed": [], "moved": []},
+            "moves": {"streams": 4, "streams_moved": 1, "streams_undecided": 1, "sources": 3, "sources_opened": 2,
+                      "sources_closed": 1, "names_gone": 1, "names": ["Cluster a"]},
+            "warnings": ["odd"], "faults": [], "say": null,
+        });
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
+        describe("r1", &answer, &mut console).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "r1  can be taken, generation 1 is in force\n  log.level  unset -> debug\\u{1b}  (live)\n  \
+             listeners added: b\n  1 of 4 streams move; 1 of 3 sources end, and 2 begin; 1 names go\n    - Cluster a\n  more may \
+             go from 1 streams: their new sources have not answered yet\n"
+        );
+        assert_eq!(String::from_utf8(err).unwrap(), "sluice: relay r1: warning: odd\n");
+    }
+}

@@ -1,0 +1,199 @@
+//! A configuration as its file says it, for people: without credentials (REL-9), and the difference of two of them.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::effect::{Effect, effect_of};
+use super::reader::HOLDER;
+use super::tree::{Entry, Node, Tree};
+
+/// The only credentials in the text itself; all others are in files of their own.
+const CREDENTIALS: &[&str] = &["xds_servers[].initial_metadata[].value"];
+
+/// The longest value in a difference, in characters.
+const VALUE_CHARS_MAX: usize = 120;
+
+/// A configuration without its credentials.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shown {
+    pub document: Arc<Value>,
+    /// Each value with its path, in the order of the file.
+    values: Vec<(String, Leaf)>,
+}
+
+#[derive(Clone, Debug)]
+struct Leaf {
+    /// The value for people: without credentials, and with `${NAME}` in place of the variable's value.
+    text: String,
+    digest: blake3::Hash,
+}
+
+/// Texts with variables are equal to other texts of the same value.
+impl PartialEq for Leaf {
+    fn eq(&self, other: &Leaf) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Leaf {
+    fn text(&self) -> String {
+        if self.text.chars().count() > VALUE_CHARS_MAX {
+            return self.text.chars().take(VALUE_CHARS_MAX).chain(['…']).collect();
+        }
+        self.text.clone()
+    }
+}
+
+fn redacted(bytes: usize) -> String {
+    format!("[redacted {bytes} B]")
+}
+
+/// A key whose value is another in another configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedKey {
+    /// The path: `limits.connections`.
+    pub key: String,
+    /// `None`: the key was not there.
+    pub from: Option<String>,
+    /// `None`: the key is not there any more.
+    pub to: Option<String>,
+    pub effect: Effect,
+}
+
+impl Shown {
+    pub(super) fn of(node: &Node) -> Shown {
+        let mut shown = Shown::default();
+        shown.document = Arc::new(shown.add(String::new(), "", node));
+        shown
+    }
+
+    /// Adds a value and everything below. `plain` is the path without indices.
+    fn add(&mut self, path: String, plain: &str, node: &Node) -> Value {
+        let is_credential = CREDENTIALS.iter().any(|key| plain.ends_with(key));
+        match &node.tree {
+            Tree::Map(entries) if !entries.is_empty() => {
+                // Holders of anchors are no settings, and may have credentials.
+                let is_holder = |key: &str| path.is_empty() && key.starts_with(HOLDER);
+                let settings = entries.iter().filter(|entry| !is_holder(&entry.key));
+                let below = settings.map(|Entry { key, node, .. }| {
+                    let join =
+                        |path: &str| if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    (key.clone(), self.add(join(&path), &join(plain), node))
+                });
+                Value::Object(below.collect::<Map<_, _>>())
+            }
+            Tree::List(items) if !items.is_empty() => {
+                let below = items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, node)| self.add(format!("{path}[{index}]"), &format!("{plain}[]"), node));
+                Value::Array(below.collect())
+            }
+            scalar => {
+                let value = json_of(node.expanded());
+                let digest = blake3::hash(value.to_string().as_bytes());
+                let shown = match (scalar, &node.expansion) {
+                    (_, Some(expansion)) => Value::String(expansion.spelled.to_string()),
+                    (Tree::Text(text), None) if is_credential => Value::String(redacted(text.len())),
+                    _ => value,
+                };
+                let text = shown.as_str().map_or_else(|| shown.to_string(), str::to_owned);
+                self.values.push((path, Leaf { text, digest }));
+                shown
+            }
+        }
+    }
+
+    /// The keys that differ, in the order of `other`, and then those that it has not.
+    pub fn difference(&self, other: &Shown) -> Vec<ChangedKey> {
+        let find = |values: &[(String, Leaf)], key: &str| {
+            values.iter().find(|(path, _)| path == key).map(|(_, leaf)| leaf.clone())
+        };
+        let changed = |key: &str, from: Option<Leaf>, to: Option<Leaf>| ChangedKey {
+            key: key.to_owned(),
+            from: from.map(|leaf| leaf.text()),
+            to: to.map(|leaf| leaf.text()),
+            effect: effect_of(key),
+        };
+        let mut found = Vec::new();
+        for (key, leaf) in &other.values {
+            let before = find(&self.values, key);
+            if before.as_ref() != Some(leaf) {
+                found.push(changed(key, before, Some(leaf.clone())));
+            }
+        }
+        for (key, leaf) in &self.values {
+            if find(&other.values, key).is_none() {
+                found.push(changed(key, Some(leaf.clone()), None));
+            }
+        }
+        found
+    }
+}
+
+fn json_of(tree: &Tree) -> Value {
+    match tree {
+        // A configuration with an unset variable is never in force.
+        Tree::Null | Tree::Unset(_) => Value::Null,
+        Tree::Bool(value) => json!(value),
+        Tree::Integer(value) => {
+            i64::try_from(*value).map_or_else(|_| json!(value.to_string()), |value| json!(value))
+        }
+        Tree::Float(value) => json!(value),
+        Tree::Text(text) => json!(text),
+        Tree::List(_) => json!([]),
+        Tree::Map(_) => json!({}),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::Format;
+
+    fn shown(text: &str) -> Shown {
+        Shown::of(&Node::parse(text, Format::Yaml, &|_| None).unwrap())
+    }
+
+    #[test]
+    fn rel_9_a_credential_shows_its_size_and_whether_it_is_another() {
+        let server = |token: &str| {
+            shown(&format!(
+                "xds_servers: [{{server_uri: a, initial_metadata: [{{key: x, value: {token}}}]}}]\n\
+                 authorities: {{b: {{xds_servers: [{{initial_metadata: [{{value: {token}}}]}}]}}}}"
+            ))
+        };
+        let (one, other) = (server("canary"), server("canari"));
+        let texts = [one.document.to_string(), format!("{:?}", one.difference(&other)), format!("{one:?}")];
+        assert!(texts.iter().all(|text| !text.contains("canar")), "{texts:?}");
+        assert_eq!(one.document["xds_servers"][0]["initial_metadata"][0]["value"], "[redacted 6 B]");
+        let changed: Vec<_> = one.difference(&other).into_iter().map(|of| (of.key, of.effect)).collect();
+        let keys = [
+            "xds_servers[0].initial_metadata[0].value",
+            "authorities.b.xds_servers[0].initial_metadata[0].value",
+        ];
+        assert_eq!(changed, keys.map(|key| (key.to_owned(), Effect::Lists)));
+        assert_eq!(one.difference(&server("canary")), []);
+    }
+
+    #[test]
+    fn a_difference_names_new_changed_and_old_keys() {
+        let (before, after) =
+            (shown("a: 1\nb: [x, {c: off}]\nd: {}"), shown("b: [x, {c: on, e: 2.5}]\nd: {f: ~}"));
+        let found = before.difference(&after);
+        let found: Vec<_> =
+            found.iter().map(|of| (of.key.as_str(), of.from.as_deref(), of.to.as_deref())).collect();
+        assert_eq!(
+            found,
+            [
+                ("b[1].c", Some("off"), Some("on")),
+                ("b[1].e", None, Some("2.5")),
+                ("d.f", None, Some("null")),
+                ("a", Some("1"), None),
+                ("d", Some("{}"), None),
+            ]
+        );
+    }
+}

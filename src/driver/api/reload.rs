@@ -1,0 +1,47 @@
+//! The effects of another configuration on sessions and sources, before it is in force (REL-7).
+
+use crate::xds::{ResourceName, TypeUrl};
+
+/// The maximum number of listed names of a type.
+pub const NAMES_LISTED: usize = 20;
+
+/// The effects of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReloadPlan {
+    pub sessions: usize,
+    /// The sessions with another source for some type.
+    pub sessions_moved: usize,
+    /// The sources of the configured servers.
+    pub sources: usize,
+    pub sources_opened: usize,
+    /// The sources without users after the moves.
+    pub sources_closed: usize,
+    /// The sources with streams or polls: all but directories.
+    pub upstream_streams: usize,
+    /// At least one stream for each source. Where each type has a stream, there are more.
+    pub upstream_streams_opened: usize,
+    pub upstream_streams_closed: usize,
+    /// The names of clients' resources that are absent at the new sources.
+    pub names_gone: Vec<NamesGone>,
+    /// The sessions with a new source that does not know everything yet. More names may go.
+    pub sessions_undecided: usize,
+    /// The configuration must not be taken.
+    pub refused: Option<PlanRefusal>,
+}
+
+/// The names of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesGone {
+    pub type_url: TypeUrl,
+    pub count: usize,
+    /// The first [`NAMES_LISTED`] names.
+    pub names: Vec<ResourceName>,
+}
+
+/// The reason to refuse a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanRefusal {
+    /// The key of the limit that would be passed.
+    pub key: &'static str,
+    pub text: String,
+}

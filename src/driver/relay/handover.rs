@@ -1,0 +1,182 @@
+//! The state of the relay on its way to a successor of the process, and from a predecessor (HND-2, HND-3).
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, sleep};
+
+use crate::checkpoint::FormatError;
+use crate::checkpoint::format::decode;
+use crate::driver::api::estate::{Bequest, ClassHead, Estate};
+use crate::driver::api::status::SourceState;
+use crate::driver::ground::checkpoint_writer::digest_of_relay;
+use crate::driver::ground::class_identity::class_bytes;
+use crate::driver::ground::context::DriverSettings;
+use crate::driver::relay::Relay;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::source::keeper::Keeper;
+use crate::engine::cache::SessionId;
+use crate::engine::class::{NodeClass, UpstreamNode};
+use crate::telemetry::wall_now;
+use crate::wire::json::parse_node;
+use crate::xds::{Code, Status};
+
+/// A look at the states of sources while they connect.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The time for the first answers of servers that are connected. A delta server without news has none (DEL-35).
+const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// The inherited sources, which stay until their clients have come.
+#[derive(Default)]
+pub struct Heritage(Vec<Keeper>);
+
+impl Heritage {
+    pub fn sources(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Relay {
+    // === The predecessor ===
+
+    /// The state of all sources that more than one stream can share. Snapshots are not copied.
+    pub async fn estates(&self) -> Vec<Estate> {
+        let mut estates = Vec::new();
+        for source in self.tables.sources.all() {
+            if let Some(mut estate) = source.estate().await {
+                estate.class.is_for_secrets = self.tables.sources.is_for_secrets(&source);
+                estates.push(estate);
+            }
+        }
+        estates
+    }
+
+    /// From now on no stream to a server is opened. Open ones stay.
+    pub fn be_succeeded(&self) {
+        self.shared.is_succeeded.store(true, Ordering::Relaxed);
+        if let Some(checkpoint) = &self.shared.checkpoint {
+            checkpoint.close();
+        }
+    }
+
+    /// Ends every stream with UNAVAILABLE, without a window.
+    pub fn end_streams(&self) {
+        let mut last = None;
+        while let Some(stream) = self.tables.streams.next(last) {
+            last = Some(stream.number());
+            stream.end(Status::new(Code::Unavailable, "the server is draining"));
+        }
+    }
+
+    /// `limits.first_answers_per_second`.
+    pub fn first_answers_per_second(&self) -> u32 {
+        self.shared.settings().limits.first_answers_per_second
+    }
+
+    pub fn is_succeeded(&self) -> bool {
+        self.shared.is_succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Holds back writes of the checkpoint until the guard is dropped; `None` without a checkpoint.
+    pub async fn pause_checkpoint(&self) -> Option<OwnedMutexGuard<()>> {
+        match &self.shared.checkpoint {
+            Some(checkpoint) => Some(checkpoint.pause().await),
+            None => None,
+        }
+    }
+
+    /// The lock of the checkpoint directory, and the directory; `None` if this process does not hold the lock.
+    pub fn checkpoint_lock(&self) -> Option<(File, &Path)> {
+        let checkpoint = self.shared.checkpoint.as_ref()?;
+        Some((checkpoint.lock_file()?.ok()?, checkpoint.directory()))
+    }
+
+    // === The successor ===
+
+    /// Takes a predecessor's lock of the checkpoint directory over, before [`Relay::load`]. False if the lock is of another
+    /// directory.
+    pub fn inherit_lock(&self, lock: File) -> bool {
+        self.shared.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.inherit_lock(lock))
+    }
+
+    /// Takes the state of a source over, and starts the source if its class is known.
+    ///
+    /// # Errors
+    /// The state is damaged, or of another format: its source starts cold.
+    pub async fn inherit(
+        &self,
+        heritage: &mut Heritage,
+        head: &ClassHead,
+        state: &[u8],
+    ) -> Result<Bequest, FormatError> {
+        let restored = decode(state, wall_now())?;
+        let (identity, settings) = (restored.header.identity.clone(), self.shared.epoch());
+        let listed = settings
+            .lists
+            .configured()
+            .find(|listed| *listed.list.label == *identity.list && *listed.server().uri == *identity.server);
+        let Some(listed) = listed.filter(|_| restored.header.relay == digest_of_relay(&settings.node)) else {
+            return Ok(Bequest::Unwanted);
+        };
+        let (types, resources) = (restored.types.clone(), restored.resources());
+        self.shared.inheritance.put(restored);
+        let class = class_of(head, &identity.class, &settings);
+        // A class that shows a member's node has no node before its first client.
+        let class = class.filter(|class| class.upstream_node != UpstreamNode::Member);
+        let source = class.and_then(|class| self.tables.sources.inherit(listed, class, head.is_for_secrets));
+        let Some(source) = source else { return Ok(Bequest::Waits { resources }) };
+        let session = SessionId(self.tables.streams.next_id());
+        heritage.0.push(Keeper::new(source, session, &types, self.shared.seed).await);
+        Ok(Bequest::Kept { resources })
+    }
+
+    /// Waits until the servers of all inherited sources are connected and have had time to answer, or have refused.
+    /// Returns the number of sources that are still connecting at the end of `at_most`.
+    pub async fn open_inherited(&self, heritage: &Heritage, at_most: Duration) -> usize {
+        let begin = Instant::now();
+        loop {
+            let shown: Vec<_> = heritage.0.iter().map(|keeper| keeper.source().show()).collect();
+            for shown in shown {
+                // A source that ends meanwhile has nothing to show.
+                let _ = shown.await;
+            }
+            let count = |state: SourceState| {
+                heritage.0.iter().filter(|keeper| keeper.source().status().state == state).count()
+            };
+            let (connecting, unanswered) = (count(SourceState::Connecting), count(SourceState::Unanswered));
+            let waited = begin.elapsed();
+            let is_over = connecting == 0 && (unanswered == 0 || waited >= FIRST_ANSWERS.min(at_most));
+            if is_over || waited >= at_most {
+                return connecting;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// The predecessor has gone: what nobody has asked for until now is of no use any more.
+    pub fn end_inheritance(&self, heritage: Heritage) {
+        self.shared.inheritance.clear();
+        drop(heritage);
+    }
+}
+
+/// The class with this digest. A class is rebuilt under the configuration of this process, and is only the same if its
+/// digest is.
+fn class_of(head: &ClassHead, digest: &[u8], settings: &DriverSettings) -> Option<NodeClass> {
+    let node = parse_node(head.node.as_bytes()).ok()?;
+    let rules = settings.classes.rules.iter().map(|rule| &rule.upstream_node);
+    let boxed = |text: &Option<String>| text.as_deref().map(Box::from);
+    let classes = [&UpstreamNode::Projection, &UpstreamNode::Member].into_iter().chain(rules);
+    let mut classes = classes.map(|upstream_node| NodeClass {
+        node: node.clone(),
+        upstream_node: upstream_node.clone(),
+        identity: boxed(&head.identity),
+        identity_metadata: boxed(&head.identity_metadata),
+        ..NodeClass::of_everybody()
+    });
+    classes.find(|class| blake3::hash(&class_bytes(class)).as_bytes() == digest)
+}

@@ -1,0 +1,193 @@
+//! The effects of a configuration, before it is in force (REL-7).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crate::driver::api::reload::{NAMES_LISTED, NamesGone, PlanRefusal, ReloadPlan};
+use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::servers::Place;
+use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::relay::Relay;
+use crate::driver::source::handle::SourceHandle;
+use crate::driver::source::table::Sources;
+use crate::driver::stream::destination::{Destination, PartDestination};
+use crate::driver::stream::state::StreamState;
+use crate::engine::cache::Known;
+use crate::engine::collection::Collection;
+use crate::engine::downstream::{Part, SourceId};
+use crate::engine::snapshot::TypeSnapshot;
+use crate::xds::{ResourceName, TypeUrl};
+
+impl Relay {
+    /// Finds the effects of a configuration, and changes nothing. Locks one stream at a time.
+    pub fn plan(&self, settings: &DriverSettings) -> ReloadPlan {
+        let mut draft = Draft::new(settings, &self.tables.sources);
+        let mut last = None;
+        while let Some(stream) = self.tables.streams.next(last) {
+            last = Some(stream.number());
+            draft.add(&stream);
+        }
+        draft.plan()
+    }
+}
+
+/// The facts of all streams so far.
+struct Draft<'a> {
+    settings: &'a DriverSettings,
+    sources: &'a Sources,
+    plan: ReloadPlan,
+    /// The sources that streams use now, and those that they will use.
+    used: HashSet<SourceId>,
+    wanted: HashSet<SourceKey>,
+    /// The new classes at a place: all, or those for Secrets.
+    classes: HashMap<(Place, bool), usize>,
+    gone: BTreeMap<TypeUrl, BTreeSet<ResourceName>>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(settings: &'a DriverSettings, sources: &'a Sources) -> Draft<'a> {
+        Draft {
+            settings,
+            sources,
+            plan: ReloadPlan::default(),
+            used: HashSet::new(),
+            wanted: HashSet::new(),
+            classes: HashMap::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, stream: &StreamState) {
+        let (mut moves, mut is_undecided) = (false, false);
+        stream.each_destination(self.settings, |of| {
+            self.used.insert(of.source.id());
+            // A type without room looks for room by itself.
+            if of.source.key().place == Place::REFUSED {
+                return;
+            }
+            let Ok(to) = &of.to else { return };
+            let key = to.key();
+            let found = self.sources.find(&key);
+            if of.moves() {
+                moves = true;
+                is_undecided |= !self.note_gone(&of, found.as_deref());
+            }
+            self.want(key, to, found.is_some());
+        });
+        self.plan.sessions += 1;
+        self.plan.sessions_moved += usize::from(moves);
+        self.plan.sessions_undecided += usize::from(is_undecided);
+    }
+
+    fn want(&mut self, key: SourceKey, to: &Destination<'_>, is_open: bool) {
+        let (place, is_class) = (key.place, key.owner == Owner::Everyone && !to.listed.server().is_local());
+        if !self.wanted.insert(key) || is_open || to.listed.server().is_made_up() {
+            return;
+        }
+        self.plan.sources_opened += 1;
+        self.plan.upstream_streams_opened += usize::from(!to.listed.server().is_local());
+        if is_class {
+            *self.classes.entry((place, to.is_for_secrets)).or_default() += 1;
+        }
+    }
+
+    /// Notes the names that the client has and that its new source knows to be absent. False if the new source does not
+    /// know everything yet.
+    fn note_gone(&mut self, of: &PartDestination<'_>, source: Option<&SourceHandle>) -> bool {
+        let is_nobody = of.to.as_ref().is_ok_and(|to| to.listed.place() == Place::NOBODY);
+        let (snapshot, gone) = (source.map(SourceHandle::snapshot), self.gone.entry(of.type_url.clone()));
+        let gone = gone.or_default();
+        let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(of.type_url));
+        let mut is_decided = true;
+        for name in of.part.held.names() {
+            match types.map_or(Fate::Unknown, |types| fate(of.part, types, name)) {
+                _ if is_nobody => drop(gone.insert(name.clone())),
+                Fate::Gone => drop(gone.insert(name.clone())),
+                Fate::Unknown => is_decided = false,
+                Fate::Stays => {}
+            }
+        }
+        is_decided
+    }
+
+    fn plan(mut self) -> ReloadPlan {
+        for source in self.sources.all() {
+            let (server, key) = (source.server(0), source.key());
+            if server.is_made_up() {
+                continue;
+            }
+            let is_left = self.used.contains(&source.id()) && !self.wanted.contains(key);
+            let is_removed = self.settings.lists.find(key.place).is_none();
+            let (streams, closed) = (usize::from(!server.is_local()), usize::from(is_left || is_removed));
+            self.plan.sources += 1;
+            self.plan.sources_closed += closed;
+            self.plan.upstream_streams += streams;
+            self.plan.upstream_streams_closed += streams * closed;
+        }
+        let gone = self.gone.into_iter().filter(|(_, names)| !names.is_empty());
+        self.plan.names_gone = gone
+            .map(|(type_url, names)| NamesGone {
+                type_url,
+                count: names.len(),
+                names: names.into_iter().take(NAMES_LISTED).collect(),
+            })
+            .collect();
+        self.plan.refused = refusal(&self.classes, self.settings, self.sources);
+        self.plan
+    }
+}
+
+enum Fate {
+    Stays,
+    Gone,
+    Unknown,
+}
+
+/// The state of a client's name at its new source.
+fn fate(part: &Part, types: &TypeSnapshot, name: &ResourceName) -> Fate {
+    let (has, is_gone) = match &part.collection {
+        Collection::Wildcard => {
+            let is_whole = types.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
+            let has = types.wildcard.members.get(name).is_some();
+            (has, is_whole && !has)
+        }
+        Collection::Globs(_) => {
+            let view = types.view(&part.collection);
+            let has = types.globs.members.get(name).is_some();
+            (has, view.is_some_and(|view| view.is_complete()) && !has)
+        }
+        Collection::Names(_) => {
+            let known = types.names.known.get(name);
+            let has = known.is_some_and(|known| known.resource().is_some());
+            (has, known.is_some_and(|known| matches!(known, Known::Absent(_))))
+        }
+    };
+    match (has, is_gone) {
+        (true, _) => Fate::Stays,
+        (false, true) => Fate::Gone,
+        (false, false) => Fate::Unknown,
+    }
+}
+
+/// REL-6: during the moves the old and the new classes of a server exist together.
+fn refusal(
+    classes: &HashMap<(Place, bool), usize>,
+    settings: &DriverSettings,
+    sources: &Sources,
+) -> Option<PlanRefusal> {
+    let limits = &settings.limits;
+    let over = classes.iter().filter_map(|((place, for_secrets), opened)| {
+        let (max, key) = match for_secrets {
+            true => (limits.secret_classes, "limits.secret_classes"),
+            false => (limits.node_classes, "limits.node_classes"),
+        };
+        let used = sources.used_classes(*place, *for_secrets);
+        (used + opened > max).then_some((key, used, *opened, max, *place))
+    });
+    let (key, used, opened, max, place) = over.max_by_key(|(_, used, opened, ..)| used + opened)?;
+    let uri = settings.lists.find(place).map(|listed| listed.server().uri.clone()).unwrap_or_default();
+    let text = format!(
+        "clients would need {opened} new node classes at {uri}, beside {used} in use until all clients have moved; \
+            {key} is {max}"
+    );
+    Some(PlanRefusal { key, text })
+}

@@ -1,0 +1,89 @@
+//! Keeps an inherited source at work until its clients have come over from the predecessor (HND-1).
+//!
+//! To the source, a keeper is one more stream: it wants everything that the source holds, and is never sent anything.
+
+use std::sync::Arc;
+
+use super::handle::{Command, SourceHandle, Subscriber};
+use crate::engine::cache::SessionId;
+use crate::engine::class::NameStyle;
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet, style_of};
+use crate::engine::downstream::SourceId;
+use crate::engine::source::RestoredType;
+use crate::xds::{Node, ResourceName, Status, TypeUrl};
+
+/// Lets the source go when it is dropped.
+pub struct Keeper {
+    source: Arc<SourceHandle>,
+    session: SessionId,
+}
+
+impl Keeper {
+    /// `session` is of no stream. Subscribes to everything in `types`.
+    pub async fn new(
+        source: Arc<SourceHandle>,
+        session: SessionId,
+        types: &[RestoredType],
+        seed: HashSeed,
+    ) -> Keeper {
+        let keeper = Keeper { source, session };
+        for of_type in types {
+            for collection in collections(of_type, seed) {
+                let (stream, type_url) = (Arc::new(Silent(session)), of_type.type_url.clone());
+                keeper.source.send(Command::Watch { stream, type_url, collection }).await;
+            }
+        }
+        keeper
+    }
+
+    pub fn source(&self) -> &Arc<SourceHandle> {
+        &self.source
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.source.forget(self.session);
+    }
+}
+
+/// A collection has names of one style.
+fn collections(of_type: &RestoredType, seed: HashSeed) -> Vec<Collection> {
+    let wildcard = of_type.wildcard.is_some().then_some(Collection::Wildcard);
+    let names: Vec<ResourceName> = of_type.names.iter().map(|kept| kept.name.clone()).collect();
+    let globs: Vec<ResourceName> = of_type.globs.iter().map(|(glob, _)| glob.clone()).collect();
+    let sets = [(CollectionKind::Names, names), (CollectionKind::Globs, globs)];
+    let sets = sets.into_iter().flat_map(|(kind, names)| {
+        [NameStyle::Old, NameStyle::Xdstp].map(|style| {
+            let of_style = names.iter().filter(|name| style_of(name) == style).cloned();
+            let set = NameSet::of(of_style, seed);
+            (!set.is_empty()).then(|| kind.collection(Arc::new(set)))
+        })
+    });
+    wildcard.into_iter().chain(sets.flatten()).collect()
+}
+
+/// The stream of a keeper.
+struct Silent(SessionId);
+
+impl Subscriber for Silent {
+    fn id(&self) -> SessionId {
+        self.0
+    }
+
+    fn wake(&self) {}
+
+    fn end(&self, _: Status) {}
+
+    fn node(&self) -> Option<Arc<Node>> {
+        None
+    }
+
+    fn awaited_changes(&self, _: SourceId) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn divert(self: Arc<Self>, _: TypeUrl) {}
+
+    fn displaced(self: Arc<Self>, _: SourceId) {}
+}

@@ -1,0 +1,123 @@
+//! The move of a stream to another configuration: other node classes, or other server lists (REL-6).
+
+use std::sync::Arc;
+
+use tracing::{debug, warn};
+
+use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::registry::lock;
+use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::destination::{destinations, regroups};
+use crate::driver::stream::routes::Routes;
+use crate::driver::stream::state::{Inner, StreamState};
+use crate::engine::downstream::Watch;
+use crate::setting::Epoch;
+use crate::xds::Status;
+
+impl StreamState {
+    /// Takes a configuration over without a move. False: the stream has to move. `is_alike`:
+    /// the configuration routes everything as the one with this number does.
+    pub(crate) fn adopt(
+        &self,
+        in_force: &Arc<Epoch<DriverSettings>>,
+        is_alike: impl FnOnce(&Epoch<DriverSettings>) -> bool,
+    ) -> bool {
+        let inner = &mut *lock(&self.inner);
+        if inner.routing.number() >= in_force.number() {
+            return true;
+        }
+        let stays = inner.moving_to.is_none()
+            && (is_alike(&inner.routing)
+                || !regroups(inner, in_force) && destinations(self, inner, in_force).all(|of| of.stays()));
+        if stays {
+            inner.routing = in_force.clone();
+        }
+        stays
+    }
+
+    /// Begins the move to the configuration in force. The former sources serve meanwhile.
+    pub(crate) async fn reclassify(self: Arc<Self>) {
+        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
+        // a source after the end.
+        let Some(_held) = self.hold_open() else { return };
+        let _order = self.lock_watch_order().await;
+        let begun = {
+            let inner = &mut *lock(&self.inner);
+            self.begin_move(inner)
+        };
+        match begun {
+            Ok(watches) => self.send_watches(watches).await,
+            Err(status) => {
+                self.note_stay(&status);
+                self.send_watches(Vec::new()).await;
+            }
+        }
+        self.wake();
+    }
+
+    fn begin_move(&self, inner: &mut Inner) -> Result<Vec<Watch>, Status> {
+        let (in_force, node) = (self.shared.epoch(), inner.node.as_deref());
+        let settings: &DriverSettings = &in_force;
+        let mut routes = Routes { stream: self, settings, node, sources: &mut inner.sources, refusal: None };
+        let mut watches = inner.session.reclassify(&mut routes, self.shared.clock.now())?;
+        inner.moving_to = Some(in_force);
+        if !inner.session.is_moving() {
+            watches.extend(self.settle(inner));
+        }
+        Ok(watches)
+    }
+
+    /// Follows a change of the subscriptions of a stream that moves.
+    pub(crate) fn keep_moving(&self, inner: &mut Inner) -> Vec<Watch> {
+        let Some(to) = &inner.moving_to else { return Vec::new() };
+        let (settings, node): (&DriverSettings, _) = (to, inner.node.as_deref());
+        let mut routes = Routes { stream: self, settings, node, sources: &mut inner.sources, refusal: None };
+        match inner.session.keep_moving(&mut routes, self.shared.clock.now()) {
+            Ok(mut watches) => {
+                if !inner.session.is_moving() {
+                    watches.extend(self.settle(inner));
+                }
+                watches
+            }
+            Err(status) => {
+                self.note_stay(&status);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The session has the sources of the configuration to which it moved.
+    pub(crate) fn settle(&self, inner: &mut Inner) -> Vec<Watch> {
+        let Some(to) = inner.moving_to.take() else { return Vec::new() };
+        debug!(stream = self.number(), generation = to.generation, "a stream moved to another configuration");
+        let is_other = regroups(inner, &to);
+        inner.routing = to;
+        inner.leave_former_lists();
+        if !is_other {
+            return Vec::new();
+        }
+        let (settings, node): (&DriverSettings, _) = (&inner.routing, inner.node.as_deref());
+        let refusal = Some(&mut inner.refusal);
+        let mut routes = Routes { stream: self, settings, node, sources: &mut inner.sources, refusal };
+        inner.session.regroup(&mut routes).unwrap_or_else(|status| {
+            inner.end.get_or_insert_with(|| Box::new(status));
+            Vec::new()
+        })
+    }
+
+    fn note_stay(&self, status: &Status) {
+        if let Some(suppressed) = self.shared.throttle.allow("refused classes of a reload") {
+            warn!(listener = %self.peer.listener, stream = self.number(), error = %status.message, suppressed,
+                "a client stays with its former sources, because the sources of the new configuration cannot be used");
+        }
+    }
+}
+
+impl Inner {
+    /// Forgets the servers of lists that the session has left.
+    fn leave_former_lists(&mut self) {
+        let session = &self.session;
+        self.fallbacks
+            .retain(|((list, _), ..)| session.served_by().any(|(of, server)| of == *list && server > 0));
+    }
+}

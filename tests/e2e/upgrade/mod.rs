@@ -1,0 +1,8 @@
+//! An upgrade of the process through the built binary (HND-1 to HND-8).
+
+mod connects;
+mod moves;
+mod site;
+mod stand_in;
+mod steps;
+mod supervisor;
