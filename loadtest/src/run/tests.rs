@@ -188,7 +188,7 @@ fn a_control_plane_that_goes_away_loses_its_clients() {
     let mut spec = scenario(Scenario::Outage, Variant::Delta);
     spec.retry = true;
     let figures = run(&spec);
-    let words = ["closed by the server", "Connection refused", "Connection reset"];
+    let words = ["closed by the server", "Connection refused", "Connection reset", "Broken pipe"];
     let known = |message: &String| words.iter().any(|words| message.contains(words));
     let messages = &figures.error_messages;
     assert!(!messages.is_empty() && messages.iter().all(known), "{messages:?}");
