@@ -10,7 +10,7 @@
 //! - `doorway`: connections for a server of another kind.
 //! - [`listening`]: the listeners in service, opened and closed while the server runs.
 //! - `emptying`: the end of connections: of all with the process or by an operator, of one listener with the listener.
-//! - `transport`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
+//! - `transport`, `authority`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
 //!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
 //! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content is dropped.
@@ -21,6 +21,7 @@
 //! read even if responses are blocked (FLW-3).
 
 mod accept;
+mod authority;
 mod body;
 mod call;
 mod connection;

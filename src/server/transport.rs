@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::authority::AuthorityFilter;
 use super::cut::Cutter;
 use super::handshake::TlsSocket;
 use super::meter::FrameMeter;
@@ -47,6 +48,14 @@ impl Socket {
             Some(b"h2") => protocol == Protocol::Http2,
             _ => protocol != Protocol::Http2,
         }
+    }
+
+    fn is_unix(&self) -> bool {
+        let plain = match self {
+            Socket::Plain(plain) => plain,
+            Socket::Tls(stream) => stream.get_ref().0.plain(),
+        };
+        matches!(plain, Plain::Unix(_))
     }
 
     /// Bytes received below TLS; 0 without TLS.
@@ -137,6 +146,8 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
+    /// Of a unix socket.
+    authorities: Option<Box<AuthorityFilter>>,
     heard: Arc<Heard>,
     /// Reads in this turn.
     turn: u32,
@@ -210,7 +221,9 @@ impl Transport {
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
         // The handshake had limits of its own.
         let overhead = Overhead { decrypted: 0, charged: socket.received() };
-        let frames = Frames { meter, cutter: Cutter::default(), heard: heard.clone(), turn: 0, overhead };
+        let authorities = socket.is_unix().then(Box::default);
+        let cutter = Cutter::default();
+        let frames = Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, overhead };
         (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
     }
 
@@ -249,7 +262,7 @@ impl AsyncRead for Transport {
             buffer.put_slice(&now);
             return Poll::Ready(Ok(()));
         }
-        let Some(Frames { meter, cutter, heard, turn, overhead }) = &mut this.frames else {
+        let Some(Frames { meter, cutter, authorities, heard, turn, overhead }) = &mut this.frames else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
         if heard.is_flood() {
@@ -278,6 +291,9 @@ impl AsyncRead for Transport {
                 buffer.set_filled(before);
                 heard.is_flood.store(true, Ordering::Relaxed);
                 return Poll::Pending;
+            }
+            if let Some(authorities) = authorities {
+                authorities.pass(&mut buffer.filled_mut()[before..]);
             }
             cutter.take(buffer, before);
             if buffer.filled().len() > before {

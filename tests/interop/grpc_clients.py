@@ -1,7 +1,7 @@
 """Proxyless gRPC: a client follows its chain of resources, through an outage of the control plane, to the end."""
 
 import resources
-from harness import Case, GrpcClient
+from harness import Case, GrpcClient, server_entry
 from resources import LISTENER
 
 
@@ -48,7 +48,28 @@ def story(stage, in_node):
     assert not plane.nacks, plane.nacks
 
 
+def over_unix(stage, in_node):
+    """A client that reaches the relay by the absolute path of a unix socket: C-core sends that path as `:authority`."""
+    plane = stage.control_plane("the control plane")
+    plane.start()
+    first, second = stage.grpc_backend(), stage.grpc_backend()
+    plane.put(
+        resources.cluster("one"),
+        resources.endpoints("one", first),
+        resources.api_listener("greeter", "main"),
+        resources.routes("main", "one"),
+    )
+    listeners = [{"name": "main", "address": "unix:xds.sock"}]
+    stage.relay([server_entry(plane, "AGGREGATED_DELTA_GRPC")], listeners=listeners)
+    client = GrpcClient(stage, "greeter", in_node=in_node)
+    client.reaches(first)
+    plane.put(resources.endpoints("one", second))
+    client.reaches(second)
+
+
 CASES = [
     Case("grpc C-core", {"grpc"}, lambda stage: story(stage, in_node=False)),
     Case("grpc Node.js", {"node"}, lambda stage: story(stage, in_node=True)),
+    Case("grpc C-core, unix socket", {"grpc"}, lambda stage: over_unix(stage, in_node=False), relay_only=True),
+    Case("grpc Node.js, unix socket", {"node"}, lambda stage: over_unix(stage, in_node=True), relay_only=True),
 ]

@@ -205,6 +205,29 @@ async fn a_unix_socket_serves_and_its_file_goes_at_shutdown() {
     assert!(!path.exists());
 }
 
+/// gRPC's C++ core sends the path of an absolute `unix:` address as `:authority`.
+#[tokio::test]
+async fn a_path_as_authority_is_taken_on_a_unix_socket_and_refused_on_tcp() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("xds.sock");
+    let listener = Listener::bind_unix("local", &path, None).unwrap();
+    let server = start_on(ServerLimits::default(), vec![listener], "127.0.0.1:1".parse().unwrap());
+    let mut local = UnixStream::connect(&path).await.unwrap();
+    for (stream, authority) in [(1, "%2Frun%2Fsluice%2Fxds.sock"), (3, "/run/sluice/xds.sock")] {
+        let call = raw::headers_for(authority, stream, None);
+        let bytes = if stream == 1 { [raw::opening(), call].concat() } else { call };
+        local.write_all(&bytes).await.unwrap();
+        assert_eq!(server.relay.stream(stream as usize / 2).await.variant, Variant::Sotw, "{authority}");
+    }
+
+    let server = start(ServerLimits::default());
+    let mut remote = TcpStream::connect(server.address).await.unwrap();
+    let calls = [raw::opening(), raw::headers_for("%2Frun", 1, None), raw::headers(3, None)].concat();
+    remote.write_all(&calls).await.unwrap();
+    assert_eq!(server.relay.stream(0).await.variant, Variant::Sotw, "the second call");
+    assert_eq!(server.relay.opened(), 1);
+}
+
 #[tokio::test]
 async fn idn_1_a_tcp_client_is_anonymous_whatever_its_headers_say() {
     let server = start(ServerLimits::default());

@@ -37,6 +37,11 @@ pub fn opening_with_large_windows() -> Vec<u8> {
 
 /// The headers of an ADS call, with an optional extra header.
 pub fn headers(stream: u32, extra: Option<(&str, &str)>) -> Vec<u8> {
+    headers_for("relay", stream, extra)
+}
+
+/// The same for another `:authority`.
+pub fn headers_for(authority: &str, stream: u32, extra: Option<(&str, &str)>) -> Vec<u8> {
     // Indices of RFC 7541, appendix A: `:method: POST`, `:scheme: http`; literals for the rest.
     let mut block = vec![0x83, 0x86];
     let mut literal = |name: &str, value: &str| {
@@ -47,7 +52,7 @@ pub fn headers(stream: u32, extra: Option<(&str, &str)>) -> Vec<u8> {
         }
     };
     literal(":path", SOTW);
-    literal(":authority", "relay");
+    literal(":authority", authority);
     literal("content-type", "application/grpc");
     if let Some((name, value)) = extra {
         literal(name, value);

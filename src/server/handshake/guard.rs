@@ -106,6 +106,10 @@ impl Guard {
         self.budget.as_ref().map_or(0, |budget| budget.bytes)
     }
 
+    pub(in crate::server) fn plain(&self) -> &Plain {
+        &self.socket
+    }
+
     /// The bytes of the peer so far, also after the handshake.
     pub(in crate::server) fn received(&self) -> u64 {
         self.received
