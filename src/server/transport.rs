@@ -146,7 +146,7 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
-    /// Of a unix socket.
+    /// `None` for TCP.
     authorities: Option<Box<AuthorityFilter>>,
     heard: Arc<Heard>,
     /// Reads in this turn.

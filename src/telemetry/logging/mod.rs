@@ -60,9 +60,13 @@ pub enum LogError {
     Ended(reload::Error),
 }
 
-/// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`).
+/// A peer can make h2 warn as often as the peer connects. Metrics count such connections.
+const QUIET: &str = "h2=off";
+
+/// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`). The HTTP/2
+/// library logs nothing, unless the directives name `h2`.
 pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::builder().parse(directives).map_err(|error| LogError::Directives {
+    EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| LogError::Directives {
         directives: directives.to_owned(),
         reason: error.to_string(),
     })

@@ -54,6 +54,14 @@ fn logged(format: Format, directives: &str, events: impl FnOnce()) -> String {
 }
 
 #[test]
+fn the_http2_library_logs_when_named() {
+    let event = || tracing::warn!(target: "h2::proto", "locally-reset streams reached limit");
+    for (directives, is_logged) in [("info", false), ("trace,sluice=info", false), ("info,h2=warn", true)] {
+        assert_eq!(!logged(Format::Text, directives, event).is_empty(), is_logged, "{directives}");
+    }
+}
+
+#[test]
 fn lines_are_text_or_json_with_their_fields() {
     let event = || tracing::warn!(server = "cp-1", failures = 3, "can't connect");
     let text = logged(Format::Text, "info", event);
