@@ -30,6 +30,11 @@ pub fn span(span: Duration) -> String {
     }
 }
 
+/// A number with its noun: `1 stream`, `2 streams`.
+pub fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A number of bytes: `812B`, `1.2KiB`.
 pub fn size(bytes: impl TryInto<u64>) -> String {
     let bytes = bytes.try_into().unwrap_or(u64::MAX);

@@ -14,6 +14,7 @@ use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::table::{number, span, text};
 use super::text::parse_duration;
+use crate::text::count;
 
 /// A drain ends when its last stream has ended. The status of the relay is cheap.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -56,7 +57,7 @@ Examples:
   sluice drain --over 60s --after 5s --dry-run
   sluice drain --over 1s
 
-Exit codes: 0 empty, or as asked; 1 streams are still here after the drain.";
+Exit codes: 0 empty, or as asked; 1 some streams are still here after the drain.";
 
 pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let relays = Relays::new(&drain.reach).await?;
@@ -66,8 +67,8 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
     }
     if drain.cancel {
         let status = ask(&relays, &Method::DELETE, "/drain", console).await?;
-        let streams = number(&status, "streams").unwrap_or(0);
-        writeln!(console.out, "serving: ready, {streams} streams")?;
+        let streams = count(number(&status, "streams").unwrap_or(0), "stream");
+        writeln!(console.out, "serving: ready, {streams}")?;
         console.out.flush()?;
         return Ok(Outcome::Good);
     }
@@ -77,17 +78,14 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
     let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
     let status = ask(&relays, &Method::POST, &path("/drain", query), console).await?;
     let left = status.get("seconds_left").and_then(Value::as_f64).unwrap_or_default();
-    let streams = number(&status, "streams").unwrap_or(0);
+    let streams = count(number(&status, "streams").unwrap_or(0), "stream");
     let within = span(&status, "seconds_left").unwrap_or_default();
     if drain.dry_run {
-        writeln!(
-            console.out,
-            "would drain: ready would be 503, {streams} streams would leave within {within}"
-        )?;
+        writeln!(console.out, "would drain: ready would be 503, {streams} would leave within {within}")?;
         console.out.flush()?;
         return Ok(Outcome::Good);
     }
-    writeln!(console.out, "draining: ready is 503, {streams} streams leave within {within}")?;
+    writeln!(console.out, "draining: ready is 503, {streams} to leave within {within}")?;
     console.out.flush()?;
     if drain.no_wait {
         return Ok(Outcome::Good);

@@ -205,7 +205,7 @@ fn moved(moves: &Value, console: &mut Console<'_>) -> Result<(), Failure> {
     }
     writeln!(
         console.out,
-        "  {} of {} streams move; {} of {} sources end, and {} begin; {} names go",
+        "  streams moved: {} of {}; sources closed: {} of {}, opened: {}; names gone: {}",
         get("streams_moved"),
         get("streams"),
         get("sources_closed"),
@@ -220,7 +220,7 @@ fn moved(moves: &Value, console: &mut Console<'_>) -> Result<(), Failure> {
         let undecided = get("streams_undecided");
         writeln!(
             console.out,
-            "  more may go from {undecided} streams: their new sources have not answered yet"
+            "  streams undecided: {undecided}; their new sources have not answered yet, so more names may go"
         )?;
     }
     Ok(())
@@ -255,8 +255,8 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "r1  can be taken, generation 1 is in force\n  log.level  unset -> debug\\u{1b}  (live)\n  \
-             listeners added: b\n  1 of 4 streams move; 1 of 3 sources end, and 2 begin; 1 names go\n    - Cluster a\n  more may \
-             go from 1 streams: their new sources have not answered yet\n"
+             listeners added: b\n  streams moved: 1 of 4; sources closed: 1 of 3, opened: 2; names gone: 1\n    - Cluster a\n  streams \
+             undecided: 1; their new sources have not answered yet, so more names may go\n"
         );
         assert_eq!(String::from_utf8(err).unwrap(), "sluice: relay r1: warning: odd\n");
     }

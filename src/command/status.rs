@@ -12,7 +12,7 @@ use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
 use super::table::{Table, list, number, span, text};
-use crate::text::version;
+use crate::text::{count, version};
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -136,7 +136,7 @@ fn relay(overview: &Value, are_several: bool) -> String {
 
 fn clients(of: &Value) -> String {
     let get = |key: &str| number(of, key).unwrap_or(0);
-    let mut line = format!("{} streams: {} in sync", get("streams"), get("synced"));
+    let mut line = format!("{}: {} in sync", count(get("streams"), "stream"), get("synced"));
     for (key, words) in [
         ("unacked", "unacked"),
         ("held", "held"),
@@ -156,7 +156,12 @@ fn clients(of: &Value) -> String {
 
 fn upstream(of: &Value) -> String {
     let get = |key: &str| text(of, key).unwrap_or_else(|| "-".to_owned());
-    let mut line = format!("{}  {}, {} sources", get("server"), get("state"), get("sources"));
+    let mut line = format!(
+        "{}  {}, {}",
+        get("server"),
+        get("state"),
+        count(number(of, "sources").unwrap_or(0), "source")
+    );
     if let Some(stale) = span(of, "stale_seconds") {
         line += &format!(", stale for {stale}");
     }

@@ -201,14 +201,14 @@ async fn a_wait_ends_with_the_clients_and_a_difference_has_its_exit_code() {
 async fn a_relay_is_drained_and_filled_again() {
     let (_origin, relay, mut client) = fleet().await;
     let would = sluice(&relay.admin, &["drain", "--over", "300ms", "--dry-run"]).await;
-    let text = "would drain: ready would be 503, 1 streams would leave within 300ms\n";
+    let text = "would drain: ready would be 503, 1 stream would leave within 300ms\n";
     assert_eq!((would.code, would.out.as_str()), (0, text));
     assert_eq!(relay.get("/ready").await.0, 200);
     let both = sluice(&format!("{},127.0.0.1:1", relay.admin), &["drain"]).await;
     assert_eq!(both.code, 64, "{both:?}");
 
     let done = sluice(&relay.admin, &["drain", "--over", "300ms"]).await;
-    let text = "draining: ready is 503, 1 streams leave within 300ms\n1 left, 0 cut, 0 are here\n";
+    let text = "draining: ready is 503, 1 stream to leave within 300ms\n1 left, 0 cut, 0 are here\n";
     assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (0, text, ""));
     assert_eq!(relay.get("/ready").await.0, 503);
     let status = client.ended().await;

@@ -411,7 +411,7 @@ async fn rel_7_a_reload_that_moves_many_waits_for_a_yes() {
     assert_eq!(overview["attention"][0]["say"], "sluice reload --yes", "{overview}");
     let (code, out, errors) = sluice(&relay, &["reload"]).await;
     assert_eq!(code, 1, "{errors}");
-    assert!(out.contains("held, generation 1") && out.contains("1 of 1 streams move"), "{out}");
+    assert!(out.contains("held, generation 1") && out.contains("streams moved: 1 of 1"), "{out}");
     assert!(errors.contains("type `sluice reload --yes`"), "{errors}");
     let (code, out, errors) = sluice(&relay, &["reload", "--yes"]).await;
     assert_eq!(code, 0, "{errors}");

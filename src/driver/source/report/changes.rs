@@ -29,7 +29,7 @@ impl Report {
         let name = ChangeName { source: source.0, number: change.number };
         let lists = [("added", &altered.added), ("changed", &altered.changed), ("removed", &altered.removed)];
         let lists = lists.into_iter().filter_map(|(verb, list)| Some(format!("{verb} {}", names(list)?)));
-        let detail = lists.collect::<Vec<_>>().join("; ");
+        let detail = format!("{}: {}", change.type_url.short(), lists.collect::<Vec<_>>().join("; "));
         let event = Occurrence::info(Kind::Change, "published a change").of_type(&change.type_url);
         self.tell(event.version(change.version).change(name).detail(detail));
         let Some(suppressed) = self.allow("change") else { return };
