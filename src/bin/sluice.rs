@@ -95,6 +95,8 @@ enum Command {
         #[arg(value_name = "SHELL")]
         shell: manual::Shell,
     },
+    /// Print the JSON Schema (draft-07) of the configuration file, for editors and linters.
+    Schema,
     /// Write the manual pages, one for each command.
     Man {
         /// Directory for the pages; created if missing.
@@ -169,6 +171,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Completion { shell } => {
             printed(manual::completion(shell, Cli::command(), &mut stdout()))?;
         }
+        Command::Schema => printed(writeln!(stdout(), "{:#}", config::schema()))?,
         Command::Man { directory } => write_pages(&directory)?,
         Command::Operate(command) => return Ok(operate(*command)),
     }

@@ -85,7 +85,7 @@ impl Admin {
             ready_requires_upstream: map.or(
                 "ready_requires_upstream",
                 default.ready_requires_upstream,
-                boolean,
+                boolean(),
             ),
             hosts: map.list("hosts").iter().filter_map(read_host).collect(),
             address,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use http::{HeaderName, header};
 
 use super::error::Problem;
+use super::form::Form;
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use crate::client::{CallMetadata, InitialMetadata, MetadataValue, VALUE_BYTES_MAX};
@@ -79,6 +80,7 @@ fn read_call_creds(map: &mut Map<'_>, way: &Way<'_>) -> Option<PathBuf> {
     let mut token = None;
     for item in map.list("call_creds") {
         let file = item.map(|map| {
+            map.belongs("config", "type", &["jwt_token_file"]);
             let kind = map.required("type", "jwt_token_file")?;
             if kind.text()? != "jwt_token_file" {
                 map.allow_unknown_keys();
@@ -134,6 +136,7 @@ fn read_key(item: &Item<'_>) -> Option<HeaderName> {
 
 /// The value appears in no error (IDN-12).
 fn read_value(item: &Item<'_>) -> Option<MetadataValue> {
+    item.can_be(&[Form::Text]);
     let value = match item.tree {
         Tree::Text(text) if !text.is_empty() => MetadataValue::text(text),
         _ => None,

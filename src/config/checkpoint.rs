@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::reader::{Item, Map};
-use super::tree::Tree;
 use super::units::text;
 use crate::driver::CheckpointSettings;
 use crate::driver::ground::checkpoint_writer::{INTERVAL, MAX_AGE};
@@ -11,10 +10,10 @@ use crate::setting::Read;
 
 /// `None`: off, or an error was reported.
 pub(super) fn read_checkpoint(item: &Item<'_>, directory: &Path) -> Option<CheckpointSettings> {
-    match item.tree {
-        Tree::Text(text) if text == "off" => None,
-        _ => item.map(|map| read_keys(map, directory)).flatten(),
+    if item.is_word("off") {
+        return None;
     }
+    item.map(|map| read_keys(map, directory)).flatten()
 }
 
 fn read_keys(map: &mut Map<'_>, directory: &Path) -> Option<CheckpointSettings> {

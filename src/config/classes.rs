@@ -1,6 +1,7 @@
 //! `node_classes:`: the clients that may share upstream answers (RLY-10 to RLY-12).
 
 use super::error::Problem;
+use super::form::{Form, Shaped};
 use super::node::to_value;
 use super::reader::{Item, Map};
 use super::tree::Tree;
@@ -56,9 +57,10 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 fn read_rule(entry: usize, map: &mut Map<'_>) -> Vec<ClassRule> {
     let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
-    let share_secrets = map.or("share_secrets", ShareSecrets::No, share);
-    let legacy_wildcard = map.or("legacy_wildcard", true, boolean);
-    let resource_errors_alone = map.or("resource_errors_alone", false, boolean);
+    let share_secrets =
+        map.or("share_secrets", ShareSecrets::No, Shaped(&[Form::Boolean, Form::Word("identity")], share));
+    let legacy_wildcard = map.or("legacy_wildcard", true, boolean());
+    let resource_errors_alone = map.or("resource_errors_alone", false, boolean());
     if share_secrets != ShareSecrets::No {
         check_share_secrets(map, &types, projection.as_ref());
     }
@@ -115,9 +117,11 @@ fn share(tree: &Tree) -> Result<ShareSecrets, String> {
 
 /// The longest path of a SPIFFE ID has fewer segments than this.
 const SEGMENTS_MAX: i128 = 1024;
+const SEGMENTS: &[Form] = &[Form::Integer { least: 1, most: SEGMENTS_MAX as u64 - 1 }];
 
 /// `none`, `trust_domain`, `full` or `{ segments: N }`.
 fn read_identity_part(item: &Item<'_>) -> IdentityPart {
+    item.can_be(&[Form::Word("none"), Form::Word("trust_domain"), Form::Word("full")]);
     let found = match item.tree {
         Tree::Text(text) => match text.as_str() {
             "none" => Some(IdentityPart::None),
@@ -132,7 +136,9 @@ fn read_identity_part(item: &Item<'_>) -> IdentityPart {
                 }
                 _ => Err(format!("an integer from 1 to {}", SEGMENTS_MAX - 1)),
             };
-            let read = |map: &mut Map<'_>| map.required("segments", "a number of segments")?.parse(count);
+            let read = |map: &mut Map<'_>| {
+                map.required("segments", "a number of segments")?.parse(Shaped(SEGMENTS, count))
+            };
             return item.map(read).flatten().map(IdentityPart::Segments).unwrap_or_default();
         }
         _ => None,
@@ -181,6 +187,7 @@ fn read_match(map: &mut Map<'_>) -> Match {
 
 /// Plain text must match exactly; `{prefix: …}` and `{suffix: …}` match the beginning or the end.
 fn read_text_match(map: &mut Map<'_>, key: &'static str) -> Option<TextMatch> {
+    map.can_be(key, &[Form::AnyText]);
     let item = map.item(key)?;
     match item.tree {
         Tree::Text(text) => Some(TextMatch::Exact(text.clone())),
@@ -204,9 +211,10 @@ fn read_pattern(map: &mut Map<'_>) -> Option<TextMatch> {
 
 fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
     let path = map.required("path", "a list of keys").and_then(|item| read_path(&item));
+    map.can_be("exact", &[Form::Any]);
     let exact = map.item("exact").filter(Item::has_all_variables);
     let exact = exact.map(|item| ValueMatch::Equal(to_value(item.free())));
-    let present = map.optional("present", boolean);
+    let present = map.optional("present", boolean());
     if present == Some(false) {
         map.contradiction("present", "must be true; omit the condition to match any node");
     }
@@ -223,6 +231,7 @@ fn read_metadata_match(map: &mut Map<'_>) -> Option<MetadataMatch> {
 
 /// A list of keys, outermost first, or a single key as text. Keys may contain dots, so the text is not split.
 pub(super) fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
+    item.can_be(&[Form::Text, Form::List]);
     if let Tree::Text(_) = item.tree {
         return Some(vec![item.text()?.to_string()]);
     }
@@ -255,17 +264,18 @@ pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
 
 fn read_projection(map: &mut Map<'_>) -> Projection {
     Projection {
-        id: map.or("id", false, boolean),
-        cluster: map.or("cluster", false, boolean),
+        id: map.or("id", false, boolean()),
+        cluster: map.or("cluster", false, boolean()),
         locality: map.or("locality", None, word(DEPTHS)),
         metadata: map.item("metadata").and_then(|item| read_metadata_parts(&item)).unwrap_or_default(),
-        user_agent_name: map.or("user_agent_name", false, boolean),
+        user_agent_name: map.or("user_agent_name", false, boolean()),
         user_agent_version: map.or("user_agent_version", VersionPart::None, word(VERSIONS)),
         identity: map.item("identity").map(|item| read_identity_part(&item)).unwrap_or_default(),
     }
 }
 
 fn read_metadata_parts(item: &Item<'_>) -> Option<MetadataParts> {
+    item.can_be(&[Form::Word("all"), Form::Word("none"), Form::List]);
     match item.tree {
         Tree::Text(text) if text == "all" => Some(MetadataParts::All),
         Tree::Text(text) if text == "none" => Some(MetadataParts::default()),

@@ -51,6 +51,7 @@ fn read_entry<'a>(item: &Item<'a>) -> Option<Entry<'a>> {
     item.map(|map| {
         // The configuration belongs to the type.
         let config = map.item("config");
+        map.belongs("config", "type", &["tls", "insecure"]);
         let kind = map.required("type", "tls or insecure")?;
         Some((kind.text()?.to_owned(), kind, config))
     })

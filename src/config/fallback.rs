@@ -31,7 +31,7 @@ pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &FallbackSettings) -> 
         }
     };
     let settings = map.section(FALLBACK, read).unwrap_or_default();
-    FallbackSettings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean), ..settings }
+    FallbackSettings { on_reachability_only: map.or(ON_REACHABILITY_ONLY, false, boolean()), ..settings }
 }
 
 /// Warns of settings without effect on a single server. `also_elsewhere`: longer lists inherit the settings.

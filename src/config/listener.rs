@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
+use super::form::{Form, Shaped};
 use super::reader::Map;
 use super::tls::read_server_tls;
 use super::tree::Tree;
@@ -119,7 +120,7 @@ impl Listener {
         let tls = tls_item.and_then(|item| item.map(|map| read_server_tls(map, directory)).flatten());
         let d = ListenerOptions::default();
         let options = ListenerOptions {
-            v2: map.or("v2", d.v2, boolean),
+            v2: map.or("v2", d.v2, boolean()),
             rest_hold: map.value(&REST_HOLD),
             when_unavailable: map.or("when_unavailable", d.when_unavailable, word(WHEN_UNAVAILABLE)),
             load_reports: map.or("load_reports", d.load_reports, word(LOAD_REPORTS)),
@@ -166,7 +167,7 @@ impl Address {
             }
             return Some(address);
         };
-        let mode = map.or("mode", mode, octal);
+        let mode = map.or("mode", mode, Shaped(OCTAL, octal));
         let path = local_path(path).map(|path| directory.join(path));
         match path.filter(|path| path.as_os_str().len() <= UNIX_PATH_MAX) {
             Some(path) => Some(Address::Unix { path, mode }),
@@ -195,6 +196,8 @@ impl Address {
         Problem::Contradiction { reason: format!("{self} is already used by {by}") }
     }
 }
+
+const OCTAL: &[Form] = &[Form::Pattern("^0?[0-7]{3}$")];
 
 /// Permissions, in quotes: YAML 1.2 reads an unquoted 0660 as the decimal number 660.
 fn octal(tree: &Tree) -> Parsed<u32> {

@@ -1,6 +1,7 @@
 //! Nodes as text: the relay's own, and a client's for `sluice check --node`.
 
 use super::error::ConfigError;
+use super::form::{Form, Shaped};
 use super::reader::{Item, Map, Report};
 use super::tree::{Entry, Format, Node as Syntax, Tree};
 use super::units::text;
@@ -28,9 +29,10 @@ pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
         client_features.dedup();
         Node {
             user_agent_name: either(map, "user_agent_name", "userAgentName")
-                .and_then(|item| item.parse(any_text))
+                .and_then(|item| item.parse(Shaped(ANY_TEXT, any_text)))
                 .unwrap_or_default(),
-            user_agent_version: version.or_else(|| named?.parse(any_text).map(UserAgentVersion::Text)),
+            user_agent_version: version
+                .or_else(|| named?.parse(Shaped(ANY_TEXT, any_text)).map(UserAgentVersion::Text)),
             client_features,
             ..read_identity(map, true)
         }
@@ -51,10 +53,11 @@ pub(super) fn read_relay_node(map: &mut Map<'_>, default: Node) -> Node {
 
 /// The common part of both kinds of node. In a client's node, texts may be empty, as in protobuf.
 fn read_identity(map: &mut Map<'_>, is_client: bool) -> Node {
-    let parser = if is_client { any_text } else { text };
+    let parser =
+        || Shaped(if is_client { ANY_TEXT } else { &[Form::Text] }, if is_client { any_text } else { text });
     Node {
-        id: map.or("id", String::new(), parser),
-        cluster: map.or("cluster", String::new(), parser),
+        id: map.or("id", String::new(), parser()),
+        cluster: map.or("cluster", String::new(), parser()),
         locality: map.item("locality").and_then(|item| item.map(|map| read_locality(map, is_client))),
         metadata: map.item("metadata").and_then(|item| item.fields()).unwrap_or_default(),
         ..Node::default()
@@ -63,10 +66,11 @@ fn read_identity(map: &mut Map<'_>, is_client: bool) -> Node {
 
 fn read_locality(map: &mut Map<'_>, is_client: bool) -> Locality {
     let sub_zone = if is_client { either(map, "sub_zone", "subZone") } else { map.item("sub_zone") };
+    map.can_be("sub_zone", ANY_TEXT);
     Locality {
-        region: map.or("region", String::new(), any_text),
-        zone: map.or("zone", String::new(), any_text),
-        sub_zone: sub_zone.and_then(|item| item.parse(any_text)).unwrap_or_default(),
+        region: map.or("region", String::new(), Shaped(ANY_TEXT, any_text)),
+        zone: map.or("zone", String::new(), Shaped(ANY_TEXT, any_text)),
+        sub_zone: sub_zone.and_then(|item| item.parse(Shaped(ANY_TEXT, any_text))).unwrap_or_default(),
     }
 }
 
@@ -85,6 +89,9 @@ fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Opti
     let (first, second) = (map.item(key), map.item(other));
     first.or(second)
 }
+
+/// As in protobuf, a text may be empty.
+const ANY_TEXT: &[Form] = &[Form::AnyText];
 
 fn any_text(tree: &Tree) -> Result<String, String> {
     match tree {
@@ -117,7 +124,7 @@ impl Item<'_> {
         if !self.has_all_variables() {
             return None;
         }
-        match to_value(self.free()) {
+        match to_value(self.free_map()) {
             Value::Struct(fields) => Some(fields),
             Value::Null => None,
             _ => {

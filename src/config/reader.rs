@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::{KeyError, Problem, Warning};
+use super::form::{Form, MapForm, Parser};
 use super::place::Place;
 use super::tree::{Entry, Node, Tree};
-use super::units::{Parsed, TEXT, number, show};
+use super::units::{TEXT, number, show};
 use crate::setting::{Read, Setting, Value};
 
 /// The results of a walk so far.
@@ -20,6 +21,9 @@ pub(super) struct Report {
     pub keys: RefCell<BTreeSet<String>>,
     /// The settings among the keys: the default and the range, as the file spells them.
     pub settings: RefCell<BTreeMap<String, Declared>>,
+    /// The forms of the values that readers accept, by the paths of `keys` and by those of entries (`hosts[]`).
+    pub forms: RefCell<BTreeMap<String, Vec<Form>>>,
+    pub maps: RefCell<BTreeMap<String, MapForm>>,
 }
 
 /// A setting for the reader of the documentation.
@@ -45,6 +49,7 @@ pub(super) struct Map<'a> {
     place: Place,
     entries: &'a [Entry],
     asked: Vec<&'static str>,
+    required: Vec<&'static str>,
     /// Settings to read as their defaults: their keys do not apply here.
     inapplicable: Vec<&'static str>,
     /// Unknown keys are allowed.
@@ -106,7 +111,25 @@ impl<'a> Item<'a> {
 
     /// The value where any type is fine.
     pub(super) fn free(&self) -> &'a Node {
+        self.can_be(&[Form::Any]);
         self.node
+    }
+
+    /// The value of a map that belongs to someone else.
+    pub(super) fn free_map(&self) -> &'a Node {
+        self.can_be(&[Form::Fields]);
+        self.node
+    }
+
+    /// Declares the forms of a value that the reader looks at by itself.
+    pub(super) fn can_be(&self, forms: &[Form]) {
+        self.report.can_be(&self.path, forms);
+    }
+
+    /// Whether the value is this word, one of several forms.
+    pub(super) fn is_word(&self, word: &'static str) -> bool {
+        self.can_be(&[Form::Word(word)]);
+        matches!(self.tree, Tree::Text(text) if text == word)
     }
 
     /// The value as shown in messages.
@@ -152,13 +175,15 @@ impl<'a> Item<'a> {
         self.report.warnings.borrow_mut().push(warning);
     }
 
-    pub(super) fn parse<T>(&self, parser: impl Fn(&Tree) -> Parsed<T>) -> Option<T> {
-        let plain = || parser(self.node.expansion.as_ref()?.plain.as_ref()?).ok();
-        let parsed = parser(self.tree).or_else(|expected| plain().ok_or(expected));
+    pub(super) fn parse<T>(&self, parser: impl Parser<T>) -> Option<T> {
+        self.can_be(&parser.forms());
+        let plain = || parser.parse(self.node.expansion.as_ref()?.plain.as_ref()?).ok();
+        let parsed = parser.parse(self.tree).or_else(|expected| plain().ok_or(expected));
         parsed.map_err(|expected| self.invalid(expected)).ok()
     }
 
     pub(super) fn text(&self) -> Option<&'a str> {
+        self.can_be(&[Form::Text]);
         match self.tree {
             Tree::Text(text) if !text.is_empty() => Some(text),
             _ => {
@@ -182,6 +207,7 @@ impl<'a> Item<'a> {
 
     /// Reads a map with known keys.
     pub(super) fn map<T>(&self, read: impl FnOnce(&mut Map<'a>) -> T) -> Option<T> {
+        self.can_be(&[Form::Map]);
         let entries = self.pairs()?;
         let mut map = Map::new(self.path.clone(), self.node.place, entries, self.report);
         let value = read(&mut map);
@@ -191,6 +217,7 @@ impl<'a> Item<'a> {
 
     /// The entries of a map with operator-chosen keys.
     pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
+        self.can_be(&[Form::Entries]);
         let entries = self.pairs()?;
         let at = |Entry { key, node, .. }: &'a Entry| {
             (key.as_str(), Item::new(node, format!("{}[{key}]", self.path), self.report))
@@ -199,6 +226,7 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {
+        self.can_be(&[Form::List]);
         let items: &[Node] = match self.tree {
             Tree::List(items) => items,
             Tree::Null => &[],
@@ -225,6 +253,7 @@ impl<'a> Map<'a> {
             place,
             entries,
             asked: Vec::new(),
+            required: Vec::new(),
             inapplicable: Vec::new(),
             allows_unknown_keys: false,
             allows_holders: false,
@@ -259,16 +288,23 @@ impl<'a> Map<'a> {
         Some(Item::new(&self.entry(key)?.node, path, self.report))
     }
 
-    pub(super) fn optional<T>(
-        &mut self,
-        key: &'static str,
-        parser: impl Fn(&Tree) -> Parsed<T>,
-    ) -> Option<T> {
+    pub(super) fn optional<T>(&mut self, key: &'static str, parser: impl Parser<T>) -> Option<T> {
+        self.can_be(key, &parser.forms());
         self.item(key)?.parse(parser)
     }
 
+    /// Declares that a key belongs to some words under another key: beside other words, its value is anything.
+    pub(super) fn belongs(&self, key: &'static str, to: &'static str, words: &'static [&'static str]) {
+        self.report.map(&self.path, |map| map.belonging.extend([(key, (to, words))]));
+    }
+
+    /// Declares the forms of a key's value, if the reader does not get to it in each file.
+    pub(super) fn can_be(&self, key: &str, forms: &[Form]) {
+        self.report.can_be(&join(&self.path, key), forms);
+    }
+
     /// The value of a key, or the default.
-    pub(super) fn or<T>(&mut self, key: &'static str, default: T, parser: impl Fn(&Tree) -> Parsed<T>) -> T {
+    pub(super) fn or<T>(&mut self, key: &'static str, default: T, parser: impl Parser<T>) -> T {
         self.optional(key, parser).unwrap_or(default)
     }
 
@@ -290,6 +326,7 @@ impl<'a> Map<'a> {
     }
 
     pub(super) fn required(&mut self, key: &'static str, expected: &str) -> Option<Item<'a>> {
+        self.required.push(key);
         let item = self.item(key);
         if item.is_none() {
             self.error(key, Problem::Missing { expected: expected.into() });
@@ -307,6 +344,8 @@ impl<'a> Map<'a> {
         if self.inapplicable.contains(&key) {
             return None;
         }
+        self.can_be(key, &[Form::Map]);
+        self.report.map(&self.path, |map| map.sections.extend([key]));
         match self.item(key) {
             Some(item) => item.map(read),
             None => Some(read(&mut Map::new(join(&self.path, key), self.place, &[], self.report))),
@@ -315,6 +354,7 @@ impl<'a> Map<'a> {
 
     /// The items of the list under a key. A missing list is empty.
     pub(super) fn list(&mut self, key: &'static str) -> Vec<Item<'a>> {
+        self.can_be(key, &[Form::List]);
         self.item(key).and_then(|item| item.list()).unwrap_or_default()
     }
 
@@ -329,6 +369,7 @@ impl<'a> Map<'a> {
 
     /// Warns of keys that are meant for other programs that read the same file.
     pub(super) fn warn_unused(&mut self, keys: &[&'static str], text: &str) {
+        self.report.map(&self.path, |map| map.unused.extend(keys));
         for key in keys {
             if self.take_unlisted(key) {
                 self.warn_at(key, text);
@@ -390,6 +431,8 @@ impl<'a> Map<'a> {
     }
 
     fn finish(self) {
+        self.report
+            .map(&self.path, |map| map.add(&self.required, self.allows_unknown_keys, self.allows_holders));
         if self.allows_unknown_keys {
             return;
         }
@@ -408,7 +451,7 @@ impl<'a> Map<'a> {
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
 }
 

@@ -23,5 +23,5 @@ impl Default for Reload {
 
 pub(super) fn read_reload(map: &mut Map<'_>) -> Reload {
     let d = Reload::default();
-    Reload { watch: map.or("watch", d.watch, boolean), max_moved: map.value(&MAX_MOVED) }
+    Reload { watch: map.or("watch", d.watch, boolean()), max_moved: map.value(&MAX_MOVED) }
 }

@@ -62,7 +62,7 @@ impl RestServer {
         map.reject_inapplicable(GRPC_KEYS, "a REST server");
         let chosen = read_chosen(map, is_tls, directory);
         if let Some(item) = map.item("api_type")
-            && item.text().is_some_and(|text| text != "REST")
+            && !item.is_word("REST")
         {
             item.invalid("REST, for a server with an http:// or https:// address");
         }

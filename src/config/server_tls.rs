@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::error::Problem;
+use super::form::{Form, Shaped};
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::{Parsed, text, word};
@@ -81,7 +82,7 @@ pub(super) fn read_tls(map: &mut Map<'_>, config: ClientTls, host: Option<&str>)
         let tls = ClientTls {
             server_name,
             match_sans,
-            min_version: map.or("min_version", MinVersion::default(), version),
+            min_version: map.or("min_version", MinVersion::default(), Shaped(VERSION, version)),
             key_exchange: map.or("key_exchange", KeyExchange::default(), word(KEY_EXCHANGES)),
             ..config
         };
@@ -114,6 +115,9 @@ fn server_name(tree: &Tree) -> Parsed<String> {
 }
 
 /// Also without quotes, which YAML takes for a number.
+const VERSION: &[Form] =
+    &[Form::Word("1.2"), Form::Word("1.3"), Form::Unquoted("1.2"), Form::Unquoted("1.3")];
+
 fn version(tree: &Tree) -> Parsed<MinVersion> {
     match tree.describe().trim_matches('"') {
         "1.2" => Ok(MinVersion::Tls12),
@@ -149,6 +153,7 @@ fn read_san(map: &mut Map<'_>) -> Option<SanMatch> {
 
 /// Reads TEXT, `{exact: TEXT}`, `{prefix: TEXT}` or `{suffix: TEXT}`. `check` judges the text.
 fn read_text(item: &Item<'_>, check: fn(&TextMatch) -> Result<(), String>) -> Option<TextMatch> {
+    item.can_be(&[Form::Text, Form::Map]);
     let found = match item.tree {
         Tree::Text(exact) if !exact.is_empty() => Some(TextMatch::Exact(exact.clone())),
         Tree::Map(_) => item.map(read_part).flatten(),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::Problem;
+use super::form::Form;
 use super::reader::{Item, Map};
 use super::units::word;
 use crate::identity::spiffe::check_trust_domain;
@@ -187,6 +188,7 @@ fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Vec<ClientName> {
 
 /// A text, or a map with `prefix` or `suffix`.
 pub(super) fn read_text_match(item: &Item<'_>) -> Option<TextMatch> {
+    item.can_be(&[Form::Text, Form::Map]);
     if let super::tree::Tree::Text(text) = item.tree
         && !text.is_empty()
     {

@@ -10,17 +10,17 @@ const EXPECTED: &str = "http://HOST:PORT of an OpenTelemetry collector (OTLP ove
 
 /// `None`: off, or an error was reported.
 pub(super) fn read_traces(item: &Item<'_>) -> Option<TraceSettings> {
-    match item.tree {
-        Tree::Text(text) if text == "off" => None,
-        _ => item.map(read_keys).flatten(),
+    if item.is_word("off") {
+        return None;
     }
+    item.map(read_keys).flatten()
 }
 
 fn read_keys(map: &mut Map<'_>) -> Option<TraceSettings> {
     let endpoint = map.required("endpoint", EXPECTED);
     let slow = map.value(&SLOW);
     let per_second = map.value(&PER_SECOND);
-    let endpoint = endpoint?.parse(|tree| collector(text(tree)?))?;
+    let endpoint = endpoint?.parse(|tree: &Tree| collector(text(tree)?))?;
     Some(TraceSettings { endpoint, slow, per_second })
 }
 

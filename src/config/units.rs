@@ -1,5 +1,6 @@
 //! Parsers of single values: numbers, texts, words.
 
+use super::form::{Form, Parser, Shaped};
 use super::tree::Tree;
 use crate::setting::{Range, TIME_UNITS, Unit, Value, with_unit};
 
@@ -8,11 +9,23 @@ pub(super) type Parsed<T> = Result<T, String>;
 
 pub(super) const TEXT: &str = "text (in quotes if it looks like a number)";
 
-const SIZE_UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+pub(super) const SIZE_UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 /// A number within the range: a count; a size in bytes, also in units; or a time. `off`, if the type has it.
-pub(super) fn number<T: Value>(range: Range) -> impl Fn(&Tree) -> Parsed<T> {
-    move |tree| {
+pub(super) fn number<T: Value>(range: Range) -> impl Parser<T> {
+    Number(range)
+}
+
+struct Number(Range);
+
+impl<T: Value> Parser<T> for Number {
+    fn forms(&self) -> Vec<Form> {
+        let number = Form::Number(self.0);
+        if T::OFF.is_some() { vec![number, Form::Word("off")] } else { vec![number] }
+    }
+
+    fn parse(&self, tree: &Tree) -> Parsed<T> {
+        let range = self.0;
         let found = match (range.unit, tree) {
             (Unit::Count | Unit::Bytes, Tree::Integer(value)) => u64::try_from(*value).ok(),
             (Unit::Bytes, Tree::Text(text)) => with_unit(text, &SIZE_UNITS),
@@ -39,11 +52,11 @@ fn expected(range: Range) -> String {
     }
 }
 
-pub(super) fn boolean(tree: &Tree) -> Parsed<bool> {
-    match tree {
+pub(super) fn boolean() -> impl Parser<bool> {
+    Shaped(&[Form::Boolean], |tree: &Tree| match tree {
         Tree::Bool(value) => Ok(*value),
         _ => Err("true or false".into()),
-    }
+    })
 }
 
 pub(super) fn text(tree: &Tree) -> Parsed<String> {
@@ -54,13 +67,23 @@ pub(super) fn text(tree: &Tree) -> Parsed<String> {
 }
 
 /// A word from a fixed set.
-pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> impl Fn(&Tree) -> Parsed<T> {
-    move |tree| {
+pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> impl Parser<T> {
+    Words(words)
+}
+
+struct Words<T: 'static>(&'static [(&'static str, T)]);
+
+impl<T: Copy> Parser<T> for Words<T> {
+    fn forms(&self) -> Vec<Form> {
+        self.0.iter().map(|(word, _)| Form::Word(word)).collect()
+    }
+
+    fn parse(&self, tree: &Tree) -> Parsed<T> {
         let found = match tree {
-            Tree::Text(text) => words.iter().find(|(word, _)| word == text),
+            Tree::Text(text) => self.0.iter().find(|(word, _)| word == text),
             _ => None,
         };
-        found.map(|(_, value)| *value).ok_or_else(|| one_of(words.iter().map(|(word, _)| *word)))
+        found.map(|(_, value)| *value).ok_or_else(|| one_of(self.0.iter().map(|(word, _)| *word)))
     }
 }
 

@@ -198,7 +198,7 @@ const API_TYPES: &[(&str, (Transport, Variant))] = &[
 
 fn read_api_type(map: &mut Map<'_>) -> Option<(Transport, Variant)> {
     let item = map.item("api_type")?;
-    if item.text()? == "REST" {
+    if item.is_word("REST") {
         item.invalid("a gRPC type; for REST, use a server_uri of the form http[s]://host:port[/prefix]");
         return None;
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::Problem;
+use super::form::Form;
 use super::node::to_value;
 use super::reader::{Item, Map};
 use super::tree::{Entry, Node, Tree};
@@ -12,6 +13,7 @@ use crate::engine::class::{Filling, NodeTemplate, Projection, Text, UpstreamNode
 const EXPECTED: &str = "projection, member or {template: {…}}";
 
 pub(super) fn read_upstream_node(item: &Item<'_>) -> Option<UpstreamNode> {
+    item.can_be(&[Form::Word("projection"), Form::Word("member"), Form::Map]);
     match item.tree {
         Tree::Text(text) if text == "projection" => Some(UpstreamNode::Projection),
         Tree::Text(text) if text == "member" => Some(UpstreamNode::Member),
@@ -59,6 +61,7 @@ fn read_template(map: &mut Map<'_>) -> NodeTemplate {
 }
 
 fn read_fillings(item: &Item<'_>) -> Option<BTreeMap<String, Filling>> {
+    item.can_be(&[Form::Fields]);
     if !item.has_all_variables() {
         return None;
     }

@@ -55,6 +55,7 @@ def play(options):
     import debian
     import image
     import pods
+    import schema
     import sizes
     import units
     import workflows
@@ -62,7 +63,7 @@ def play(options):
     # Helm's library tells each linked file of the chart, at each load.
     os.dup2(os.open(INSTALLED / "helm.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     context = Context(ROOT, options.chart.resolve(), options.sluice.resolve(), options.update)
-    checks = [(f"{module.__name__}: {check.__name__}", check) for module in (chart, pods, sizes, commands, debian, image, units, workflows) for check in module.CHECKS]
+    checks = [(f"{module.__name__}: {check.__name__}", check) for module in (chart, schema, pods, sizes, commands, debian, image, units, workflows) for check in module.CHECKS]
     chosen = [(name, check) for name, check in checks if options.only in name]
     if not chosen:
         sys.exit(f"no check is called {options.only}")

@@ -2,6 +2,7 @@
 
 use super::super::classes::read_type;
 use super::super::error::Problem;
+use super::super::form::Form;
 use super::super::reader::{Item, Map};
 use super::super::tree::Tree;
 use super::super::units::boolean;
@@ -31,7 +32,7 @@ fn read_entry(map: &mut Map<'_>, captures: Captures<'_>) -> Option<Allow> {
         let names = item.list()?;
         Some(names.iter().filter_map(|item| Some(read_authority(item)?.into())).collect())
     });
-    let wildcard = map.or("wildcard", false, boolean);
+    let wildcard = map.or("wildcard", false, boolean());
     if wildcard && map.has("names") {
         map.contradiction(
             "wildcard",
@@ -43,6 +44,7 @@ fn read_entry(map: &mut Map<'_>, captures: Captures<'_>) -> Option<Allow> {
 
 /// The empty authority of `xdstp:///` is an authority, too.
 fn read_authority(item: &Item<'_>) -> Option<String> {
+    item.can_be(&[Form::AnyText]);
     match item.tree {
         Tree::Text(text) => Some(spell_authority(text)),
         _ => {
@@ -55,6 +57,7 @@ fn read_authority(item: &Item<'_>) -> Option<String> {
 const TYPES: &str = "all, or a list of full message names; `all` leaves Secrets out";
 
 fn read_types(item: &Item<'_>) -> Option<Types> {
+    item.can_be(&[Form::Word("all"), Form::List]);
     match item.tree {
         Tree::Text(text) if text == "all" => Some(Types::All),
         Tree::List(items) if !items.is_empty() => {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, Problem};
 use super::expand::{Origin, Variables, environment};
+use super::form::{Form, Shaped};
 use super::reader::{Item, Map, Report};
 use super::tree::{Format, Node, Tree};
 use super::units::{Parsed, boolean, word};
@@ -46,10 +47,11 @@ impl Authorization {
 
 /// Reads `authorization`. `listeners` are the names of the listeners.
 pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners: &[&str]) -> Authorization {
-    if matches!(item.tree, Tree::Text(text) if text == "off") {
+    if item.is_word("off") {
         return Authorization::Off;
     }
     let read = item.map(|map| {
+        map.can_be("file", &[Form::Text]);
         let Some(item) = map.item("file") else {
             return read_policy(map, listeners).map(Authorization::Inline);
         };
@@ -161,7 +163,7 @@ fn read_rule(map: &mut Map<'_>, listeners: &[&str]) -> Option<Rule> {
     // Without a valid pattern, every capture would seem unknown.
     let names = Captures { names: &captures, is_known: matched.is_some() };
     let node = map.section("node", |map| node::read_conditions(map, names)).unwrap_or_default();
-    let deny = map.optional("deny", boolean);
+    let deny = map.optional("deny", boolean());
     if deny == Some(false) {
         map.contradiction("deny", "must be true; a rule without `deny` has `allow`");
     }
@@ -208,6 +210,7 @@ pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
         let shown = item.quoting(format!("{text:?}: {fault}"));
         item.error(Problem::Contradiction { reason: format!("{shown}; expected {FORMS}") });
     };
+    item.can_be(&[Form::Text, Form::Map]);
     match item.tree {
         Tree::Text(text) if text == "any" => Some(IdentityPattern::Any),
         Tree::Text(text) if text == "anonymous" => Some(IdentityPattern::Anonymous),
@@ -217,7 +220,8 @@ pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
             let dns = map.item("dns");
             match (users, dns) {
                 (Some(users), None) => {
-                    let users: Vec<_> = users.list()?.iter().filter_map(|item| item.parse(uid)).collect();
+                    let users: Vec<_> =
+                        users.list()?.iter().filter_map(|item| item.parse(Shaped(UID, uid))).collect();
                     if users.is_empty() {
                         map.error("unix_uid", Problem::Missing { expected: "at least one user id".into() });
                     }
@@ -239,6 +243,8 @@ pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
         }
     }
 }
+
+const UID: &[Form] = &[Form::Integer { least: 0, most: u32::MAX as u64 }];
 
 fn uid(tree: &Tree) -> Parsed<u32> {
     let found = match tree {
@@ -277,8 +283,9 @@ fn read_template(item: &Item<'_>, how: Match, captures: Captures<'_>) -> Option<
 
 /// Reads the one of `exact`, `prefix` and `suffix` that a map has.
 fn read_pattern(map: &mut Map<'_>, captures: Captures<'_>) -> Option<(Match, Template)> {
-    let found = [("exact", Match::Exact), ("prefix", Match::Prefix), ("suffix", Match::Suffix)]
-        .map(|(key, how)| map.item(key).map(|item| (item, how)));
+    let forms = [("exact", Match::Exact), ("prefix", Match::Prefix), ("suffix", Match::Suffix)];
+    forms.iter().for_each(|(key, _)| map.can_be(key, &[Form::Text]));
+    let found = forms.map(|(key, how)| map.item(key).map(|item| (item, how)));
     let mut found = found.into_iter().flatten();
     let (Some((item, how)), None) = (found.next(), found.next()) else {
         map.invalid("one of `exact`, `prefix` and `suffix`");
@@ -289,6 +296,7 @@ fn read_pattern(map: &mut Map<'_>, captures: Captures<'_>) -> Option<(Match, Tem
 
 /// Reads plain text, which must match exactly, or a map with `exact`, `prefix` or `suffix`.
 fn read_text(item: &Item<'_>, captures: Captures<'_>) -> Option<(Match, Template)> {
+    item.can_be(&[Form::Text, Form::Map]);
     match item.tree {
         Tree::Text(_) => Some((Match::Exact, read_template(item, Match::Exact, captures)?)),
         Tree::Map(_) => item.map(|map| read_pattern(map, captures))?,

@@ -2,6 +2,7 @@
 
 use super::super::classes::read_path;
 use super::super::error::Problem;
+use super::super::form::Form;
 use super::super::node::to_value;
 use super::super::reader::{Item, Map};
 use super::super::tree::Tree;
@@ -34,7 +35,7 @@ pub(super) fn read_conditions(map: &mut Map<'_>, captures: Captures<'_>) -> Vec<
 
 fn read_metadata(map: &mut Map<'_>, captures: Captures<'_>) -> Option<NodeCondition> {
     let path = map.required("path", "a list of keys").and_then(|item| read_path(&item));
-    let present = map.optional("present", boolean);
+    let present = map.optional("present", boolean());
     if present == Some(false) {
         map.contradiction("present", "must be true; omit the condition to match any node");
     }
@@ -55,6 +56,7 @@ fn read_metadata(map: &mut Map<'_>, captures: Captures<'_>) -> Option<NodeCondit
 }
 
 fn read_exact(item: &Item<'_>, captures: Captures<'_>) -> Option<Condition> {
+    item.can_be(&[Form::Any]);
     match item.tree {
         Tree::Text(text) if !text.is_empty() => {
             Some(Condition::Text(Match::Exact, read_template(item, Match::Exact, captures)?))

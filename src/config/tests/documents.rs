@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::config::effect::{EFFECTS, effect_of, entry_of};
 use crate::config::reader::{Declared, Item, Report};
+use crate::config::schema::VISITS;
 use crate::config::tree::Node;
 use crate::config::units::show;
 use crate::engine::upstream::REFRESH_DELAY;
@@ -13,69 +14,10 @@ use crate::telemetry::Limit;
 const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 
-/// Together with the example: every key. Here stand the keys that the example can't show at their defaults.
-const EVERYTHING: &str = "
-node: {locality: {}}
-xds_servers:
-  - server_uri: 'localhost:1'
-    channel_creds: [{type: insecure, config: {}}]
-  - server_uri: 'localhost:2'
-    channel_creds: [{type: tls, config: {}}]
-    tls: {match_sans: [{dns: {exact: a.b}}]}
-    call_creds: [{type: jwt_token_file, config: {jwt_token_file: a}}]
-    initial_metadata: [{key: a, value: b}, {key: a, value_file: b}]
-node_classes:
-  - match:
-      id: {prefix: a}
-      metadata: [{path: a, exact: 1}]
-    split_by: {identity: {segments: 2}}
-    identity_metadata: a
-    upstream_node: {template: {id: a}}
-listeners:
-  - {name: a, address: 'unix:/run/a', mode: '0600'}
-  - name: b
-    address: '127.0.0.1:1'
-    tls:
-      certificates: [{certificate_file: a, private_key_file: b}]
-      ca_certificate_file: c
-      trust_domain: d
-      clients: [{spiffe: {prefix: e}}]
-      crl: {files: [f]}
-  - name: c
-    address: '127.0.0.1:2'
-    tls:
-      certificates: [{certificate_file: a, private_key_file: b}]
-      ca_certificate_file: c
-      identity: dns
-      clients: [{dns: {suffix: e}}]
-admin:
-  address: 'unix:/run/b'
-  tls:
-    certificates: [{certificate_file: a, private_key_file: b}]
-    ca_certificate_file: c
-    identity: dns
-    clients: [{dns: {suffix: e}}]
-  auth:
-    tokens: [{name: a, token_file: b, roles: [view]}]
-    identities: [{match: {dns: a}, roles: [act]}, {match: {unix_uid: [0]}, roles: [act]}]
-authorities: {a: {fallback: {}, fallback_on_reachability_only: false, xds_servers: [{server_uri: 'file:a'}]}}
-types: {a.B: {fallback: {}, xds_servers: [{server_uri: 'file:a'}]}}
-checkpoint: {directory: a}
-traces: {endpoint: 'http://a:1'}
-authorization:
-  mode: report
-  rules:
-    - name: a
-      match: {identity: {dns: a}}
-      node: {id: {prefix: a}, metadata: [{path: a, prefix: a}]}
-      allow: [{types: all, names: [{prefix: a}]}]
-    - {name: b, match: {identity: {unix_uid: [0]}}, deny: true}
-";
-
 /// The keys that readers ask for, over files that together visit every map, and the settings among them.
 fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
     let (mut keys, mut settings) = (BTreeSet::new(), BTreeMap::new());
-    for text in [EXAMPLE, EVERYTHING, REST] {
+    for text in [EXAMPLE, VISITS] {
         let tree = Node::parse(text, Format::Yaml, &|_| None).unwrap();
         let report = Report::default();
         Item::root(&tree, &report).map(|map| read::read_config(map, origin("")));

@@ -10,6 +10,7 @@ mod errors;
 mod expand;
 mod fallback;
 mod places;
+mod schema;
 mod server_tls;
 mod servers;
 mod tls;
@@ -33,7 +34,9 @@ const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_del
                     mass_deletion: {policy: hold_then_honour}}]";
 
 fn read(text: &str) -> Result<Loaded, ConfigError> {
-    parse(text, Format::Yaml, origin("/etc/sluice"))
+    let loaded = parse(text, Format::Yaml, origin("/etc/sluice"));
+    schema::agrees(text, loaded.as_ref().map(|_| ()));
+    loaded
 }
 
 /// A host without variables.

@@ -120,7 +120,7 @@ fn read_action(item: &Item<'_>, field: Field, fields: &mut Vec<Field>) {
         });
         value.warn("sluice takes whole fields; the whole field splits classes, so less is shared");
     } else {
-        let _ = value.parse(boolean);
+        let _ = value.parse(boolean());
     }
     fields.push(field);
 }

@@ -132,7 +132,7 @@ pub(super) fn read(item: &Item<'_>, depth: usize) -> Option<Predicate> {
         "or_match" => read_set(&value, depth).map(Predicate::AnyOf),
         "not_match" => read(&value, depth + 1).map(|inner| Predicate::Not(Box::new(inner))),
         "any_match" => {
-            value.parse(boolean).map(|is_any| if is_any { Predicate::Any } else { Predicate::Never })
+            value.parse(boolean()).map(|is_any| if is_any { Predicate::Any } else { Predicate::Never })
         }
         "request_type_match" => {
             let types = value.map(|map| map.required("types", "a list of type URLs")?.list())??;
@@ -178,7 +178,7 @@ fn read_node_match(item: &Item<'_>) -> Option<Predicate> {
             }
             let wanted = value.map(|map| either(map, "value_match", "valueMatch"))?;
             let wanted = match wanted {
-                Some(item) => item.parse(boolean)?,
+                Some(item) => item.parse(boolean())?,
                 None => false,
             };
             Some(Predicate::Field(Field::Metadata(path), Some(Wanted::Bool(wanted))))
