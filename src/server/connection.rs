@@ -1,16 +1,12 @@
 //! The life of one connection: preface, service, GOAWAY, end.
 
-use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
@@ -18,8 +14,8 @@ use super::emptying::Departure;
 use super::gate::ConnectionPermit;
 use super::handshake::Security;
 use super::handshake::certificate::{ClientLeaf, LeafEnd};
+use super::http1;
 use super::http2;
-use super::limits::ServerLimits;
 use super::listener::ListenerOptions;
 use super::service::Service;
 use super::socket::Plain;
@@ -37,11 +33,6 @@ const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 /// The first byte of a client that speaks TLS.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// The minimum that hyper accepts.
-const HTTP1_BUFFER_BYTES_MIN: usize = 8192;
-
-type Http1<R> = http1::Connection<TokioIo<Transport>, Service<R>>;
-
 /// The reason for a GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goaway {
@@ -55,6 +46,13 @@ enum Goaway {
     Emptied { window: Duration },
     /// The certificate of the client does not carry the connection any more (CRT-8, CRT-9).
     Certificate(LeafEnd),
+}
+
+impl Goaway {
+    /// Whether the process or the relay leaves, and not this connection alone.
+    fn is_departure(self) -> bool {
+        matches!(self, Goaway::Drain | Goaway::Emptied { .. })
+    }
 }
 
 /// Serves one connection until its end. After its departure the connection ends within the window.
@@ -106,8 +104,7 @@ pub(super) fn run<R: OpenStreams>(
             // Boxed: few clients poll, and every connection would reserve memory for HTTP/1.1.
             Protocol::Http1 => {
                 let transport = Transport::http1(socket, opening, shared.limits.get().http1_write_timeout);
-                let http1 =
-                    http1_builder(&shared.limits.get()).serve_connection(TokioIo::new(transport), service);
+                let http1 = http1::open(transport, service, &shared.limits.get());
                 live(Box::pin(http1).as_mut(), &streams, &shared, &until).await;
             }
             Protocol::Unknown => match &security {
@@ -186,31 +183,14 @@ async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> 
 
 /// A connection of either protocol.
 pub(super) trait Connection {
+    /// Whether a request on its way is answered after [`Connection::shut_down`].
+    const ANSWERS_LATE: bool;
+
     /// Serves until the end of the connection.
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
     /// Refuses new requests: by GOAWAY, or by the end of keep-alive.
     fn shut_down(self: Pin<&mut Self>);
-}
-
-impl<R: OpenStreams> Connection for Http1<R> {
-    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.poll(context).map_err(|error| {
-            tracing::debug!(%error, "connection ended");
-            let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-            let is_slow = io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
-            match (is_slow, error.is_timeout()) {
-                (true, _) => Fault::SlowReader,
-                // The only timeout of hyper is the wait for a request.
-                (_, true) => Fault::Idle,
-                _ => Fault::Other,
-            }
-        })
-    }
-
-    fn shut_down(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
 }
 
 /// The reason for the end of a connection, other than a normal close by the peer.
@@ -290,15 +270,6 @@ fn live<'a, R: OpenStreams, C: Connection>(
     }
 }
 
-fn http1_builder(limits: &ServerLimits) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.http1_idle_timeout)
-        .max_buf_size(HTTP1_BUFFER_BYTES_MIN.max(limits.header_list_bytes as usize));
-    builder
-}
-
 enum Served {
     /// Ended by the peer, or by an error.
     Ended(Result<(), Fault>),
@@ -363,18 +334,31 @@ async fn wind_down<R: OpenStreams, C: Connection>(
     reason: Goaway,
 ) -> Option<Result<(), Fault>> {
     let mut reason = reason;
-    let mut endings = announce(streams, shared, reason, None);
-    connection.as_mut().shut_down();
+    // HND-1: a connection that has just opened is not closed before the answer to its first request.
+    let mut waits = !C::ANSWERS_LATE && reason.is_departure() && !streams.was_used();
+    let mut endings = announce(streams, shared, reason, waits, None);
+    if !waits {
+        connection.as_mut().shut_down();
+    }
+    let mut serve = |context: &mut Context<'_>| {
+        let end = connection.as_mut().poll_end(context);
+        if end.is_ready() || !waits || !streams.was_used() {
+            return end;
+        }
+        waits = false;
+        connection.as_mut().shut_down();
+        connection.as_mut().poll_end(context)
+    };
     let mut process_end = pin!(process_end.raised());
     loop {
         let next = endings.next();
         tokio::select! {
             biased;
-            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
+            result = poll_fn(&mut serve) => return Some(result),
             // No connection outlives the server, even with time left (RLY-77).
             () = &mut process_end, if reason != Goaway::Drain => {
                 reason = Goaway::Drain;
-                endings = announce(streams, shared, reason, Some(endings.cut));
+                endings = announce(streams, shared, reason, false, Some(endings.cut));
             }
             () = sleep_until(next) => {
                 if endings.end_due(streams, Instant::now()) == Progress::Over {
@@ -385,11 +369,13 @@ async fn wind_down<R: OpenStreams, C: Connection>(
     }
 }
 
-/// Counts the reason for the close, and plans the end of the streams. `cut` is the time of an earlier planned cut.
+/// Counts the reason for the close, and plans the end of the streams. `waits`: a first request is to come. `cut` is the
+/// time of an earlier planned cut.
 fn announce<R: OpenStreams>(
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     reason: Goaway,
+    waits: bool,
     cut: Option<Instant>,
 ) -> Endings {
     let (window, counter) = match reason {
@@ -406,6 +392,7 @@ fn announce<R: OpenStreams>(
     };
     counter.inc();
     match reason {
+        Goaway::Emptied { .. } if waits => {}
         Goaway::Drain | Goaway::Emptied { .. } => streams.refuse_new(),
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age | Goaway::Certificate(_) => {}
@@ -413,7 +400,7 @@ fn announce<R: OpenStreams>(
     streams.go();
     let now = Instant::now();
     let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
-    Endings::plan(streams, reason, now, window)
+    Endings::plan(streams, reason, waits, now, window)
 }
 
 /// The planned ends of the streams of a closing connection.
@@ -437,13 +424,19 @@ impl Endings {
     /// Spreads the ends of answered streams over the window, so that their clients don't all return at once. The last
     /// tenth of the window is left for messages that are being written. In a drain, streams without any response end at
     /// once, because no answer will come (RLY-77).
-    fn plan<S: RelayStream>(streams: &Streams<S>, reason: Goaway, now: Instant, window: Duration) -> Self {
+    fn plan<S: RelayStream>(
+        streams: &Streams<S>,
+        reason: Goaway,
+        waits: bool,
+        now: Instant,
+        window: Duration,
+    ) -> Self {
         let flush = window / 10;
         let end_all = now + (window - flush);
         let mut planned = Vec::new();
         for (id, stream) in streams.all() {
             let at = match (reason, stream.has_answered()) {
-                (Goaway::Drain | Goaway::Emptied { .. }, false) => now,
+                (_, false) if reason.is_departure() => now,
                 (_, false) => end_all,
                 (_, true) => now + (window - flush).mul_f64(fastrand::f64()),
             };
@@ -460,7 +453,7 @@ impl Endings {
         let status = Status::new(Code::Unavailable, text);
         // A connection without streams has only the GOAWAY to write. Only a peer that doesn't answer, or an endless
         // health watch, keeps the connection open.
-        let is_brief = matches!(reason, Goaway::Drain | Goaway::Emptied { .. }) && planned.is_empty();
+        let is_brief = reason.is_departure() && planned.is_empty() && !waits;
         let cut = now + if is_brief { flush } else { window };
         Endings { planned, end_all, all_ended: false, cut, status }
     }

@@ -89,6 +89,9 @@ fn builder(limits: &ServerLimits) -> h2::server::Builder {
 }
 
 impl<R: OpenStreams> Connection for Http2<R> {
+    /// GOAWAY names the last stream only after a round trip.
+    const ANSWERS_LATE: bool = true;
+
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let mut this = self.project();
         if this.keepalive.as_mut().poll_lost(&this.service.shared.limits.get(), context).is_ready() {

@@ -29,6 +29,7 @@ mod doorway;
 mod emptying;
 mod gate;
 mod handshake;
+mod http1;
 mod http2;
 mod load_reports;
 mod passage;

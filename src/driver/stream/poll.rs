@@ -74,7 +74,7 @@ pub(crate) async fn poll_once(
     match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
         Ok(_) if !connection.account().has_room() => Err(over_budget(connection.account().over_budget())),
         Ok(answer) => {
-            let answer = answer?;
+            let Some(answer) = answer? else { return Ok(Polled::Unchanged) };
             let written = poll_fn(|context| wait.write(state, &answer, context)).await?;
             // Other polls of the connection may have been answered meanwhile.
             match connection.account().has_room() {
@@ -97,12 +97,17 @@ fn request_bytes(request: &SotwRequest) -> usize {
 }
 
 impl Wait {
-    fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<Result<Answer, Status>> {
+    /// `None`: the poll has ended early, and the client has the newest content (RLY-77).
+    fn poll(
+        &mut self,
+        state: &StreamState,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Answer>, Status>> {
         // Registered before the look, so no wake is lost in between.
         state.waker.register(context.waker());
         let inner = &mut *lock(&state.inner);
         if let Some(status) = &inner.end {
-            return Poll::Ready(Err(Status::clone(status)));
+            return Poll::Ready(if self.is_current { Ok(None) } else { Err(Status::clone(status)) });
         }
         // The time to look again is ignored: the poll ends soon, and each change wakes it.
         state.follow_servers(inner, state.shared.clock.now());
@@ -112,7 +117,7 @@ impl Wait {
             .filter(|_| self.form == Form::Json && self.presented.is_some())
             .is_some_and(|answer| self.presented == Some(self.version(answer)));
         match answer {
-            Some(answer) if !self.is_current => Poll::Ready(Ok(answer)),
+            Some(answer) if !self.is_current => Poll::Ready(Ok(Some(answer))),
             _ => Poll::Pending,
         }
     }

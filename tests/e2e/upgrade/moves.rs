@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::site::Site;
 use crate::support::control_plane::eventually;
-use crate::support::{Ask, CDS, Client, EDS, SDS, Variant, relay};
+use crate::support::{Ask, CDS, Client, EDS, SDS, Setup, Variant, relay};
 
 const QUICK: &str = "handover: { drain: 300ms }";
 
@@ -170,11 +170,37 @@ async fn hnd_1_a_poller_notices_nothing() {
     assert_eq!(rest_poll(&site.relay.address, &version).await.0, 304);
 }
 
+/// HND-1: a poll that is held when the process steps back ends as unchanged, and a poll on a connection that the old process
+/// accepted without having read from it is answered, too.
+#[tokio::test]
+async fn hnd_1_polls_on_their_way_are_answered() {
+    let mut site = Site::of(|setup| {
+        Setup { listener: "rest_hold: 1m".to_owned(), ..setup }.line("handover: { drain: 4s }")
+    })
+    .await;
+    site.origin.set(CDS, "a", "1");
+    let address = site.relay.address.clone();
+    let (status, version) = rest_poll(&address, "").await;
+    assert_eq!(status, 200);
+    let opened = tokio::net::TcpStream::connect(&address).await.unwrap();
+    let (held, presented) = (address.clone(), version.clone());
+    let held = tokio::spawn(async move { rest_poll(&held, &presented).await });
+    eventually("the held poll", || async { site.relay.get("/clients").await.1.contains("\"count\":1") })
+        .await;
+    site.upgrade("").await;
+    assert_eq!(rest_poll_on(opened, "").await, (200, version));
+    assert_eq!(held.await.unwrap().0, 304);
+    site.first_is_gone().await;
+}
+
 /// A poll for all clusters: the status, and the version of the answer.
 async fn rest_poll(address: &str, version: &str) -> (u16, String) {
+    rest_poll_on(tokio::net::TcpStream::connect(address).await.unwrap(), version).await
+}
+
+async fn rest_poll_on(mut io: tokio::net::TcpStream, version: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let body = serde_json::json!({ "node": { "id": "one" }, "version_info": version }).to_string();
-    let mut io = tokio::net::TcpStream::connect(address).await.unwrap();
     let head = format!(
         "POST /v3/discovery:clusters HTTP/1.1\r\nhost: relay\r\nconnection: close\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",
