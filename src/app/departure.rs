@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, interval, sleep};
@@ -91,15 +92,20 @@ impl Departure {
         // An operator's drain goes on.
         let _ = self.emptying.empty(Duration::ZERO, Some(window));
         let end = Instant::now() + window;
-        let mut asked_to_end = end_of(handed);
+        // `None` once the successor has ended: the drain goes on.
+        let mut asked_to_end = Some(end_of(handed));
         let mut reports = interval(REPORTS);
         loop {
             tokio::select! {
                 _ = reports.tick() => {}
-                Ok(()) = &mut asked_to_end => {
-                    info!("the new process wants this one to end now");
-                    self.relay.end_streams();
-                    break;
+                asked = OptionFuture::from(asked_to_end.as_mut()), if asked_to_end.is_some() => {
+                    if asked == Some(Ok(())) {
+                        info!("the new process wants this one to end now");
+                        self.relay.end_streams();
+                        break;
+                    }
+                    warn!(pid = handed.pid, "the new process has ended; draining nevertheless");
+                    asked_to_end = None;
                 }
                 signal = signals.next() => {
                     info!(signal, "draining");

@@ -131,6 +131,17 @@ pub struct Draining {
     pub milliseconds_left: u64,
 }
 
+impl Offer {
+    /// # Errors
+    /// The predecessor goes on in a protocol of another build.
+    pub fn is_understood(&self) -> Result<(), Fault> {
+        match (OLDEST..=NEWEST).contains(&self.protocol) {
+            true => Ok(()),
+            false => Err(Fault::Protocol { theirs_from: self.protocol, theirs_to: self.protocol }),
+        }
+    }
+}
+
 impl Hello {
     pub fn of_this_build() -> Hello {
         Hello {

@@ -49,6 +49,7 @@ impl Predecessor {
             (Message::Offer(offer), descriptors) => (offer, descriptors),
             (other, _) => return Err(other.instead_of("offer")),
         };
+        offer.is_understood()?;
         let mut descriptors = descriptors.into_iter();
         for head in &offer.sockets {
             let socket = descriptors.next().ok_or(Fault::NoDescriptor)?;

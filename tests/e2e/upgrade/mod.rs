@@ -1,5 +1,6 @@
 //! An upgrade of the process through the built binary (HND-1 to HND-8).
 
+mod between;
 mod connects;
 mod moves;
 mod site;
