@@ -45,8 +45,8 @@ pub fn check_host(config: &Config) -> Faults {
             }
             ServerKind::Grpc(_) | ServerKind::Rest(_) => {
                 for (key, file) in secrets_of(kind) {
-                    let opened = File::open(file);
-                    host.extend(opened.err().map(|error| {
+                    let read = readable(file);
+                    host.extend(read.err().map(|error| {
                         format!("{path}.{key}: {}: cannot read the file: {error}", file.display())
                     }));
                 }
@@ -60,6 +60,16 @@ pub fn check_host(config: &Config) -> Faults {
         );
     }
     Faults { files: check_certificates(config).err().unwrap_or_default(), host }
+}
+
+/// # Errors
+/// The file is none, or no reader could have it.
+fn readable(file: &Path) -> io::Result<()> {
+    // Looked at first: to open a pipe waits for a writer.
+    match fs::metadata(file)?.is_file() {
+        true => File::open(file).map(drop),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
 }
 
 /// Everything that only the host can know, for a check on another host: one line each, beginning with the key.

@@ -120,10 +120,11 @@ impl Contents {
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     let unreadable = |error: io::Error| Fault::passing(path, format!("cannot read the file: {error}"));
-    let file = File::open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
+    // Looked at first: to open a pipe waits for a writer.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(Fault::new(path, "not a regular file"));
     }
+    let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -135,14 +136,19 @@ fn read(path: &Path) -> Result<Vec<u8>, Fault> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     #[test]
-    fn sec_10_a_long_file_a_directory_and_no_file_are_refused() {
+    fn sec_10_a_long_file_a_directory_a_pipe_and_no_file_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let long = directory.path().join("long");
         File::create(&long).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         for (path, reason) in [
+            (pipe, "not a regular file"),
             (long, "longer than 4 MiB"),
             (directory.path().to_owned(), "not a regular file"),
             (directory.path().join("absent"), "cannot read the file: No such file or directory (os error 2)"),

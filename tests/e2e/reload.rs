@@ -1,9 +1,11 @@
 //! Reloads of the running process, from an operator's view (REL-1 to REL-9).
 
 use std::fs;
+use std::io::Read;
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -169,10 +171,7 @@ async fn rel_2_twenty_reloads_half_of_them_impossible_leave_nothing_behind() {
             "{ name: tls, address: \"127.0.0.1:0\", tls: { certificates: [{ certificate_file: a, private_key_file: b }] } }",
         ),
         good.replace("drain: 2s", "traces: { endpoint: nowhere }"),
-        good.replace(
-            "resource_timeout: 1s",
-            "channel_creds: [{ type: tls, config: { ca_certificate_file: none } }]",
-        ),
+        good.replace("[ { type: insecure } ]", "[ { type: tls, config: { ca_certificate_file: none } } ]"),
         good.replace(
             "admin: { address: ",
             "admin: { auth: { tokens: [{ name: a, token_file: none, roles: [act] }] }, address: ",
@@ -199,6 +198,134 @@ async fn rel_2_twenty_reloads_half_of_them_impossible_leave_nothing_behind() {
     fs::remove_dir(relay.path("sluice.yaml")).unwrap();
     write(&relay, &good);
     assert_eq!(reload(&relay).await.1["result"], "unchanged");
+}
+
+/// Keeps a file from being opened, as a file system that hangs would, until its end.
+struct Lease(std::process::Child);
+
+impl Lease {
+    fn of(path: &Path) -> Lease {
+        let script = "$SIG{IO} = 'IGNORE'; open(my $file, '+<', $ARGV[0]) or die; fcntl($file, 1024, 1) or die $!; \
+                      $| = 1; print \"held\\n\"; <STDIN>;";
+        let mut command = Command::new("perl");
+        command.args(["-e", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut word = [0; 5];
+        child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"held\n");
+        Lease(child)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Configurations that fail, each with the step and the words of its fault.
+fn impossible(good: &str, busy: SocketAddr) -> Vec<(&'static str, String, &'static str)> {
+    let line = |line: &str| good.replace("drain: 2s", line);
+    let listener = |entry: &str| good.replace("listeners: [ ", &format!("listeners: [ {entry}, "));
+    let pair_of = |certificate: &str| {
+        listener(&format!(
+            "{{ name: tls, address: \"127.0.0.1:0\", tls: {{ certificates: [{{ certificate_file: {certificate}, \
+             private_key_file: empty }}] }} }}"
+        ))
+    };
+    vec![
+        ("parse", "xds_servers: [".to_owned(), "1:14: unclosed bracket"),
+        ("parse", String::new(), "xds_servers"),
+        ("validate", line("drain: 2 parsecs"), "drain: "),
+        ("validate", line("limits: { conections: 5 }"), "limits.conections"),
+        ("validate", line("drain: ${NO_SUCH_VARIABLE}"), "NO_SUCH_VARIABLE"),
+        ("compare", line("checkpoint: { directory: kept }"), "checkpoint.directory: from unset to kept"),
+        ("load", pair_of("none"), "listeners[0].tls.certificates[0].certificate_file"),
+        ("load", pair_of("pipe"), "listeners[0].tls.certificates[0].certificate_file"),
+        ("load", pair_of("empty"), "listeners[0].tls.certificates[0].certificate_file"),
+        (
+            "load",
+            good.replace(
+                "[ { type: insecure } ]",
+                "[ { type: tls, config: { ca_certificate_file: pipe } } ]",
+            ),
+            "xds_servers[0].channel_creds[tls].config.ca_certificate_file",
+        ),
+        ("load", line("authorization: { file: policy.yaml }"), "policy.yaml"),
+        ("load", line("authorization: { file: pipe }"), "pipe: not a regular file"),
+        (
+            "load",
+            good.replace(
+                "admin: { ",
+                "admin: { auth: { tokens: [{ name: a, token_file: pipe, roles: [act] }] }, ",
+            ),
+            "admin.auth.tokens[0].token_file",
+        ),
+        (
+            "bind",
+            listener(&format!("{{ name: busy, address: \"{busy}\" }}")),
+            "listener busy cannot listen on",
+        ),
+        (
+            "bind",
+            listener("{ name: unix, address: \"unix:none/xds.sock\" }"),
+            "listener unix cannot listen on",
+        ),
+        (
+            "open",
+            good.replace("xds_servers:", "xds_servers:\n  - server_uri: \"file:none\""),
+            "file:none: cannot read",
+        ),
+        (
+            "plan",
+            line("limits: { node_classes: 1 }\nnode_classes: [{ split_by: { id: true } }]"),
+            "limits.node_classes",
+        ),
+        ("guard", line("node_classes: [{ split_by: { id: true } }]"), "reload.max_moved"),
+    ]
+}
+
+/// REL-2: a fault of each step: nothing changes, the operator reads the key, and the command fails.
+#[tokio::test]
+async fn rel_2_a_fault_of_each_step_is_told_with_its_key_and_changes_nothing() {
+    let (_origin, relay, mut client) = pair("drain: 2s").await;
+    let good = text(&relay);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = taken.local_addr().unwrap();
+    let pipe = relay.path("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    fs::write(relay.path("policy.yaml"), "authorization: nonsense\n").unwrap();
+    fs::write(relay.path("empty"), "").unwrap();
+    let steps = impossible(&good, busy);
+    let mut second = Client::open(&relay.address, Variant::Sotw, "second").await;
+    second.want(CDS, &["*"]);
+    second.take(CDS).await;
+    let (before, open) = (dump(&relay).await, descriptors(&relay));
+    let check = async |step: &str, key: &str| {
+        let (code, _, errors) = sluice(&relay, &["reload"]).await;
+        assert!(code > 0 && errors.contains(key), "{step} {key}: {code} {errors}");
+        assert_eq!(dump(&relay).await, before, "{step} {key}");
+        assert_eq!(relay.metric("sluice_config_last_reload_successful", &[]).await, 0.0, "{step} {key}");
+    };
+    for (step, text, key) in &steps {
+        write(&relay, text);
+        check(step, key).await;
+    }
+    write(&relay, &good);
+    let lease = Lease::of(&relay.path("sluice.yaml"));
+    check("timeout", "not ready within 10 s").await;
+    drop(lease);
+    fs::remove_file(relay.path("sluice.yaml")).unwrap();
+    check("read", "cannot read").await;
+    fs::rename(&pipe, relay.path("sluice.yaml")).unwrap();
+    check("read", "not a regular file").await;
+    write(&relay, &good);
+    assert_eq!(sluice(&relay, &["reload"]).await.0, 0);
+    eventually("no more descriptors", async || descriptors(&relay) <= open).await;
+    client.quiet().await;
+    second.quiet().await;
 }
 
 /// REL-3: one key that needs a new process refuses all the others.

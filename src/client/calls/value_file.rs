@@ -128,6 +128,12 @@ impl Known {
 /// Reads the file once. No reason names any part of the content (TLS-14).
 fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, String)> {
     let unavailable = |reason: String| (Code::Unavailable, reason);
+    // Looked at first: to open a pipe waits for a writer.
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => return Err(unavailable("not a regular file".to_owned())),
+        Err(error) => return Err(unavailable(error.to_string())),
+    }
     let file = std::fs::File::open(path).map_err(|error| unavailable(error.to_string()))?;
     let mut text = String::new();
     // The bound, and one more byte to notice a longer file.

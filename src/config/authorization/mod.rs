@@ -88,10 +88,11 @@ pub fn load_policy(file: &Path, listeners: &[&str]) -> Result<Policy, ConfigErro
 
 fn load_from(file: &Path, listeners: &[&str], variables: Variables<'_>) -> Result<Policy, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
-    let open = File::open(file).map_err(unreadable)?;
-    if !open.metadata().map_err(unreadable)?.is_file() {
+    // Looked at first: to open a pipe waits for a writer.
+    if !std::fs::metadata(file).map_err(unreadable)?.is_file() {
         return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
     }
+    let open = File::open(file).map_err(unreadable)?;
     let mut text = String::new();
     open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > FILE_BYTES_MAX {
