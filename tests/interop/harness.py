@@ -290,6 +290,7 @@ class Stage(contextlib.ExitStack):
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
+        server.handle_error = lambda *_: None  # a client that left with the end of its case
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         self.callback(server.server_close)
         self.callback(server.shutdown)

@@ -12,7 +12,10 @@ use tokio_rustls::TlsConnector;
 
 use super::site::{Doors, HOST, Site};
 
-const UPGRADES: usize = 3;
+/// A hundred in `tests/run --long`.
+fn upgrades() -> usize {
+    std::env::var("SLUICE_UPGRADES").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
+}
 
 /// The preface of HTTP/2, and empty SETTINGS.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -49,7 +52,7 @@ where
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hnd_4_no_connect_is_refused_or_reset_while_processes_change() {
     let doors = Doors::new();
-    let mut site = Site::of(|setup| doors.open(setup).line("handover: { drain: 300ms }")).await;
+    let mut site = Site::of(|setup| doors.open(setup).line("handover: { drain: 100ms }")).await;
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (tcp, unix, tls) = (site.relay.address.clone(), doors.unix.clone(), doors.tls.clone());
     let connector = TlsConnector::from(doors.trust.clone());
@@ -70,7 +73,7 @@ async fn hnd_4_no_connect_is_refused_or_reset_while_processes_change() {
             }
         }),
     ];
-    for _ in 0..UPGRADES {
+    for _ in 0..upgrades() {
         let before = done.load(Ordering::Relaxed);
         site.upgrade("").await;
         site.settled().await;
