@@ -14,7 +14,7 @@ use super::state::Admin;
 use super::ui;
 use super::{
     bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
-    refuse_body, refused, resources, sources, tail, who,
+    refuse_body, refused, resources, sources, tail, versions, who,
 };
 use super::{config, drain, end, log, reload, upgrade};
 
@@ -137,6 +137,13 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         "?type=&name=&version=&after=&limit=",
         "the clients that have, lack or rejected a resource",
         || get(who::who),
+    ),
+    bounded(
+        ("GET", "/versions"),
+        Area::View,
+        "?type=&name=",
+        "the versions of a resource that clients hold, and their rejections",
+        || get(versions::versions),
     ),
     bounded(("GET", "/classes"), Area::View, "?q=&after=&limit=", "the node classes", || {
         get(classes::classes)

@@ -152,7 +152,7 @@ impl Group {
 }
 
 /// The error for a name without a source, with the nearest name.
-async fn unknown_name(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> String {
+pub(super) async fn unknown_name(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> String {
     let filter =
         ResourceFilter { type_name: Some(type_url.as_str().to_owned()), ..ResourceFilter::default() };
     let (mut near, mut count) = (None::<String>, 0);

@@ -63,6 +63,8 @@ pub enum Operate {
     },
     /// Count the clients that have a resource, lack it, rejected it, or do not ask for it.
     Who(client::who::Who),
+    /// Show the versions of a resource at the clients, and the clients that rejected them.
+    Versions(client::versions::Versions),
     /// Show the requests and responses of one client, live.
     Tail(tail::Tail),
     /// Show what happened, once or as it comes.
@@ -93,6 +95,7 @@ impl Operate {
                 Operate::Diff { diff } => client::diff::run(diff, console).await,
                 Operate::Explain { explain } => client::explain::run(explain, console).await,
                 Operate::Who(who) => client::who::run(who, console).await,
+                Operate::Versions(versions) => client::versions::run(versions, console).await,
                 Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,

@@ -45,7 +45,21 @@ pub struct Node {
     pub dynamic_parameters: Vec<Bytes>,
 }
 
+/// Letters of a user agent in reports. Clients choose the text.
+const USER_AGENT_CHARS_MAX: usize = 100;
+
 impl Node {
+    /// The client's program, for reports: `envoy 1.38.2`. Empty if the node names none.
+    pub fn user_agent(&self) -> String {
+        let version = match &self.user_agent_version {
+            Some(UserAgentVersion::Build { major, minor, patch }) => format!(" {major}.{minor}.{patch}"),
+            Some(UserAgentVersion::Text(text)) if !text.is_empty() => format!(" {text}"),
+            _ => String::new(),
+        };
+        let text = self.user_agent_name.chars().chain(version.chars());
+        text.take(USER_AGENT_CHARS_MAX).collect::<String>().trim_start().to_owned()
+    }
+
     pub fn has_feature(&self, feature: &str) -> bool {
         self.client_features.iter().any(|f| f == feature)
     }

@@ -62,6 +62,21 @@ async fn a_change_tells_who_has_it_and_who_rejects_it() {
     assert_eq!(relay.json("/clients?node=three").await["clients"][0]["types"][0]["change"], id);
     assert_eq!(relay.json("/changes?type=Listener").await["count"], 0);
 
+    // TRU-4: two clients have the new version, one has the old one and says why.
+    let found = relay.json("/versions?type=Cluster&name=a").await;
+    let [new, old] = found["versions"].as_array().unwrap().as_slice() else { panic!("{found}") };
+    assert_eq!((&new["is"][0], &new["held_by"], &new["rejected"]), (&"live".into(), &2.into(), &1.into()));
+    assert_eq!(
+        (&old["is"], &old["held_by"], &old["since"]),
+        (&Value::Array(Vec::new()), &1.into(), &Value::Null)
+    );
+    let rejection = &new["rejected_by"][0];
+    assert_eq!((&rejection["node"], &rejection["user_agent"]), (&"three".into(), &"kit".into()));
+    assert!(rejection["message"].as_str().unwrap().contains("no such extension: teapot 7"), "{found}");
+    assert_eq!(new["suspect"], false, "TRU-6: others of the same program accepted the version");
+    let found = relay.json("/versions?type=Cluster&name=b").await;
+    assert_eq!((&found["without"], &found["versions"][0]["held_by"]), (&1.into(), &2.into()), "{found}");
+
     // A later change has the place of the rejected one, and the rejecting client ACKs it.
     origin.remove(CDS, "b");
     for client in &mut clients {

@@ -145,7 +145,7 @@ async fn the_examples_of_every_help_run() {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "status",
     "get clients",
     "get changes",
@@ -157,6 +157,7 @@ const COMMANDS: [&str; 17] = [
     "diff client",
     "explain client",
     "who",
+    "versions",
     "tail",
     "events",
     "wait",

@@ -134,6 +134,7 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /clients/{id}/diff view",
         "GET /clients/{id}/explain view",
         "GET /who view",
+        "GET /versions view",
         "GET /classes view",
         "POST /classes/explain view",
         "GET /sources view",

@@ -185,7 +185,8 @@ impl ClientView for FakeView {
         Box::new((0..self.clients as u64).map(move |id| {
             let names = self.names(id, type_url, None).filter(|_| !id.is_multiple_of(3));
             let name = names.into_iter().flatten().find(|of| of.name == *name);
-            Holding { id, node_id: format!("node-{id}").into(), name }
+            let (user_agent, nack) = questions::version_verdict(id);
+            Holding { id, node_id: format!("node-{id}").into(), user_agent, name, nack }
         }))
     }
 

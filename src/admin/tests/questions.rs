@@ -70,6 +70,61 @@ async fn adm_9_a_client_is_explained_step_by_step() {
     }
 }
 
+/// The program of a client, and its last NACK: of every fourth, it names `b`.
+pub(super) fn version_verdict(id: u64) -> (String, Option<NackStatus>) {
+    let (detail, names) = match id % 4 {
+        0 => ("b: bad", vec![ResourceName::new("b")]),
+        _ => ("it is bad", Vec::new()),
+    };
+    let nack = NackStatus { version: None, detail: detail.into(), at: now(), names };
+    let user_agent = if id < 100 { "envoy 1.38.2" } else { "grpc 1.85.0" };
+    (user_agent.to_owned(), id.is_multiple_of(2).then_some(nack))
+}
+
+/// TRU-4, TRU-5, TRU-6: of 200 clients a part rejects the newest version of `b`, and others like them have it not.
+#[tokio::test]
+async fn tru_4_versions_are_told_with_their_clients_and_rejections() {
+    let admin = Fixture::of_clients(300);
+    let found = admin.get("/versions?type=Cluster&name=b").await.json();
+    assert_eq!(
+        (&found["asked_by"], &found["without"], &found["unknown"]),
+        (&200.into(), &0.into(), &0.into())
+    );
+    let of = |number: u64| {
+        let version = Version(number.into()).to_string();
+        found["versions"].as_array().unwrap().iter().find(|of| of["version"] == version).unwrap().clone()
+    };
+    let (old, new) = (of(1), of(2));
+    assert_eq!((&old["held_by"], &old["rejected"], &old["suspect"]), (&200.into(), &0.into(), &false.into()));
+    assert_eq!(old["user_agents"], serde_json::json!({"envoy 1.38.2": 66, "grpc 1.85.0": 134}));
+    assert_eq!((&new["held_by"], &new["rejected"], &new["suspect"]), (&0.into(), &200.into(), &true.into()));
+    let by = new["rejected_by"].as_array().unwrap();
+    assert_eq!(by.len(), 100, "the list is bounded");
+    let named = |id: u64| {
+        by.iter().find(|of| of["id"] == id).map(|of| (of["names_it"].clone(), of["message"].clone()))
+    };
+    assert_eq!(named(4), Some((true.into(), "b: bad".into())));
+    assert_eq!(named(2), Some((false.into(), "it is bad".into())));
+
+    // Everybody has the newest version of `a`, and nobody the newest of `c`.
+    let found = admin.get("/versions?type=Cluster&name=a").await.json();
+    assert_eq!(found["versions"][0]["held_by"], 200, "{found}");
+    let found = admin.get("/versions?type=Cluster&name=c").await.json();
+    assert_eq!((&found["without"], &found["versions"][0]["pending"]), (&200.into(), &200.into()), "{found}");
+    let found = admin.get("/versions?type=Cluster&name=e").await.json();
+    assert_eq!((&found["unknown"], &found["versions"]), (&200.into(), &Value::Array(Vec::new())), "{found}");
+    for (target, status, text) in [
+        ("/versions?type=Cluster&name=r44", 404, "nearest: r4"),
+        ("/versions?type=Cluster", 400, "name is missing"),
+        ("/versions?type=Clustr&name=a", 400, "Cluster"),
+        ("/versions?type=Secret&name=a", 400, "Secret"),
+    ] {
+        let answer = admin.get(target).await;
+        assert_eq!(answer.status, status, "{target}");
+        assert!(answer.body.contains(text), "{target}: {}", answer.body);
+    }
+}
+
 #[tokio::test]
 async fn the_clients_of_a_resource_are_counted_and_listed_in_pages() {
     let admin = Fixture::of_clients(300);

@@ -1,9 +1,10 @@
-//! `sluice diff`, `explain`: the names of a client. `sluice who`: the clients of a name.
+//! `sluice diff`, `explain`: the names of a client. `sluice who`, `versions`: the clients of a name.
 //!
 //! A client is named by the number of its stream, or by its node id (CMD-6).
 
 pub(super) mod diff;
 pub(super) mod explain;
+pub(super) mod versions;
 pub(super) mod who;
 
 use http::Method;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::driver::api::status::{ConfigStatus, RuleId, SessionStatus, SourceStatus, Why};
+use crate::driver::api::status::{ConfigStatus, NackStatus, RuleId, SessionStatus, SourceStatus, Why};
 pub use crate::engine::class::NearMiss;
 pub use crate::engine::downstream::HeldVersion;
 use crate::xds::{Node, ResourceName, Status, TypeUrl, Version};
@@ -118,8 +118,12 @@ pub struct NameExplanation {
 pub struct Holding {
     pub id: u64,
     pub node_id: Arc<str>,
+    /// The name and the version that the client's node tells: `envoy 1.38.2`. Empty without a name.
+    pub user_agent: String,
     /// `None` if the client does not ask for the name.
     pub name: Option<NameStatus>,
+    /// The last NACK of the type, until a later response is ACKed.
+    pub nack: Option<NackStatus>,
 }
 
 /// The class of a node that need not have a client, for one type and style of names.

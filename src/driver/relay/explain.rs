@@ -10,7 +10,7 @@ use crate::driver::ground::class_identity::class_digest;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::relay::Relay;
 use crate::driver::relay::clients::name_status;
-use crate::driver::relay::inspect::session_status;
+use crate::driver::relay::inspect::{nack_status, session_status};
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::{StreamState, newest};
 use crate::engine::authority::Authority;
@@ -122,14 +122,18 @@ impl Relay {
         name: &ResourceName,
     ) -> Holding {
         let now = self.shared.clock.now();
-        let (node_id, ledger) = stream.look(|node, session, sources| {
+        let (node_id, user_agent, ledger, nack) = stream.look(|node, session, sources| {
             let ledger = session.ledger(type_url, &newest(sources), now);
-            (node.map_or("", |node| &node.id).into(), ledger)
+            let subscription = session.subscriptions().iter().find(|of| of.type_url == *type_url);
+            let nack = subscription
+                .and_then(|of| Some(nack_status(of.nonces.nack.as_ref()?, of, &self.shared.clock)));
+            let user_agent = node.map(Node::user_agent).unwrap_or_default();
+            (node.map_or("", |node| &node.id).into(), user_agent, ledger, nack)
         });
         let ledger = ledger.filter(|ledger| ledger.covers(name));
         // The reason for which news are not sent is no part of the answer.
         let name = ledger.map(|ledger| name_status(&ledger, ledger.entry(name.clone()), Why::Unread));
-        Holding { id: stream.id().0, node_id, name }
+        Holding { id: stream.id().0, node_id, user_agent, name, nack }
     }
 
     /// Whether some source knows the name, as present or as absent.

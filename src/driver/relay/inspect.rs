@@ -201,7 +201,7 @@ fn rules_of(
     rules
 }
 
-fn nack_status(nack: &Nack, subscription: &Subscription, clock: &Clock) -> NackStatus {
+pub(super) fn nack_status(nack: &Nack, subscription: &Subscription, clock: &Clock) -> NackStatus {
     let detail: Arc<str> = nack.status.to_string().into();
     NackStatus {
         version: Some(nack.version),

@@ -1,0 +1,265 @@
+//! `GET /versions`: the versions of a resource that clients hold, and the clients that rejected them (TRU-4).
+//!
+//! A walk over the streams answers each request; nothing is counted before (TRU-2). An ACK says that a client accepted a
+//! version, not that the client uses the version (TRU-5).
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::State as Shared;
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+
+use super::client::canonical;
+use super::item::rfc_3339;
+use super::list::ITEMS_PER_TURN;
+use super::params::{Params, bad_request, not_found};
+use super::state::Admin;
+use super::types;
+use super::who::unknown_name;
+use crate::driver::api::clients::{HeldVersion, Holding};
+use crate::driver::api::status::{ResourceFilter, Why};
+use crate::xds::{ResourceName, TypeUrl, Version};
+
+/// One walk at a time: the walks of several operators follow one another.
+static WALKS: Semaphore = Semaphore::const_new(1);
+
+/// Versions in an answer.
+const VERSIONS_MAX: usize = 100;
+
+/// Versions that a walk tells apart. Classes with contents of their own have a version each.
+const VERSIONS_SEEN_MAX: usize = 10_000;
+
+/// User agents that a walk tells apart for each version. Clients choose these texts.
+const USER_AGENTS_MAX: usize = 50;
+
+/// Clients in a version's list of rejections.
+const REJECTIONS_MAX: usize = 100;
+
+/// The name for user agents without room.
+const OTHERS: &str = "others";
+
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    r#type: &'a str,
+    name: &'a str,
+    /// Clients that ask for the name.
+    asked_by: usize,
+    /// Clients that ask for the name and hold no resource.
+    without: usize,
+    /// Clients that hold a resource whose version the relay does not know: they had it from another server.
+    unknown: usize,
+    versions: Vec<Item>,
+    /// Versions without room.
+    more: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Item {
+    version: String,
+    /// `live`: a source has this version now.
+    is: Vec<&'static str>,
+    /// The servers that have this version now.
+    servers: Vec<String>,
+    /// The time at which the relay got the version; null after a later version has replaced it everywhere.
+    since: Option<String>,
+    /// Clients that accepted the version and no later one.
+    held_by: usize,
+    /// Clients that were sent the version and have not answered.
+    pending: usize,
+    /// Clients that should have the version, and have not been sent it.
+    unsent: usize,
+    /// Clients that rejected a response with the version.
+    rejected: usize,
+    /// Whether the version may be the reason for a rejection (TRU-6).
+    suspect: bool,
+    user_agents: BTreeMap<String, usize>,
+    rejected_by: Vec<Rejection>,
+}
+
+#[derive(Debug, Serialize)]
+struct Rejection {
+    id: u64,
+    node: String,
+    user_agent: String,
+    at: Option<String>,
+    message: String,
+    /// Whether the message names the resource.
+    names_it: bool,
+    #[serde(skip)]
+    is_about_others: bool,
+}
+
+/// One version during a walk.
+#[derive(Debug, Default)]
+struct Tally {
+    held_by: usize,
+    pending: usize,
+    unsent: usize,
+    rejected: usize,
+    user_agents: BTreeMap<String, usize>,
+    rejected_by: Vec<Rejection>,
+}
+
+#[derive(Debug, Default)]
+struct Walk {
+    asked_by: usize,
+    without: usize,
+    unknown: usize,
+    versions: BTreeMap<Version, Tally>,
+    more: usize,
+}
+
+/// A version that sources have now.
+#[derive(Debug, Default)]
+struct Live {
+    servers: Vec<String>,
+    since: Option<SystemTime>,
+}
+
+/// `GET /versions?type=&name=`.
+pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let read = || {
+        let mut params = Params::parse(&uri, &["type", "name"])?;
+        let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
+        let name = params.take("name").ok_or("name is missing: the name of the resource")?;
+        let type_url = types::resolve(&admin, &type_name)?;
+        if type_url.is_secret() {
+            return Err("type is Secret, whose versions are not shown; /who counts the clients".to_owned());
+        }
+        Ok((type_url, name))
+    };
+    let (type_url, name) = read().map_err(bad_request)?;
+    let name = canonical(&type_url, &name);
+    if !admin.relay.knows(&type_url, &name) {
+        return Err(not_found(unknown_name(&admin, &type_url, &name).await));
+    }
+    let _turn = WALKS.acquire().await;
+    let live = live(&admin, &type_url, &name);
+    let walk = walk(&admin, &type_url, &name).await;
+    let Walk { asked_by, without, unknown, versions, mut more } = walk;
+    let mut versions: Vec<_> = versions.into_iter().collect();
+    let order = |(version, of): &(Version, Tally)| (!live.contains_key(version), usize::MAX - of.held_by);
+    versions.sort_by_key(order);
+    more += versions.len().saturating_sub(VERSIONS_MAX);
+    let versions = versions.into_iter().take(VERSIONS_MAX);
+    let versions = versions.map(|(version, tally)| item(version, tally, live.get(&version))).collect();
+    let (r#type, name) = (type_url.message(), name.as_str());
+    Ok(Json(Answer { r#type, name, asked_by, without, unknown, versions, more }).into_response())
+}
+
+/// The versions that sources have.
+fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, Live> {
+    let filter = ResourceFilter {
+        type_name: Some(type_url.as_str().to_owned()),
+        name: Some(name.as_str().to_owned()),
+        ..ResourceFilter::default()
+    };
+    let mut live: BTreeMap<Version, Live> = BTreeMap::new();
+    for found in admin.relay.resources(&filter) {
+        let Some(version) = found.version else { continue };
+        let of = live.entry(version).or_default();
+        of.since = [of.since, found.received_at].into_iter().flatten().min();
+        if !of.servers.iter().any(|server| **server == *found.server) {
+            of.servers.push(found.server.to_string());
+        }
+    }
+    live
+}
+
+async fn walk(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Walk {
+    let mut walk = Walk::default();
+    for (number, holding) in admin.relay.holdings(type_url, name).enumerate() {
+        walk.add(holding, name);
+        if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+    walk
+}
+
+impl Walk {
+    fn add(&mut self, holding: Holding, resource: &ResourceName) {
+        let Some(name) = &holding.name else { return };
+        self.asked_by += 1;
+        match name.has {
+            Some(HeldVersion::Known(version)) => {
+                if let Some(tally) = self.tally(version) {
+                    tally.held_by += 1;
+                    tally.agent(&holding.user_agent);
+                }
+            }
+            Some(HeldVersion::Unknown) => self.unknown += 1,
+            None => self.without += 1,
+        }
+        let (Some(due), Some(why)) = (name.should, name.why) else { return };
+        let Some(tally) = self.tally(due) else { return };
+        match why {
+            Why::Rejected => tally.reject(holding, resource),
+            Why::Unacked => tally.pending += 1,
+            _ => tally.unsent += 1,
+        }
+    }
+
+    fn tally(&mut self, version: Version) -> Option<&mut Tally> {
+        if self.versions.len() >= VERSIONS_SEEN_MAX && !self.versions.contains_key(&version) {
+            self.more += 1;
+            return None;
+        }
+        Some(self.versions.entry(version).or_default())
+    }
+}
+
+impl Tally {
+    fn agent(&mut self, user_agent: &str) {
+        let is_full = self.user_agents.len() >= USER_AGENTS_MAX && !self.user_agents.contains_key(user_agent);
+        let key = if is_full { OTHERS } else { user_agent };
+        *self.user_agents.entry(key.to_owned()).or_default() += 1;
+    }
+
+    fn reject(&mut self, holding: Holding, resource: &ResourceName) {
+        self.rejected += 1;
+        if self.rejected_by.len() >= REJECTIONS_MAX {
+            return;
+        }
+        let nack = holding.nack;
+        let names_it = nack.as_ref().is_some_and(|nack| nack.names.contains(resource));
+        self.rejected_by.push(Rejection {
+            id: holding.id,
+            node: holding.node_id.to_string(),
+            user_agent: holding.user_agent,
+            at: nack.as_ref().map(|nack| rfc_3339(nack.at)),
+            is_about_others: nack.as_ref().is_some_and(|nack| !nack.names.is_empty()) && !names_it,
+            message: nack.map(|nack| nack.detail.to_string()).unwrap_or_default(),
+            names_it,
+        });
+    }
+
+    /// A version is no suspect of a NACK whose text names other resources only, nor of clients whose like accepted the
+    /// version.
+    fn is_suspect(&self) -> bool {
+        let blames = |of: &Rejection| !of.is_about_others && !self.user_agents.contains_key(&of.user_agent);
+        self.rejected_by.iter().any(blames)
+    }
+}
+
+fn item(version: Version, tally: Tally, live: Option<&Live>) -> Item {
+    let suspect = tally.is_suspect();
+    let Tally { held_by, pending, unsent, rejected, user_agents, rejected_by } = tally;
+    Item {
+        version: version.to_string(),
+        is: live.map(|_| "live").into_iter().collect(),
+        servers: live.map(|live| live.servers.clone()).unwrap_or_default(),
+        since: live.and_then(|live| live.since).map(rfc_3339),
+        held_by,
+        pending,
+        unsent,
+        rejected,
+        suspect,
+        user_agents,
+        rejected_by,
+    }
+}
