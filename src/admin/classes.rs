@@ -15,6 +15,7 @@ use super::client::class_text;
 use super::list::{self, ITEMS_PER_TURN};
 use super::page::{Page, cursor};
 use super::params::{Params, bad_request};
+use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
 use crate::driver::api::status::SourceStatus;
@@ -113,7 +114,8 @@ pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> R
     admin.relay.refresh().await;
     let classes = gather(&admin).await;
     let found: Vec<_> = admin.relay.classify_node(&node);
-    let types: Vec<_> = found.iter().map(|of| item(of, &classes)).collect();
+    let rules = admin.reloading.status();
+    let types: Vec<_> = found.iter().map(|of| item(of, &classes, &rules)).collect();
     Ok(Json(json!({ "node": node.id, "types": types })).into_response())
 }
 
@@ -126,9 +128,9 @@ async fn read_node(body: Body) -> Result<Node, Response> {
     parse_node(&bytes).map_err(|error| bad_request(format!("the body is not an xDS node in JSON: {error}")))
 }
 
-fn item(of: &NodeExplanation, classes: &BTreeMap<String, Class>) -> Value {
+fn item(of: &NodeExplanation, classes: &BTreeMap<String, Class>, rules: &ConfigHistory) -> Value {
     let known = of.class.digest.as_deref().and_then(|digest| classes.get(digest));
-    let mut item = class_text(&of.class, known.map(|known| known.fields.as_slice()));
+    let mut item = class_text(&of.class, known.map(|known| known.fields.as_slice()), rules);
     if let Value::Object(item) = &mut item {
         item.insert("type".to_owned(), of.type_url.message().into());
         item.insert("names".to_owned(), of.names.into());

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::item::rfc_3339;
 use super::params::{Params, bad_request};
-use super::reloading::{GenerationStatus, LastReload};
+use super::reload::Change;
+use super::reloading::{ConfigHistory, GenerationStatus, LastReload};
 use super::state::Admin;
 
 #[derive(Serialize)]
@@ -24,6 +25,14 @@ struct Answer<'a> {
     last_reload: Option<Last<'a>>,
     /// The generations to go back to, the latest last.
     generations: Vec<Kept<'a>>,
+    /// The keys that only a new process takes.
+    needs_process: &'a [&'static str],
+    /// The generation to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<u64>,
+    /// The keys with another value than in `against`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<Change>>,
     /// The document without credentials.
     config: &'a Value,
 }
@@ -43,6 +52,9 @@ pub(super) struct Last<'a> {
     result: &'static str,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     faults: &'a [String],
+    /// The command that helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    say: Option<&'a str>,
 }
 
 impl<'a> Last<'a> {
@@ -52,24 +64,29 @@ impl<'a> Last<'a> {
             trigger: last.trigger,
             result: last.result.name(),
             faults: &last.faults,
+            say: last.say.as_deref(),
         }
     }
 }
 
 pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["generation"]).map_err(bad_request)?;
+    let mut params = Params::parse(&uri, &["generation", "against"]).map_err(bad_request)?;
     let status = admin.reloading.status();
-    let wanted = params.take("generation");
-    let number = wanted.as_deref().map(str::parse::<u64>).transpose().map_err(|_| {
-        let text = wanted.clone().unwrap_or_default();
-        bad_request(format!("generation is {text:?}; allowed: a number"))
-    })?;
+    let mut number = |key: &str| {
+        let text = params.take(key);
+        text.map(|text| text.parse().map_err(|_| format!("{key} is {text:?}; allowed: a number"))).transpose()
+    };
+    let wanted: Option<u64> = number("generation").map_err(bad_request)?;
+    let against: Option<u64> = number("against").map_err(bad_request)?;
     let current = status.current().map_or(0, |of| of.number);
-    let number = number.unwrap_or(current);
-    let Some(found) = status.find(number) else {
-        let kept = status.generations.iter().map(|of| of.number.to_string()).collect::<Vec<_>>().join(", ");
-        let text = format!("generation {number} is not kept; kept: {kept}\n");
-        return Err((StatusCode::NOT_FOUND, text).into_response());
+    let number = wanted.unwrap_or(current);
+    let found = status.find(number).ok_or_else(|| not_kept(&status, number))?;
+    let changes = match against {
+        None => None,
+        Some(from) => {
+            let changes = admin.reloading.difference(from, number).ok_or_else(|| not_kept(&status, from))?;
+            Some(changes.into_iter().map(Change::from).collect())
+        }
     };
     let kept = |of: &GenerationStatus| (of.number, rfc_3339(of.since));
     let generations = status.generations.iter().map(|of| {
@@ -84,7 +101,15 @@ pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
         file: status.file.as_ref().map(|file| file.display().to_string()),
         last_reload: status.last_reload.as_ref().map(Last::of),
         generations: generations.collect(),
+        needs_process: &status.needs_process,
+        against,
+        changes,
         config: &found.document,
     };
     Ok(Json(answer).into_response())
+}
+
+fn not_kept(status: &ConfigHistory, number: u64) -> Response {
+    let kept = status.generations.iter().map(|of| of.number.to_string()).collect::<Vec<_>>().join(", ");
+    (StatusCode::NOT_FOUND, format!("generation {number} is not kept; kept: {kept}\n")).into_response()
 }

@@ -206,8 +206,8 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     bounded(
         ("GET", "/config"),
         Area::View,
-        "?generation=",
-        "the configuration in force without credentials, and those before",
+        "?generation=&against=",
+        "the configuration in force without credentials, and those before; a difference",
         || get(config::show),
     ),
     bounded(RELOAD, Area::Act, "?dry_run=&yes=", "takes the configuration file again", || {

@@ -24,7 +24,7 @@
 //! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
 //! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
 //! | `POST /upgrade?now=&dry_run=&binary=` | a new process takes over sockets and state; this one drains |
-//! | `GET /config?generation=` | the configuration in force without credentials, and those before |
+//! | `GET /config?generation=&against=` | the configuration in force without credentials, and those before; the difference of two |
 //! | `POST /reload?dry_run=&yes=` | takes the file of the process again; the difference, or all faults |
 //! | `POST /rollback?to=&dry_run=&yes=` | takes an earlier configuration again |
 //! | `POST /clients/{id}/end` | ends one stream with UNAVAILABLE |

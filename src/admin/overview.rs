@@ -132,6 +132,9 @@ struct Delivery {
     last_change: String,
     r#type: String,
     age_seconds: f64,
+    /// The time from the receipt in which the counted answers came: until the slowest one, or until now while clients owe
+    /// theirs.
+    window_seconds: f64,
     acked: u32,
     rejected: u32,
     p50: Option<f64>,
@@ -145,12 +148,19 @@ impl Delivery {
             last_change: change.place.name.to_string(),
             r#type: cut(change.type_url.short()),
             age_seconds: change.age.as_secs_f64(),
+            window_seconds: window(change).as_secs_f64(),
             acked: change.counts.acked,
             rejected: change.counts.rejected,
             p50: seconds(change.p50),
             p99: seconds(change.p99),
         }
     }
+}
+
+/// The time since the receipt in which answers counted.
+pub(super) fn window(change: &ChangeStatus) -> Duration {
+    let is_over = change.counts.waiting == 0;
+    change.last.filter(|_| is_over).unwrap_or(change.age)
 }
 
 /// A reason for somebody's attention.

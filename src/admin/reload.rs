@@ -45,11 +45,17 @@ fn is_zero(count: &usize) -> bool {
 }
 
 #[derive(Serialize)]
-struct Change {
+pub(super) struct Change {
     key: String,
     from: Option<String>,
     to: Option<String>,
     effect: &'static str,
+}
+
+impl From<KeyChange> for Change {
+    fn from(of: KeyChange) -> Change {
+        Change { key: of.key, from: of.from, to: of.to, effect: of.effect }
+    }
 }
 
 #[derive(Serialize)]
@@ -124,13 +130,12 @@ fn respond(report: Report) -> Response {
 fn answer(report: Report) -> Answer {
     let Report { result, is_plan, generation, changes, listeners, moves, warnings, faults, say } = report;
     let changes_left_out = changes.len().saturating_sub(CHANGES_MAX);
-    let change = |of: KeyChange| Change { key: of.key, from: of.from, to: of.to, effect: of.effect };
     let ListenerChanges { added, removed, moved } = listeners;
     Answer {
         result: result.name(),
         dry_run: is_plan,
         generation,
-        changes: changes.into_iter().take(CHANGES_MAX).map(change).collect(),
+        changes: changes.into_iter().take(CHANGES_MAX).map(Change::from).collect(),
         changes_left_out,
         listeners: Listeners { added, removed, moved },
         moves: moves.map(moved_of),

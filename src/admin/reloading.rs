@@ -13,6 +13,9 @@ pub trait Reloading: Send + Sync + 'static {
     fn reload(&self, wanted: Wanted) -> BoxFuture<'static, Report>;
 
     fn status(&self) -> Arc<ConfigHistory>;
+
+    /// The keys whose values differ between two generations. `None` if one of them is not kept.
+    fn difference(&self, from: u64, to: u64) -> Option<Vec<KeyChange>>;
 }
 
 /// The configuration to take.
@@ -143,6 +146,8 @@ pub struct ConfigHistory {
     /// The latest last. The last one is in force.
     pub generations: Vec<GenerationStatus>,
     pub last_reload: Option<LastReload>,
+    /// The keys that only a new process takes.
+    pub needs_process: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -152,6 +157,8 @@ pub struct GenerationStatus {
     pub since: SystemTime,
     /// The document without credentials.
     pub document: Arc<Value>,
+    /// Line and column of each entry of `node_classes`, as `12:5`.
+    pub class_places: Arc<[String]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

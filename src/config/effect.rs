@@ -128,6 +128,11 @@ pub(super) fn effect_of(key: &str) -> Effect {
     entry_of(key).map_or(Effect::Process, |(_, effect)| *effect)
 }
 
+/// The keys that only a new process takes, in the order of the table.
+pub fn process_keys() -> Vec<&'static str> {
+    EFFECTS.iter().filter(|(_, effect)| *effect == Effect::Process).map(|(key, _)| *key).collect()
+}
+
 /// The longest entry with this key or above it.
 pub(super) fn entry_of(key: &str) -> Option<&'static (&'static str, Effect)> {
     let plain = without_indices(key);

@@ -50,7 +50,7 @@ use std::time::Duration;
 pub use address::{Endpoint, parse_endpoint};
 pub use admin::Admin;
 pub use authorization::{Authorization, load_policy, parse_policy};
-pub use effect::Effect;
+pub use effect::{Effect, process_keys};
 pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use expand::{Origin, Variables, environment};
 pub use explain::{explain_classes, explain_servers};

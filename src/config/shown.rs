@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::effect::{Effect, effect_of};
+use super::place::Place;
 use super::reader::HOLDER;
 use super::tree::{Entry, Node, Tree};
 
@@ -20,6 +21,17 @@ pub struct Shown {
     pub document: Arc<Value>,
     /// Each value with its path, in the order of the file.
     values: Vec<(String, Leaf)>,
+    class_places: ClassPlaces,
+}
+
+/// The places of the entries of `node_classes`. Texts that differ only in places mean the same.
+#[derive(Clone, Debug, Default)]
+struct ClassPlaces(Vec<Place>);
+
+impl PartialEq for ClassPlaces {
+    fn eq(&self, _: &ClassPlaces) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -65,7 +77,13 @@ impl Shown {
     pub(super) fn of(node: &Node) -> Shown {
         let mut shown = Shown::default();
         shown.document = Arc::new(shown.add(String::new(), "", node));
+        shown.class_places = class_places(node);
         shown
+    }
+
+    /// The place of each entry of `node_classes`.
+    pub fn class_places(&self) -> &[Place] {
+        &self.class_places.0
     }
 
     /// Adds a value and everything below. `plain` is the path without indices.
@@ -132,6 +150,13 @@ impl Shown {
     }
 }
 
+fn class_places(node: &Node) -> ClassPlaces {
+    let Tree::Map(entries) = &node.tree else { return ClassPlaces::default() };
+    let classes = entries.iter().find(|entry| entry.key == "node_classes").map(|entry| &entry.node.tree);
+    let Some(Tree::List(items)) = classes else { return ClassPlaces::default() };
+    ClassPlaces(items.iter().map(|item| item.place).collect())
+}
+
 fn json_of(tree: &Tree) -> Value {
     match tree {
         // A configuration with an unset variable is never in force.
@@ -176,6 +201,15 @@ mod tests {
         ];
         assert_eq!(changed, keys.map(|key| (key.to_owned(), Effect::Lists)));
         assert_eq!(one.difference(&server("canary")), []);
+    }
+
+    #[test]
+    fn adm_9_the_entries_of_node_classes_have_their_places() {
+        let text = "# first\nnode_classes:\n- match: {cluster: web}\n\n-   split_by: {id: true}\n";
+        let places = |text| shown(text).class_places().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(places(text), ["3:3", "5:5"]);
+        assert_eq!(shown(text), shown(&format!("\n{text}")), "places are no content");
+        assert_eq!(places("drain: 1s"), [""; 0]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 """A small fleet for the page: a control plane, the relay, and clients that accept, reject, or do not answer."""
 
+import json
 import pathlib
 import queue
+import subprocess
 import sys
 import threading
 
@@ -128,6 +130,15 @@ class Fleet:
         eventually("all clients are in sync", lambda: get(self.admin, "/clients").body.count('"SYNCED"') >= 4 * min(wanted, 200))
         self.plane.put(cluster("web", "2s"))
         eventually("the change is rejected", lambda: '"ERROR"' in get(self.admin, "/clients?state=ERROR").body)
+
+    def config(self):
+        return json.loads((self.stage.directory / "sluice.json").read_text())
+
+    def reload(self, config):
+        """Writes the file, and lets the relay take it; an invalid one is refused."""
+        (self.stage.directory / "sluice.json").write_text(json.dumps(config))
+        command = [self.stage.sluice, "reload", "--relay", f"127.0.0.1:{self.admin}"]
+        subprocess.run(command, check=False, capture_output=True, timeout=30)
 
     def stop_relay(self):
         self.stage.relay_process.end()

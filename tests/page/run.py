@@ -92,6 +92,8 @@ def take_pictures(browser, directory):
     from stories import pages
 
     directory.mkdir(parents=True, exist_ok=True)
+    # Without a window they would cover the right margin.
+    browser.cdp("Emulation.setScrollbarsHidden", hidden=True)
     for page in pages(browser):
         name = "".join(letter if letter.isalnum() else "-" for letter in page) or "overview"
         for theme, size in (("light", WIDE), ("dark", WIDE), ("light", NARROW)):

@@ -29,7 +29,8 @@ def pages(browser):
         browser.go(f"/ui/{page}")
         found += [link for link in links(browser, "tbody th a[href]") if re.fullmatch(pattern, link)][:1]
     client = next((page for page in found if re.fullmatch(r"clients/\d+", page)), None)
-    return found + ([f"{client}?type=Cluster", f"{client}/tail"] if client else [])
+    below = ("?type=Cluster", "/tail", "/diff", "/explain?type=Cluster&name=web")
+    return found + [client + part for part in below if client] + ["config?generation=1&against=1"]
 
 
 def every_page_loads(browser, fleet):
@@ -177,6 +178,40 @@ def the_page_is_live(browser, fleet):
     eventually("the rows of the former relay are struck out", lambda: browser.find("tbody tr.gone"))
 
 
+def the_configuration_tells_its_generations_and_faults(browser, fleet):
+    """PAG-4: a reload is a generation with its difference, and a fault leads from the overview to its words."""
+    started = fleet.config()
+    try:
+        browser.go("/ui/config")
+        eventually("the page is live", lambda: browser.text("#asof-word") == "live")
+        assert "in force" in browser.text("dl.facts") and "sluice reload --dry-run" in browser.text()
+        browser.run("document.querySelector('main').mine = true")
+        fleet.reload({**started, "drain": "7s"})
+        eventually("a new generation is told", lambda: browser.text(".news"))
+        assert browser.run("return document.querySelector('main').mine"), "without a load"
+        browser.find(".news")[0].click()
+        eventually("its row", lambda: len(browser.find("tbody tr")) == 2)
+        browser.find("tbody tr:first-child td:nth-child(4) a")[0].click()
+        eventually("the difference", lambda: "1 key differs" in browser.text("#difference"))
+        row = browser.text("#difference tbody")
+        assert "drain" in row and "7s" in row and "live" in row and "not set" in row, row
+        assert '"drain": "7s"' in browser.text("pre:last-of-type"), browser.text("pre")
+        assert "sluice rollback --to 1 --dry-run" in browser.text()
+        fleet.reload({**started, "drain": "nonsense", "lingr": "1s"})
+        browser.go("/ui/")
+        link = next(link for link in browser.find(".banner li > a") if "reload failed" in link.text)
+        link.click()
+        eventually("the page of the configuration", lambda: browser.text("h1") == "Configuration")
+        banner = browser.text(".banner.bad")
+        assert "drain" in banner and "lingr" in banner and "Generation 2 stays in force" in banner, banner
+        findings = [browser.theme(theme) or browser.findings() for theme in ("light", "dark")]
+        assert findings == [[], []], findings
+        assert not browser.lines()
+    finally:
+        fleet.reload(started)
+    eventually("the fault is over", lambda: browser.go("/ui/") or "reload failed" not in browser.text())
+
+
 # The last story stops the relay.
 STORIES = [
     every_page_loads,
@@ -186,5 +221,6 @@ STORIES = [
     scripts_are_not_needed,
     tabs_leave_room_for_others,
     a_tail_shows_what_comes_and_its_end,
+    the_configuration_tells_its_generations_and_faults,
     the_page_is_live,
 ]

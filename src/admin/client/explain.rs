@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use super::one::{find, held_text};
 use crate::admin::item::{rfc_3339, seconds_since};
 use crate::admin::params::{Params, bad_request, not_found};
+use crate::admin::reloading::ConfigHistory;
 use crate::admin::state::Admin;
 use crate::admin::types;
-use crate::driver::api::clients::{ClassChoice, Explanation, NameExplanation, RuleText};
+use crate::driver::api::clients::{ClassChoice, Explanation, NameExplanation, NearMiss, RuleText};
 use crate::driver::api::status::{SessionTypeStatus, Why};
+use crate::engine::class::RuleId;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// `GET /clients/{id}/explain?type=&name=`.
@@ -47,6 +49,7 @@ fn answer(admin: &Admin, found: &Explanation, type_url: &TypeUrl) -> Value {
     let (variant, service) =
         (crate::admin::item::variant_name(session.kind.variant), session.kind.to_string());
     let node = shown(&session.node_id);
+    let rules = admin.reloading.status();
     json!({
         "client": {
             "id": session.id, "node": &*session.node_id, "cluster": &*session.node_cluster,
@@ -54,7 +57,7 @@ fn answer(admin: &Admin, found: &Explanation, type_url: &TypeUrl) -> Value {
             "service": service,
             "text": format!("{} {node} on listener {}, {variant} {service}", session.id, session.listener),
         },
-        "class": class(&found.class, found.source.as_ref().map(|source| &*source.class.fields)),
+        "class": class(&found.class, found.source.as_ref().map(|source| &*source.class.fields), &rules),
         "list": list(found),
         "source": found.source.as_ref().map(|source| {
             let seconds = seconds_since(source.since, now);
@@ -77,8 +80,12 @@ fn shown(text: &str) -> String {
     if text.is_empty() { "(no node id)".to_owned() } else { text.escape_debug().to_string() }
 }
 
-/// The class with the rule, for people and tools.
-pub(in crate::admin) fn class(choice: &ClassChoice, fields: Option<&[(String, String)]>) -> Value {
+/// The class with the rule, for people and tools. `rules`: the file that has the rules.
+pub(in crate::admin) fn class(
+    choice: &ClassChoice,
+    fields: Option<&[(String, String)]>,
+    rules: &ConfigHistory,
+) -> Value {
     let Some(rule) = &choice.rule else {
         return json!({
             "class": choice.digest.as_deref(), "rule": null, "generation": choice.generation,
@@ -86,19 +93,55 @@ pub(in crate::admin) fn class(choice: &ClassChoice, fields: Option<&[(String, St
         });
     };
     let near = rule.nearest.as_ref();
+    let written = Written::find(rule.id, choice.generation, rules);
+    let find = |near: &NearMiss| Written::find(near.id, choice.generation, rules);
     json!({
         "class": choice.digest.as_deref(),
         "rule": rule.id.to_string(),
         "generation": choice.generation,
         "match": rule.matches,
         "split_by": rule.splits,
+        "place": written.as_ref().map(|of| &of.place),
+        "written": written.as_ref().map(|of| of.text),
+        "rule_text": written_text(rule.id, choice.generation, written.as_ref()),
         "fields": fields,
         "nearest": near.map(|near| json!({
             "rule": near.id.to_string(), "field": near.field, "wanted": near.wanted, "found": near.found,
+            "place": find(near).map(|of| of.place),
         })),
         "not_reached": rule.not_reached.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "text": rule_text(choice.digest.as_deref(), rule),
     })
+}
+
+/// A rule as the file has it.
+struct Written<'a> {
+    /// File, line and column.
+    place: String,
+    text: &'a Value,
+}
+
+impl Written<'_> {
+    /// `None` for a rule that is in no file, and for one of a generation that is not kept.
+    fn find(id: RuleId, generation: u64, rules: &ConfigHistory) -> Option<Written<'_>> {
+        let of = rules.find(generation)?;
+        let text = of.document.get("node_classes")?.get(id.entry)?;
+        let place = of.class_places.get(id.entry)?;
+        let file = rules.file.as_ref().map(|file| format!("{}:", file.display())).unwrap_or_default();
+        Some(Written { place: format!("{file}{place}"), text })
+    }
+}
+
+fn written_text(id: RuleId, generation: u64, written: Option<&Written<'_>>) -> String {
+    match written {
+        Some(Written { place, text }) => {
+            format!("{id} of generation {generation}, at {}: {text}", shown(place))
+        }
+        None if id.is_default => {
+            format!("{id} of generation {generation}: built in, for nodes that no rule of the file matches")
+        }
+        None => format!("{id} of generation {generation}, whose text is not kept"),
+    }
 }
 
 fn rule_text(digest: Option<&str>, rule: &RuleText) -> String {

@@ -41,7 +41,7 @@ pub(super) struct FakeProcess {
     wishes: Mutex<Vec<UpgradeWish>>,
 }
 
-fn draining(streams: u64) -> PredecessorStatus {
+pub(super) fn draining(streams: u64) -> PredecessorStatus {
     PredecessorStatus { pid: 7, version: "0.0.9".into(), streams, connections: 2, seconds_left: 41.5 }
 }
 

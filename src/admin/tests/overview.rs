@@ -1,7 +1,7 @@
 //! `/overview`, and the census behind it.
 
 use super::*;
-use crate::admin::overview::BYTES_MAX;
+use crate::admin::overview::{BYTES_MAX, window};
 
 #[tokio::test]
 async fn adm_1_the_shape_of_the_overview_stays() {
@@ -74,4 +74,15 @@ async fn adm_14_a_live_overview_comes_each_second() {
     };
     tokio::time::timeout(Duration::from_millis(3500), read).await.unwrap();
     assert!(admin.view.pulled.load(SeqCst) >= 2 * SESSIONS);
+}
+
+#[test]
+fn adm_10_the_window_of_a_change_ends_with_the_slowest_answer() {
+    let mut change = changes::some().remove(0);
+    change.last = Some(Duration::from_millis(412));
+    assert_eq!(window(&change), Duration::from_secs(4), "clients owe answers");
+    change.counts.waiting = 0;
+    assert_eq!(window(&change), Duration::from_millis(412));
+    change.last = None;
+    assert_eq!(window(&change), Duration::from_secs(4), "nobody has accepted it");
 }

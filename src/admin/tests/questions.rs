@@ -47,12 +47,19 @@ async fn adm_9_a_client_is_explained_step_by_step() {
     let class = "c0ffee by node_classes[1] (default) (match names=old; split by cluster=\"edge\"); \
                  node_classes[0] fails: id is \"\\u{1b}[31m\", not envoy-*";
     assert_eq!(text("class"), class, "no text of a client controls a terminal");
-    assert_eq!(found["class"]["generation"], 4);
+    assert_eq!(found["class"]["generation"], 2);
     assert_eq!(text("list"), "xds_servers -> cp-1 (preferred)");
     assert!(text("source").contains("cp-1, connected for"), "{found}");
     assert!(text("name").starts_with("PRESENT since 2026-"), "{found}");
     assert!(text("state").ends_with("ago, nonce 7, has not answered -> STALE/unacked"), "{found}");
 
+    assert_eq!(found["class"]["nearest"]["place"], "/etc/sluice/sluice.yaml:12:3");
+    assert!(
+        found["class"]["rule_text"]
+            .as_str()
+            .unwrap()
+            .ends_with("generation 2: built in, for nodes that no rule of the file matches")
+    );
     let whole = admin.get("/clients/100/explain?type=Cluster").await.json();
     assert_eq!((&whole["name"], &whole["state"]["why"]), (&Value::Null, &"rejected".into()));
     let other = admin.get("/clients/100/explain?type=Cluster&name=x").await.json();

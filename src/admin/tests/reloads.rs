@@ -22,6 +22,19 @@ impl Default for FakeReloads {
     }
 }
 
+impl FakeReloads {
+    /// As after a reload with these faults.
+    pub(super) fn fail(&self, faults: &[&str]) {
+        *self.last.lock().unwrap() = Some(LastReload {
+            at: SystemTime::UNIX_EPOCH,
+            trigger: "watch",
+            result: ReloadResult::Invalid,
+            faults: faults.iter().map(|fault| (*fault).to_owned()).collect(),
+            say: Some("sluice reload --yes".to_owned()),
+        });
+    }
+}
+
 impl Reloading for FakeReloads {
     fn reload(&self, wanted: Wanted) -> BoxFuture<'static, Report> {
         self.asked.lock().unwrap().push(wanted);
@@ -34,13 +47,25 @@ impl Reloading for FakeReloads {
             number,
             hash: format!("c0ffee0{number}"),
             since: SystemTime::UNIX_EPOCH + Duration::from_secs(number),
-            document: Arc::new(json!({ "drain": drain })),
+            document: Arc::new(
+                json!({ "drain": drain, "node_classes": [{ "match": { "cluster": "edge" } }] }),
+            ),
+            class_places: Arc::new(["12:3".to_owned()]),
         };
         Arc::new(ConfigHistory {
             file: Some("/etc/sluice/sluice.yaml".into()),
             generations: vec![generation(1, "1s"), generation(2, "2s")],
             last_reload: self.last.lock().unwrap().clone(),
+            needs_process: vec!["node", "admin.address"],
         })
+    }
+
+    fn difference(&self, from: u64, to: u64) -> Option<Vec<KeyChange>> {
+        let value = |number: u64| (1..=2).contains(&number).then(|| format!("{number}s"));
+        let (before, after) = (value(from)?, value(to)?);
+        let key = "drain".to_owned();
+        let change = KeyChange { key, from: Some(before.clone()), to: Some(after.clone()), effect: "live" };
+        Some(if before == after { Vec::new() } else { vec![change] })
     }
 }
 
@@ -115,7 +140,11 @@ async fn rel_9_the_configuration_and_the_difference_have_the_shape_of_their_gold
         say: Some("sluice reload --yes".to_owned()),
     });
     golden::compare("config", &admin.get("/config?generation=1").await.json());
-    assert_eq!(admin.get("/config").await.json()["config"], json!({ "drain": "2s" }));
+    assert_eq!(admin.get("/config").await.json()["config"]["drain"], "2s");
+    let compared = admin.get("/config?against=1").await.json();
+    let change = json!({ "key": "drain", "from": "1s", "to": "2s", "effect": "live" });
+    assert_eq!((&compared["against"], &compared["changes"]), (&json!(1), &json!([change])));
+    assert_eq!(admin.get("/config?against=3").await.status, 404);
     assert_eq!(admin.get("/config?generation=3").await.status, 404);
     assert_eq!(admin.get("/config?generation=x").await.status, 400);
     let attention = admin.get("/overview").await.json()["attention"][0].clone();

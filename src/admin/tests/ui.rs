@@ -2,7 +2,9 @@
 
 use super::*;
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 13] = [
+    "/ui/config",
+    "/ui/config?generation=1&against=2",
     "/ui/clients/100/tail?type=Cluster",
     "/ui/changes",
     "/ui/clients/100/diff",
@@ -120,6 +122,9 @@ async fn a_request_without_a_page_gets_a_page_that_says_why() {
         ("/ui/clients?state=EROR", 400, "nearest: ERROR"),
         ("/ui/clients?after=x", 400, "after"),
         ("/ui/resources?type=Clustr", 400, "Cluster"),
+        ("/ui/config?generation=9", 404, "kept: 1, 2"),
+        ("/ui/config?against=9", 404, "kept: 1, 2"),
+        ("/ui/config?against=%3Cb%3E", 400, "allowed: a number"),
     ] {
         let answer = admin.get(path).await;
         assert_eq!(answer.status, status, "{path}");
@@ -132,6 +137,7 @@ async fn adm_12_of_secrets_only_names_are_shown() {
     let admin = fleet(200);
     for path in ["/ui/clients/100", "/ui/clients/100?type=Secret", "/ui/clients?type=Secret&node=node-100"] {
         let body = admin.get(path).await.body;
+        let body = body.replace("<div class=\"banner", "<tr");
         let row = body.split("<tr").filter(|row| row.contains("Secret")).collect::<String>();
         assert!(!row.contains("sniffed") && !row.contains("00000abc"), "{path}: {row}");
     }
@@ -200,4 +206,65 @@ async fn adm_3_a_link_from_elsewhere_opens_the_page_and_nothing_else() {
     ] {
         assert_eq!(from_elsewhere(path, mode, dest).await, 403, "{path} {mode} {dest}");
     }
+}
+
+#[tokio::test]
+async fn pag_4_the_configuration_shows_its_generations_a_difference_and_the_last_fault() {
+    let admin = fleet(1);
+    let body = admin.get("/ui/config").await.body;
+    for part in [
+        "<dd>2, in force</dd>",
+        "c0ffee02",
+        "/etc/sluice/sluice.yaml",
+        "&#34;drain&#34;: &#34;2s&#34;",
+        "href=\"/ui/config?generation=2&#38;against=1\"",
+        "sluice rollback --to 1 --dry-run",
+        "sluice reload --dry-run",
+        "<code>admin.address</code>",
+    ] {
+        assert!(body.contains(part), "{part}: {body}");
+    }
+    assert!(!body.contains("The last reload"), "none yet: {body}");
+
+    let former = admin.get("/ui/config?generation=1&against=2").await.body;
+    for part in [
+        "<dd>1, not in force: 2 is.",
+        "From generation 2 to generation 1",
+        "<td class=\"id\">2s</td><td class=\"id\">1s</td><td>live</td>",
+        "<option selected>1</option>",
+    ] {
+        assert!(former.contains(part), "{part}: {former}");
+    }
+
+    admin.reloading.fail(&["drain: found <b>", "linger: unknown key"]);
+    let body = admin.get("/ui/config").await.body;
+    for part in [
+        "The last reload failed: invalid. Generation 2 stays in force.",
+        "drain: found &#60;b&#62;",
+        "linger: unknown key",
+        "sluice reload --yes",
+    ] {
+        assert!(body.contains(part), "{part}: {body}");
+    }
+    let overview = admin.get("/ui/").await.body;
+    assert!(overview.contains("<li data-key=\"/ui/config\"><a href=\"/ui/config\">"), "{overview}");
+}
+
+#[tokio::test]
+async fn hnd_5_the_overview_shows_an_upgrade_in_progress() {
+    let admin = fleet(1);
+    assert!(!admin.get("/ui/").await.body.contains("An upgrade is in progress"));
+    *admin.process.predecessor.lock().unwrap() = Some(acts::draining(12));
+    let body = admin.get("/ui/").await.body;
+    let told = "process 7 with version 0.0.9 still has 12 streams on 2 connections, and ends within 42s.";
+    assert!(body.contains(told), "{body}");
+}
+
+#[tokio::test]
+async fn pag_4_a_client_leads_to_what_it_is_sent_and_its_rejections_come_first() {
+    let admin = fleet(200);
+    let body = admin.get("/ui/clients/100").await.body;
+    assert!(body.contains("href=\"/ui/clients/100/tail\""), "{body}");
+    let (words, table) = (body.find("<blockquote>").unwrap(), body.find("<table").unwrap());
+    assert!(words < table, "{body}");
 }

@@ -54,7 +54,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         .field("type", "Type", ask.type_names())
         .field("state", "State", words(&ConfigStatus::ALL.map(ConfigStatus::name)))
         .field("why", "Why", words(&Why::ALL.map(Why::name)))
-        .field("sort", "Order", words(&["id", "behind", "opened"]));
+        .field("sort", "Order", words(&["behind", "opened"]));
     Ok(Page { frame: Frame::new(ask, "clients", "Clients"), filter, rows, next }.render()?)
 }
 

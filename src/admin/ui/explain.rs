@@ -27,7 +27,7 @@ struct Page {
 #[derive(Deserialize)]
 struct Explanation {
     client: Link,
-    class: Link,
+    class: Class,
     list: Link,
     source: Option<Link>,
     name: Option<Link>,
@@ -37,6 +37,13 @@ struct Explanation {
 #[derive(Deserialize)]
 struct Link {
     text: String,
+}
+
+#[derive(Deserialize)]
+struct Class {
+    text: String,
+    /// The rule, as the file has it.
+    rule_text: Option<String>,
 }
 
 pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
@@ -51,7 +58,8 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let about = name.map_or_else(|| short.to_owned(), |name| format!("{short}/{name}"));
     let chain = [
         ("Client", Some(found.client)),
-        ("Class", Some(found.class)),
+        ("Class", Some(Link { text: found.class.text })),
+        ("Rule", found.class.rule_text.map(|text| Link { text })),
         ("List", Some(found.list)),
         ("Source", found.source),
         ("Name", found.name),

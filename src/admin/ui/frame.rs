@@ -35,7 +35,7 @@ impl Ask<'_> {
 }
 
 /// The pages of the navigation: path and label.
-pub(super) const PLACES: [(&str, &str); 7] = [
+pub(super) const PLACES: [(&str, &str); 8] = [
     ("", "Overview"),
     ("changes", "Changes"),
     ("clients", "Clients"),
@@ -43,6 +43,7 @@ pub(super) const PLACES: [(&str, &str); 7] = [
     ("sources", "Sources"),
     ("classes", "Classes"),
     ("events", "Events"),
+    ("config", "Config"),
 ];
 
 /// The part of a page around its content.

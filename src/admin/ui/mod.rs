@@ -28,6 +28,7 @@ mod diff;
 mod tail;
 mod explain;
 mod resource;
+mod config;
 
 use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -97,6 +98,7 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         ["classes"] => classes::html(ask),
         ["events"] => events::html(ask),
         ["resources"] => resources::html(ask).await,
+        ["config"] => config::html(ask).await,
         _ => Err(Fault::not_found(format!("There is no page {path:?}."))),
     }
 }

@@ -1,5 +1,7 @@
 //! The page to leave open on a wall: the endpoint `/overview`, with the latest changes and warnings.
 
+use std::time::Duration;
+
 use askama::Template;
 
 use super::changes;
@@ -8,6 +10,7 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, Look, Mark};
 use super::plot::{Bar, Delivery};
 use super::text::{count, counted};
+use crate::admin::PredecessorStatus;
 use crate::admin::overview::{Clients, Overview, Type, Upstream};
 use crate::driver::api::changes::ChangeFilter;
 use crate::telemetry::events::Severity;
@@ -24,6 +27,9 @@ const PLOTTED: usize = 200;
 struct Page {
     frame: Frame,
     facts: String,
+    /// The configuration in force: generation and hash.
+    config: (u64, String),
+    predecessor: Option<String>,
     attention: Vec<(String, String, Command)>,
     calm: String,
     numbers: [Number; 4],
@@ -69,6 +75,8 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let page = Page {
         frame: Frame::new(ask, "", "Overview"),
         facts: facts(&now),
+        config: (now.config.generation, now.config.hash.clone()),
+        predecessor: now.predecessor.as_ref().map(predecessor),
         calm: calm(&now.clients),
         attention: now
             .attention
@@ -99,8 +107,22 @@ fn facts(now: &Overview) -> String {
         (false, true) => "ready",
         (false, false) => "not ready",
     };
-    let up = std::time::Duration::from_secs(now.uptime_seconds as u64);
-    format!("{ready}, up {}, configuration {} ({})", span(up), now.config.generation, now.config.hash)
+    let up = Duration::from_secs(now.uptime_seconds as u64);
+    format!("{ready}, up {}", span(up))
+}
+
+/// The process before an upgrade. Its streams end here one by one, and their clients come to this process.
+fn predecessor(of: &PredecessorStatus) -> String {
+    let (streams, connections) = (of.streams as usize, of.connections as usize);
+    let left = Duration::try_from_secs_f64(of.seconds_left.ceil()).unwrap_or_default();
+    format!(
+        "An upgrade is in progress: process {} with version {} still has {} on {}, and ends within {}.",
+        of.pid,
+        of.version,
+        counted(streams, "stream"),
+        counted(connections, "connection"),
+        span(left)
+    )
 }
 
 fn calm(clients: &Clients) -> String {
@@ -144,10 +166,7 @@ fn upstream(of: &Upstream) -> UpstreamRow {
         list: of.list.clone(),
         state: Mark::of_source_name(of.state),
         sources: of.sources,
-        stale: of
-            .stale_seconds
-            .map(|seconds| span(std::time::Duration::from_secs_f64(seconds)))
-            .unwrap_or_default(),
+        stale: of.stale_seconds.map(|seconds| span(Duration::from_secs_f64(seconds))).unwrap_or_default(),
         error: of.last_error.clone().unwrap_or_default(),
     }
 }

@@ -58,9 +58,10 @@ struct Mark {
     says: String,
 }
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 150.0;
-const LEFT: f64 = 46.0;
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 170.0;
+/// Room for labels, also for the large ones of a narrow window.
+const LEFT: f64 = 92.0;
 const HOUR: f64 = 3_600.0;
 
 /// Waits from a millisecond to a minute, on a logarithmic scale.
@@ -69,7 +70,7 @@ const SLOWEST: f64 = 60.0;
 
 fn y_of(seconds: f64) -> f64 {
     let part = (seconds.clamp(FASTEST, SLOWEST) / FASTEST).ln() / (SLOWEST / FASTEST).ln();
-    HEIGHT - 22.0 - part * (HEIGHT - 34.0)
+    HEIGHT - 28.0 - part * (HEIGHT - 46.0)
 }
 
 fn x_of(age: f64) -> f64 {

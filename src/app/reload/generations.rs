@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::admin::reloading::{ConfigHistory, GenerationStatus, LastReload};
-use crate::config::{Config, Loaded, Shown};
+use crate::config::{Config, Loaded, Shown, process_keys};
 
 /// The generations in memory, that in force included. A text takes some kilobytes.
 const KEPT_MAX: usize = 8;
@@ -17,7 +17,7 @@ pub(super) struct Generation {
     /// Complete, for the way back. It is never shown.
     pub config: Config,
     /// The text without credentials.
-    pub shown: Shown,
+    pub shown: Arc<Shown>,
     pub since: SystemTime,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Generations(VecDeque<Generation>);
 impl Generations {
     pub(super) fn new(loaded: Loaded, since: SystemTime) -> Generations {
         let Loaded { config, shown, .. } = loaded;
-        Generations(VecDeque::from([Generation { number: 1, config, shown, since }]))
+        Generations(VecDeque::from([Generation { number: 1, config, shown: Arc::new(shown), since }]))
     }
 
     /// The generation in force.
@@ -60,7 +60,7 @@ impl Generations {
 
     pub(super) fn add(&mut self, config: Config, shown: Shown, since: SystemTime) -> u64 {
         let number = self.number() + 1;
-        self.0.push_back(Generation { number, config, shown, since });
+        self.0.push_back(Generation { number, config, shown: Arc::new(shown), since });
         while self.0.len() > KEPT_MAX {
             self.0.pop_front();
         }
@@ -70,7 +70,7 @@ impl Generations {
     /// Another spelling of the configuration in force.
     pub(super) fn respell(&mut self, config: Config, shown: Shown) {
         if let Some(current) = self.0.back_mut() {
-            (current.config, current.shown) = (config, shown);
+            (current.config, current.shown) = (config, Arc::new(shown));
         }
     }
 
@@ -80,11 +80,18 @@ impl Generations {
             hash: of.config.hash.clone(),
             since: of.since,
             document: Arc::clone(&of.shown.document),
+            class_places: of.shown.class_places().iter().map(ToString::to_string).collect(),
         };
         ConfigHistory {
             file: Some(file.to_owned()),
             generations: self.0.iter().map(shown).collect(),
             last_reload,
+            needs_process: process_keys(),
         }
+    }
+
+    /// The texts, by number.
+    pub(super) fn shown(&self) -> Vec<(u64, Arc<Shown>)> {
+        self.0.iter().map(|of| (of.number, of.shown.clone())).collect()
     }
 }

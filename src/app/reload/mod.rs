@@ -37,7 +37,7 @@ use self::next::{Next, Obstacle, Preparation};
 use crate::admin::reloading::{
     ConfigHistory, KeyChange, LastReload, ReloadResult, Reloading, Report, Wanted,
 };
-use crate::config::{Authorization, Config, Effect, Loaded, load_policy};
+use crate::config::{Authorization, Config, Effect, Loaded, Shown, load_policy, process_keys};
 use crate::driver::PreparedSources;
 use crate::driver::api::reload::ReloadPlan;
 use crate::telemetry::events::{Kind, Occurrence};
@@ -60,7 +60,14 @@ pub(super) struct Asked {
 #[derive(Clone)]
 pub(super) struct Reloader {
     queue: mpsc::Sender<Asked>,
-    status: Arc<ArcSwap<ConfigHistory>>,
+    published: Arc<ArcSwap<Published>>,
+}
+
+/// The generations, for the operator.
+struct Published {
+    history: Arc<ConfigHistory>,
+    /// The texts of the generations, by number.
+    shown: Vec<(u64, Arc<Shown>)>,
 }
 
 /// The other end of a [`Reloader`].
@@ -72,9 +79,14 @@ pub(super) struct Requests {
 impl Reloader {
     pub(super) fn new(file: &ConfigFile) -> (Reloader, Requests) {
         let (sender, queue) = mpsc::channel(WAITING_MAX);
-        let status =
-            ConfigHistory { file: Some(file.path().to_owned()), generations: Vec::new(), last_reload: None };
-        let reloader = Reloader { queue: sender, status: Arc::new(ArcSwap::from_pointee(status)) };
+        let history = ConfigHistory {
+            file: Some(file.path().to_owned()),
+            generations: Vec::new(),
+            last_reload: None,
+            needs_process: process_keys(),
+        };
+        let published = Published { history: Arc::new(history), shown: Vec::new() };
+        let reloader = Reloader { queue: sender, published: Arc::new(ArcSwap::from_pointee(published)) };
         let requests = Requests { queue, reloader: reloader.clone() };
         (reloader, requests)
     }
@@ -85,7 +97,7 @@ impl Reloader {
     }
 
     fn ending(&self) -> Report {
-        let number = self.status.load().current().map_or(0, |of| of.number);
+        let number = self.status().current().map_or(0, |of| of.number);
         let faults = vec!["the relay is about to end, or has just begun".to_owned()];
         Report { faults, ..Report::new(ReloadResult::Ending, number) }
     }
@@ -106,7 +118,13 @@ impl Reloading for Reloader {
     }
 
     fn status(&self) -> Arc<ConfigHistory> {
-        self.status.load_full()
+        self.published.load().history.clone()
+    }
+
+    fn difference(&self, from: u64, to: u64) -> Option<Vec<KeyChange>> {
+        let published = self.published.load();
+        let find = |wanted| published.shown.iter().find(|(number, _)| *number == wanted).map(|(_, of)| of);
+        Some(key_changes(find(from)?, find(to)?))
     }
 }
 
@@ -190,7 +208,7 @@ impl Reloads {
         let before = current.config.clone();
         let mut report = self.report(ReloadResult::Unchanged, Vec::new());
         report.warnings = loaded.warnings.iter().map(ToString::to_string).collect();
-        report.changes = key_changes(&current.shown, &loaded);
+        report.changes = key_changes(&current.shown, &loaded.shown);
         if (Config { hash: before.hash.clone(), ..loaded.config.clone() }) == before {
             return (report, Some((loaded, None)));
         }
@@ -238,7 +256,7 @@ impl Reloads {
             Wanted::PlanText(text) => Some(text.clone()),
             Wanted::Generation { to, .. } | Wanted::PlanGeneration { to } => {
                 let found = self.generations.find(*to).map_err(|fault| vec![fault])?;
-                let (config, shown) = (found.config.clone(), found.shown.clone());
+                let (config, shown) = (found.config.clone(), Shown::clone(&found.shown));
                 let loaded = Loaded { config, shown, warnings: Vec::new() };
                 return blocking(move || with_policy_of_today(loaded)).await;
             }
@@ -337,7 +355,8 @@ impl Reloads {
         if let (Some(current), true) = (status.current(), is_good) {
             self.live.base.metrics.config.in_force(current.number, &current.hash, wall_now());
         }
-        self.requests.reloader.status.store(Arc::new(status));
+        let published = Published { history: Arc::new(status), shown: self.generations.shown() };
+        self.requests.reloader.published.store(Arc::new(published));
     }
 
     /// Begins or ends the watch of the file (REL-8).
@@ -389,14 +408,14 @@ fn with_policy_of_today(loaded: Loaded) -> Result<Loaded, Vec<String>> {
     Ok(Loaded { config: Config { authorization, ..loaded.config }, ..loaded })
 }
 
-fn key_changes(before: &crate::config::Shown, loaded: &Loaded) -> Vec<KeyChange> {
+fn key_changes(before: &Shown, after: &Shown) -> Vec<KeyChange> {
     let change = |of: crate::config::ChangedKey| KeyChange {
         key: of.key,
         from: of.from,
         to: of.to,
         effect: of.effect.name(),
     };
-    before.difference(&loaded.shown).into_iter().map(change).collect()
+    before.difference(after).into_iter().map(change).collect()
 }
 
 /// A fault with the key to blame and the values.

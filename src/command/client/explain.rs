@@ -34,7 +34,8 @@ pub struct ExplainArgs {
 const EXPLAIN_HELP: &str = "\
 Columns:
   client  the stream
-  class   its node class, and the rule that matched
+  class   its node class, the rule that matched, and the nearest one that did not
+  rule    the rule as the file has it, with its generation and place
   list    the server list of the type, and the server in use
   source  the attachment to this server
   name    the resource there
@@ -86,6 +87,9 @@ fn chain(answer: &Value, is_wide: bool) -> Table {
         let Some(link) = answer.get(key) else { continue };
         let Some(words) = text(link, "text") else { continue };
         table.push([Some(key.to_owned()), Some(words)]);
+        if let Some(words) = text(link, "rule_text") {
+            table.push([Some("rule".to_owned()), Some(words)]);
+        }
         for key in further.iter().filter(|_| is_wide) {
             if let Some(value) = text(link, key) {
                 table.push([Some(format!("  {key}")), Some(value)]);

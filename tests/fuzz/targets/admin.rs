@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
-use sluice::admin::reloading::{ConfigHistory, ReloadResult, Reloading, Report, Wanted};
+use sluice::admin::reloading::{ConfigHistory, KeyChange, ReloadResult, Reloading, Report, Wanted};
 use sluice::admin::{
     Admin, AdminSettings, NotUpgraded, PredecessorStatus, Process, Readiness, UpgradeWish, Upgraded,
     Upgrading,
@@ -207,7 +207,12 @@ impl Reloading for Empty {
     }
 
     fn status(&self) -> Arc<ConfigHistory> {
-        Arc::new(ConfigHistory { file: None, generations: Vec::new(), last_reload: None })
+        let (generations, needs_process) = (Vec::new(), Vec::new());
+        Arc::new(ConfigHistory { file: None, generations, last_reload: None, needs_process })
+    }
+
+    fn difference(&self, _: u64, _: u64) -> Option<Vec<KeyChange>> {
+        None
     }
 }
 

@@ -1,0 +1,164 @@
+//! The page of the configuration: the endpoint `/config`, with the way to another generation as commands.
+
+use askama::Template;
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::filter::Filter;
+use super::frame::{Ask, Fault, Frame};
+use super::parts::Command;
+use super::text::age;
+use super::told::told;
+use crate::admin::config;
+use crate::admin::reloading::ConfigHistory;
+
+#[derive(Template)]
+#[template(path = "config.html")]
+struct Page {
+    frame: Frame,
+    config: Config,
+    text: String,
+    /// The time since the shown generation began.
+    age: String,
+    /// The generation in force.
+    current: u64,
+    /// The latest first.
+    generations: Vec<Row>,
+    last: Option<LastRow>,
+    has_failed: bool,
+    commands: Vec<Command>,
+    upgrade: Command,
+}
+
+/// The endpoint's answer.
+#[derive(Deserialize)]
+struct Config {
+    generation: u64,
+    in_force: bool,
+    hash: String,
+    since: String,
+    file: Option<String>,
+    last_reload: Option<Last>,
+    generations: Vec<Kept>,
+    needs_process: Vec<String>,
+    against: Option<u64>,
+    changes: Option<Vec<Change>>,
+    config: Value,
+}
+
+#[derive(Deserialize)]
+struct Kept {
+    generation: u64,
+    hash: String,
+    since: String,
+}
+
+#[derive(Deserialize)]
+struct Last {
+    at: String,
+    trigger: String,
+    result: String,
+    #[serde(default)]
+    faults: Vec<String>,
+    say: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    key: String,
+    from: Option<String>,
+    to: Option<String>,
+    effect: String,
+}
+
+/// A generation of the list.
+struct Row {
+    of: Kept,
+    age: String,
+    is_shown: bool,
+    /// The shown generation is compared with this one.
+    is_against: bool,
+    /// The difference from the generation before; `None` for the first of the kept ones.
+    difference: Option<(u64, String)>,
+    /// The command for the way back; `None` for the generation in force.
+    back: Option<Command>,
+}
+
+/// The last reload.
+struct LastRow {
+    result: String,
+    trigger: String,
+    at: String,
+    age: String,
+    faults: Vec<String>,
+    say: Option<Command>,
+}
+
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+    let filter = Filter::new(ask, "/ui/config")?;
+    let history = ask.admin.reloading.status();
+    let answer = config::show(State(ask.admin.clone()), filter.plain_uri()).await;
+    let mut config: Config = told(answer).await?;
+    let current = history.current().map_or(0, |of| of.number);
+    let last = config.last_reload.take();
+    let mut commands = vec![Command("sluice reload --dry-run".to_owned())];
+    if !config.in_force {
+        commands.push(rollback(config.generation));
+    }
+    let page = Page {
+        frame: Frame::new(ask, "config", "Configuration"),
+        text: serde_json::to_string_pretty(&config.config).unwrap_or_default(),
+        age: since(&history, config.generation, ask),
+        current,
+        generations: rows(&mut config, &history, current, ask),
+        has_failed: history.last_reload.as_ref().is_some_and(|last| !last.result.is_success()),
+        last: last.zip(history.last_reload.as_ref()).map(|(last, known)| LastRow {
+            age: age(known.at, ask.now),
+            result: last.result,
+            trigger: last.trigger,
+            at: last.at,
+            faults: last.faults,
+            say: last.say.map(Command),
+        }),
+        commands,
+        upgrade: Command("sluice upgrade --dry-run".to_owned()),
+        config,
+    };
+    Ok(page.render()?)
+}
+
+fn rollback(generation: u64) -> Command {
+    Command(format!("sluice rollback --to {generation} --dry-run"))
+}
+
+/// The time since a generation began.
+fn since(history: &ConfigHistory, generation: u64, ask: &Ask<'_>) -> String {
+    history.find(generation).map(|of| age(of.since, ask.now)).unwrap_or_default()
+}
+
+fn rows(config: &mut Config, history: &ConfigHistory, current: u64, ask: &Ask<'_>) -> Vec<Row> {
+    let mut before = None;
+    let mut rows = Vec::new();
+    for of in std::mem::take(&mut config.generations) {
+        let number = of.generation;
+        let link = |before| (before, format!("/ui/config?generation={number}&against={before}"));
+        rows.push(Row {
+            age: since(history, number, ask),
+            is_shown: number == config.generation,
+            is_against: config.against == Some(number),
+            difference: before.map(link),
+            back: (number != current).then(|| rollback(number)),
+            of,
+        });
+        before = Some(number);
+    }
+    rows.reverse();
+    rows
+}
+
+impl Change {
+    fn is_for_a_process(&self) -> bool {
+        self.effect == "new process"
+    }
+}
