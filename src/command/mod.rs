@@ -6,6 +6,7 @@
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
 //!    `events`: an endless list.
 //! 4. `change`, `wait`: one change. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
+//!    `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
 //! cut, and texts of clients never control the terminal (CMD-3).
@@ -34,6 +35,7 @@ mod drain;
 mod upgrade;
 mod log;
 mod reload;
+mod ui;
 
 use clap::Subcommand;
 
@@ -81,6 +83,8 @@ pub enum Operate {
     Reload(reload::Reload),
     /// Take an earlier configuration of the running process again.
     Rollback(reload::Rollback),
+    /// Open the page of a relay to a browser of this host, as you.
+    Ui(ui::Ui),
 }
 
 impl Operate {
@@ -104,6 +108,7 @@ impl Operate {
                 Operate::Log(log) => log::run(log, console).await,
                 Operate::Reload(reload) => reload::reload(reload, console).await,
                 Operate::Rollback(rollback) => reload::rollback(rollback, console).await,
+                Operate::Ui(ui) => ui::run(ui, console).await,
             }
         })
     }

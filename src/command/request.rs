@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response, StatusCode};
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -65,6 +66,14 @@ pub(super) struct Open {
     _connection: AbortOnDropHandle<()>,
 }
 
+impl Open {
+    /// The head, the rest, and the connection that brings it.
+    pub(super) fn split(self) -> (Parts, Incoming, AbortOnDropHandle<()>) {
+        let (head, body) = self.response.into_parts();
+        (head, body, self._connection)
+    }
+}
+
 impl Caller {
     /// The JSON of an answer with a status of success.
     pub(super) async fn json(&self, relay: &Relay, method: &Method, path: &str) -> Result<Value, Missing> {
@@ -85,7 +94,7 @@ impl Caller {
         accept: &str,
     ) -> Result<Open, Missing> {
         let answer = async {
-            let open = self.send(relay, method, path, accept, Bytes::new()).await?;
+            let open = self.send(relay, method, path, accepting(accept)?, Bytes::new()).await?;
             let status = open.response.status();
             if status.is_success() {
                 return Ok(open);
@@ -94,6 +103,18 @@ impl Caller {
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             Err(refusal(status, &body))
         };
+        timeout(self.timeout, answer).await.unwrap_or_else(|_| Err(self.late()))
+    }
+
+    /// An answer with any status, whose body goes on. The time is that to its head.
+    pub(super) async fn forward(
+        &self,
+        relay: &Relay,
+        method: &Method,
+        path: &str,
+        headers: HeaderMap,
+    ) -> Result<Open, Missing> {
+        let answer = self.send(relay, method, path, headers, Bytes::new());
         timeout(self.timeout, answer).await.unwrap_or_else(|_| Err(self.late()))
     }
 
@@ -123,7 +144,7 @@ impl Caller {
     ) -> Result<(StatusCode, Bytes), Missing> {
         let answer = async {
             let Open { response, _connection } =
-                self.send(relay, method, path, "application/json", body).await?;
+                self.send(relay, method, path, accepting("application/json")?, body).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
@@ -147,7 +168,7 @@ impl Caller {
         relay: &Relay,
         method: &Method,
         path: &str,
-        accept: &str,
+        headers: HeaderMap,
         body: Bytes,
     ) -> Result<Open, Missing> {
         let silent = |error: hyper::Error| {
@@ -164,17 +185,26 @@ impl Caller {
             .method(method)
             .uri(path)
             .header(HOST, host)
-            .header(ACCEPT, accept)
             .header(USER_AGENT, concat!("sluice/", env!("CARGO_PKG_VERSION")))
             .header(CONNECTION, "close");
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
+        }
+        for (name, value) in &headers {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(body));
         let request = request.map_err(|error| Missing::Silent(format!("{path}: {error}")))?;
         let response = sender.send_request(request).await.map_err(silent)?;
         Ok(Open { response, _connection: AbortOnDropHandle::new(connection) })
     }
+}
+
+/// The header for this media type.
+fn accepting(media_type: &str) -> Result<HeaderMap, Missing> {
+    let value = HeaderValue::from_str(media_type);
+    let value = value.map_err(|error| Missing::Silent(format!("{media_type}: {error}")))?;
+    Ok(HeaderMap::from_iter([(ACCEPT, value)]))
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> Missing {

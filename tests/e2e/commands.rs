@@ -15,10 +15,10 @@ use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
 
 /// The end of a command.
 #[derive(Debug)]
-struct Done {
-    code: i32,
-    out: String,
-    err: String,
+pub(super) struct Done {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl Done {
@@ -32,7 +32,7 @@ impl Done {
 }
 
 /// Runs a command line, with the addresses of relays in the environment.
-async fn sluice(relays: &str, arguments: &[&str]) -> Done {
+pub(super) async fn sluice(relays: &str, arguments: &[&str]) -> Done {
     let mut command = Command::new(BINARY);
     command.args(arguments).env_clear().env("SLUICE_ADMIN", relays).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -40,14 +40,14 @@ async fn sluice(relays: &str, arguments: &[&str]) -> Done {
     Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-async fn client_of(relay: &Relay, node: &str) -> Client {
+pub(super) async fn client_of(relay: &Relay, node: &str) -> Client {
     let mut client = Client::open(&relay.address, Variant::Delta, node).await;
     client.want(CDS, &["*"]);
     client.take(CDS).await;
     client
 }
 
-async fn fleet() -> (ControlPlane, Relay, Client) {
+pub(super) async fn fleet() -> (ControlPlane, Relay, Client) {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "web", "1");
     let relay = Relay::start(Setup::of(origin.address)).await;
@@ -145,7 +145,7 @@ async fn the_examples_of_every_help_run() {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "status",
     "get clients",
     "get changes",
@@ -162,6 +162,7 @@ const COMMANDS: [&str; 18] = [
     "events",
     "wait",
     "log",
+    "ui",
     "upgrade",
     "drain",
 ];
@@ -332,7 +333,7 @@ async fn pages_are_joined() {
 }
 
 /// A relay with these keys of `admin` in a directory with the files.
-async fn relay_in(directory: tempfile::TempDir, admin: &str, reached: String) -> Relay {
+pub(super) async fn relay_in(directory: tempfile::TempDir, admin: &str, reached: String) -> Relay {
     let path = |name: &str| directory.path().join(name);
     fs::create_dir(path("resources")).unwrap();
     fs::write(path("resources/none.yaml"), "type_url: type.googleapis.com/a.B\nresources: []\n").unwrap();
@@ -348,7 +349,7 @@ async fn relay_in(directory: tempfile::TempDir, admin: &str, reached: String) ->
     relay
 }
 
-fn path_in(directory: &Path, name: &str) -> String {
+pub(super) fn path_in(directory: &Path, name: &str) -> String {
     directory.join(name).display().to_string()
 }
 

@@ -36,4 +36,5 @@ mod suspects;
 mod tail;
 mod tiers;
 mod traces;
+mod ui;
 mod upgrade;
