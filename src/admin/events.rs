@@ -114,6 +114,10 @@ struct Item<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<&'a str>,
 }
 
@@ -147,6 +151,8 @@ impl Item<'_> {
             listener: first.listener.as_deref(),
             limit: first.limit,
             change: first.change.as_deref(),
+            generation: first.generation,
+            trace_id: first.trace_id.as_deref(),
             place: first.place.as_deref(),
         }
     }

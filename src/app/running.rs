@@ -29,6 +29,7 @@ use crate::handover::supervisor::Supervisor;
 use crate::server::{self, Server};
 use crate::setting::InForce;
 use crate::telemetry::events::{Kind, Occurrence, count_each_second};
+use crate::telemetry::traces::act::Act;
 use crate::telemetry::{cgroup_memory_limit, resident_bytes};
 
 /// The process itself, for an upgrade.
@@ -152,7 +153,7 @@ impl Running {
             relay, server, sockets, readiness, mut admin, stop_admin, stopped, stop_reloads, ..
         } = self;
         let (events, ending) = (&base.metrics.events, &base.ending);
-        let (last, is_saved) = oneshot::channel();
+        let ((last, is_saved), (left, leaving)) = (oneshot::channel(), oneshot::channel());
         let departure = Departure {
             relay: relay.clone(),
             listening: server.listening(),
@@ -165,22 +166,28 @@ impl Running {
             drain_delay: base.drain_delay.clone(),
             events: events.clone(),
         };
-        let (upgrader, signaled) = (self.upgrader, ending.clone());
+        let (upgrader, signaled, traces) = (self.upgrader, ending.clone(), base.metrics.traces.clone());
         let shutdown = async move {
             departure.wait(&upgrader, stopped).await;
             signaled.begin();
+            let _ = left.send(traces.begin(Act::Drain));
             stop_reloads.cancel();
             if !relay.is_succeeded() {
                 // Save before clients leave and take their subscriptions with them.
                 let _ = last.send(tokio::spawn(async move { relay.save().await }));
             }
         };
-        tokio::select! {
-            () = server.serve(sockets, shutdown) => {}
-            () = ending.closes() => {
-                events.add(Occurrence::warn(Kind::Drain, "connections were still open at the end of the drain"));
-                warn!("connections were still open at the end of the drain");
-            }
+        let cut = tokio::select! {
+            () = server.serve(sockets, shutdown) => None,
+            () = ending.closes() => Some("connections were still open at the end of the drain"),
+        };
+        if let Some(text) = cut {
+            events.add(Occurrence::warn(Kind::Drain, text));
+            warn!("{text}");
+        }
+        if let Ok(mut act) = leaving.await {
+            act.note("sluice.trigger", "end of the process");
+            act.end(cut.map(str::to_owned));
         }
         if let Ok(last) = is_saved.await
             && timeout_at(ending.saved_by(), last).await.is_err()

@@ -1,7 +1,9 @@
 //! Decodes the bytes of a response body.
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
+use super::event::Arrival;
 use crate::wire::{ReadError, ResponseReader, read_mark, upstream};
 use crate::xds::{Code, Response, SetMark, Status, Variant};
 
@@ -38,18 +40,20 @@ impl Decoder {
     }
 
     /// The next response; `None` if more bytes are needed.
-    pub(super) async fn next(&mut self) -> Option<Result<Response, Status>> {
+    pub(super) async fn next(&mut self) -> Option<Result<(Response, Arrival), Status>> {
         let message = match self.reader.next()? {
             Ok(message) => message,
             Err(error) => return Some(Err(unreadable(&error))),
         };
-        let variant = self.variant;
+        let (variant, complete_at) = (self.variant, Instant::now());
         self.mark = if self.reads_marks { read_mark(&message) } else { None };
-        if message.len() <= INLINE_BYTES_MAX {
-            return Some(decode(variant, message));
-        }
-        let decoded = tokio::task::spawn_blocking(move || decode(variant, message)).await;
-        Some(decoded.unwrap_or_else(|error| Err(Status::new(Code::Internal, error.to_string()))))
+        let decoded = match message.len() <= INLINE_BYTES_MAX {
+            true => decode(variant, message),
+            false => tokio::task::spawn_blocking(move || decode(variant, message))
+                .await
+                .unwrap_or_else(|error| Err(Status::new(Code::Internal, error.to_string()))),
+        };
+        Some(decoded.map(|response| (response, Arrival::decoded(complete_at))))
     }
 
     /// Checks that the body did not end within a message.

@@ -1,6 +1,26 @@
 //! The events of a stream.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::xds::{Response, SetMark, Status, TypeUrl};
+
+/// The times of a response on its way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When the last byte was read.
+    pub at: Instant,
+    /// The time to decode.
+    pub decoding: Duration,
+}
+
+impl Arrival {
+    /// A response with this last byte, decoded by now.
+    pub(super) fn decoded(at: Instant) -> Arrival {
+        Arrival { at, decoding: at.elapsed() }
+    }
+}
 
 /// An event of one upstream stream, in order.
 ///
@@ -21,7 +41,7 @@ pub enum StreamEvent {
     Opened,
     /// The server marks complete answers on this stream.
     Marks,
-    Response(Response),
+    Response(Response, Arrival),
     /// The mark of the preceding `Response`, with its type.
     Marked(TypeUrl, SetMark),
     /// The first bytes of a response have arrived, but not all. Reported once per response. `Response`

@@ -34,7 +34,7 @@ mod status;
 pub use address::GrpcAddress;
 pub use calls::{CallMetadata, InitialMetadata, MetadataValue, TokenError, VALUE_BYTES_MAX, token_expiry};
 pub use credentials::{Channel, Credentials};
-pub use event::StreamEvent;
+pub use event::{Arrival, StreamEvent};
 pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};
 pub use poll::PollHandle;
 pub use pool::Pool;

@@ -9,13 +9,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{Connected, capture_connection};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::rest_connector::{ConnectError, RestInner};
 use super::stream::USER_AGENT;
 use super::tls::OwnLeaf;
-use super::{StreamEvent, status};
+use super::{Arrival, StreamEvent, status};
 use crate::telemetry::wall_now;
 use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
 use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl};
@@ -105,8 +105,9 @@ impl Poll {
             StatusCode::OK => {
                 must_be_plain(response.headers()).map_err(Failure::Undecodable)?;
                 let body = self.read(response.into_body()).await?;
+                let complete_at = Instant::now();
                 let response = self.decode(body).await.map_err(Failure::Undecodable)?;
-                Ok(StreamEvent::Response(xds::Response::Sotw(response)))
+                Ok(StreamEvent::Response(xds::Response::Sotw(response), Arrival::decoded(complete_at)))
             }
             StatusCode::NOT_MODIFIED if is_versioned => Ok(StreamEvent::Unchanged),
             StatusCode::NOT_MODIFIED => {

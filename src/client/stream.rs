@@ -254,13 +254,13 @@ impl Stream {
             while let Some(response) = decoder.next().await {
                 is_receiving = false;
                 match response {
-                    Ok(response) => {
+                    Ok((response, arrival)) => {
                         if !answered {
                             answered = true;
                             self.pool.answered();
                         }
                         let marked = decoder.take_mark().map(|mark| (response.type_url().clone(), mark));
-                        self.report(StreamEvent::Response(response)).await;
+                        self.report(StreamEvent::Response(response, arrival)).await;
                         if let Some((type_url, mark)) = marked {
                             self.report(StreamEvent::Marked(type_url, mark)).await;
                         }

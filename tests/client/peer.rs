@@ -236,7 +236,7 @@ impl Client {
     /// The next event as text, for comparison with a transcript.
     pub async fn event_text(&mut self) -> String {
         match self.event().await {
-            Some(StreamEvent::Response(sluice::xds::Response::Sotw(r))) => {
+            Some(StreamEvent::Response(sluice::xds::Response::Sotw(r), _)) => {
                 format!("Response {}", r.version_info)
             }
             Some(StreamEvent::Closed(status) | StreamEvent::Ended(status)) => {

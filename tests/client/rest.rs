@@ -82,7 +82,7 @@ impl Poll {
         while let Some(event) = soon(self.events.recv()).await {
             match event {
                 StreamEvent::Opened => {}
-                StreamEvent::Response(sluice::xds::Response::Sotw(response)) => {
+                StreamEvent::Response(sluice::xds::Response::Sotw(response), _) => {
                     let names: Vec<_> =
                         response.resources.iter().map(|r| r.as_ref().unwrap().name.as_str()).collect();
                     reports.push(format!("{} {}", response.version_info, names.join(" ")));

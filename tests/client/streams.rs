@@ -70,7 +70,7 @@ async fn marks_are_read_where_the_server_sets_them() {
         while let Some(event) = client.event().await {
             match event {
                 StreamEvent::Marks => events.push("marks"),
-                StreamEvent::Response(_) => events.push("response"),
+                StreamEvent::Response(..) => events.push("response"),
                 StreamEvent::Marked(of, read) => {
                     assert_eq!((&of, &read), (&url, &mark));
                     events.push("marked");
@@ -299,6 +299,6 @@ async fn nothing_is_read_while_nobody_takes_events() {
     }
     assert!(sent >= 17, "{sent} messages were taken");
     for _ in 0..sent {
-        assert!(matches!(client.event().await, Some(StreamEvent::Response(_))));
+        assert!(matches!(client.event().await, Some(StreamEvent::Response(..))));
     }
 }

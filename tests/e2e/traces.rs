@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
+use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
 
 /// A collector that passes on the spans.
@@ -64,15 +65,145 @@ async fn obs_2_a_rejected_change_is_a_trace_with_the_client_and_its_words() {
     let answer = client.next(CDS).await;
     client.nack(&answer, "no such extension: teapot 7");
     let mut trace = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..6 {
         trace.push(spans.recv().await.unwrap());
     }
     let names: Vec<_> = trace.iter().map(|span| span.name.as_str()).collect();
-    assert_eq!(names, ["xds.change", "xds.apply", "xds.fanout", "xds.deliver"]);
+    assert_eq!(names, ["xds.change", "xds.decode", "xds.apply", "xds.encode", "xds.fanout", "xds.deliver"]);
     assert!(trace.iter().all(|span| span.trace_id == trace[0].trace_id));
-    assert_eq!(trace[3].parent_span_id, trace[2].span_id);
-    assert_eq!(trace[3].status.clone().unwrap().message, "no such extension: teapot 7");
-    assert!(trace[3].end_time_unix_nano > trace[3].start_time_unix_nano);
+    assert!(trace[1..5].iter().all(|span| span.parent_span_id == trace[0].span_id));
+    let [decode, apply, encode, fanout, deliver] = [1, 2, 3, 4, 5].map(|n| &trace[n]);
+    assert_eq!(deliver.parent_span_id, fanout.span_id);
+    assert_eq!(deliver.status.clone().unwrap().message, "no such extension: teapot 7");
+    assert!(deliver.end_time_unix_nano > deliver.start_time_unix_nano);
+    // The relay's own clock has microseconds.
+    let micros = |nanos: u64| nanos / 1000;
+    let begins = [decode, apply, encode, deliver].map(|span| micros(span.start_time_unix_nano));
+    assert!(
+        begins.is_sorted_by(|a, b| a <= b)
+            || micros(encode.start_time_unix_nano) <= micros(deliver.end_time_unix_nano),
+        "{begins:?}"
+    );
+    assert!(decode.end_time_unix_nano <= apply.end_time_unix_nano, "{decode:?} {apply:?}");
+    assert!(encode.end_time_unix_nano <= deliver.end_time_unix_nano, "made before it was answered");
+    let id: String = trace[0].trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+
+    // OBS-13: the log, the event and the trace have the same name, and the same id.
+    let change = attribute(&trace[0], "sluice.change");
+    eventually("the warning", || async { relay.log().contains(&id) }).await;
+    let log = relay.log();
+    let line = log.lines().find(|line| line.contains(&format!("trace_id=\"{id}\""))).unwrap();
+    for part in
+        ["WARN", "a client rejected an update (NACK)", &format!("change=\"{change}\""), "generation=1"]
+    {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    let events = relay.get("/events?kind=nack").await.1;
+    for part in
+        [format!("\"trace_id\":\"{id}\""), format!("\"change\":\"{change}\""), "\"generation\":1".to_owned()]
+    {
+        assert!(events.contains(&part), "{part} in {events}");
+    }
+    // OBS-8.
+    let exemplar = format!("sluice_downstream_nacks_total{{type=\"Cluster\"}} 1 # {{trace_id=\"{id}\"}} 1 ");
+    eventually("the exemplar", || async { relay.get("/metrics").await.1.contains(&exemplar) }).await;
     let scrape = relay.get("/metrics").await.1;
     assert!(scrape.contains("\nsluice_telemetry_spans_dropped_total 0\n"));
+}
+
+fn attribute(span: &Span, key: &str) -> String {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    let found = span.attributes.iter().find(|attribute| attribute.key == key).unwrap();
+    match found.value.clone().unwrap().value.unwrap() {
+        Value::StringValue(text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Three updates while the client owes an ACK: it gets the last in place of all.
+#[tokio::test]
+async fn obs_3_a_client_that_stalled_for_three_updates_has_one_delivery_with_two_links() {
+    let (address, mut spans) = collector().await;
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let traces = format!("traces: {{ endpoint: 'http://{address}', slow: 0s, per_second: 1000 }}");
+    let relay = Relay::start(Setup::of(origin.address).line(&traces)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    // The answer of before the changes is not ACKed yet.
+    let owed = client.next(CDS).await;
+    for (version, count) in [("2", 2), ("3", 3), ("4", 4)] {
+        origin.set(CDS, "a", version);
+        let is_published = || async { relay.get("/changes").await.1.contains(&format!("-{count}\"")) };
+        eventually("the change is published", is_published).await;
+    }
+    client.ack(&owed);
+    client.take(CDS).await;
+    let (mut last, mut delivered) = (None, Vec::new());
+    while delivered.is_empty() {
+        let span = spans.recv().await.unwrap();
+        if span.name == "xds.change" && attribute(&span, "sluice.change").ends_with("-4") {
+            last = Some(span);
+        } else if span.name == "xds.deliver"
+            && last.as_ref().is_some_and(|last| last.trace_id == span.trace_id)
+        {
+            delivered.push(span);
+        }
+    }
+    let links: Vec<_> = delivered[0].links.iter().map(|link| link.attributes[0].value.clone()).collect();
+    let links: Vec<_> = links.iter().map(|value| format!("{value:?}")).collect();
+    assert_eq!(links.len(), 2, "{links:?}");
+    assert!(links[0].contains("-3\"") && links[1].contains("-2\""), "{links:?}");
+}
+
+/// OBS-5: the acts of the relay as a whole have traces, whatever the sampling.
+#[tokio::test]
+async fn obs_5_a_reload_a_drain_and_a_checkpoint_have_traces() {
+    let (address, mut spans) = collector().await;
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let lines = format!(
+        "traces: {{ endpoint: 'http://{address}', slow: 60s, per_second: 0 }}\n\
+         checkpoint: {{ directory: checkpoint, interval: 1s }}"
+    );
+    let mut relay = Relay::start(Setup::of(origin.address).line(&lines)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    let written = of_act(&mut spans, "sluice.checkpoint").await;
+    assert_eq!(written.status.clone().unwrap_or_default().code, 0, "{written:?}");
+    let config = relay.path("sluice.yaml");
+    let good = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{good}\nteapot: 1\n")).unwrap();
+    relay.post("/reload").await;
+    let refused = of_act(&mut spans, "sluice.reload").await;
+    assert_eq!(
+        (refused.status.clone().unwrap().code, attribute(&refused, "sluice.outcome")),
+        (2, "invalid".into())
+    );
+    assert!(refused.status.unwrap().message.contains("teapot"));
+    let id: String = refused.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    for (place, text) in [("the log", relay.log()), ("the events", relay.get("/events?kind=reload").await.1)]
+    {
+        assert!(
+            text.lines().any(|line| line.contains(&id) && line.contains("generation")),
+            "{place}: {text}"
+        );
+    }
+    relay.post("/drain?over=1s").await;
+    let drained = of_act(&mut spans, "sluice.drain").await;
+    assert_eq!(attribute(&drained, "sluice.trigger"), "request");
+    relay.sigterm();
+    let ended = of_act(&mut spans, "sluice.drain").await;
+    assert_eq!(attribute(&ended, "sluice.trigger"), "end of the process");
+    relay.exit().await;
+}
+
+async fn of_act(spans: &mut mpsc::UnboundedReceiver<Span>, name: &str) -> Span {
+    loop {
+        let span = spans.recv().await.unwrap();
+        if span.name == name {
+            return span;
+        }
+    }
 }

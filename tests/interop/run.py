@@ -31,6 +31,7 @@ def cases():
     import envoy_ttl
     import envoy_types
     import envoy_variants
+    import exemplars
     import grpc_authorities
     import grpc_clients
     import grpc_fallback
@@ -42,7 +43,7 @@ def cases():
 
     # The slowest cases come first, so that none runs alone at the end.
     first = (upgrades, tls_rotation, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
-    rest = (client_status, tls, tls_upstream, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
+    rest = (client_status, exemplars, tls, tls_upstream, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
     modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]
 

@@ -25,6 +25,7 @@ use crate::handover::{Channel, Fault, HandoverSettings, Message};
 use crate::setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::traces::act::Act;
 
 /// The first process of a container. The container ends with the process.
 const FIRST_PROCESS: u32 = 1;
@@ -103,6 +104,8 @@ impl Inner {
         let settings = (***self.parts.settings.get()).clone();
         let binary =
             wish.binary.clone().or(settings.binary).unwrap_or_else(|| self.parts.invocation.binary.clone());
+        let mut act = self.parts.metrics.traces.begin(Act::HandOver);
+        act.note("sluice.binary", binary.display().to_string());
         let result = self.try_upgrade(&binary, settings.timeout, wish.dry_run).await;
         let events = &self.parts.metrics.events;
         let prepared = match result {
@@ -110,6 +113,7 @@ impl Inner {
             Err(reason) => {
                 warn!(reason, "the upgrade has failed; this process serves on");
                 events.add(Occurrence::warn(Kind::Handover, "the upgrade has failed").detail(&reason));
+                act.end(Some(reason.clone()));
                 return Err(NotUpgraded::Failed(reason));
             }
         };
@@ -120,6 +124,10 @@ impl Inner {
         if !wish.dry_run {
             let text = format!("process {}, version {}", hello.pid, hello.version);
             events.add(Occurrence::info(Kind::Handover, "a new process serves").detail(text));
+            act.note("sluice.successor.pid", u64::from(hello.pid));
+            act.note("sluice.successor.version", hello.version.as_str());
+            act.note("sluice.sources", sources);
+            act.end(None);
             info!(
                 pid = hello.pid,
                 version = hello.version,

@@ -41,6 +41,7 @@ use crate::config::{Authorization, Config, Effect, Loaded, Shown, load_policy, p
 use crate::driver::PreparedSources;
 use crate::driver::api::reload::ReloadPlan;
 use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 
 /// The time for everything before the commit. A disk that hangs must not keep the next reload waiting.
@@ -175,6 +176,8 @@ impl Reloads {
     async fn serve(&mut self, wanted: Wanted, trigger: &'static str, stop: &CancellationToken) -> Report {
         let is_plan =
             matches!(wanted, Wanted::PlanFile | Wanted::PlanText(_) | Wanted::PlanGeneration { .. });
+        let mut act = self.live.base.metrics.traces.begin(Act::Reload);
+        act.step("sluice.reload.prepare");
         let attempt = self.attempt(&wanted, is_plan);
         let prepared = stop.run_until_cancelled(timeout(PREPARE_MAX, attempt)).await;
         let (mut report, ready) = match prepared {
@@ -190,9 +193,14 @@ impl Reloads {
             return report;
         }
         if let Some((loaded, prepared)) = ready {
+            act.step("sluice.reload.commit");
             report.generation = self.commit(loaded, prepared).await;
         }
-        self.tell(&report, trigger);
+        self.tell(&report, trigger, act.trace_id());
+        act.note("sluice.generation", report.generation);
+        act.note("sluice.outcome", report.result.name());
+        act.note("sluice.trigger", trigger);
+        act.end((!report.result.is_success()).then(|| report.faults.join("; ")));
         report
     }
 
@@ -315,7 +323,7 @@ impl Reloads {
     }
 
     /// One line, one event, and the metrics (REL-4).
-    fn tell(&mut self, report: &Report, trigger: &'static str) {
+    fn tell(&mut self, report: &Report, trigger: &'static str, trace_id: Option<String>) {
         let Report { result, generation, faults, say, .. } = report;
         let metrics = self.live.base.metrics.clone();
         let (name, file) = (result.name(), self.file.path().display());
@@ -337,8 +345,8 @@ impl Reloads {
             | ReloadResult::Held
             | ReloadResult::Failed => {
                 let text = "cannot take the configuration; the last good one stays in force";
-                warn!(%file, generation, trigger, result = name, faults = all, say, "{text}");
-                let event = Occurrence::warn(Kind::Reload, text);
+                warn!(%file, generation, trace_id, trigger, result = name, faults = all, say, "{text}");
+                let event = Occurrence::warn(Kind::Reload, text).traced(*generation, trace_id.as_deref());
                 metrics.events.add(event.place(&file).detail(&all));
             }
         }

@@ -27,6 +27,7 @@ use crate::engine::source::Image;
 use crate::setting::{InForce, Setting, hours, ms, seconds, time};
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::CheckpointMetrics;
+use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 use crate::wire::upstream::encode_node;
 use crate::xds::Node;
@@ -268,6 +269,7 @@ impl CheckpointWriter {
             return false;
         }
         let (begun, writer) = (Instant::now(), self.clone());
+        let mut act = self.metrics.traces.begin(Act::Checkpoint);
         let written = tokio::task::spawn_blocking(move || {
             writer.store.open()?;
             if is_empty(&image) {
@@ -286,10 +288,13 @@ impl CheckpointWriter {
             Ok(bytes) => {
                 self.metrics.wrote(bytes, begun.elapsed(), wall_now());
                 self.works_again();
+                act.note("sluice.bytes", bytes);
+                act.end(None);
                 true
             }
             Err(error) => {
                 self.metrics.failed();
+                act.end(Some(error.to_string()));
                 let directory = self.store.directory().display();
                 if self.failed() {
                     let told =

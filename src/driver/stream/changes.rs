@@ -1,9 +1,11 @@
 //! The client's answers to changes of its sources (ADM-10).
 
+use std::sync::Arc;
+
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::stream::state::{Inner, StreamState, newest};
 use crate::engine::Time;
-use crate::engine::downstream::{ChangeId, RequestOutcome, SourceId, Unsettled, Verdict};
+use crate::engine::downstream::{Answer, ChangeId, RequestOutcome, SourceId, Unsettled, Verdict};
 
 impl Inner {
     fn count(&self, ids: &[ChangeId], count: impl Fn(&TrackedChange)) {
@@ -18,6 +20,7 @@ impl Inner {
     pub(crate) fn count_verdict(&self, outcome: &RequestOutcome, stream: u64, now: Time) {
         let judged = &outcome.judged;
         self.count(&judged.overtaken, TrackedChange::superseded);
+        self.note_skipped(stream, judged.carried.rejected(), &judged.overtaken);
         match &outcome.verdict {
             Verdict::Ack { .. } => self.count(judged.carried.whole(), |change| change.acked(stream, now)),
             Verdict::Nack { status, .. } => {
@@ -30,12 +33,35 @@ impl Inner {
         }
     }
 
-    /// Counts the changes that the client needs no answer to.
-    pub(crate) fn count_passed(&mut self) {
+    /// Counts the changes that the client needs no answer to. `index`: of the subscription that was answered last.
+    pub(crate) fn count_passed(&mut self, stream: u64, index: usize) {
         if let Some(passed) = self.session.take_passed() {
             self.count(&passed.overtaken, TrackedChange::superseded);
             self.count(&passed.unneeded, TrackedChange::unneeded);
+            let answered = self.session.subscriptions().get(index);
+            let sent = answered.map_or(&[][..], |subscription| subscription.nonces.latest_changes());
+            self.note_skipped(stream, sent, &passed.overtaken);
         }
+    }
+
+    /// The client was sent these changes in place of the skipped ones (OBS-3).
+    fn note_skipped(&self, stream: u64, sent: &[ChangeId], skipped: &[ChangeId]) {
+        for id in sent.iter().filter(|_| !skipped.is_empty()) {
+            let of_source = skipped.iter().filter(|earlier| earlier.source == id.source);
+            self.count(&[*id], |change| {
+                change.skipped(stream, of_source.clone().map(|earlier| earlier.number))
+            });
+        }
+    }
+
+    /// The changes that a body for this answer brings.
+    pub(crate) fn changes_in(&self, index: usize, answer: &Answer) -> Vec<Arc<TrackedChange>> {
+        let Some(subscription) = self.session.subscriptions().get(index) else { return Vec::new() };
+        let find = |id: ChangeId| {
+            let (_, source) = self.sources.iter().find(|(known, _)| *known == id.source)?;
+            source.changes.find(id.number)
+        };
+        subscription.changes_in(answer).filter_map(find).collect()
     }
 
     /// The stream ends.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::driver::api::downstream::{Charge, Form, Polled, RelayStream};
+use crate::driver::ground::encoder::Maker;
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
@@ -150,7 +151,8 @@ impl Wait {
             }
             Form::Grpc => {
                 let sharing = Sharing::of(private, &mut self.encoded);
-                let encoded = ready!(encoder.poll_encode(answer, sharing, identifier, patient, waker));
+                let maker = || Maker { identifier: identifier(), ready: None };
+                let encoded = ready!(encoder.poll_encode(answer, sharing, maker, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)

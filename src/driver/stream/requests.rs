@@ -145,13 +145,18 @@ impl StreamState {
         let event = event.of_type(type_url).of_client(self.id, node_id, self.peer.address);
         let event = event.version(version).detail(&error);
         let name = |id: &ChangeId| ChangeName { source: shared_source(id.source).0, number: id.number };
-        self.shared.metrics.events.add(match change {
-            Some(change) => event.change(name(change)),
+        let change = change.map(|id| name(id).to_string());
+        // A rejected change always has a trace (OBS-5).
+        let trace_id = change.as_deref().and_then(|change| self.shared.metrics.traces.trace_id(change));
+        let generation = self.shared.settings().generation;
+        let event = event.traced(generation, trace_id.as_deref());
+        self.shared.metrics.events.add(match &change {
+            Some(change) => event.change(change),
             None => event,
         });
         if let Some(suppressed) = self.shared.throttle.allow("nack") {
             let version = (!type_url.is_secret()).then_some(tracing::field::display(version));
-            warn!(node = node_id, stream = self.id, %type_url, version, %error, suppressed,
+            warn!(node = node_id, stream = self.id, %type_url, version, change, generation, trace_id, %error, suppressed,
                 "a client rejected an update (NACK); it keeps its previous resources");
         }
     }

@@ -153,7 +153,7 @@ impl StreamState {
                 &encoded.told,
                 now,
             );
-            inner.count_passed();
+            inner.count_passed(self.id, index);
             inner.keep_unsent(&answer, &encoded);
             if encoded.left_out > 0 && answer.chunk == 0 {
                 self.warn_left_out(&answer.type_url, encoded.left_out);

@@ -10,9 +10,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::encoder::Encoded;
 use crate::driver::ground::encoder::private_body::Sharing;
+use crate::driver::ground::encoder::{BodyTimes, Encoded, Maker};
 use crate::driver::ground::registry::lock;
+use crate::driver::source::changes::TrackedChange;
 use crate::driver::stream::state::{Inner, StreamState, Tables};
 use crate::engine::downstream::Answer;
 
@@ -48,8 +49,11 @@ impl StreamState {
         }
         let (mut private_body, patient) = (std::mem::take(&mut inner.private_body), inner.waits < WAITS_MAX);
         let sharing = Sharing::of(inner.is_private(index), &mut private_body);
-        let identifier = || inner.identifier(index);
-        let encoded = self.shared.encoder.poll_encode(answer, sharing, identifier, patient, waker);
+        let maker = || Maker {
+            identifier: inner.identifier(index),
+            ready: self.shared.metrics.traces.is_on().then(|| notes(inner.changes_in(index, answer))),
+        };
+        let encoded = self.shared.encoder.poll_encode(answer, sharing, maker, patient, waker);
         inner.private_body = private_body;
         inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
         encoded.map(Some)
@@ -67,6 +71,11 @@ impl StreamState {
         inner.session.give_up(|key| !self.shared.encoder.is_current(key));
         inner.drop_sent();
     }
+}
+
+/// Notes the making of a body in the changes that it brings (OBS-2).
+fn notes(changes: Vec<Arc<TrackedChange>>) -> Box<dyn Fn(BodyTimes) + Send + Sync> {
+    Box::new(move |times| changes.iter().for_each(|change| change.encoded(times)))
 }
 
 impl Inner {

@@ -33,6 +33,10 @@ pub struct Occurrence {
     pub limit: Option<&'static str>,
     /// The name of a change.
     pub change: Option<Box<str>>,
+    /// The number of a configuration in force.
+    pub generation: Option<u64>,
+    /// The id of the trace that shows more.
+    pub trace_id: Option<Box<str>>,
     /// A place in the configuration, or a file.
     pub place: Option<Box<str>>,
 }
@@ -56,6 +60,8 @@ impl Occurrence {
             listener: None,
             limit: None,
             change: None,
+            generation: None,
+            trace_id: None,
             place: None,
         }
     }
@@ -102,6 +108,12 @@ impl Occurrence {
     pub fn version(self, version: Version) -> Occurrence {
         let is_secret = self.type_url.as_ref().is_some_and(TypeUrl::is_secret);
         Occurrence { version: (!is_secret).then_some(version), ..self }
+    }
+
+    /// The configuration in force, and the id of a trace, if there will be one (OBS-13).
+    #[must_use]
+    pub fn traced(self, generation: u64, trace_id: Option<&str>) -> Occurrence {
+        Occurrence { generation: Some(generation), trace_id: trace_id.map(Box::from), ..self }
     }
 
     #[must_use]

@@ -1,5 +1,6 @@
 //! The checkpoint on disk.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::catalogue::Catalogue;
 use crate::telemetry::events::Events;
 use crate::telemetry::instruments::DurationHistogram;
+use crate::telemetry::traces::Traces;
 
 /// Metrics of reading and writing the checkpoint.
 #[derive(Debug)]
@@ -23,10 +25,11 @@ pub struct CheckpointMetrics {
     resources: Gauge,
     refused: Gauge,
     pub events: Events,
+    pub traces: Arc<Traces>,
 }
 
 impl CheckpointMetrics {
-    pub(super) fn new(catalogue: &mut Catalogue) -> CheckpointMetrics {
+    pub(super) fn new(catalogue: &mut Catalogue, traces: Arc<Traces>) -> CheckpointMetrics {
         CheckpointMetrics {
             writes: catalogue.add("sluice_checkpoint_writes", "Sources written to the checkpoint"),
             failures: catalogue.add("sluice_checkpoint_write_failures", "Failed attempts to write a source"),
@@ -45,6 +48,7 @@ impl CheckpointMetrics {
             refused: catalogue
                 .add("sluice_checkpoint_files_refused", "Files of the checkpoint ignored at the start"),
             events: catalogue.events.clone(),
+            traces,
         }
     }
 

@@ -63,7 +63,7 @@ pub struct Metrics {
     pub handover: HandoverMetrics,
     pub config: ConfigMetrics,
     pub log: LogMetrics,
-    pub traces: Traces,
+    pub traces: Arc<Traces>,
     pub events: Events,
     types: TypeTable,
     node_classes: Gauge,
@@ -102,11 +102,11 @@ impl Metrics {
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let admin_streams = catalogue.add("sluice_admin_streams", "Open live streams of the admin listener");
         let log = LogMetrics::new(&mut catalogue);
-        let traces = Traces::new(
+        let traces = Arc::new(Traces::new(
             catalogue
                 .add("sluice_telemetry_spans_dropped", "Spans of traces that did not reach the collector"),
-        );
-        let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue));
+        ));
+        let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue, traces.clone()));
         let handover = HandoverMetrics::new(&mut catalogue);
         let config = ConfigMetrics::new(&mut catalogue);
         let process = ProcessMetrics::new(&mut catalogue);
@@ -190,7 +190,7 @@ impl Metrics {
         self.process.refresh(now);
         let mut text = String::new();
         encode(&mut text, &self.catalogue.registry)?;
-        Ok(text)
+        Ok(self.traces.exemplars().write_into(text))
     }
 }
 

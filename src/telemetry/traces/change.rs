@@ -10,6 +10,12 @@ use crate::xds::TypeUrl;
 pub const SLOWEST_MAX: usize = 5;
 pub const REJECTED_MAX: usize = 16;
 
+/// The bodies of a change with a span each.
+pub const ENCODINGS_MAX: usize = 16;
+
+/// The links of a span.
+pub const LINKS_MAX: usize = 8;
+
 /// A published change of one type of one source, and its way to the clients. Durations count from the receipt.
 #[derive(Clone, Debug)]
 pub struct FinishedChange {
@@ -19,11 +25,19 @@ pub struct FinishedChange {
     pub list: Arc<str>,
     pub class: Arc<str>,
     pub type_url: TypeUrl,
+    /// The `type` label of the metrics.
+    pub type_label: Arc<str>,
     /// The version that clients see. The same content has the same version on every relay (OBS-4).
     pub version: String,
     pub upstream_version: Option<Arc<str>>,
     pub received_at: SystemTime,
+    /// `None` for content that no server sent as a response.
+    pub decoding: Option<Decoding>,
     pub published: Duration,
+    /// The first bodies with the change.
+    pub encodings: Vec<Encoding>,
+    /// Earlier changes that clients were sent only as a part of this one.
+    pub coalesced: Vec<Skipped>,
     /// The end of the wait for answers.
     pub over: Duration,
     pub added: usize,
@@ -54,6 +68,35 @@ pub struct Delivery {
     pub after: Duration,
     /// The client's words, if it rejected the change; for Secrets, only their length.
     pub rejection: Option<Arc<str>>,
+    /// Earlier changes that the client was not sent, the latest first.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A change in whose place a later one was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// As `/changes` names it.
+    pub name: String,
+    /// The change has a trace.
+    pub is_traced: bool,
+}
+
+/// The way of a response from its last byte to the cache's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoding {
+    /// From the last byte to the receipt of the change.
+    pub before: Duration,
+    pub took: Duration,
+}
+
+/// The making of one body, which any number of clients share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    pub begin: Duration,
+    pub end: Duration,
+    /// The bytes of all messages.
+    pub bytes: usize,
+    pub messages: usize,
 }
 
 impl FinishedChange {

@@ -23,10 +23,11 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::change::FinishedChange;
-use super::tree;
+use super::exemplars::{Exemplar, Exemplars};
+use super::ids::Ids;
+use super::{Finished, tree};
 
-/// The changes in one request to the collector.
+/// The changes and acts in one request to the collector.
 const BATCH_MAX: usize = 32;
 
 /// The time for one request. Traces that come meanwhile wait in the queue.
@@ -34,6 +35,13 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time for the last request at the end of the process (OBS-7).
 const LAST_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The numbers and marks that the sending leaves.
+pub(super) struct Outcome {
+    pub(super) dropped: Counter,
+    pub(super) ids: Ids,
+    pub(super) exemplars: Exemplars,
+}
 
 /// Ends the thread.
 #[derive(Debug)]
@@ -54,8 +62,8 @@ impl TraceGuard {
 pub(super) fn start(
     endpoint: &str,
     instance: &str,
-    changes: mpsc::Receiver<FinishedChange>,
-    dropped: Counter,
+    finished: mpsc::Receiver<Finished>,
+    outcome: Outcome,
 ) -> io::Result<TraceGuard> {
     let (stop, stopped) = watch::channel(false);
     let (over, is_over) = blocking::channel();
@@ -65,7 +73,7 @@ pub(super) fn start(
         runtime.block_on(async {
             match exporter(&endpoint, &instance) {
                 Ok(exporter) => {
-                    Sender { exporter, endpoint, dropped, is_failing: false }.run(changes, stopped).await
+                    Sender { exporter, endpoint, outcome, is_failing: false }.run(finished, stopped).await
                 }
                 Err(error) => warn!(endpoint, %error, "cannot send traces"),
             }
@@ -92,21 +100,21 @@ fn exporter(endpoint: &str, instance: &str) -> Result<OtlpExporter, opentelemetr
 struct Sender {
     exporter: OtlpExporter,
     endpoint: String,
-    dropped: Counter,
+    outcome: Outcome,
     /// The last request failed, and the log has it.
     is_failing: bool,
 }
 
 impl Sender {
-    async fn run(mut self, mut changes: mpsc::Receiver<FinishedChange>, mut stopped: watch::Receiver<bool>) {
+    async fn run(mut self, mut finished: mpsc::Receiver<Finished>, mut stopped: watch::Receiver<bool>) {
         let (mut batch, mut is_hanging) = (Vec::with_capacity(BATCH_MAX), false);
         loop {
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stopped| *stopped) => break,
-                count = changes.recv_many(&mut batch, BATCH_MAX) => if count == 0 { break },
+                count = finished.recv_many(&mut batch, BATCH_MAX) => if count == 0 { break },
             }
-            let spans = take(&mut batch);
+            let (spans, exemplars) = self.take(&mut batch);
             let count = spans.len();
             let sent = {
                 let mut request = pin!(self.exporter.export(spans));
@@ -117,17 +125,28 @@ impl Sender {
                 }
             };
             is_hanging = sent.is_err();
+            if matches!(sent, Ok(Ok(()))) {
+                self.outcome.exemplars.add(exemplars);
+            }
             self.note(sent, count);
         }
-        while let Ok(change) = changes.try_recv() {
-            batch.push(change);
+        while let Ok(last) = finished.try_recv() {
+            batch.push(last);
         }
-        let spans = take(&mut batch);
+        let (spans, _) = self.take(&mut batch);
         let count = spans.len();
         let is_wanted = count > 0 && !is_hanging;
         if !is_wanted || !matches!(timeout(LAST_TIMEOUT, self.exporter.export(spans)).await, Ok(Ok(()))) {
-            self.dropped.inc_by(count as u64);
+            self.outcome.dropped.inc_by(count as u64);
         }
+    }
+
+    /// The spans of a batch, and the exemplars once the collector has the spans (OBS-8).
+    fn take(&self, batch: &mut Vec<Finished>) -> (Vec<SpanData>, Vec<Exemplar>) {
+        let ids = &self.outcome.ids;
+        let exemplars = batch.iter().flat_map(|finished| Exemplar::all(finished, ids)).collect();
+        let spans = batch.drain(..).flat_map(|finished| tree::spans(&finished, ids)).collect();
+        (spans, exemplars)
     }
 
     /// One WARN at the first failure, one INFO at the end of the failures.
@@ -138,7 +157,7 @@ impl Sender {
             Err(_) => Some("no answer in time".to_owned()),
         };
         if let Some(error) = &error {
-            self.dropped.inc_by(count as u64);
+            self.outcome.dropped.inc_by(count as u64);
             if !self.is_failing {
                 warn!(
                     endpoint = self.endpoint,
@@ -150,8 +169,4 @@ impl Sender {
         }
         self.is_failing = error.is_some();
     }
-}
-
-fn take(batch: &mut Vec<FinishedChange>) -> Vec<SpanData> {
-    batch.drain(..).flat_map(|change| tree::spans(&change)).collect()
 }

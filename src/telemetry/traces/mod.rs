@@ -1,17 +1,22 @@
-//! Traces of changes, by OTLP over gRPC (ADR 33).
+//! Traces of changes and acts, by OTLP over gRPC (ADR 33).
 //!
 //! A trace is made when a change is over, from the counters that the relay keeps anyway; nothing on the way of an update to
-//! its clients knows of traces (OBS-2). In reading order: [`change`], a change that is over; [`sampling`], the changes with
-//! a trace; [`tree`], the spans of a trace; [`export`], the thread that sends them.
+//! its clients knows of traces (OBS-2). In reading order: [`change`], a change that is over; [`act`], an act that is over;
+//! [`sampling`], the changes with a trace; [`ids`], the ids of traces; [`tree`], the spans of a trace; [`exemplars`], the
+//! traces beside the metrics; [`export`], the thread that sends.
 
+pub mod act;
 pub mod change;
+mod exemplars;
+mod export;
+mod ids;
 mod sampling;
 mod tree;
-mod export;
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,7 +27,10 @@ use tokio::time::Instant;
 
 use export::TraceGuard;
 
+use self::act::{Act, ActTrace, FinishedAct};
 use self::change::FinishedChange;
+pub(super) use self::exemplars::Exemplars;
+use self::ids::Ids;
 use self::sampling::Sampler;
 use crate::setting::{Setting, count, time};
 use crate::telemetry::instruments::lock;
@@ -34,7 +42,7 @@ pub const SLOW: Setting<Duration> =
 /// The traces per second of changes that were neither rejected nor slow.
 pub const PER_SECOND: Setting<u32> = Setting::new("per_second", 5, count(0..=1000));
 
-/// The changes that wait for the collector. Each takes a few KiB, because the texts of rejections are bounded.
+/// The changes and acts that wait for the collector. Each takes a few KiB, because the texts of rejections are bounded.
 const QUEUED_MAX: usize = 256;
 
 /// Where to send traces, and of which changes.
@@ -56,6 +64,17 @@ pub struct Traces {
     thread: Mutex<Option<TraceGuard>>,
     /// Spans that never reached the collector.
     dropped: Counter,
+    ids: Ids,
+    exemplars: Exemplars,
+    /// The number of acts so far.
+    acts: AtomicU64,
+}
+
+/// Something with a trace.
+#[derive(Clone, Debug)]
+enum Finished {
+    Change(Box<FinishedChange>),
+    Act(Box<FinishedAct>),
 }
 
 /// A thread that sends traces, once [`Traces::configure`] has it. Ends when dropped.
@@ -67,13 +86,19 @@ pub struct TraceThread {
 
 #[derive(Debug)]
 struct Running {
-    queue: mpsc::Sender<FinishedChange>,
+    queue: mpsc::Sender<Finished>,
     sampler: Mutex<Sampler>,
 }
 
 impl Traces {
     pub(super) fn new(dropped: Counter) -> Traces {
-        Traces { running: ArcSwapOption::empty(), thread: Mutex::default(), dropped }
+        let (running, thread, acts) = (ArcSwapOption::empty(), Mutex::default(), AtomicU64::new(0));
+        Traces { running, thread, dropped, ids: Ids::new(), exemplars: Exemplars::default(), acts }
+    }
+
+    /// The exported traces beside the metrics.
+    pub(super) fn exemplars(&self) -> &Exemplars {
+        &self.exemplars
     }
 
     /// Starts a thread that sends. `instance`: the name of this relay among others.
@@ -82,7 +107,12 @@ impl Traces {
     /// The thread could not start.
     pub fn start(&self, settings: &TraceSettings, instance: &str) -> io::Result<TraceThread> {
         let (queue, changes) = mpsc::channel(QUEUED_MAX);
-        let guard = export::start(&settings.endpoint, instance, changes, self.dropped.clone())?;
+        let outcome = export::Outcome {
+            dropped: self.dropped.clone(),
+            ids: self.ids.clone(),
+            exemplars: self.exemplars.clone(),
+        };
+        let guard = export::start(&settings.endpoint, instance, changes, outcome)?;
         let sampler = Mutex::new(Sampler::new(settings));
         Ok(TraceThread { running: Arc::new(Running { queue, sampler }), guard })
     }
@@ -107,15 +137,41 @@ impl Traces {
         self.running.load().is_some()
     }
 
-    /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6).
-    pub fn offer(&self, change: FinishedChange) {
+    /// The id of the trace of a change, if the change gets one; `None` without a collector.
+    pub fn trace_id(&self, name: &str) -> Option<String> {
+        self.is_on().then(|| self.ids.of(name).0.to_string())
+    }
+
+    /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6). Returns whether the
+    /// change has a trace.
+    pub fn offer(&self, change: FinishedChange) -> bool {
         let running = self.running.load();
-        let Some(running) = &*running else { return };
+        let Some(running) = &*running else { return false };
         if !lock(&running.sampler).wants(&change, Instant::now()) {
-            return;
+            return false;
         }
-        if let Err(unsent) = running.queue.try_send(change) {
-            self.dropped.inc_by(tree::spans(&unsent.into_inner()).len() as u64);
+        self.send(running, Finished::Change(Box::new(change)))
+    }
+
+    /// Begins an act. Its trace is sent at its end, whatever the sampling (OBS-5).
+    pub fn begin(self: &Arc<Self>, act: Act) -> ActTrace {
+        ActTrace::begin(self.clone(), act)
+    }
+
+    fn next_act(&self) -> u64 {
+        self.acts.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn offer_act(&self, act: FinishedAct) {
+        let running = self.running.load();
+        if let Some(running) = &*running {
+            self.send(running, Finished::Act(Box::new(act)));
         }
+    }
+
+    fn send(&self, running: &Running, finished: Finished) -> bool {
+        let Err(unsent) = running.queue.try_send(finished) else { return true };
+        self.dropped.inc_by(tree::spans(&unsent.into_inner(), &self.ids).len() as u64);
+        false
     }
 }

@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 
-use super::change::Delivery;
+use super::change::{Decoding, Delivery, Encoding, Skipped};
 use super::*;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::ChangeOutcome;
@@ -75,10 +75,14 @@ fn change(outcome: ChangeOutcome) -> FinishedChange {
         list: "xds_servers".into(),
         class: "c0ffee12".into(),
         type_url: TypeUrl::of_message("envoy.config.cluster.v3.Cluster"),
+        type_label: "Cluster".into(),
         version: "b41f0c2e".to_owned(),
         upstream_version: Some("118".into()),
         received_at: SystemTime::UNIX_EPOCH + Duration::from_secs(1000),
+        decoding: None,
         published: ms(2),
+        encodings: Vec::new(),
+        coalesced: Vec::new(),
         over: Duration::from_secs(30),
         added: 1,
         changed: 2,
@@ -93,13 +97,16 @@ fn change(outcome: ChangeOutcome) -> FinishedChange {
         p50: Some(ms(41)),
         p99: Some(ms(180)),
         last: Some(ms(412)),
-        slowest: (0..5).map(|n| Delivery { stream: 70 + n, after: ms(412 - n), rejection: None }).collect(),
+        slowest: (0..5)
+            .map(|n| Delivery { stream: 70 + n, after: ms(412 - n), rejection: None, skipped: Vec::new() })
+            .collect(),
         rejections: Vec::new(),
     }
 }
 
 fn rejected() -> FinishedChange {
-    let no = |n| Delivery { stream: n, after: ms(900), rejection: Some("bad <cluster>".into()) };
+    let words = || Some("bad <cluster>".into());
+    let no = |n| Delivery { stream: n, after: ms(900), rejection: words(), skipped: Vec::new() };
     FinishedChange {
         rejected: 500,
         rejections: (0..500).map(no).collect(),
@@ -112,8 +119,9 @@ fn spans_of(request: ExportTraceServiceRequest) -> Vec<Span> {
     scopes.flat_map(|scope| scope.spans).collect()
 }
 
-fn millis(span: &Span) -> (u64, u64) {
-    let millis = |nanos: u64| nanos / 1_000_000 - 1_000_000;
+/// Begin and end, since the receipt.
+fn millis(span: &Span) -> (i64, i64) {
+    let millis = |nanos: u64| i64::try_from(nanos / 1_000_000).unwrap() - 1_000_000;
     (millis(span.start_time_unix_nano), millis(span.end_time_unix_nano))
 }
 
@@ -169,6 +177,149 @@ async fn obs_2_a_change_for_10_000_clients_is_eight_spans() {
         ["c-3-118", "acked", "envoy.config.cluster.v3.Cluster", "b41f0c2e", "10000"]
     );
     assert_eq!(text(&spans[3], "sluice.stream"), "70");
+}
+
+/// The largest tree: each span with its parent, and the times of the parts.
+#[tokio::test]
+async fn obs_2_decoding_and_the_first_bodies_have_spans_and_the_tree_is_bounded() {
+    let (address, mut received) = collector(false).await;
+    let metrics = Metrics::new();
+    start(&metrics, &settings(address, 0));
+    let body = |n: u64| Encoding { begin: ms(2 + n), end: ms(3 + n), bytes: 1000 + n as usize, messages: 1 };
+    let change = FinishedChange {
+        decoding: Some(Decoding { before: ms(4), took: ms(3) }),
+        encodings: (0..40).map(body).collect(),
+        ..rejected()
+    };
+    assert!(metrics.traces.offer(change));
+    let spans = spans_of(next(&mut received).await);
+    let name_of = |id: &[u8]| spans.iter().find(|span| span.span_id == id).map_or("", |span| &span.name);
+    let tree: Vec<_> = spans.iter().map(|span| (&*span.name, name_of(&span.parent_span_id))).collect();
+    let root = [("xds.change", ""), ("xds.decode", "xds.change"), ("xds.apply", "xds.change")];
+    let expected = [
+        &root[..],
+        &[("xds.encode", "xds.change"); 16],
+        &[("xds.fanout", "xds.change")],
+        &[("xds.deliver", "xds.fanout"); 5 + 16],
+    ];
+    assert_eq!(tree, expected.concat());
+    assert!(spans.len() <= 48, "{}", spans.len());
+    assert_eq!([0, 1, 2, 3, 18].map(|n| millis(&spans[n])), [(-4, 900), (-4, -1), (0, 2), (2, 3), (17, 18)]);
+    assert_eq!(
+        (text(&spans[3], "sluice.bytes"), text(&spans[3], "sluice.messages")),
+        ("1000".into(), "1".into())
+    );
+}
+
+#[tokio::test]
+async fn obs_3_a_delivery_links_to_eight_of_the_changes_in_whose_place_it_came_once_each() {
+    let (address, mut received) = collector(false).await;
+    let metrics = Metrics::new();
+    start(&metrics, &settings(address, 5));
+    let earlier = change(ChangeOutcome::Rejected);
+    assert!(metrics.traces.offer(FinishedChange { name: "c-3-117".to_owned(), ..earlier }));
+    let skipped = |n: u64| Skipped { name: format!("c-3-{n}"), is_traced: n == 117 };
+    let names = (107..=117).rev().chain([117]).map(skipped).collect::<Vec<_>>();
+    let slow = Delivery { stream: 9, after: ms(412), rejection: None, skipped: names };
+    let coalesced = vec![skipped(116)];
+    let change = FinishedChange { slowest: vec![slow], coalesced, ..change(ChangeOutcome::Rejected) };
+    assert!(metrics.traces.offer(change));
+    let mut spans = Vec::new();
+    while spans.iter().filter(|span: &&Span| span.name == "xds.change").count() < 2 {
+        spans.extend(spans_of(next(&mut received).await));
+    }
+    let target = spans.iter().find(|span| text(span, "sluice.change") == "c-3-117").unwrap().clone();
+    let deliver = spans.iter().find(|span| !span.links.is_empty() && span.name == "xds.deliver").unwrap();
+    assert_eq!((deliver.links.len(), deliver.dropped_links_count), (8, 3));
+    let first = &deliver.links[0];
+    assert_eq!(
+        (&first.trace_id, &first.span_id),
+        (&target.trace_id, &target.span_id),
+        "the root of its trace"
+    );
+    assert_eq!((first.flags & 1, deliver.links[1].flags & 1), (1, 0), "only one of them has a trace");
+    let fanout = spans.iter().rfind(|span| span.name == "xds.fanout").unwrap();
+    assert_eq!(fanout.links.len(), 1);
+    assert_eq!(fanout.links[0].trace_id, deliver.links[1].trace_id);
+}
+
+/// OBS-5, OBS-13: the id of a trace is known before there is one.
+#[tokio::test]
+async fn obs_5_an_act_always_has_a_trace_with_its_steps_and_its_failure() {
+    let (address, mut received) = collector(false).await;
+    let metrics = Metrics::new();
+    assert_eq!(metrics.traces.begin(Act::Drain).trace_id(), None, "nobody gets it");
+    start(&metrics, &settings(address, 0));
+    let mut act = metrics.traces.begin(Act::Reload);
+    act.step("sluice.reload.prepare");
+    act.step("sluice.reload.commit");
+    act.note("sluice.generation", 7);
+    let id = act.trace_id().unwrap();
+    act.end(Some("listeners[0]: refused".to_owned()));
+    let spans = spans_of(next(&mut received).await);
+    let names: Vec<_> = spans.iter().map(|span| span.name.as_str()).collect();
+    assert_eq!(names, ["sluice.reload", "sluice.reload.prepare", "sluice.reload.commit"]);
+    let hex: String = spans[0].trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!((hex, text(&spans[0], "sluice.generation")), (id, "7".to_owned()));
+    assert_eq!(spans[0].status.clone().unwrap().message, "listeners[0]: refused");
+    assert!(spans[1..].iter().all(|span| span.parent_span_id == spans[0].span_id));
+    for act in [Act::HandOver, Act::Drain, Act::Checkpoint] {
+        metrics.traces.begin(act).end(None);
+    }
+    let mut names = Vec::new();
+    while names.len() < 3 {
+        names.extend(spans_of(next(&mut received).await).into_iter().map(|span| span.name));
+    }
+    assert_eq!(names, ["sluice.handover", "sluice.drain", "sluice.checkpoint"]);
+}
+
+#[tokio::test]
+async fn obs_8_exemplars_stand_beside_the_samples_of_exported_traces_only() {
+    let (address, mut received) = collector(false).await;
+    let metrics = Metrics::new();
+    let clusters = metrics.of_type(&TypeUrl::of_message("envoy.config.cluster.v3.Cluster"));
+    clusters.delivered(ms(412));
+    clusters.nack();
+    let exemplars = || {
+        let text = metrics.encode().unwrap();
+        let with = text.lines().filter(|line| line.contains(" # ")).map(str::to_owned);
+        with.collect::<Vec<_>>()
+    };
+    start(&metrics, &settings(address, 0));
+    assert!(!metrics.traces.offer(change(ChangeOutcome::Acked)), "has no trace");
+    assert!(metrics.traces.offer(rejected()));
+    let trace: String =
+        spans_of(next(&mut received).await)[0].trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = tokio::time::timeout(WAIT, async {
+        loop {
+            let found = exemplars();
+            if !found.is_empty() {
+                return found;
+            }
+            tokio::time::sleep(ms(5)).await;
+        }
+    });
+    let expected = [
+        format!(r#"sluice_downstream_nacks_total{{type="Cluster"}} 1 # {{trace_id="{trace}"}} 1 1000.900"#),
+        format!(
+            r#"sluice_downstream_delivery_seconds_bucket{{le="0.5",type="Cluster"}} 1 # {{trace_id="{trace}"}} 0.412 1000.412"#
+        ),
+    ];
+    assert_eq!(found.await.expect("after the answer of the collector"), expected, "one a bucket");
+    assert!("trace_id".len() + trace.len() <= 128);
+}
+
+#[tokio::test]
+async fn obs_8_a_trace_that_never_arrived_is_no_exemplar() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let metrics = Metrics::new();
+    metrics.of_type(&TypeUrl::of_message("envoy.config.cluster.v3.Cluster")).nack();
+    start(&metrics, &settings(address, 5));
+    metrics.traces.offer(rejected());
+    metrics.traces.end(Duration::from_secs(5));
+    assert!(metrics.traces.dropped.get() > 0 && !metrics.encode().unwrap().contains(" # "));
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use moka::sync::Cache;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::driver::ground::encoder::made::Made;
 use crate::driver::ground::encoder::private_body::Sharing;
@@ -71,6 +72,25 @@ pub struct EncodedMessage {
 pub(crate) struct Document {
     json: Bytes,
     _bytes: GaugePart,
+}
+
+/// The making of one body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyTimes {
+    pub begin: Instant,
+    pub end: Instant,
+    /// The bytes of all messages.
+    pub bytes: usize,
+    pub messages: usize,
+}
+
+/// The words of a body, and the notes about its making. Only the maker of a body asks for them.
+#[derive(Default)]
+pub struct Maker {
+    /// The text of `control_plane.identifier` (WIR-6).
+    pub identifier: String,
+    /// Told when the body is ready.
+    pub ready: Option<Box<dyn Fn(BodyTimes) + Send + Sync>>,
 }
 
 /// Smaller answers are encoded by the first stream that needs them. Larger answers would keep a worker away
@@ -166,24 +186,23 @@ impl Encoder {
         }
     }
 
-    /// Looks up the body of an answer, or makes it. `identifier` is the text of `control_plane.identifier`
-    /// (WIR-6); answers with the same key come from the same servers. With `patient`, a large body may be made
+    /// Looks up the body of an answer, or makes it. Answers with the same key come from the same servers. With `patient`, a large body may be made
     /// on another thread. The waker is then woken when the body is ready, or when the caller has to try again.
     pub fn poll_encode(
         self: &Arc<Self>,
         answer: &Answer,
         sharing: Sharing<'_, Arc<Encoded>>,
-        identifier: impl Fn() -> String,
+        maker: impl Fn() -> Maker,
         patient: bool,
         waker: &Waker,
     ) -> Poll<Arc<Encoded>> {
         let key = answer.key();
         let is_large = || patient && is_large(answer, LARGE_BYTES) && Handle::try_current().is_ok();
         if let Sharing::Private(private_body) = sharing {
-            let make = |answer: Answer, told: String| {
-                move |encoder: &Encoder| Arc::new(encoder.make(&answer, &told))
+            let make = |answer: Answer, maker: Maker| {
+                move |encoder: &Encoder| Arc::new(encoder.make(&answer, &maker))
             };
-            return private_body.poll(self, key, waker, is_large, || make(answer.clone(), identifier()));
+            return private_body.poll(self, key, waker, is_large, || make(answer.clone(), maker()));
         }
         if let Some(encoded) = self.find(&key) {
             self.metrics.encodings.hit();
@@ -201,12 +220,12 @@ impl Encoder {
         self.metrics.encodings.miss();
         if is_large() {
             self.flights.begin(key, waker);
-            let (encoder, answer, identifier) = (self.clone(), answer.clone(), identifier());
-            let make = move |encoder: &Encoder| drop(encoder.make_shared(&answer, &identifier));
+            let (encoder, answer, maker) = (self.clone(), answer.clone(), maker());
+            let make = move |encoder: &Encoder| drop(encoder.make_shared(&answer, &maker));
             tokio::spawn(encoder.elsewhere(make));
             return Poll::Pending;
         }
-        Poll::Ready(self.make_shared(answer, &identifier()))
+        Poll::Ready(self.make_shared(answer, &maker()))
     }
 
     /// Whether the source still has the views of this answer.
@@ -219,9 +238,9 @@ impl Encoder {
     }
 
     /// Makes a body that other streams may be waiting for.
-    fn make_shared(&self, answer: &Answer, identifier: &str) -> Arc<Encoded> {
+    fn make_shared(&self, answer: &Answer, maker: &Maker) -> Arc<Encoded> {
         let flight = FlightGuard { flights: &self.flights, key: answer.key() };
-        let encoded = Arc::new(self.make(answer, identifier));
+        let encoded = Arc::new(self.make(answer, maker));
         lock(&self.made).add(flight.key, answer, &encoded);
         self.caches.get().messages.insert(flight.key, encoded.clone());
         encoded
@@ -334,10 +353,11 @@ impl Encoder {
         Ok(Arc::new(Document { json, _bytes: bytes }))
     }
 
-    fn make(&self, answer: &Answer, identifier: &str) -> Encoded {
-        let identifier = &*told_of(answer, identifier);
+    fn make(&self, answer: &Answer, maker: &Maker) -> Encoded {
+        let begin = Instant::now();
+        let identifier = &*told_of(answer, &maker.identifier);
         let composition = answer.with_plain_names(answer.spelled(answer.compose()));
-        let messages: Vec<_> = composition
+        let messages: Vec<EncodedMessage> = composition
             .chunks
             .iter()
             .map(|chunk| EncodedMessage {
@@ -350,6 +370,9 @@ impl Encoder {
             })
             .collect();
         let bytes = messages.iter().map(|message| message.body.len()).sum();
+        if let Some(ready) = &maker.ready {
+            ready(BodyTimes { begin, end: Instant::now(), bytes, messages: messages.len() });
+        }
         Encoded {
             messages,
             endpoints: composition.endpoints,

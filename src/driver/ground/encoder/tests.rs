@@ -27,7 +27,7 @@ async fn fd_6_repeated_encodings_leave_one_record() {
     let stream = wildcard_of(&relay).await;
     let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
     }
@@ -44,7 +44,7 @@ async fn fd_6_records_of_dropped_bodies_are_swept() {
     let stream = wildcard_of(&relay).await;
     let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
     for _ in 0..2000 {
-        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
         lock(&encoder.made).live.clear();
@@ -65,7 +65,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
     let mut private_body = PrivateBody::default();
     let mut alone = |answer: &Answer| {
-        encoder.poll_encode(answer, Sharing::Private(&mut private_body), String::new, true, Waker::noop())
+        encoder.poll_encode(answer, Sharing::Private(&mut private_body), Maker::default, true, Waker::noop())
     };
     assert!(alone(&answer).is_pending());
     let made = loop {
@@ -99,7 +99,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let answer = answer_of(&stream);
-        let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+        let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert_eq!(encoded.is_pending(), is_large, "{changed} resources");
     }
 }
@@ -114,7 +114,7 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
     let encoder = Arc::new(Encoder::with_idle(1 << 20, Duration::from_millis(1), metrics.clone()));
     let json = encoder.poll_json(&answer, Version(1), Sharing::Shared, String::new, true, Waker::noop());
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
-    let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+    let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
     drop(encoded);
     let is_kept = || !metrics.encode().unwrap().contains("sluice_encoding_cache_bytes 0\n");
@@ -140,7 +140,7 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
     let encoder = Arc::new(Encoder::new(1 << 20, metrics.clone()));
     let json = encoder.poll_json(&answer, Version(1), Sharing::Shared, String::new, true, Waker::noop());
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
-    let encoded = encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+    let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
     drop(encoded);
     encoder.move_on(answer.parts[0].view.id().source(), &Snapshot::default());
@@ -180,7 +180,7 @@ async fn rel_5_the_caches_have_the_size_in_force() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
     let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
-    let poll = || encoder.poll_encode(&answer, Sharing::Shared, String::new, true, Waker::noop());
+    let poll = || encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     let Poll::Ready(in_use) = poll() else { panic!("a small body is made at once") };
     encoder.configure(1);
     assert!(poll().map(|found| Arc::ptr_eq(&found, &in_use)) == Poll::Ready(true));

@@ -2,20 +2,24 @@
 //!
 //! The source's task adds changes. Streams count in them, each with a few relaxed additions for an answer.
 
+mod journal;
 mod rejections;
 mod tally;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::client::Arrival;
 use crate::driver::api::changes::{ChangeCounts, ChangeRejection, ChangedNames};
+use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::change::{Change, NameList};
 use crate::telemetry::traces::change::Delivery;
+use journal::Journal;
 use rejections::Rejections;
 use tally::Tally;
 
@@ -36,24 +40,38 @@ pub struct TrackedChange {
     /// The server that published the change.
     pub server: Arc<str>,
     pub upstream_version: Option<Arc<str>>,
+    /// The times of the response that brought the change.
+    pub arrival: Option<Arrival>,
+    /// The change has a trace.
+    pub is_traced: AtomicBool,
     /// The streams that settle the change, at most.
     sessions_max: AtomicU32,
     tally: Tally,
     rejections: Mutex<Rejections>,
+    /// Kept for a trace only.
+    journal: Mutex<Journal>,
     /// When streams could see the change.
     published_at: Time,
 }
 
+/// Where a change came from.
+#[derive(Debug)]
+pub struct Origin<'a> {
+    pub server: Arc<str>,
+    /// The server's version of the content.
+    pub version: Option<&'a str>,
+    pub arrival: Option<Arrival>,
+}
+
 impl TrackedChange {
-    pub fn new(
-        change: Change,
-        server: Arc<str>,
-        upstream_version: Option<&str>,
-        published_at: Time,
-    ) -> TrackedChange {
-        let version = upstream_version.filter(|version| !version.is_empty());
+    pub fn new(change: Change, origin: Origin<'_>, published_at: Time) -> TrackedChange {
+        let Origin { server, version, arrival } = origin;
+        let version = version.filter(|version| !version.is_empty());
         TrackedChange {
             server,
+            arrival,
+            is_traced: AtomicBool::new(false),
+            journal: Mutex::default(),
             upstream_version: version
                 .map(|text| text.chars().take(VERSION_CHARS_MAX).collect::<String>().into()),
             sessions_max: AtomicU32::new(u32::try_from(change.sessions).unwrap_or(u32::MAX)),
@@ -81,6 +99,26 @@ impl TrackedChange {
     /// A stream has ended without an answer, or has the content already.
     pub fn unneeded(&self) {
         self.tally.unneeded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A body with the change was made.
+    pub fn encoded(&self, times: BodyTimes) {
+        lock(&self.journal).encoded(times);
+    }
+
+    /// The stream was sent this change in place of earlier ones.
+    pub fn skipped(&self, stream: u64, earlier: impl Iterator<Item = u64>) {
+        lock(&self.journal).skipped(stream, self.change.number, earlier);
+    }
+
+    pub fn journal(&self) -> Journal {
+        lock(&self.journal).clone()
+    }
+
+    /// Whether no client had the change by itself: a later one took its place everywhere.
+    pub fn is_unseen(&self) -> bool {
+        let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
+        load(&self.tally.acked) + load(&self.tally.rejected) == 0 && load(&self.tally.superseded) > 0
     }
 
     /// Whether some streams may not have settled the change.
@@ -156,6 +194,12 @@ impl ChangeRing {
         all.get(index).map(|found| look(found))
     }
 
+    pub fn find(&self, number: u64) -> Option<Arc<TrackedChange>> {
+        let all = self.0.load();
+        let index = all.binary_search_by_key(&number, |known| known.change.number).ok()?;
+        all.get(index).cloned()
+    }
+
     pub fn all(&self) -> Arc<Vec<Arc<TrackedChange>>> {
         self.0.load_full()
     }
@@ -171,7 +215,8 @@ mod tests {
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let (at, altered, version) = (Time::ZERO, Altered::default(), Version::default());
         let change = Change { number, type_url, at, altered, version, sessions };
-        Arc::new(TrackedChange::new(change, "cp".into(), Some("v1"), at))
+        let origin = Origin { server: "cp".into(), version: Some("v1"), arrival: None };
+        Arc::new(TrackedChange::new(change, origin, at))
     }
 
     fn filled(sessions: usize) -> ChangeRing {

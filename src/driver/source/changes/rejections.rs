@@ -49,7 +49,8 @@ impl Rejections {
         let Some(Group { rejection, .. }) = self.groups.get_mut(index) else { return };
         rejection.count += 1;
         if self.first.len() < REJECTED_MAX {
-            self.first.push(Delivery { stream, after, rejection: Some(rejection.text.clone()) });
+            let (rejection, skipped) = (Some(rejection.text.clone()), Vec::new());
+            self.first.push(Delivery { stream, after, rejection, skipped });
         }
         if rejection.clients.len() < CLIENTS_MAX {
             rejection.clients.push((stream, Arc::from(first_chars(node, NODE_CHARS_MAX))));

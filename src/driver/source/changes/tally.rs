@@ -156,7 +156,7 @@ impl Tally {
         let pairs = self.latest.iter().map(|pair| pair.load(Ordering::Relaxed)).filter(|pair| *pair > 0);
         let delivery = |pair: u64| {
             let after = Duration::from_micros((pair & u64::from(u32::MAX)) - 1);
-            Delivery { stream: pair >> 32, after, rejection: None }
+            Delivery { stream: pair >> 32, after, rejection: None, skipped: Vec::new() }
         };
         let mut all: Vec<_> = pairs.map(delivery).collect();
         all.sort_by_key(|delivery| Reverse(delivery.after));

@@ -1,17 +1,21 @@
 //! The log lines and metrics of published changes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
 use tracing::info;
 
 use super::Report;
 use crate::driver::api::change_name::ChangeName;
+use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::source::changes::TrackedChange;
+use crate::driver::source::handle::SourceHandle;
 use crate::engine::change::NameList;
 use crate::engine::downstream::SourceId;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::ChangeOutcome;
-use crate::telemetry::traces::change::FinishedChange;
+use crate::telemetry::traces::change::{Decoding, Delivery, Encoding, FinishedChange, Skipped};
 
 /// The names in a log line, of each kind. `/changes` has more.
 const NAMES_LOGGED: usize = 5;
@@ -41,27 +45,54 @@ impl Report {
     }
 
     /// All clients have answered the change, or the time for answers is over.
-    pub fn change_is_over(&mut self, tracked: &TrackedChange, outcome: ChangeOutcome, source: SourceId) {
+    pub fn change_is_over(&mut self, tracked: &TrackedChange, outcome: ChangeOutcome, source: &SourceHandle) {
         self.of_type(&tracked.change.type_url).types.change(outcome);
         let traces = &self.shared.metrics.traces;
-        if traces.is_on() {
-            traces.offer(self.finished(tracked, outcome, source));
+        if traces.is_on() && traces.offer(self.finished(tracked, outcome, source)) {
+            tracked.is_traced.store(true, Ordering::Relaxed);
         }
     }
 
-    fn finished(&self, tracked: &TrackedChange, outcome: ChangeOutcome, source: SourceId) -> FinishedChange {
+    fn finished(
+        &self,
+        tracked: &TrackedChange,
+        outcome: ChangeOutcome,
+        source: &SourceHandle,
+    ) -> FinishedChange {
         let (change, tally, clock) = (&tracked.change, tracked.tally(), &self.shared.clock);
         let counts = tracked.counts(u32::MAX);
+        let since_receipt = |instant: Instant| clock.time(instant).since(change.at);
+        let encoding = |made: &BodyTimes| Encoding {
+            begin: since_receipt(made.begin),
+            end: since_receipt(made.end),
+            bytes: made.bytes,
+            messages: made.messages,
+        };
+        let journal = tracked.journal();
+        let skipped = |numbers| self.skipped(numbers, source);
+        let with_skipped = |delivery: Delivery| {
+            let numbers = journal.skipped_by(delivery.stream, change.number);
+            Delivery { skipped: skipped(numbers.collect()), ..delivery }
+        };
+        let is_unseen =
+            |number: &u64| source.changes.with(*number, TrackedChange::is_unseen).unwrap_or(false);
         FinishedChange {
-            name: ChangeName { source: source.0, number: change.number }.to_string(),
+            name: name_of(source, change.number).to_string(),
             server: tracked.server.clone(),
             list: self.list.clone(),
             class: self.class.digest.clone(),
+            type_label: self.shared.metrics.of_type(&change.type_url).label().into(),
             type_url: change.type_url.clone(),
             version: change.version.to_string(),
             upstream_version: tracked.upstream_version.clone(),
             received_at: clock.wall(change.at),
+            decoding: tracked.arrival.map(|arrival| Decoding {
+                before: change.at.since(clock.time(arrival.at)),
+                took: arrival.decoding,
+            }),
             published: tracked.published_after(),
+            encodings: journal.bodies.iter().map(encoding).collect(),
+            coalesced: skipped(journal.skipped_by_any(change.number).filter(is_unseen).collect()),
             over: clock.now().since(change.at),
             added: change.altered.added.count,
             changed: change.altered.changed.count,
@@ -76,10 +107,23 @@ impl Report {
             p50: tally.percentile(50),
             p99: tally.percentile(99),
             last: tally.slowest(),
-            slowest: tally.slowest_clients(),
-            rejections: tracked.first_rejections(),
+            slowest: tally.slowest_clients().into_iter().map(with_skipped).collect(),
+            rejections: tracked.first_rejections().into_iter().map(with_skipped).collect(),
         }
     }
+
+    fn skipped(&self, numbers: Vec<u64>, source: &SourceHandle) -> Vec<Skipped> {
+        let of_number = |number: u64| Skipped {
+            name: name_of(source, number).to_string(),
+            is_traced: source.changes.with(number, |change| change.is_traced.load(Ordering::Relaxed))
+                == Some(true),
+        };
+        numbers.into_iter().map(of_number).collect()
+    }
+}
+
+fn name_of(source: &SourceHandle, number: u64) -> ChangeName {
+    ChangeName { source: source.id().0, number }
 }
 
 fn names(list: &NameList) -> Option<String> {

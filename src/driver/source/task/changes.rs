@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::SourceTask;
-use crate::driver::source::changes::TrackedChange;
+use crate::driver::source::changes::{Origin, TrackedChange};
 use crate::telemetry::metrics::ChangeOutcome;
 
 /// The looks at a change after its publication. Most clients answer within the first second. A change is over after
@@ -34,9 +34,11 @@ impl Followed {
 impl SourceTask {
     /// Remembers the new changes, before a stream can see their content.
     pub(super) fn publish_changes(&mut self) {
+        let (version, arrival) = self.response.take().unzip();
         for change in self.source.take_changes() {
-            let (server, version) = (self.report.server_uri(), self.response_version.as_deref());
-            let change = Arc::new(TrackedChange::new(change, server, version, self.shared.clock.now()));
+            let published_at = self.shared.clock.now();
+            let origin = Origin { server: self.report.server_uri(), version: version.as_deref(), arrival };
+            let change = Arc::new(TrackedChange::new(change, origin, published_at));
             self.handle.changes.add(change.clone());
             self.report.published(&change, self.handle.id());
             if self.followed.len() == FOLLOWED_MAX
@@ -46,7 +48,6 @@ impl SourceTask {
             }
             self.followed.push_back(Followed { change, since: Instant::now(), looks: 0 });
         }
-        self.response_version = None;
     }
 
     pub(super) fn changes_due(&self) -> Option<Instant> {
@@ -111,6 +112,6 @@ impl SourceTask {
             (_, _, _, 1..) => ChangeOutcome::Superseded,
             _ => ChangeOutcome::Unwanted,
         };
-        self.report.change_is_over(change, outcome, self.handle.id());
+        self.report.change_is_over(change, outcome, &self.handle);
     }
 }

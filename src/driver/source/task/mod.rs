@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
 use crate::checkpoint::Identity;
-use crate::client::{FileEvent, StreamEvent};
+use crate::client::{Arrival, FileEvent, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
@@ -91,7 +91,7 @@ pub fn start(
             checkpoint,
             identity,
             status_due: None,
-            response_version: None,
+            response: None,
             followed: VecDeque::new(),
             stalled_until: None,
             told: false,
@@ -192,8 +192,8 @@ struct SourceTask {
     /// `None`: neither the disk nor a successor of the process has a use for the state.
     identity: Option<Identity>,
     status_due: Option<Instant>,
-    /// The version of the response in hand, as the server calls it.
-    response_version: Option<String>,
+    /// The version of the response in hand, as the server calls it, and the times of the response.
+    response: Option<(String, Arrival)>,
     /// The changes that are not over.
     followed: VecDeque<changes::Followed>,
     /// Timers are delayed until this time.
@@ -339,7 +339,9 @@ impl SourceTask {
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
                     StreamEvent::Opened => Input::Opened,
-                    StreamEvent::Response(response) => return self.take_response(index, response, now),
+                    StreamEvent::Response(response, at) => {
+                        return self.take_response(index, response, at, now);
+                    }
                     StreamEvent::Marks => Input::Marks,
                     StreamEvent::Marked(type_url, mark) => Input::Marked(type_url, mark),
                     StreamEvent::Unchanged => Input::Unchanged,
@@ -376,12 +378,12 @@ impl SourceTask {
         }
     }
 
-    fn take_response(&mut self, index: StreamIndex, response: Response, now: Time) {
+    fn take_response(&mut self, index: StreamIndex, response: Response, arrival: Arrival, now: Time) {
         self.report.response(&response, now);
         self.member.iter_mut().for_each(Member::accepted);
         self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
-        self.response_version = Some(response.version().to_owned());
+        self.response = Some((response.version().to_owned(), arrival));
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));

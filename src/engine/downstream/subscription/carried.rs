@@ -133,6 +133,15 @@ impl Subscription {
         Carried::Nothing
     }
 
+    /// The changes that an answer brings, for a report about its body.
+    pub fn changes_in(&self, answer: &Answer) -> impl Iterator<Item = ChangeId> {
+        let parts = self.parts.iter().zip(&answer.parts);
+        parts.filter_map(|(part, answered)| {
+            let number = answered.view.changes().latest_after(part.seen)?;
+            Some(ChangeId { source: part.source(), number })
+        })
+    }
+
     /// The client rejected a part of these changes: the rest of the answer brings none of them.
     pub fn give_up_changes(&mut self, rejected: &[ChangeId]) {
         self.nonces.give_up_changes(rejected);
