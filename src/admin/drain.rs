@@ -1,5 +1,6 @@
 //! `/drain`: empties the relay without an end of its process, and the way back (HND-9).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -7,16 +8,22 @@ use axum::extract::State as Shared;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tokio::time::interval;
+use tracing::warn;
 
 use super::params::{Params, bad_request};
 use super::readiness::State;
 use super::state::Admin;
-use crate::driver::api::emptying::{EmptyingStatus, Phase};
+use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
 use crate::setting::{Range, hours, ms};
 use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::traces::act::{Act, ActTrace};
 
 /// Longer drains are mistakes: a client may be told to leave only by the end of its stream.
 const TIMES: Range = crate::setting::time(ms(0)..=hours(1));
+
+/// The time between two looks at a drain that is traced.
+const LOOKS: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]
 struct Answer {
@@ -34,6 +41,9 @@ struct Answer {
     /// The drain was only asked about.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
+    /// The window is shorter than other relays need for the first answers of these clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 fn answer(status: EmptyingStatus) -> Answer {
@@ -46,6 +56,46 @@ fn answer(status: EmptyingStatus) -> Answer {
         cut: status.cut,
         seconds_left: status.left.as_secs_f64(),
         dry_run: false,
+        warning: None,
+    }
+}
+
+/// The window of a drain. Without a wish it is long enough for the first answers of all clients elsewhere. A shorter
+/// wish holds, with a warning.
+fn window(admin: &Admin, wish: Option<Duration>) -> (Duration, Option<String>) {
+    let status = admin.emptying.status();
+    let (per_second, streams) = (admin.relay.first_answers_per_second(), status.streams);
+    let needed = floor(streams, per_second);
+    let Some(over) = wish else { return (status.left.max(needed), None) };
+    let warning = (over < needed).then(|| {
+        format!(
+            "over is {over:?}; relays with limits.first_answers_per_second: {per_second} need {needed:?} for {streams} \
+             streams, and keep the rest waiting"
+        )
+    });
+    (over, warning)
+}
+
+/// Follows a drain to its end, for its trace.
+async fn follow(emptying: Arc<dyn Emptying>, mut act: ActTrace) {
+    act.step("sluice.drain.announce");
+    let (mut looks, mut is_leaving) = (interval(LOOKS), false);
+    loop {
+        looks.tick().await;
+        let status = emptying.status();
+        if status.phase == Phase::Leaving && !is_leaving {
+            is_leaving = true;
+            act.step("sluice.drain.leave");
+        }
+        let is_over = status.left.is_zero() && status.phase == Phase::Leaving;
+        if is_over || matches!(status.phase, Phase::Empty | Phase::Serving) {
+            let left = status.streams_before.saturating_sub(status.streams);
+            act.note("sluice.outcome", status.phase.name());
+            act.note("sluice.streams.left", left);
+            act.note("sluice.connections.cut", status.cut);
+            act.end(None);
+            return;
+        }
     }
 }
 
@@ -61,11 +111,12 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     let dry_run = params.flag("dry_run").map_err(bad_request)?;
     let is_serving = admin.readiness.state() == State::Ready;
     if dry_run && is_serving {
-        let status = admin.emptying.status();
-        let left = after + over.unwrap_or(status.left);
-        return Ok(Json(Answer { dry_run, ..answer(EmptyingStatus { left, ..status }) }).into_response());
+        let ((over, warning), status) = (window(&admin, over), admin.emptying.status());
+        let status = EmptyingStatus { left: after + over, ..status };
+        return Ok(Json(Answer { dry_run, warning, ..answer(status) }).into_response());
     }
-    if !is_serving || admin.emptying.empty(after, over).is_err() {
+    let (over, warning) = window(&admin, over);
+    if !is_serving || admin.emptying.empty(after, Some(over)).is_err() {
         let left = admin.emptying.status().left;
         let text = format!(
             "the relay is not in service: {}; {:.1} s left of a drain\n",
@@ -75,7 +126,13 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
         return Err((StatusCode::CONFLICT, text).into_response());
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "an operator drains the relay"));
-    Ok(Json(answer(admin.emptying.status())).into_response())
+    let mut act = admin.metrics.traces.begin(Act::Drain);
+    if let Some(warning) = &warning {
+        warn!(trace_id = act.trace_id(), warning, "the window of the drain is short");
+    }
+    act.note("sluice.trigger", "request");
+    tokio::spawn(follow(admin.emptying.clone(), act));
+    Ok(Json(Answer { warning, ..answer(admin.emptying.status()) }).into_response())
 }
 
 pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {

@@ -11,11 +11,12 @@ use tokio::time::{Instant, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::handover::upgrader::{Handed, Upgrader, drain_window, floor};
+use super::handover::upgrader::{Handed, Upgrader, drain_window};
 use super::signals::StopSignal;
 use crate::admin::{Readiness, State};
 use crate::driver::Relay;
-use crate::driver::api::emptying::{Emptying, Phase};
+use crate::driver::api::control::Controls as _;
+use crate::driver::api::emptying::{Emptying, Phase, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{HandoverSettings, Message};

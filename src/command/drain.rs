@@ -80,6 +80,9 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
     let left = status.get("seconds_left").and_then(Value::as_f64).unwrap_or_default();
     let streams = count(number(&status, "streams").unwrap_or(0), "stream");
     let within = span(&status, "seconds_left").unwrap_or_default();
+    if let Some(warning) = text(&status, "warning") {
+        writeln!(console.err, "warning: {warning}")?;
+    }
     if drain.dry_run {
         writeln!(console.out, "would drain: ready would be 503, {streams} would leave within {within}")?;
         console.out.flush()?;

@@ -160,6 +160,26 @@ async fn hnd_9_a_drain_begins_once_and_ends() {
     assert_eq!(texts, ["an operator drains the relay", "the relay is in service again"]);
 }
 
+/// Four streams at two first answers a second take two seconds.
+#[tokio::test]
+async fn hnd_9_a_drain_is_not_shorter_than_the_first_answers_take_elsewhere() {
+    let admin = Fixture::start(vec![], false);
+    admin.readiness.advance(State::Ready);
+    let enough = admin.act("POST", "/drain?over=2s&dry_run=1").await.json();
+    assert_eq!((&enough["seconds_left"], &enough["warning"]), (&Value::from(2.0), &Value::Null));
+    let expected = "over is 1.5s; relays with limits.first_answers_per_second: 2 need 2s for 4 streams, and keep the \
+                    rest waiting";
+    for dry_run in [1, 0] {
+        let short = admin.act("POST", &format!("/drain?over=1500ms&dry_run={dry_run}")).await.json();
+        assert_eq!(short["warning"], expected);
+    }
+    let wished = admin.emptying.drain.lock().unwrap().take();
+    assert_eq!(wished, Some((Duration::ZERO, Some(Duration::from_millis(1500)))), "an operator's wish holds");
+    admin.act("POST", "/drain").await;
+    let chosen = admin.emptying.drain.lock().unwrap().take();
+    assert_eq!(chosen, Some((Duration::ZERO, Some(Duration::from_secs(10)))));
+}
+
 #[tokio::test]
 async fn impossible_acts_name_their_parameter() {
     let admin = Fixture::start(vec![], false);

@@ -208,9 +208,12 @@ impl Controls for FakeView {
 
     fn confirm_deletions(&self, filter: DeletionFilter) -> BoxFuture<'_, Vec<ConfirmedDeletion>> {
         let sources = self.sources.iter().filter(|source| filter.concerns(source));
-        let confirmed =
-            sources.map(|source| ConfirmedDeletion { source: source.clone(), removed: 7 }).collect();
-        std::future::ready(confirmed).boxed()
+        let done = sources.map(|source| ConfirmedDeletion { source: source.clone(), removed: 7 }).collect();
+        std::future::ready(done).boxed()
+    }
+
+    fn first_answers_per_second(&self) -> u32 {
+        2
     }
 
     fn end_stream(&self, id: u64) -> bool {

@@ -17,7 +17,8 @@ use super::attempt::{Attempt, Property};
 use super::successor::Following;
 use crate::admin::{NotUpgraded, PredecessorStatus, Readiness, State, UpgradeWish, Upgraded, Upgrading};
 use crate::driver::Relay;
-use crate::driver::api::emptying::Emptying;
+use crate::driver::api::control::Controls as _;
+use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Hello;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
@@ -279,11 +280,6 @@ impl Inner {
 /// (HND-9).
 pub(in crate::app) fn drain_window(drain: Duration, streams: u64, first_answers_per_second: u32) -> Duration {
     drain.max(floor(streams, first_answers_per_second))
-}
-
-/// The time of other relays with the same limit for the first answers of so many clients.
-pub(in crate::app) fn floor(streams: u64, first_answers_per_second: u32) -> Duration {
-    Duration::from_secs(streams / u64::from(first_answers_per_second.max(1)))
 }
 
 fn conflict(reason: &str) -> NotUpgraded {

@@ -22,6 +22,9 @@ pub trait Controls: StatusView + ClientView + ContentView + ChangesView + TailVi
 
     /// Ends a stream with UNAVAILABLE, by its number; false if there is none. Its client connects again.
     fn end_stream(&self, id: u64) -> bool;
+
+    /// `limits.first_answers_per_second`.
+    fn first_answers_per_second(&self) -> u32;
 }
 
 /// Selects deletions; `None` selects all.

@@ -63,3 +63,9 @@ pub struct EmptyingStatus {
     /// The time until the last stream has ended. Without a drain, the length of a drain that would begin now.
     pub left: Duration,
 }
+
+/// The time of other relays with the same `limits.first_answers_per_second` for the first answers of so many clients
+/// (HND-9).
+pub fn floor(streams: u64, first_answers_per_second: u32) -> Duration {
+    Duration::from_secs(streams / u64::from(first_answers_per_second.max(1)))
+}

@@ -60,6 +60,10 @@ impl Controls for Relay {
         .boxed()
     }
 
+    fn first_answers_per_second(&self) -> u32 {
+        self.shared.settings().limits.first_answers_per_second
+    }
+
     fn end_stream(&self, id: u64) -> bool {
         let before = id.checked_sub(1);
         let found = self.tables.streams.next(before).filter(|stream| stream.number() == id);

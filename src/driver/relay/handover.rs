@@ -72,11 +72,6 @@ impl Relay {
         }
     }
 
-    /// `limits.first_answers_per_second`.
-    pub fn first_answers_per_second(&self) -> u32 {
-        self.shared.settings().limits.first_answers_per_second
-    }
-
     pub fn is_succeeded(&self) -> bool {
         self.shared.is_succeeded.load(Ordering::Relaxed)
     }

@@ -225,6 +225,10 @@ impl Controls for Empty {
         Box::pin(std::future::ready(Vec::new()))
     }
 
+    fn first_answers_per_second(&self) -> u32 {
+        1000
+    }
+
     fn end_stream(&self, _: u64) -> bool {
         false
     }
