@@ -97,6 +97,7 @@ const CORPUS: &[u64] = &[
     140737488355330,
     140737488362290,
     140737488856760,
+    281474976711030,
 ];
 
 /// The number of seeds of one day: more than a day's runs reach.

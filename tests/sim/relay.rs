@@ -471,6 +471,9 @@ impl World {
             return self.fail(Invariant::Hygiene, || "a shift was refused".to_owned());
         }
         self.note(25, stream.id, shift.moves.len() as u64);
+        if stream.moving.is_some() {
+            self.note_moves_ahead(stream, &shift.moves);
+        }
         if !self.judge_settled(stream, &shift) {
             self.judge_shift(stream, before, &asked);
             self.note_moves(stream, before);

@@ -1,7 +1,7 @@
 //! Other configurations of the running relay: classes are split and merged, and the sessions of other classes move
 //! (REL-6). In half of these worlds the classes have equal answers (`Plan::twins`), so that a move is no byte.
 
-use sluice::engine::downstream::Shift;
+use sluice::engine::downstream::{Moved, Shift};
 
 use super::places::PLACES;
 use super::relay::StreamSlot;
@@ -89,6 +89,16 @@ impl World {
             self.fail(Invariant::Gate, || format!("{who} moves to class {to}, which lacks something"));
         }
         true
+    }
+
+    /// The servers of the other class take turns before the session is there. These turns count, too, when the machines ask
+    /// whether a session moved too often (FU25).
+    pub fn note_moves_ahead(&mut self, stream: &mut StreamSlot, moves: &[Moved]) {
+        for moved in moves {
+            let ty = moved.type_url.as_ref().map_or(0, |url| self.words.type_of(url));
+            let place = self.place(moved.list.0 as usize, ty);
+            stream.moves[place.number()].note(self.now);
+        }
     }
 
     /// REL-6: a session moves in time.

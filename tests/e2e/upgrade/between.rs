@@ -251,7 +251,7 @@ async fn hnd_3_the_new_process_never_serves_if_the_old_one_is_killed_before_its_
 /// HND-3: from the word on the new process serves, with the state of the old one, wherever the old one is killed.
 #[tokio::test]
 async fn hnd_3_the_new_process_serves_if_the_old_one_is_killed_after_its_word() {
-    let tried = ["accept", "accepting", "done"].map(|step| async move {
+    let tried = ["accept", "accepting", "done", "draining"].map(|step| async move {
         let mut story = Story::begin(&format!("old {step}")).await;
         let admin = story.site.relay.admin.clone();
         let asked = tokio::spawn(async move { crate::support::net::http(&admin, "POST", "/upgrade").await });
@@ -266,6 +266,8 @@ async fn hnd_3_the_new_process_serves_if_the_old_one_is_killed_after_its_word() 
             story.site.relay.get("/overview").await.1.contains("\"predecessor\":null")
         })
         .await;
+        let streams = story.site.relay.metric("sluice_handover_predecessor_streams", &[]).await;
+        assert_eq!(streams, 0.0, "{step}: those of a dead process");
         drop(asked.await);
     });
     futures_util::future::join_all(tried).await;
