@@ -27,6 +27,7 @@ static BUILDING: Semaphore = Semaphore::const_new(1);
 pub(super) struct Answer {
     response: ClientStatusResponse,
     bytes: usize,
+    bytes_max: usize,
     begun: Instant,
     /// Resources are shown with their contents.
     has_contents: bool,
@@ -47,12 +48,15 @@ impl Answer {
         let admin = admin.clone();
         let _turn = BUILDING.acquire().await;
         let built = tokio::task::spawn_blocking(move || {
-            let begun = Instant::now();
-            let response = ClientStatusResponse::default();
-            let mut answer = Answer { response, bytes: 0, begun, has_contents, matched };
+            let mut answer = Answer::new(ANSWER_BYTES_MAX, has_contents, matched);
             fill(&admin, &mut answer).map(|()| answer.response)
         });
         built.await.unwrap_or_else(|_| Err(Status::new(Code::Internal, "the answer failed")))
+    }
+
+    fn new(bytes_max: usize, has_contents: bool, matched: String) -> Answer {
+        let (response, begun) = (ClientStatusResponse::default(), Instant::now());
+        Answer { response, bytes: 0, bytes_max, begun, has_contents, matched }
     }
 
     /// Begins the part of a client. The next rows belong to it.
@@ -75,8 +79,10 @@ impl Answer {
     fn charge(&mut self, bytes: usize) -> Result<(), Status> {
         self.bytes += bytes;
         let excess = match () {
-            () if self.bytes > ANSWER_BYTES_MAX => "the answer is larger than 64 MiB",
-            () if self.begun.elapsed() > BUILD_MAX => "the answer takes too long",
+            () if self.bytes > self.bytes_max => {
+                format!("the answer is larger than {} MiB", self.bytes_max >> 20)
+            }
+            () if self.begun.elapsed() > BUILD_MAX => "the answer takes too long".to_owned(),
             () => return Ok(()),
         };
         Err(Status::new(
@@ -112,5 +118,52 @@ pub(super) fn shown_node(node: &Node) -> proto::Node {
         }),
         user_agent_name: node.user_agent_name.clone(),
         ..proto::Node::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer for so many streams, with a bound of 1 MiB.
+    fn of_streams(count: usize) -> Result<ClientStatusResponse, Status> {
+        let mut answer = Answer::new(1 << 20, true, format!("{count} streams match"));
+        for stream in 0..count {
+            let node = proto::Node { id: format!("node-{stream}"), ..proto::Node::default() };
+            answer.begin(format!("main/{stream}"), node)?;
+            let name = "*".to_owned();
+            answer.push(GenericXdsConfig {
+                type_url: "t".repeat(40),
+                name,
+                ..GenericXdsConfig::default()
+            })?;
+        }
+        Ok(answer.response)
+    }
+
+    #[test]
+    fn adm_23_an_answer_beyond_the_bound_says_how_many_match_and_to_narrow() {
+        let whole = of_streams(1000).expect("below the bound");
+        assert_eq!(whole.config.len(), 1000);
+        let status = of_streams(20_000).expect_err("above the bound");
+        assert_eq!(status.code, Code::ResourceExhausted);
+        assert_eq!(
+            status.message,
+            "the answer is larger than 1 MiB: 20000 streams match; narrow node_matchers, or exclude_resource_contents"
+        );
+    }
+
+    #[test]
+    fn adm_23_the_charge_covers_the_encoded_bytes() {
+        let mut answer = Answer::new(usize::MAX, true, String::new());
+        for stream in 0..100 {
+            answer.begin(format!("main/{stream}"), proto::Node::default()).expect("no bound");
+            for _ in 0..stream {
+                let row = GenericXdsConfig { name: "n".repeat(stream * 7), ..GenericXdsConfig::default() };
+                answer.push(row).expect("no bound");
+            }
+        }
+        let encoded = answer.response.encoded_len();
+        assert!(encoded <= answer.bytes + 8 * 100, "{encoded} bytes, charged {}", answer.bytes);
     }
 }

@@ -1,5 +1,8 @@
 //! The shape of each answer (ADM-1): a golden file for each endpoint. Keys are added, never renamed or removed, within a
-//! major version. `SLUICE_GOLDEN=write` writes the files anew.
+//! major version: `golden/released.txt` has the keys of the last release. `SLUICE_GOLDEN=write` writes the files anew, and
+//! `SLUICE_GOLDEN=release` the keys, as a step of a release.
+
+use std::collections::BTreeSet;
 
 use super::*;
 
@@ -33,4 +36,51 @@ pub(super) fn compare(name: &str, found: &Value) {
         std::fs::write(&path, &text).unwrap();
     }
     assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default(), "{name}");
+}
+
+/// The keys of an answer, each with the way to it. All items of a list count as one.
+fn keys(value: &Value, way: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(of) => {
+            for (key, value) in of {
+                let way = format!("{way}.{key}");
+                keys(value, &way, found);
+                found.insert(way);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, &format!("{way}[]"), found)),
+        _ => {}
+    }
+}
+
+/// The released keys that the answers of today lack.
+fn lost(released: &str, today: &BTreeSet<String>) -> Vec<String> {
+    let lines = released.lines().filter(|line| !line.starts_with('#'));
+    lines.filter(|key| !today.contains(*key)).map(str::to_owned).collect()
+}
+
+#[test]
+fn adm_1_no_key_of_the_last_release_is_lost() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/tests/golden");
+    let mut today = BTreeSet::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "json") {
+            let answer = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            keys(&answer, path.file_stem().unwrap().to_str().unwrap(), &mut today);
+        }
+    }
+    let released = folder.join("released.txt");
+    if std::env::var("SLUICE_GOLDEN").is_ok_and(|value| value == "release") {
+        let head =
+            "# The keys of the answers of the last release. None may be lost within a major version.\n";
+        let keys: Vec<_> = today.iter().map(String::as_str).collect();
+        std::fs::write(&released, head.to_owned() + &keys.join("\n") + "\n").unwrap();
+    }
+    let released = std::fs::read_to_string(released).unwrap();
+    assert!(released.lines().count() > 100, "{released}");
+    assert_eq!(lost(&released, &today), Vec::<String>::new());
+    // A key that is gone, or has another name, is seen.
+    let renamed = today.iter().filter(|key| *key != "overview.clients.streams").cloned().collect();
+    assert_eq!(lost(&released, &renamed), ["overview.clients.streams"]);
 }

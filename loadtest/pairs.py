@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Takes ratios of interleaved pairs: what collectors of traces, and people who look, cost the clients (OBS-6, ADM-6).
+
+    cargo build --release --workspace --bins
+    python3 loadtest/pairs.py collector              # no traces; an absent collector; one that accepts and hangs. One worker
+    python3 loadtest/pairs.py viewers                # 0 and 8 viewers, at 10,000 clients
+    python3 loadtest/pairs.py viewers --clients 200 --pairs 1 --seconds 5 --binaries target/debug
+
+Each run has a fresh relay. A viewer holds /events, asks for /overview each second, and pages through /clients all the time. In
+a pair the conditions follow each other, in turns of their order, so that a drift of the machine affects both alike. Prints each
+pair, and the medians of the ratios with their bounds; exits 1 if a median is beyond its bound. Only a quiet machine with
+release binaries judges: on another one, the spread of the pairs says so.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from figures import ROOT, ControlPlane, Relay, free_port
+
+MIB = float(1 << 20)
+
+
+class Viewers:
+    """People with the page open, in threads of their own."""
+
+    def __init__(self, admin, count):
+        self.base, self.count, self.stopped = f"http://127.0.0.1:{admin}", count, threading.Event()
+        self.asked = 0
+
+    def __enter__(self):
+        for act in (self.hold, self.poll, self.page):
+            for _ in range(self.count):
+                threading.Thread(target=self.until_stopped, args=(act,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopped.set()
+
+    def until_stopped(self, act):
+        while not self.stopped.is_set():
+            try:
+                act()
+            except OSError:
+                time.sleep(0.2)
+
+    def get(self, path, **headers):
+        self.asked += 1
+        return urllib.request.urlopen(urllib.request.Request(self.base + path, headers=headers), timeout=30)
+
+    def hold(self):
+        with self.get("/events", Accept="text/event-stream") as events:
+            while not self.stopped.is_set() and events.readline():
+                pass
+
+    def poll(self):
+        with self.get("/overview") as overview:
+            overview.read()
+        self.stopped.wait(1)
+
+    def page(self):
+        after = ""
+        while after is not None and not self.stopped.is_set():
+            with self.get(f"/clients?limit=1000{after}") as page:
+                following = json.load(page)["next"]
+            after = f"&after={following}" if following else None
+        self.stopped.wait(0.1)
+
+
+@contextlib.contextmanager
+def hanging_collector():
+    """A port that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as listener:
+        taken = []
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(listener.accept())
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+
+
+def measure(options, extra="", viewers=0):
+    """One run: the 99th percentile of updates in ms, the largest RSS in MiB, and the lost spans."""
+    sluice, tool = (options.binaries / name for name in ("sluice", "sluice-load"))
+    with ControlPlane(tool, 100, 500) as plane, Relay(sluice, plane.listen, extra) as relay, tempfile.NamedTemporaryFile() as file:
+        command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--json", file.name]
+        command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--clients", str(options.clients)]
+        command += ["--duration", str(options.seconds), "--rate", str(options.rate), "--scenario", "steady"]
+        with Viewers(relay.admin, viewers) as looking:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            peak = relay.rss()
+            while process.poll() is None:
+                peak = max(peak, relay.rss())
+                time.sleep(0.2)
+            output = process.stdout.read().decode()
+            if process.returncode != 0 or os.path.getsize(file.name) == 0:
+                raise SystemExit(f"the tool failed: {' '.join(map(str, command))}\n{output[-2000:]}")
+            if viewers and not looking.asked:
+                raise SystemExit("the viewers saw nothing")
+        run = json.load(open(file.name))
+        begin = time.monotonic()
+        lost = relay.metric("sluice_telemetry_spans_dropped_total")
+        relay.process.terminate()
+        relay.process.wait(20)
+        end = time.monotonic() - begin
+    return {"p99": run["update_ms"]["p99"], "rss": peak / MIB, "lost": lost, "end": end, "busy": run["tool_was_bottleneck"]}
+
+
+def traces(port):
+    return f"traces: {{ endpoint: 'http://127.0.0.1:{port}', slow: 0s, per_second: 1000 }}\ndrain: 0s\n"
+
+
+def collector(options):
+    os.environ["TOKIO_WORKER_THREADS"] = "1"
+    with hanging_collector() as hanging:
+        conditions = {
+            "no traces": lambda: measure(options, "drain: 0s\n"),
+            "absent": lambda: measure(options, traces(free_port())),
+            "hanging": lambda: measure(options, traces(hanging)),
+        }
+        runs = take(conditions, options.pairs)
+    is_good = judge(runs, "no traces", {"absent": (1.02, None), "hanging": (1.02, None)})
+    for name in ("absent", "hanging"):
+        lost, longest = [run["lost"] for run in runs[name]], max(run["end"] for run in runs[name])
+        print(f"{name}: spans lost {lost}, the end took at most {longest:.2f} s")
+        is_good &= all(lost)
+    return is_good
+
+
+def viewers(options):
+    conditions = {"0 viewers": lambda: measure(options), "8 viewers": lambda: measure(options, viewers=8)}
+    return judge(take(conditions, options.pairs), "0 viewers", {"8 viewers": (1.05, 16.0)})
+
+
+def take(conditions, pairs):
+    """All runs by condition. Every other round has the opposite order."""
+    runs = {name: [] for name in conditions}
+    for number in range(pairs):
+        for name in list(conditions)[:: 1 if number % 2 == 0 else -1]:
+            run = conditions[name]()
+            runs[name].append(run)
+            busy = "; the tool was the bottleneck" if run["busy"] else ""
+            print(f"pair {number + 1}, {name}: p99 {run['p99']:.2f} ms, RSS {run['rss']:.1f} MiB{busy}", flush=True)
+    return runs
+
+
+def judge(runs, base, bounds):
+    """Prints the medians of the ratios. `bounds`: of the ratio, and of the growth of RSS in MiB."""
+    is_good = True
+    for name, (ratio_max, growth_max) in bounds.items():
+        pairs = list(zip(runs[base], runs[name]))
+        ratios = [other["p99"] / first["p99"] for first, other in pairs]
+        growths = [other["rss"] - first["rss"] for first, other in pairs]
+        ratio, growth = statistics.median(ratios), statistics.median(growths)
+        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+        print(f"{name} against {base}: p99 ratio {ratio:.3f} ({spread}; bound {ratio_max}), RSS {growth:+.1f} MiB (bound {growth_max})")
+        is_good &= ratio <= ratio_max and (growth_max is None or growth <= growth_max)
+    return is_good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["collector", "viewers"])
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--rate", type=float, default=2.0, help="changes a second")
+    parser.add_argument("--binaries", type=Path, default=ROOT / "target" / "release", help="the folder of sluice and sluice-load")
+    options = parser.parse_args()
+    return int(not {"collector": collector, "viewers": viewers}[options.what](options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
