@@ -22,6 +22,8 @@ class Skip(Exception):
 class Context:
     def __init__(self, root, chart, sluice, is_update):
         self.root, self.chart, self.sluice, self.is_update = root, chart, sluice, is_update
+        # The Debian package, once it is built.
+        self.package = None
 
     def __enter__(self):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sluice-deploy-"))
