@@ -106,7 +106,51 @@ def table_of_kubernetes_md_is_the_formula(context):
         assert find(objects, "Deployment")["spec"]["replicas"] == replicas, row
 
 
+def times_of_the_documents_are_those_of_the_files(context):
+    """HND-8: every time of an end that a document names, computed from the files that it speaks of."""
+    kubernetes, operations, systemd = ((context.root / "docs" / f"{name}.md").read_text() for name in ("kubernetes", "operations", "systemd"))
+
+    def found(text, pattern):
+        told = re.search(pattern, " ".join(text.split()))
+        assert told, f"no text has {pattern}"
+        return [float(number) for number in told.groups()]
+
+    delays, drains = found(kubernetes, r"`drain_delay` \| (\d+) s; (\d+) s in a sidecar"), found(kubernetes, r"`drain` \| (\d+) s; (\d+) s in a sidecar")
+    ends = found(kubernetes, r"`drain_delay`, `drain` and 15 s, computed from the configuration: (\d+) s by default, and (\d+) s for a sidecar, whose pod has (\d+) s")
+    assert ends[:2] == [delay + drain + 15 for delay, drain in zip(delays, drains, strict=True)], ends
+    tier, sidecar = context.objects({"controlPlane": "cp:1"}), context.set("sidecar")
+    for objects, delay, drain in ((tier, delays[0], drains[0]), (sidecar, delays[1], drains[1])):
+        config = yaml.safe_load(configuration(objects))
+        assert (seconds(config["drain_delay"]), seconds(config["drain"])) == (delay, drain), config
+    assert find(tier, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == ends[0]
+    pod = context.sidecar(context.values("sidecar"))["spec"]["template"]["spec"]
+    assert pod.get("terminationGracePeriodSeconds", ends[2]) >= ends[1] and ends[2] == 30, "30 s is Kubernetes' own default"
+
+    defaults = yaml.safe_load((context.root / "config" / "example.yaml").read_text())
+    said = found(operations, r"For `drain_delay` \((\d+) s\)") + found(operations, r"four fifths of `drain` \((\d+) s\)")
+    assert said == [seconds(defaults["drain_delay"]), seconds(defaults["drain"])], said
+    assert found(operations, r"Before SIGKILL, give the process `drain_delay`, `drain` and (\d+) s") == [15]
+    assert found(operations, r"`TimeoutStopSec` is at least `drain_delay` plus `drain` plus (\d+) s") == [15]
+    assert found(systemd, r"above `drain_delay` and `drain` together, with (\d+) s more") == [15]
+
+
+def moves_in_an_update_are_computed(context):
+    """Finding of HND-8: one pod after the other, whose clients go evenly to those that are there."""
+    text = " ".join((context.root / "docs" / "kubernetes.md").read_text().split())
+    moves, replicas, ratio = re.search(r"− 1 times, ([0-9.]+) times for (\d+) replicas, and the first new pod ends with (\d+) times the clients", text).groups()
+    count = int(replicas)
+    old, new, moved = [1.0] * count, [], 0.0
+    while old:
+        new.append(0.0)
+        leaving = old.pop()
+        moved += leaving
+        old, new = ([load + leaving / count for load in loads] for loads in (old, new))
+    assert (round(moved / count, 2), round(new[0] / new[-1])) == (float(moves), int(ratio)), (moved / count, new)
+
+
 CHECKS = [
+    times_of_the_documents_are_those_of_the_files,
+    moves_in_an_update_are_computed,
     time_to_end_is_delay_drain_and_15_s,
     relay_stops_before_the_limit_of_its_memory,
     replicas_follow_from_the_measured_slopes,
