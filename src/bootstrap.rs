@@ -203,7 +203,7 @@ pub fn grpc<'a>(
     relay: &Endpoint,
     node: &ClientNode,
     tls: Option<&ClientTls>,
-    authorities: impl Iterator<Item = &'a str>,
+    authorities: impl Iterator<Item = (&'a str, Option<&'a str>)>,
 ) -> String {
     let mut bootstrap = json!({
         "xds_servers": [{
@@ -214,8 +214,13 @@ pub fn grpc<'a>(
         // grpc-js refuses a node without a locality.
         "node": { "id": node.id, "cluster": node.cluster, "locality": {} },
     });
-    // An entry without servers has those above (A47), and listeners under the authority's own template.
-    let entries: serde_json::Map<_, _> = authorities.map(|name| (name.to_owned(), json!({}))).collect();
+    // An entry without servers has those above (A47): the relay. Without a template, gRPC uses the default one.
+    let entry = |template: Option<&str>| match template {
+        Some(template) => json!({ "client_listener_resource_name_template": template }),
+        None => json!({}),
+    };
+    let entries: serde_json::Map<_, _> =
+        authorities.map(|(name, template)| (name.to_owned(), entry(template))).collect();
     if let (false, Some(bootstrap)) = (entries.is_empty(), bootstrap.as_object_mut()) {
         bootstrap.insert("authorities".to_owned(), entries.into());
     }
@@ -313,11 +318,18 @@ mod tests {
         let name = json!({ "san_type": "IP_ADDRESS", "matcher": { "exact": "127.0.0.1" } });
         assert_eq!(context["validation_context"]["match_typed_subject_alt_names"][0], name);
 
+        let template = "xdstp://b.example/envoy.config.listener.v3.Listener/clients/%s";
+        let authorities = [("a.example", None), ("b.example", Some(template)), ("", None)];
         let grpc: serde_json::Value = {
-            let text = grpc(&relay, &node(), Some(&tls), ["a.example", ""].into_iter());
+            let text = grpc(&relay, &node(), Some(&tls), authorities.into_iter());
             serde_json::from_str(&text).unwrap()
         };
-        assert_eq!(grpc["authorities"], json!({ "a.example": {}, "": {} }));
+        assert_eq!(
+            grpc["authorities"],
+            json!({
+                "a.example": {}, "b.example": { "client_listener_resource_name_template": template }, "": {},
+            })
+        );
         let config = json!({
             "ca_certificate_file": "ca.crt", "certificate_file": "c.crt", "private_key_file": "c.key",
             "refresh_interval": "600s",

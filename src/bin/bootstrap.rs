@@ -66,7 +66,7 @@ pub fn print_bootstrap(client: Client) -> Result<(), Failure> {
         }
         Client::Grpc { options } => {
             let Connection { relay, node, tls, authorities } = connection(options)?;
-            let authorities = authorities.iter().map(String::as_str);
+            let authorities = authorities.iter().map(|(name, template)| (name.as_str(), template.as_deref()));
             print!("{}", bootstrap::grpc(&relay, &node, tls.as_ref(), authorities));
         }
     }
@@ -78,7 +78,8 @@ struct Connection {
     relay: Endpoint,
     node: ClientNode,
     tls: Option<ClientTls>,
-    authorities: Vec<String>,
+    /// Each with the template of its listeners' names.
+    authorities: Vec<(String, Option<String>)>,
 }
 
 fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
@@ -92,7 +93,9 @@ fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
             .map_err(|expected| Failure::Usage(format!("--address: found {text:?}; expected {expected}")))?,
         None => bootstrap::local_endpoint(&listener.address),
     };
-    let authorities = config.servers.authorities.keys().cloned().collect();
+    let servers = &config.servers;
+    let template = |name: &String| servers.client_templates.get(name).cloned();
+    let authorities = servers.authorities.keys().map(|name| (name.clone(), template(name))).collect();
     Ok(Connection { relay, node, tls, authorities })
 }
 

@@ -54,6 +54,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("fallback.hold_down", Effect::Live),
     ("fallback_on_reachability_only", Effect::Lists),
     ("authorities", Effect::Lists),
+    ("authorities[].client_listener_resource_name_template", Effect::Live),
     ("types", Effect::Lists),
     ("node_classes", Effect::Classes),
     ("authorization", Effect::Live),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::error::Problem;
 use super::fallback::{check_envoy, read_fallback, warn_if_single};
+use super::form::Form;
 use super::reader::{Item, Map};
 use super::upstream::UpstreamServer;
 use crate::engine::fallback::FallbackSettings;
@@ -35,13 +36,20 @@ pub struct Servers {
     pub authorities: BTreeMap<String, ServerList>,
     /// `types`: for old-style names and the wildcard of these types.
     pub types: BTreeMap<TypeUrl, ServerList>,
+    /// The templates of listeners' names that gRPC clients of an authority use, for their bootstraps (A47).
+    pub client_templates: BTreeMap<String, String>,
 }
 
 impl Servers {
     /// One list for everything.
     pub fn new(default: Vec<UpstreamServer>) -> Servers {
         let default = ServerList::new(default);
-        Servers { default, authorities: BTreeMap::new(), types: BTreeMap::new() }
+        Servers {
+            default,
+            authorities: BTreeMap::new(),
+            types: BTreeMap::new(),
+            client_templates: BTreeMap::new(),
+        }
     }
 
     /// All server lists with the paths of their keys, the default list first.
@@ -60,8 +68,8 @@ const SERVERS_MAX: usize = 16;
 
 const SOME: &str = "a list of 1 to 16 servers";
 
-/// Keys of an authority that only gRPC clients use.
-const CLIENT_KEYS: &[&str] = &["client_listener_resource_name_template"];
+/// For gRPC clients only; the relay passes it on in their bootstraps.
+const CLIENT_TEMPLATE: &str = "client_listener_resource_name_template";
 
 /// `None` if there is no valid default list; an error was then reported.
 pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Servers> {
@@ -70,9 +78,9 @@ pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Server
     let default = servers.map(|servers| ServerList { servers, fallback: fallback.clone() });
     // The flag applies to each list alone (FBK-17).
     let inherited = FallbackSettings { on_reachability_only: false, ..fallback };
-    let authorities = read_authorities(map, default.as_ref(), &inherited, directory);
+    let (authorities, client_templates) = read_authorities(map, default.as_ref(), &inherited, directory);
     let types = read_types(map, &inherited, directory);
-    let servers = Servers { default: default?, authorities, types };
+    let servers = Servers { default: default?, authorities, types, client_templates };
     let ServerList { servers: first, fallback } = &servers.default;
     check_envoy(map, fallback, first);
     if first.len() == 1 {
@@ -106,8 +114,8 @@ fn read_authorities(
     default: Option<&ServerList>,
     inherited: &FallbackSettings,
     directory: &Path,
-) -> BTreeMap<String, ServerList> {
-    let mut authorities = BTreeMap::new();
+) -> (BTreeMap<String, ServerList>, BTreeMap<String, String>) {
+    let (mut authorities, mut templates) = (BTreeMap::new(), BTreeMap::new());
     for (name, item) in map.item("authorities").and_then(|item| item.entries()).unwrap_or_default() {
         if name.contains(['/', '?', '#']) {
             item.error(Problem::Contradiction {
@@ -122,10 +130,28 @@ fn read_authorities(
                 reason: format!("{name:?} is percent-encoded; write the authority without encoding"),
             });
         }
-        let servers = item.map(|map| read_authority(map, default, inherited, directory)).flatten();
+        let read = |map: &mut Map<'_>| {
+            map.can_be(CLIENT_TEMPLATE, &[Form::Text]);
+            let template = map.item(CLIENT_TEMPLATE).and_then(|item| read_client_template(&item, name));
+            templates.extend(template.map(|template| (name.to_owned(), template)));
+            read_authority(map, default, inherited, directory)
+        };
+        let servers = item.map(read).flatten();
         authorities.extend(servers.map(|servers| (name.to_owned(), servers)));
     }
-    authorities
+    (authorities, templates)
+}
+
+/// A47: gRPC refuses a bootstrap whose template is of another authority.
+fn read_client_template(item: &Item<'_>, authority: &str) -> Option<String> {
+    let (text, begin) = (item.text()?, format!("xdstp://{authority}/"));
+    if !text.starts_with(&begin) {
+        item.invalid(format!(
+            "a name that begins with {begin}, in which %s stands for the target of the client"
+        ));
+        return None;
+    }
+    Some(text.to_owned())
 }
 
 /// An authority without servers of its own still has its own fallback state (FBK-15).
@@ -135,7 +161,6 @@ fn read_authority(
     inherited: &FallbackSettings,
     directory: &Path,
 ) -> Option<ServerList> {
-    map.warn_unused(CLIENT_KEYS, "has no effect on the relay; the key is for gRPC clients");
     let servers = match map.item("xds_servers") {
         Some(list) => read_items(&list, directory),
         None => default.map(|list| list.servers.clone()),

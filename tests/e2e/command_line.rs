@@ -117,6 +117,21 @@ fn bootstraps_are_printed() {
     assert_eq!(code, 0);
     let json: serde_json::Value = serde_json::from_str(&grpc).unwrap();
     assert_eq!(json["xds_servers"][0]["server_uri"], "127.0.0.1:18000");
+
+    // A47: the authorities go on, with the names of their listeners.
+    let directory = tempfile::tempdir().unwrap();
+    let template = "xdstp://b.example/envoy.config.listener.v3.Listener/clients/%s";
+    let authorities =
+        format!("a.example: {{}}, b.example: {{client_listener_resource_name_template: '{template}'}}");
+    let yaml = format!("xds_servers: [{{server_uri: 'file:.'}}]\nauthorities: {{{authorities}}}\n");
+    std::fs::write(directory.path().join("sluice.yaml"), yaml).unwrap();
+    let (code, grpc, errors) = run(&["bootstrap", "grpc", "--config", "sluice.yaml"], directory.path());
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let json: serde_json::Value = serde_json::from_str(&grpc).unwrap();
+    let expected = serde_json::json!({
+        "a.example": {}, "b.example": { "client_listener_resource_name_template": template },
+    });
+    assert_eq!(json["authorities"], expected);
 }
 
 #[test]

@@ -139,8 +139,13 @@ types:
     ];
     assert_eq!(lists, expected.map(|(path, uris)| (path.to_owned(), uris.to_owned())));
     let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
-    let template = "authorities[other.example].client_listener_resource_name_template";
-    assert_eq!(warned, ["xds_servers[0].server_uri", template]);
+    assert_eq!(warned, ["xds_servers[0].server_uri"]);
+    let templates = &loaded.config.servers.client_templates;
+    assert_eq!(templates.get("other.example").map(String::as_str), Some("xdstp://other.example/l/%s"));
+    let foreign = "authorities: {a: {client_listener_resource_name_template: 'xdstp://b/%s'}}";
+    let refused = messages(&read(&format!("{SERVER}{foreign}")).unwrap_err()).join("\n");
+    let expected = "authorities[a].client_listener_resource_name_template: found \"xdstp://b/%s\"; expected a name that begins with xdstp://a/";
+    assert!(refused.starts_with(expected), "{refused}");
     let text = explain_servers(&loaded.config.servers);
     assert_eq!(
         text,
