@@ -24,8 +24,9 @@ impl ConfigError {
     pub fn only_unset(&self) -> Option<Vec<String>> {
         let ConfigError::Invalid { errors } = self else { return None };
         let need = |error: &KeyError| match &error.problem {
-            Problem::Unset { variable } => {
-                Some(format!("{}: the environment variable {variable}", error.path))
+            Problem::Unset { variable, within } => {
+                let within = within.iter().map(|within| format!("{within}: ")).collect::<String>();
+                Some(format!("{}: {within}the environment variable {variable}", error.path))
             }
             _ => None,
         };
@@ -78,6 +79,8 @@ pub enum Problem {
     /// A value with a variable that the environment does not have, and no default.
     Unset {
         variable: String,
+        /// The file, the place and the key, if another file has the value.
+        within: Option<String>,
     },
     /// Values that are each valid, but not together.
     Contradiction {
@@ -120,7 +123,8 @@ impl fmt::Display for Problem {
             Problem::Unsupported { what, instead } => {
                 write!(f, "{what} is not supported by this version; {instead}")
             }
-            Problem::Unset { variable } => {
+            Problem::Unset { variable, within } => {
+                within.iter().try_for_each(|within| write!(f, "{within}: "))?;
                 write!(
                     f,
                     "the environment variable {variable} is not set; set it, or write ${{{variable}:-DEFAULT}}"

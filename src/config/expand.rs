@@ -108,7 +108,7 @@ fn value(inside: &str, variables: Variables<'_>) -> Result<String, Problem> {
             Problem::Contradiction { reason }
         }),
         (None, Some(default)) => Ok(default.to_owned()),
-        (None, None) => Err(Problem::Unset { variable: name.to_owned() }),
+        (None, None) => Err(Problem::Unset { variable: name.to_owned(), within: None }),
     }
 }
 

@@ -116,6 +116,20 @@ fn an_unset_variable_is_an_error_and_offline_a_need() {
     let (code, text, errors) = run(&["--offline"]);
     assert!(code == 0 && text.contains(&format!("\n  {hint}\n")), "{text}{errors}");
     assert_eq!(run(&["--offline", "--identity", "anonymous"]).0, 64);
+    // So is one in the file of `authorization`.
+    let server = "xds_servers: [{server_uri: 'localhost:1', channel_creds: [{type: insecure}]}]\n";
+    write(directory.path(), "sluice.yaml", &format!("{server}authorization: {{file: rules.yaml}}\n"));
+    write(
+        directory.path(),
+        "rules.yaml",
+        "rules: [{name: a, match: {identity: '${SLUICE_TEST_UNSET}'}, deny: true}]\n",
+    );
+    let place = "rules.yaml:1:37: rules[0].match.identity: the environment variable SLUICE_TEST_UNSET";
+    let (code, text, errors) = run(&["--offline"]);
+    let is_listed = text.contains("\n  authorization.file: ") && text.contains(&format!("/{place}\n"));
+    assert!(code == 0 && is_listed, "{text}{errors}");
+    let (code, _, errors) = run(&[]);
+    assert!(code == 64 && errors.contains(&format!("/{place} is not set")), "{errors}");
     // Any other error counts.
     write(directory.path(), "sluice.yaml", &format!("{yaml}lingr: 1s\n"));
     assert_eq!(run(&["--offline"]).0, 64);

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::error::{ConfigError, Problem};
+use super::error::{ConfigError, KeyError, Problem};
 use super::expand::{Origin, Variables, environment};
 use super::form::{Form, Shaped};
 use super::reader::{Item, Map, Report};
@@ -60,7 +60,14 @@ pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners:
         match load_from(&file, listeners, origin.variables) {
             Ok(policy) => Some(Authorization::File(file, policy)),
             Err(ConfigError::Invalid { errors }) => {
-                let at = |error| Problem::Contradiction { reason: format!("{}:{error}", file.display()) };
+                let at = |error: &KeyError| match &error.problem {
+                    // `check --offline` lists a variable, wherever its value is.
+                    Problem::Unset { variable, .. } => {
+                        let within = format!("{}:{}: {}", file.display(), error.place, error.path);
+                        Problem::Unset { variable: variable.clone(), within: Some(within) }
+                    }
+                    _ => Problem::Contradiction { reason: format!("{}:{error}", file.display()) },
+                };
                 errors.iter().for_each(|error| item.error(at(error)));
                 None
             }
