@@ -51,6 +51,13 @@ pub struct Show {
     pub(super) no_headers: bool,
 }
 
+/// The form of an answer that is no list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    Table,
+    Json,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Table,

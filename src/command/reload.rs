@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::address::Relay;
-use super::arguments::Reach;
+use super::arguments::{Form, Reach};
 use super::console::Console;
 use super::list::{path, with_relay};
 use super::outcome::{Failure, Outcome};
@@ -33,9 +33,9 @@ pub struct Reload {
     /// Also if many clients move, or names go.
     #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
-    /// The answer of the API, with `relay`.
-    #[arg(long)]
-    json: bool,
+    /// Form of the output; json: the answer of the API, with `relay`.
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    form: Form,
     #[command(flatten)]
     reach: Reach,
 }
@@ -67,9 +67,9 @@ pub struct Rollback {
     /// Also if many clients move, or names go.
     #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
-    /// The answer of the API, with `relay`.
-    #[arg(long)]
-    json: bool,
+    /// Form of the output; json: the answer of the API, with `relay`.
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    form: Form,
     #[command(flatten)]
     reach: Reach,
 }
@@ -85,21 +85,21 @@ Examples:
   sluice rollback --to 3";
 
 pub(super) async fn reload(reload: Reload, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Reload { dry_run, file, yes, json, reach } = reload;
+    let Reload { dry_run, file, yes, form, reach } = reload;
     let read = |file: PathBuf| {
         let text = fs::read(&file);
         text.map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))
     };
     let body = file.map(read).transpose()?.map(Bytes::from);
     let query = path("/reload", flags(dry_run, yes));
-    act(&reach, &query, body, json, console).await
+    act(&reach, &query, body, form, console).await
 }
 
 pub(super) async fn rollback(rollback: Rollback, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Rollback { to, dry_run, yes, json, reach } = rollback;
+    let Rollback { to, dry_run, yes, form, reach } = rollback;
     let to = to.map(|to| ("to", to.to_string()));
     let query = path("/rollback", to.into_iter().chain(flags(dry_run, yes)));
-    act(&reach, &query, None, json, console).await
+    act(&reach, &query, None, form, console).await
 }
 
 fn flags(dry_run: bool, yes: bool) -> impl Iterator<Item = (&'static str, String)> {
@@ -111,7 +111,7 @@ async fn act(
     reach: &Reach,
     path: &str,
     body: Option<Bytes>,
-    is_json: bool,
+    form: Form,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let relays = Relays::new(reach).await?;
@@ -124,11 +124,11 @@ async fn act(
     let mut worst = None;
     for (label, answer) in &answers.found {
         worst = worst.max(trouble(answer));
-        if !is_json {
+        if form == Form::Table {
             describe(label, answer, console)?;
         }
     }
-    if is_json {
+    if form == Form::Json {
         let all: Vec<_> = answers.found.into_iter().map(|(label, of)| with_relay(of, &label)).collect();
         console.json(&json!({ "relays": all }))?;
     }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::address::Relay;
-use super::arguments::Reach;
+use super::arguments::{Form, Reach};
 use super::client::{candidates, find, id_of};
 use super::console::Console;
 use super::list::{path, with_relay};
@@ -42,12 +42,6 @@ pub struct Tail {
     form: Form,
     #[command(flatten)]
     reach: Reach,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    Table,
-    Json,
 }
 
 const HELP: &str = "\
