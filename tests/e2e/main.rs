@@ -20,6 +20,7 @@ mod command_line;
 mod commands;
 mod configure;
 mod credentials;
+mod documents;
 mod failover;
 mod fallback;
 mod files;
