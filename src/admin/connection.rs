@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::entrance::{Guest, Proving};
 use super::live::{Closing, Live};
@@ -37,6 +37,12 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The same for a live answer: it costs no memory, and a sleeping laptop may come back.
 const LIVE_STALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The first byte of a TLS connection (RFC 8446).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A scraper with the wrong scheme tries for ever, and one line is enough.
+static TLS_ON_PLAINTEXT: Once = Once::new();
 
 /// Waits for the proof of the peer, and serves the connection until its end. Counts the requests under way. After
 /// `shutdown`, only the answer under way is finished.
@@ -59,6 +65,15 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let asked_at = Instant::now();
     let Ok(Ok((protocol, io))) = timeout(HEADER_TIMEOUT, Begun::begin(io)).await else { return };
+    if selected_http2.is_none() && io.begins_with(TLS_HANDSHAKE) {
+        TLS_ON_PLAINTEXT.call_once(|| {
+            warn!(
+                peer = ?peer.address,
+                "closed an admin connection: the peer speaks TLS, and there is no `admin.tls` in the configuration"
+            );
+        });
+        return;
+    }
     if selected_http2.is_some_and(|http2| http2 != (protocol == Protocol::Http2)) {
         debug!(?protocol, "admin connection closed: its first bytes are not those of the protocol from ALPN");
         return;

@@ -68,6 +68,11 @@ pub(super) struct Begun<Io> {
 }
 
 impl<Io: AsyncRead + Unpin> Begun<Io> {
+    /// Whether this is the first byte of the peer.
+    pub fn begins_with(&self, byte: u8) -> bool {
+        self.first.first() == Some(&byte)
+    }
+
     /// Reads the first bytes, until they differ from the preface of HTTP/2 or are the preface.
     pub async fn begin(mut io: Io) -> io::Result<(Protocol, Begun<Io>)> {
         let mut first = BytesMut::with_capacity(PREFACE.len());

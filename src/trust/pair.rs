@@ -1,5 +1,7 @@
 //! A certificate chain with its private key.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,6 +16,9 @@ use super::provider::provider;
 
 /// A new certificate must be valid for at least this time (CRT-4).
 const REMAINING_MIN: Duration = Duration::from_secs(60);
+
+/// In the mode of a file.
+const READABLE_BY_ALL: u32 = 0o004;
 
 /// The two files of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +42,8 @@ impl PairFiles {
 pub struct Pair {
     pub certified: Arc<CertifiedKey>,
     pub leaf: Certificate,
+    /// The file of the key, if every user of this host can read it.
+    open_key: Option<PathBuf>,
 }
 
 impl Pair {
@@ -70,11 +77,19 @@ impl Pair {
             );
             at_key(Fault::passing(&files.private_key, reason))
         })?;
-        let pair = Pair { certified: Arc::new(certified), leaf };
+        let mode = fs::metadata(&files.private_key).map_or(0, |found| found.mode());
+        let open_key = (mode & READABLE_BY_ALL != 0).then(|| files.private_key.clone());
+        let pair = Pair { certified: Arc::new(certified), leaf, open_key };
         match in_force.and_then(|old| pair.is_worse_than(old, now)) {
             Some(reason) => Err(at_certificate(Fault::new(&files.certificate, reason))),
             None => Ok(pair),
         }
+    }
+
+    /// A sentence for the log about a key that is no secret on this host.
+    pub fn remark(&self) -> Option<String> {
+        let path = self.open_key.as_ref()?.display();
+        Some(format!("{path}: every user of this host can read the private key; expected mode 0600 or 0640"))
     }
 
     /// The reason to keep the old pair (CRT-4).

@@ -1,6 +1,7 @@
 //! `admin.tls` and `admin.auth` through the built binary (AUT-14, ADM-3, ADM-4).
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -421,5 +422,31 @@ async fn files_that_cannot_be_used_are_refused_at_the_start_with_their_keys() {
     ] {
         let text = check(change, admin);
         assert!(text.contains(key) && text.contains(reason), "{key} {reason}: {text}");
+    }
+}
+
+/// A scraper with the wrong scheme tries for ever: one line tells it.
+#[tokio::test]
+async fn sec_7_tls_on_the_plaintext_admin_listener_is_told_once() {
+    let running = Site::new().start("127.0.0.1", "").listens().await;
+    for _ in 0..3 {
+        let mut socket = TcpStream::connect(&running.relay.admin).await.unwrap();
+        socket.write_all(b"\x16\x03\x01\x00\x05").await.unwrap();
+        // Closed without an answer.
+        assert_eq!(socket.read(&mut [0; 1]).await.unwrap_or_default(), 0);
+    }
+    let told = running.relay.log_lines("the peer speaks TLS");
+    assert!(told.len() == 1 && told[0].contains("WARN") && told[0].contains("no `admin.tls`"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_private_key_that_every_user_can_read_is_told_once() {
+    let admin = format!("  tls: {{ {PAIR} }}");
+    for (mode, count) in [(0o644, 1), (0o640, 0)] {
+        let site = Site::new();
+        fs::set_permissions(site.at("tls.key"), fs::Permissions::from_mode(mode)).unwrap();
+        let running = site.start("127.0.0.1", &admin).listens().await;
+        let told = running.relay.log_lines("every user of this host can read the private key");
+        assert_eq!(told.iter().filter(|line| line.contains("WARN")).count(), count, "{mode:o}: {told:?}");
     }
 }

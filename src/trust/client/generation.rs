@@ -154,6 +154,7 @@ impl rotation::Generation for Generation {
 
     fn remarks(&self, now: SystemTime) -> Vec<String> {
         let mut remarks = self.anchors.as_ref().map(|anchors| anchors.remarks(now)).unwrap_or_default();
+        remarks.extend(self.pair.as_ref().and_then(|pair| pair.remark()));
         if let (Some(pair), Some(anchors)) = (&self.pair, &self.anchors) {
             remarks.extend(OwnAuthorities { anchors, now }.remark(pair));
         }

@@ -172,10 +172,13 @@ impl rotation::Generation for Generation {
     }
 
     fn remarks(&self, now: SystemTime) -> Vec<String> {
-        let Some(Clients { anchors, .. }) = &self.clients else { return Vec::new() };
-        let authorities = OwnAuthorities { anchors, now };
-        let own = self.pairs.iter().filter_map(|pair| authorities.remark(pair));
-        own.chain(anchors.remarks(now)).collect()
+        let mut remarks: Vec<String> = self.pairs.iter().filter_map(|pair| pair.remark()).collect();
+        if let Some(Clients { anchors, .. }) = &self.clients {
+            let authorities = OwnAuthorities { anchors, now };
+            remarks.extend(self.pairs.iter().filter_map(|pair| authorities.remark(pair)));
+            remarks.extend(anchors.remarks(now));
+        }
+        remarks
     }
 }
 

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ impl Fixture {
             ("ca.crt", &authority.pem().to_owned()),
         ] {
             std::fs::write(at(name), text).unwrap();
+            set_permissions(at(name), Permissions::from_mode(0o640)).unwrap();
         }
         let settings = ServerTls {
             certificates: vec![PairFiles { certificate: at("tls.crt"), private_key: at("tls.key") }],
@@ -147,6 +150,17 @@ fn crt_13_a_revoked_leaf_and_an_expired_list_refuse() {
     assert_eq!(judge(&fixture, &good, now), Err(Reason::Revoked));
     fixture.settings.crl = Some(CrlSettings { allows_unknown: true, ..settings });
     assert_eq!(judge(&fixture, &good, now), Ok(()));
+}
+
+#[test]
+fn a_key_that_every_user_can_read_is_told() {
+    let fixture = Fixture::new();
+    let mode = |mode| set_permissions(fixture.path("tls.key"), Permissions::from_mode(mode)).unwrap();
+    assert_eq!(fixture.generation().unwrap().remarks(wall_now()), [""; 0]);
+    mode(0o644);
+    let remarks = fixture.generation().unwrap().remarks(wall_now());
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].contains("tls.key: every user of this host can read the private key"), "{remarks:?}");
 }
 
 #[test]
