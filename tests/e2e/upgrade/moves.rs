@@ -80,7 +80,7 @@ async fn hnd_1_no_change_is_lost_between_the_processes() {
 /// HND-5: one at a time; `--now` ends the predecessor; the new process tells of it.
 #[tokio::test]
 async fn hnd_5_a_second_upgrade_waits_or_ends_the_predecessor() {
-    let mut site = Site::start(&["handover: { drain: 60s }"]).await;
+    let mut site = Site::start(&["handover: { drain: 1h }"]).await;
     site.origin.set(CDS, "a", "1");
     let mut client = Client::open(&site.relay.address, Variant::Delta, "one").await;
     client.want(CDS, &["*"]);
@@ -103,6 +103,9 @@ async fn hnd_5_a_second_upgrade_waits_or_ends_the_predecessor() {
     let (code, _, told) = sluice(&["upgrade"]);
     assert_eq!((code, told.contains("still drains")), (64, true), "{told}");
 
+    let (code, tried, _) = sluice(&["upgrade", "--now", "--dry-run"]);
+    assert_eq!((code, tried.contains("accepts the configuration")), (0, true), "{tried}");
+    client.quiet().await;
     site.upgrade("?now=1").await;
     assert_eq!(client.ended().await.code(), Code::Unavailable);
     site.first_is_gone().await;
