@@ -50,6 +50,14 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether the request rejects a response (ACK-1).
+    pub fn is_nack(&self) -> bool {
+        match self {
+            Request::Sotw(request) => request.error_detail.is_some(),
+            Request::Delta(request) => request.error_detail.is_some(),
+        }
+    }
+
     /// The number of names in the request, of all its lists together.
     pub fn names_len(&self) -> usize {
         match self {

@@ -59,7 +59,9 @@ impl StreamState {
     pub(crate) fn take(&self, request: &Request) -> Result<RequestOutcome, Status> {
         let now = self.shared.clock.now();
         let inner = &mut *lock(&self.inner);
-        trace!(stream = self.id, ?request, "request");
+        // The words of a NACK for a Secret may quote it (ADM-12), and the type may be implied.
+        let shown = Some(request).filter(|request| !request.is_nack());
+        trace!(stream = self.id, request = ?shown, "request");
         inner.asked_at.get_or_insert(now);
         inner.follow(&self.shared.settings());
         let rerouted = inner.take_node(request, self, now);
