@@ -42,8 +42,22 @@ pub async fn http_get(address: &str, path: &str) -> std::io::Result<(u16, String
 
 /// Sends a request without a body: the status and the body of the answer.
 pub async fn http(address: &str, method: &str, path: &str) -> std::io::Result<(u16, String)> {
+    http_with(address, method, path, "").await
+}
+
+/// The same with a body.
+pub async fn http_with(
+    address: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    let length = match body {
+        "" => String::new(),
+        body => format!("Content-Length: {}\r\n", body.len()),
+    };
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{length}\r\n{body}");
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;

@@ -196,6 +196,10 @@ impl Relay {
         net::http(&self.admin, "POST", path).await.expect("the admin listener answers")
     }
 
+    pub async fn post_body(&self, path: &str, body: &str) -> (u16, String) {
+        net::http_with(&self.admin, "POST", path, body).await.expect("the admin listener answers")
+    }
+
     pub fn sigterm(&self) {
         self.signal("TERM");
     }
