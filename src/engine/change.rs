@@ -36,13 +36,23 @@ impl ChangeMarks {
         (self.latest > seen).then_some(self.latest)
     }
 
+    /// Whether there are changes after `seen` besides the latest.
+    pub fn has_overtaken_after(self, seen: u64) -> bool {
+        self.bits_after(seen) != 0
+    }
+
+    /// The bits of the changes after `seen`, without the latest.
+    fn bits_after(self, seen: u64) -> u64 {
+        let before = self.recent & !1;
+        match self.latest.saturating_sub(seen) {
+            count @ 0..64 => before & ((1 << count) - 1),
+            _ => before,
+        }
+    }
+
     /// The changes after `seen`, without the latest.
     pub fn overtaken_after(self, seen: u64) -> impl Iterator<Item = u64> {
-        let before = self.recent & !1;
-        let mut left = match u32::try_from(self.latest.saturating_sub(seen)) {
-            Ok(count @ 0..64) => before & ((1 << count) - 1),
-            _ => before,
-        };
+        let mut left = self.bits_after(seen);
         std::iter::from_fn(move || {
             let bit = (left != 0).then(|| left.trailing_zeros())?;
             left &= left - 1;

@@ -14,15 +14,6 @@ impl Session {
         self.passed.take().map(|passed| *passed)
     }
 
-    pub(super) fn note_passed(&mut self, passed: Passed) {
-        if passed.is_empty() {
-            return;
-        }
-        let all = self.passed.get_or_insert_default();
-        all.overtaken.extend(passed.overtaken);
-        all.unneeded.extend(passed.unneeded);
-    }
-
     /// The changes that the client has not answered or not been sent. `latest` as for [`Session::poll_answer`].
     pub fn unsettled_changes(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>) -> Vec<Unsettled> {
         let snapshots = self.newest(latest);

@@ -36,8 +36,7 @@ impl Session {
         let is_update = subscription.nonces.version_sent.is_some()
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
-        let mut passed = Passed::default();
-        let carried = subscription.carry(answer, is_last, chunks > 0, &mut passed);
+        let carried = subscription.carry(answer, is_last, chunks > 0, &mut self.passed);
         if is_last {
             if chunks > 0 {
                 subscription.remember();
@@ -54,13 +53,12 @@ impl Session {
             subscription.pending = Some(Box::new(answer.rest(told_names, targets, told_variants)));
         }
         if chunks == 0 {
-            self.note_passed(passed);
             return None;
         }
         self.carried += 1;
         let nonce = self.carried;
         if let Some(forgotten) = subscription.nonces.send(nonce, version, now, changed_at, carried) {
-            passed.overtaken.extend(forgotten.whole());
+            Passed::add_overtaken(&mut self.passed, forgotten.whole());
         }
         if is_last {
             subscription.acknowledged.hand_over(answer.begun, nonce);
@@ -71,7 +69,6 @@ impl Session {
         {
             self.force_endpoints(endpoints);
         }
-        self.note_passed(passed);
         Some(nonce)
     }
 

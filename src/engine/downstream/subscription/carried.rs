@@ -78,8 +78,10 @@ pub struct Passed {
 }
 
 impl Passed {
-    pub fn is_empty(&self) -> bool {
-        self.overtaken.is_empty() && self.unneeded.is_empty()
+    pub fn add_overtaken(passed: &mut Option<Box<Passed>>, overtaken: &[ChangeId]) {
+        if !overtaken.is_empty() {
+            passed.get_or_insert_default().overtaken.extend(overtaken);
+        }
     }
 }
 
@@ -93,13 +95,32 @@ pub struct Unsettled {
 
 impl Subscription {
     /// Notes a message of an answer, the `is_last` of its answer. Returns the changes in the message. `has_message`: the
-    /// answer has messages at all.
+    /// answer has messages at all. Every update of every client comes here.
     pub fn carry(
         &mut self,
         answer: &Answer,
         is_last: bool,
         has_message: bool,
-        passed: &mut Passed,
+        passed: &mut Option<Box<Passed>>,
+    ) -> Carried {
+        if let ([part], [answered], true) = (&mut *self.parts, &*answer.parts, is_last && has_message) {
+            let changes = answered.view.changes();
+            let Some(number) = changes.latest_after(part.seen) else { return Carried::Nothing };
+            if !changes.has_overtaken_after(part.seen) {
+                part.seen = number;
+                return Carried::One(ChangeId { source: part.source(), number });
+            }
+        }
+        self.carry_several(answer, is_last, has_message, passed)
+    }
+
+    #[inline(never)]
+    fn carry_several(
+        &mut self,
+        answer: &Answer,
+        is_last: bool,
+        has_message: bool,
+        passed: &mut Option<Box<Passed>>,
     ) -> Carried {
         let mut carried = Carried::Nothing;
         let mut overtaken = Vec::new();
@@ -126,10 +147,13 @@ impl Subscription {
             overtaken.retain(|id| !carried.ids().contains(id));
         }
         if has_message {
-            passed.overtaken.append(&mut overtaken);
+            Passed::add_overtaken(passed, &overtaken);
             return carried;
         }
-        passed.unneeded.extend(overtaken.iter().chain(carried.ids()));
+        let unneeded: Vec<_> = overtaken.iter().chain(carried.ids()).copied().collect();
+        if !unneeded.is_empty() {
+            passed.get_or_insert_default().unneeded.extend(unneeded);
+        }
         Carried::Nothing
     }
 
