@@ -220,6 +220,19 @@ impl Relay {
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
+        // The threads of a process stop one after the other. Until the last one has, an answer may leave.
+        while name == "STOP" && !self.has_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether all threads are stopped, by their state in `/proc`.
+    fn has_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process lives");
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
     }
 
     /// The number of the process.
