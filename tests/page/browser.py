@@ -54,7 +54,9 @@ class Browser:
         self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=zoom, mobile=False)
 
     def theme(self, name):
-        self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        # Without motion: a colour on its way from one scheme to the other has the contrast of neither.
+        features = {"prefers-color-scheme": name, "prefers-reduced-motion": "reduce"}
+        self.cdp("Emulation.setEmulatedMedia", features=[{"name": key, "value": value} for key, value in features.items()])
 
     def scripts(self, on):
         self.cdp("Emulation.setScriptExecutionDisabled", value=not on)
