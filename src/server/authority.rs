@@ -1,13 +1,13 @@
-//! Makes the `:authority` of calls on unix sockets an authority.
+//! Makes the `:authority` of calls on unix sockets readable for h2.
 //!
 //! gRPC's C++ core, and so Python and Ruby, sends the percent-encoded path of an absolute `unix:` address; grpc-java is
-//! reported to send the path itself (grpc/grpc#38142, hyperium/h2#487). RFC 3986 §3.2 allows neither `%` nor `/` in a host
-//! name as h2 reads it, so h2 would answer each call with PROTOCOL_ERROR. On a unix socket the relay has no use for the
-//! authority. So the two octets become `-` in place, before h2 sees them: the value keeps its length, and the tables of
-//! HPACK (RFC 7541) on both sides keep equal sizes.
+//! reported to send the path itself (grpc/grpc#38142, hyperium/h2#487). h2 takes neither `%` nor `/` in an authority, and
+//! would answer each call with PROTOCOL_ERROR. On a unix socket the relay has no use for the authority. So the two octets
+//! become `-` in place, before h2 sees them: the value keeps its length, and the tables of HPACK (RFC 7541) on both sides
+//! keep equal sizes.
 //!
-//! Values in Huffman code pass unchanged: neither library encodes addresses this way. The filter refuses nothing. It
-//! stops at bytes that break a rule, and leaves the error to h2.
+//! Values in Huffman code pass unchanged: gRPC's C++ core sends plain text. The filter refuses nothing. It stops at bytes
+//! that break a rule, and leaves the error to h2.
 
 const HEAD_BYTES: usize = 9;
 const HEADERS: u8 = 0x1;
