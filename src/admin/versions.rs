@@ -21,7 +21,7 @@ use super::state::Admin;
 use super::types;
 use super::who::unknown_name;
 use crate::driver::api::clients::{HeldVersion, Holding};
-use crate::driver::api::status::{ResourceFilter, Why};
+use crate::driver::api::status::Why;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// One walk at a time: the walks of several operators follow one another.
@@ -153,13 +153,9 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
 
 /// The versions that sources have.
 fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, Live> {
-    let filter = ResourceFilter {
-        type_name: Some(type_url.as_str().to_owned()),
-        name: Some(name.as_str().to_owned()),
-        ..ResourceFilter::default()
-    };
     let mut live: BTreeMap<Version, Live> = BTreeMap::new();
-    for found in admin.relay.resources(&filter) {
+    for copy in admin.relay.copies(type_url.as_str(), name.as_str()) {
+        let found = copy.status;
         let Some(version) = found.version else { continue };
         let of = live.entry(version).or_default();
         of.since = [of.since, found.received_at].into_iter().flatten().min();
