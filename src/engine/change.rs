@@ -70,13 +70,24 @@ pub struct NameList {
 }
 
 impl NameList {
-    fn add(&mut self, name: &ResourceName) {
+    pub fn add(&mut self, name: &ResourceName) {
         self.count += 1;
         let bytes = self.bytes + name.as_str().len();
         if self.names.len() < NAMES_MAX && bytes <= NAMES_BYTES_MAX {
             self.bytes = bytes;
             self.names.push(name.clone());
         }
+    }
+
+    /// Adds a list. A name of both lists is shown once, and counts twice.
+    pub fn merge(&mut self, other: &NameList) {
+        let count = self.count + other.count;
+        for name in &other.names {
+            if !self.names.contains(name) {
+                self.add(name);
+            }
+        }
+        self.count = count;
     }
 }
 

@@ -14,6 +14,7 @@ pub mod change;
 pub mod view;
 pub mod snapshot;
 pub mod class;
+pub mod rollout;
 pub mod authority;
 pub mod authorization;
 pub mod upstream;

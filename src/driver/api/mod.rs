@@ -9,6 +9,7 @@ pub mod estate;
 pub mod clients;
 pub mod change_name;
 pub mod changes;
+pub mod rollouts;
 pub mod tail;
 pub mod control;
 pub mod reload;

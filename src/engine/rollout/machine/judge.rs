@@ -1,0 +1,58 @@
+//! The evidence of the admitted clients (WAV-12).
+
+use crate::engine::rollout::plan::HaltOn;
+use crate::engine::rollout::report::Reason;
+use crate::engine::rollout::tally::{Control, Counts, Tally};
+
+/// A single lost stream is no evidence.
+const LOST_LEAST: u64 = 2;
+
+/// Admitted clients are lost more often than the control group by this factor.
+const LOST_FACTOR: u64 = 3;
+
+/// The reason to halt at once.
+pub(super) fn against(halt_on: &HaltOn, tally: &Tally) -> Option<Reason> {
+    let admitted = &tally.admitted;
+    let (rejected, of) = (admitted.rejected, admitted.affected());
+    if rejected > u64::from(halt_on.rejected) && is_over(rejected, halt_on.rejected_percent, of) {
+        return Some(Reason::Rejected { rejected, of });
+    }
+    let (lost, control) = (admitted.lost, tally.control);
+    let is_lost = lost >= LOST_LEAST && is_over(lost, halt_on.lost_percent, of) && exceeds(lost, of, control);
+    is_lost.then_some(Reason::Lost { lost, of, control })
+}
+
+fn is_over(part: u64, percent: u32, of: u64) -> bool {
+    part.saturating_mul(100) > of.saturating_mul(u64::from(percent))
+}
+
+/// Whether the clients of a push are lost more often than others at the same time. Without others, they are.
+fn exceeds(lost: u64, of: u64, control: Control) -> bool {
+    let expected = LOST_FACTOR.saturating_mul(control.lost).saturating_mul(of);
+    control.lost == 0 || lost.saturating_mul(control.clients) > expected
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    Enough,
+    /// No connected client was affected, and none was lost.
+    Nobody,
+    Lacking {
+        accepted: u64,
+        of: u64,
+    },
+}
+
+/// Whether the admitted clients speak for the next step. Known rejecters have no voice (QUA-4).
+pub(super) fn evidence(halt_on: &HaltOn, admitted: &Counts) -> Evidence {
+    let (accepted, of) = (admitted.accepted, admitted.evidence());
+    if of == 0 && admitted.lost == 0 {
+        return Evidence::Nobody;
+    }
+    let wanted = of.saturating_mul(u64::from(halt_on.accepted_percent));
+    if of > 0 && accepted.saturating_mul(100) >= wanted {
+        Evidence::Enough
+    } else {
+        Evidence::Lacking { accepted, of }
+    }
+}

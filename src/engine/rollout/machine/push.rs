@@ -1,0 +1,337 @@
+//! The push under way.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::api::{Admission, Output, RolloutEvent, What};
+use super::guards;
+use super::judge::{self, Evidence};
+use crate::engine::Time;
+use crate::engine::rollout::plan::{BUCKETS, Plan, Step};
+use crate::engine::rollout::push::UnitPush;
+use crate::engine::rollout::report::{
+    End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
+};
+use crate::engine::rollout::seat::LAST_BUCKET;
+use crate::engine::rollout::tally::{Counts, Tally};
+
+/// The clients of a halted push are counted for this time, so that the report tells how many had the push.
+const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
+
+/// The condemned contents and the notes that a report lists.
+const LISTED_MAX: usize = 100;
+
+type Outputs = VecDeque<Output>;
+
+#[derive(Debug)]
+pub(super) struct Push {
+    pub report: PushReport,
+    /// The begin of the step, moved on by the time that the clocks stood.
+    step_from: Time,
+    /// Since when the clocks stand, because the server of a unit is lost.
+    stands_since: Option<Time>,
+    /// The step knows the buckets of the affected clients, so its threshold is final (WAV-14).
+    is_open: bool,
+    /// All steps of the plan are over, and everybody is admitted.
+    is_last: bool,
+    is_watched: bool,
+    is_finished: bool,
+}
+
+impl Push {
+    pub(super) fn begin(
+        plan: &Plan,
+        (number, gathered_from): (u64, Time),
+        units: Vec<UnitPush>,
+        outputs: &mut Outputs,
+        now: Time,
+    ) -> Push {
+        let (reason, notes) = guards::check(plan, &units);
+        let report = PushReport {
+            number,
+            gathered_from,
+            began: now,
+            state: RolloutState::Waving,
+            end: None,
+            units: units.iter().map(|unit| unit.unit).collect(),
+            types: merged(&units),
+            steps: Vec::new(),
+            verdict: None,
+            notes: Vec::new(),
+            admitted: Counts::default(),
+            others: Counts::default(),
+            rejections: Vec::new(),
+            blamed: Vec::new(),
+            condemned: Vec::new(),
+        };
+        let mut push = Push {
+            report,
+            step_from: now,
+            stands_since: None,
+            is_open: false,
+            is_last: false,
+            is_watched: true,
+            is_finished: false,
+        };
+        let resources = push.report.resources();
+        push.tell(What::Gathered { units: units.len(), resources }, outputs);
+        for note in notes {
+            push.note(note, outputs);
+        }
+        match reason {
+            Some(reason) => push.halt(reason, outputs, now),
+            None => push.begin_step(plan, 1, outputs, now),
+        }
+        push
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// All clients stood with the push for the final bake.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// The outcome, if the push ended now.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.report.state {
+            RolloutState::Halted => Outcome::Halted,
+            RolloutState::Paused => Outcome::Paused,
+            _ => Outcome::Finished,
+        }
+    }
+
+    pub(super) fn close(mut self, outcome: Outcome, outputs: &mut Outputs, now: Time) -> PushReport {
+        self.end_step(now);
+        self.report.end = Some(End { at: now, outcome });
+        self.tell(What::Over(outcome), outputs);
+        self.release(outputs);
+        self.report
+    }
+
+    pub(super) fn tally(&mut self, plan: &Plan, tally: Tally, outputs: &mut Outputs, now: Time) {
+        self.note_tally(&tally, outputs);
+        if self.report.state == RolloutState::Halted {
+            return self.watch_on(outputs, now);
+        }
+        // The tally was made with the former threshold. Its rejections count, its silence does not.
+        let was_open = self.is_open;
+        self.open(plan, &tally, outputs);
+        if let Some(reason) = judge::against(&plan.halt_on, &tally) {
+            return self.halt(reason, outputs, now);
+        }
+        if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan, &tally) {
+            return;
+        }
+        self.go_on(plan, &tally, outputs, now);
+    }
+
+    /// Stops the clocks, or lets them go on.
+    pub(super) fn stand_or_go(&mut self, lost: Option<Reason>, outputs: &mut Outputs, now: Time) {
+        match (lost, self.stands_since) {
+            (Some(reason), None) if self.report.state != RolloutState::Halted => {
+                self.stands_since = Some(now);
+                if self.report.verdict.is_none() {
+                    self.pause(reason, outputs, now);
+                }
+            }
+            (None, Some(since)) => {
+                self.stands_since = None;
+                self.step_from = self.step_from + now.since(since);
+                let is_for_server = |verdict: &Verdict| matches!(verdict.reason, Reason::ServerLost(_));
+                if self.report.verdict.as_ref().is_some_and(is_for_server) {
+                    self.resume(outputs);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The step under way; `None` after the last step of the plan.
+    fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
+        plan.steps.get(self.report.steps.len().checked_sub(1)?)
+    }
+
+    fn note_tally(&mut self, tally: &Tally, outputs: &mut Outputs) {
+        self.report.admitted = tally.admitted;
+        self.report.others = tally.others;
+        self.report.rejections.clone_from(&tally.rejections);
+        self.report.blamed.clone_from(&tally.blamed);
+        if let Some(step) = self.report.steps.last_mut().filter(|step| step.ended.is_none()) {
+            step.admitted = tally.admitted;
+        }
+        for condemned in &tally.condemned {
+            self.tell(What::Condemned(condemned.clone()), outputs);
+            if self.report.condemned.len() < LISTED_MAX {
+                self.report.condemned.push(condemned.clone());
+            }
+        }
+    }
+
+    /// Raises the threshold of a new step, so that some affected clients are admitted (WAV-14).
+    fn open(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs) {
+        if self.is_open {
+            return;
+        }
+        self.is_open = true;
+        let wanted = self.step(plan).map_or(0, |step| step.at_least as usize);
+        let bucket = tally.smallest.iter().take(wanted).next_back().copied();
+        // Clients without a text for their seat all have the last bucket.
+        let threshold = bucket.filter(|bucket| *bucket < LAST_BUCKET).map_or(0, |bucket| bucket + 1);
+        if let Some(step) = self.report.steps.last_mut()
+            && step.threshold < threshold
+        {
+            step.threshold = threshold;
+            self.admit(outputs);
+        }
+    }
+
+    /// A step of labels that name no affected client is passed without a bake (WAV-14).
+    fn is_deserted(&self, plan: &Plan, tally: &Tally) -> bool {
+        let at = self.report.steps.len().saturating_sub(1);
+        let names_only = self.step(plan).is_some_and(|step| step.clients.is_some() && step.threshold == 0);
+        names_only && tally.labelled.get(at).copied().unwrap_or(0) == 0
+    }
+
+    fn go_on(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) {
+        let number = self.number_of_step();
+        if self.is_deserted(plan, tally) {
+            self.note(Note::NobodyInStep(number), outputs);
+            return self.begin_step(plan, number + 1, outputs, now);
+        }
+        let bake = self.step(plan).map_or(plan.times.final_bake, |step| step.bake);
+        let baked = self.step_from + bake;
+        if now < baked {
+            return;
+        }
+        match judge::evidence(&plan.halt_on, &tally.admitted) {
+            Evidence::Lacking { accepted, of } => {
+                if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
+                    self.pause(Reason::NoEvidence { accepted, of }, outputs, now);
+                }
+                return;
+            }
+            Evidence::Nobody => self.note(Note::NobodyInStep(number), outputs),
+            Evidence::Enough => {}
+        }
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        match self.is_last {
+            true => self.is_finished = true,
+            false => self.begin_step(plan, number + 1, outputs, now),
+        }
+    }
+
+    fn number_of_step(&self) -> u8 {
+        self.report.steps.last().map_or(0, |step| step.number)
+    }
+
+    fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
+        self.end_step(now);
+        let before = self.report.steps.last().map_or(0, |step| step.threshold);
+        let step = plan.steps.get(usize::from(number) - 1);
+        let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
+        let admitted = Counts::default();
+        self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
+        self.step_from = now;
+        self.is_last = step.is_none();
+        self.is_open = self.is_last;
+        self.report.state = self.moving_state();
+        let steps = plan.step_count();
+        self.tell(
+            step.map_or(What::Settling, |_| What::StepBegun { step: number, steps, threshold }),
+            outputs,
+        );
+        self.admit(outputs);
+    }
+
+    fn end_step(&mut self, now: Time) {
+        if let Some(step) = self.report.steps.last_mut() {
+            step.ended.get_or_insert(now);
+        }
+    }
+
+    /// The state without a verdict.
+    fn moving_state(&self) -> RolloutState {
+        if self.is_last { RolloutState::Settling } else { RolloutState::Waving }
+    }
+
+    fn verdict(&self, reason: Reason, now: Time) -> Verdict {
+        let after = now.since(self.report.began);
+        Verdict {
+            at: now,
+            after,
+            step: self.number_of_step(),
+            clients: self.report.admitted.affected(),
+            reason,
+        }
+    }
+
+    fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.end_step(now);
+        self.stop(RolloutState::Halted, What::Halted, reason, outputs, now);
+    }
+
+    fn pause(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.stop(RolloutState::Paused, What::Paused, reason, outputs, now);
+    }
+
+    fn stop(
+        &mut self,
+        state: RolloutState,
+        what: fn(Verdict) -> What,
+        reason: Reason,
+        outputs: &mut Outputs,
+        now: Time,
+    ) {
+        let verdict = self.verdict(reason, now);
+        self.report.state = state;
+        self.report.verdict = Some(verdict.clone());
+        self.tell(what(verdict), outputs);
+        self.admit(outputs);
+    }
+
+    fn resume(&mut self, outputs: &mut Outputs) {
+        self.report.verdict = None;
+        self.report.state = self.moving_state();
+        self.tell(What::Resumed, outputs);
+        self.admit(outputs);
+    }
+
+    fn watch_on(&mut self, outputs: &mut Outputs, now: Time) {
+        let is_over = |verdict: &Verdict| now >= verdict.at + WATCHED_AFTER_HALT;
+        if self.report.verdict.as_ref().is_some_and(is_over) {
+            self.release(outputs);
+        }
+    }
+
+    fn release(&mut self, outputs: &mut Outputs) {
+        if self.is_watched {
+            self.is_watched = false;
+            outputs.push_back(Output::Release { push: self.report.number });
+        }
+    }
+
+    fn admit(&self, outputs: &mut Outputs) {
+        outputs.push_back(Output::Admit(Admission {
+            push: self.report.number,
+            threshold: self.report.steps.last().map_or(0, |step| step.threshold),
+            step: self.number_of_step(),
+            state: self.report.state,
+        }));
+    }
+
+    fn note(&mut self, note: Note, outputs: &mut Outputs) {
+        self.tell(What::Note(note.clone()), outputs);
+        if self.report.notes.len() < LISTED_MAX {
+            self.report.notes.push(note);
+        }
+    }
+
+    fn tell(&self, what: What, outputs: &mut Outputs) {
+        outputs.push_back(Output::Event(RolloutEvent { push: self.report.number, what }));
+    }
+}

@@ -1,0 +1,87 @@
+//! The content of a push, as the driver sums it up from the snapshots before and after.
+
+use crate::engine::change::NameList;
+use crate::xds::{ResourceName, TypeUrl, Version};
+
+/// A unit of a plan: a shared source, by the source's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnitId(pub u64);
+
+/// The part of one unit in a push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitPush {
+    pub unit: UnitId,
+    /// The gated types that differ, in the order of sending.
+    pub types: Vec<TypePush>,
+    /// A part of the push that clients rejected before, and that is condemned (QUA-2).
+    pub condemned: Option<Condemned>,
+    /// The unit's server can be heard, and has answered for all gated types.
+    pub is_current: bool,
+}
+
+impl UnitPush {
+    pub fn is_empty(&self) -> bool {
+        self.types.iter().all(|of| of.added.count + of.changed.count + of.removed.count == 0)
+    }
+}
+
+/// The differences of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypePush {
+    pub type_url: TypeUrl,
+    pub added: NameList,
+    pub changed: NameList,
+    pub removed: NameList,
+    /// The number of resources.
+    pub resources: Growth,
+    /// The bytes of all resources.
+    pub bytes: Growth,
+    /// The changed resource that grew by most bytes.
+    pub largest: Option<(ResourceName, Growth)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    pub before: u64,
+    pub after: u64,
+}
+
+/// A content that clients rejected by name (QUA-2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condemned {
+    pub type_url: TypeUrl,
+    pub name: ResourceName,
+    pub version: Version,
+}
+
+impl TypePush {
+    /// Adds the differences of another unit.
+    pub(super) fn merge(&mut self, other: &TypePush) {
+        let lists = [
+            (&mut self.added, &other.added),
+            (&mut self.changed, &other.changed),
+            (&mut self.removed, &other.removed),
+        ];
+        for (list, other) in lists {
+            list.merge(other);
+        }
+        self.resources.add(other.resources);
+        self.bytes.add(other.bytes);
+        let grown = |of: &Option<(ResourceName, Growth)>| of.as_ref().map_or(0, |(_, growth)| growth.by());
+        if grown(&other.largest) > grown(&self.largest) {
+            self.largest.clone_from(&other.largest);
+        }
+    }
+}
+
+impl Growth {
+    /// 0 for something that shrank.
+    pub fn by(self) -> u64 {
+        self.after.saturating_sub(self.before)
+    }
+
+    fn add(&mut self, other: Growth) {
+        self.before += other.before;
+        self.after += other.after;
+    }
+}

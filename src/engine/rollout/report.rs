@@ -1,0 +1,216 @@
+//! The state of a plan and the way of its pushes, as plain data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::push::{Condemned, Growth, TypePush, UnitId, UnitPush};
+use super::tally::{Control, Counts, Rejection};
+use crate::engine::Time;
+use crate::xds::{ResourceName, TypeUrl};
+
+/// The finished pushes that a plan remembers.
+pub const PUSHES_MAX: usize = 10;
+
+/// A plan at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RolloutReport {
+    pub state: RolloutState,
+    /// The push under way, or the halted or paused push that no other push has followed yet.
+    pub push: Option<Arc<PushReport>>,
+    /// Units whose changes wait for the next push.
+    pub waiting: Vec<UnitId>,
+    /// The pushes that are over, the latest first; at most [`PUSHES_MAX`].
+    pub past: Vec<Arc<PushReport>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RolloutState {
+    /// No push.
+    Open,
+    /// Changes have come; more may belong to the push.
+    Gathering,
+    /// A step is under way.
+    Waving,
+    /// The step lacks evidence.
+    Paused,
+    /// All clients are admitted, and the final bake is under way.
+    Settling,
+    Halted,
+}
+
+impl RolloutState {
+    pub const ALL: [RolloutState; 6] = [
+        RolloutState::Open,
+        RolloutState::Gathering,
+        RolloutState::Waving,
+        RolloutState::Paused,
+        RolloutState::Settling,
+        RolloutState::Halted,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RolloutState::Open => "open",
+            RolloutState::Gathering => "gathering",
+            RolloutState::Waving => "waving",
+            RolloutState::Paused => "paused",
+            RolloutState::Settling => "settling",
+            RolloutState::Halted => "halted",
+        }
+    }
+}
+
+/// A push and its way through the steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PushReport {
+    pub number: u64,
+    /// The first change of the push.
+    pub gathered_from: Time,
+    /// The end of the gathering.
+    pub began: Time,
+    /// The state while the push is under way, and the last state of a push that is over.
+    pub state: RolloutState,
+    /// `None`: the push is not over.
+    pub end: Option<End>,
+    /// The units of the push.
+    pub units: Vec<UnitId>,
+    /// The differences of all units together, by type. A name that changed in several units counts for each.
+    pub types: Vec<TypePush>,
+    /// The steps that have begun. The one after the last step of the plan admits all clients.
+    pub steps: Vec<StepReport>,
+    pub verdict: Option<Verdict>,
+    /// Findings that did not stop the push.
+    pub notes: Vec<Note>,
+    /// The last tally.
+    pub admitted: Counts,
+    pub others: Counts,
+    pub rejections: Vec<Rejection>,
+    pub blamed: Vec<UnitId>,
+    /// Contents that clients rejected so often that a later push with them is halted at once.
+    pub condemned: Vec<Condemned>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    pub at: Time,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// All clients stood with the push for the final bake.
+    Finished,
+    /// The evidence, or a guard, was against the push.
+    Halted,
+    /// The evidence never sufficed.
+    Paused,
+    /// Another configuration exchanged the plan.
+    Abandoned,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 4] = [Outcome::Finished, Outcome::Halted, Outcome::Paused, Outcome::Abandoned];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Finished => "finished",
+            Outcome::Halted => "halted",
+            Outcome::Paused => "paused",
+            Outcome::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// A step of a push.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// From 1.
+    pub number: u8,
+    /// Buckets below are admitted. Raised for [`Step::at_least`](super::plan::Step::at_least).
+    pub threshold: u16,
+    pub began: Time,
+    pub ended: Option<Time>,
+    /// The admitted clients at the last tally of the step.
+    pub admitted: Counts,
+}
+
+/// The decision that a push must not go on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub at: Time,
+    /// The time since the push began.
+    pub after: Duration,
+    pub step: u8,
+    /// The admitted and affected clients at that moment.
+    pub clients: u64,
+    pub reason: Reason,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    Rejected {
+        rejected: u64,
+        of: u64,
+    },
+    Lost {
+        lost: u64,
+        of: u64,
+        control: Control,
+    },
+    Grown(Grown),
+    Condemned(Condemned),
+    /// The clients of a step did not accept the push in time.
+    NoEvidence {
+        accepted: u64,
+        of: u64,
+    },
+    /// The server of a unit is lost, so its content may not be the newest.
+    ServerLost(UnitId),
+}
+
+/// A finding of the guard against growth (GRD-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grown {
+    pub unit: UnitId,
+    pub type_url: TypeUrl,
+    pub of: GrownPart,
+    pub growth: Growth,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrownPart {
+    /// The bytes of one resource.
+    Resource(ResourceName),
+    /// The bytes of all resources of the type.
+    Bytes,
+    /// The number of resources.
+    Count,
+}
+
+/// A finding that did not stop the push.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    Grown(Grown),
+    /// No connected client was affected and admitted, so the step gave no evidence.
+    NobodyInStep(u8),
+}
+
+impl PushReport {
+    /// The resources that changed, were added or removed.
+    pub fn resources(&self) -> usize {
+        self.types.iter().map(|of| of.added.count + of.changed.count + of.removed.count).sum()
+    }
+}
+
+/// The differences of all units, by type in the order of sending.
+pub(super) fn merged(units: &[UnitPush]) -> Vec<TypePush> {
+    let mut types: BTreeMap<TypeUrl, TypePush> = BTreeMap::new();
+    for of in units.iter().flat_map(|unit| &unit.types) {
+        match types.get_mut(&of.type_url) {
+            None => drop(types.insert(of.type_url.clone(), of.clone())),
+            Some(all) => all.merge(of),
+        }
+    }
+    types.into_values().collect()
+}
