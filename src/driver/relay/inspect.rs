@@ -205,7 +205,7 @@ pub(super) fn nack_status(nack: &Nack, subscription: &Subscription, clock: &Cloc
     let detail: Arc<str> = nack.status.to_string().into();
     NackStatus {
         version: Some(nack.version),
-        names: subscription.names_in(&detail),
+        names: subscription.names_in(nack),
         detail,
         at: clock.wall(nack.at),
     }

@@ -49,8 +49,15 @@ pub struct CachedResource {
     pub received_at: ReceivedAt,
 }
 
+/// By content, whenever it arrived.
+impl PartialEq for CachedResource {
+    fn eq(&self, other: &Self) -> bool {
+        self.resource.version == other.resource.version
+    }
+}
+
 /// The state of a name. There is no fourth state, and only `Absent` may ever become a removal (RLY-2).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Known {
     #[default]
     Unknown,

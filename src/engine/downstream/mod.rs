@@ -24,9 +24,11 @@ pub use session::Session;
 pub use session::grant::Regrant;
 pub use session::limits::{Excess, Limits};
 pub use session::moves::{Look, Moved, Shift};
+pub use session::push_set::{Extent, PushSet, PushType, PushUnit, PushedName};
 pub use session::report::TypeReport;
 pub use session::request::RequestOutcome;
 pub use session::router::{List, Router, Watch};
+pub use session::standing::{Compared, PushRejection, PushStanding, SILENT_AFTER, TypeStanding};
 pub use sources::{ChangeId, ListId, SourceId};
 pub use subscription::Subscription;
 pub use subscription::carried::{Passed, Unsettled};
@@ -34,4 +36,5 @@ pub use subscription::ledger::{HeldVersion, Ledger, NameEntry, NameKnowledge, Na
 pub use subscription::name_wait::NameWait;
 pub use subscription::nonces::{Nack, Verdict};
 pub use subscription::part::Part;
+pub use subscription::suspects::{Suspect, Suspects};
 pub use subscription::unsent_news::{UnsentNews, WhyUnsent};

@@ -21,12 +21,14 @@ pub mod limits;
 pub mod list_position;
 pub mod moves;
 mod poll;
+pub mod push_set;
 pub mod report;
 pub mod reclassify;
 pub mod request;
 pub mod router;
 mod routing;
 mod stand_ins;
+pub mod standing;
 
 use std::fmt::Write;
 use std::sync::Arc;

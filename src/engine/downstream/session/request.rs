@@ -83,7 +83,7 @@ impl Session {
             }
         };
         if let Verdict::Nack { .. } = &verdict {
-            subscription.give_up_changes(judged.carried.rejected());
+            subscription.note_rejected(nonce_number, judged.carried.rejected());
         }
         subscription.follow(nonce_number, &verdict, self.kind.variant);
         if is_first {

@@ -17,9 +17,6 @@ use crate::engine::upstream::Cause;
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Status, TypeUrl, Version};
 
-/// The maximum number of names in one text. A text of 4 KiB names few resources, or all.
-const NAMED_MAX: usize = 16;
-
 /// One type of one client at one moment.
 #[derive(Debug)]
 pub struct Ledger {
@@ -154,22 +151,6 @@ impl Subscription {
         !self.parts.is_empty() && views.all(|view| view.is_some_and(|view| view.is_complete()))
     }
 
-    /// The names in a text that the client was sent, in the order of the text; for the text of a NACK (ADM-7).
-    pub fn names_in(&self, text: &str) -> Vec<ResourceName> {
-        let is_edge = |c: char| c.is_whitespace() || "'\"`,;()[]{}<>".contains(c);
-        let mut found: Vec<ResourceName> = Vec::new();
-        for word in text.split(is_edge).filter(|word| !word.is_empty()) {
-            let trimmed = word.trim_end_matches([':', '.', '!']);
-            for name in [word, trimmed].map(ResourceName::new) {
-                let is_held = || self.parts.iter().any(|part| part.held.has(&name));
-                if found.len() < NAMED_MAX && !found.contains(&name) && is_held() {
-                    found.push(name);
-                }
-            }
-        }
-        found
-    }
-
     /// The time of the last change of the content that the client should have.
     pub(in crate::engine::downstream) fn changed_at(&self, turn: &Turn<'_>) -> Option<Time> {
         let views = self.parts.iter().filter_map(|part| part.view_in(turn, &self.type_url));
@@ -181,18 +162,33 @@ fn sum(versions: impl Iterator<Item = Version>) -> Version {
     versions.fold(Version::default(), Version::plus)
 }
 
+/// The view with the content of a name that the client accepted.
+fn accepted_in<'a>(
+    sent: &'a Arc<View>,
+    before: Option<&'a Arc<View>>,
+    rejected: Option<&'a RejectedContent>,
+    name: &ResourceName,
+) -> &'a View {
+    match rejected {
+        Some(rejected) if sent.version_of(name) == rejected.sent.version_of(name) => &rejected.before,
+        _ => before.unwrap_or(sent),
+    }
+}
+
+impl Part {
+    /// The version that the client has accepted.
+    pub(in crate::engine::downstream) fn accepted(&self, name: &ResourceName) -> Option<Version> {
+        accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name).version_of(name)
+    }
+}
+
 impl LedgerPart {
     fn due(&self, type_url: &TypeUrl) -> Option<&Arc<View>> {
         self.snapshot.as_ref()?.of(type_url)?.view(&self.collection)
     }
 
     fn accepted(&self, name: &ResourceName) -> Option<HeldVersion> {
-        match &self.rejected {
-            Some(rejected) if self.sent.version_of(name) == rejected.sent.version_of(name) => {
-                HeldVersion::of(&rejected.before, name)
-            }
-            _ => HeldVersion::of(self.before.as_ref().unwrap_or(&self.sent), name),
-        }
+        HeldVersion::of(accepted_in(&self.sent, self.before.as_ref(), self.rejected.as_deref(), name), name)
     }
 
     fn withholds(&self, name: &ResourceName) -> bool {

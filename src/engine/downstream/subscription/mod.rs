@@ -14,6 +14,7 @@ mod poll;
 mod resend;
 mod set_marks;
 mod sotw_request;
+pub mod suspects;
 pub mod unsent_news;
 mod wait;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::engine::Time;
 use crate::engine::downstream::sources::ChangeId;
 use crate::engine::downstream::subscription::carried::Carried;
+use crate::engine::downstream::subscription::suspects::Brought;
 use crate::xds::{Status, Version};
 
 /// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
@@ -64,6 +65,10 @@ pub struct Nack {
     pub version: Version,
     pub status: Status,
     pub at: Time,
+    /// The changes in the rejected response (TRU-3).
+    pub carried: Carried,
+    /// The content that the response brought, by part. Empty for another response than the latest.
+    pub brought: Vec<Brought>,
 }
 
 impl Nonces {
@@ -104,7 +109,9 @@ impl Nonces {
         let verdict = match error {
             Some(status) => {
                 let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
-                self.nack = Some(Box::new(Nack { version: sent.version, status: status.clone(), at: now }));
+                let (version, carried) = (sent.version, judged.carried.clone());
+                let nack = Nack { version, status: status.clone(), at: now, carried, brought: Vec::new() };
+                self.nack = Some(Box::new(nack));
                 Verdict::Nack { status, version: sent.version, repeated }
             }
             None => {
@@ -139,6 +146,12 @@ impl Nonces {
     /// The send time of the oldest unACKed response.
     pub fn waiting_since(&self) -> Option<Time> {
         self.sent.front().map(|sent| sent.at)
+    }
+
+    /// The send time of the latest response, or once the client has answered the time of the answer.
+    pub fn sent_at(&self) -> Option<Time> {
+        let answered = || (self.latest != 0).then_some(self.since);
+        self.sent.back().map(|sent| sent.at).or_else(answered)
     }
 
     pub fn latest(&self) -> Option<u64> {

@@ -30,7 +30,7 @@ pub struct Part {
     /// not know.
     pub held: Arc<View>,
     /// The view of the last answer; `None` if the part must be looked at again, whatever the source has.
-    pub(super) at: Option<ViewId>,
+    pub(in crate::engine::downstream) at: Option<ViewId>,
     /// The changes of the source up to this number are settled, or were before the subscription.
     pub(super) seen: u64,
     /// Removals that the client is not told yet (RLY-51).

@@ -136,18 +136,3 @@ fn adm_7_a_withheld_removal_is_told_at_its_name() {
         assert!(rows.starts_with("x "), "{rows}");
     }
 }
-
-#[test]
-fn adm_7_the_text_of_a_nack_names_resources_of_the_client() {
-    let (bench, client) = join(true, &[(CDS, "x=1 z=1"), (RDS, "r=x s=z")]);
-    let subscription = &bench.clients[client].session.subscriptions()[0];
-    for (text, names) in [
-        ("Error adding/updating cluster(s) x: bad, z: worse", "x z"),
-        ("cluster 'x' failed.", "x"),
-        ("xx zz y", ""),
-        ("", ""),
-    ] {
-        let found: Vec<_> = subscription.names_in(text).iter().map(ToString::to_string).collect();
-        assert_eq!(found.join(" "), names, "{text}");
-    }
-}

@@ -30,6 +30,7 @@ mod relay;
 mod rest;
 mod sotw;
 mod sotw_subscriptions;
+mod standing;
 mod time;
 mod unions;
 mod versions;

@@ -99,7 +99,11 @@ impl Bench {
     }
 
     pub fn nack(&mut self, client: ClientId, message: &str) -> Verdict {
-        self.answer(client, message, Some(Status::new(Code::Internal, ""))).verdict
+        self.nack_with(client, message, "")
+    }
+
+    pub fn nack_with(&mut self, client: ClientId, message: &str, text: &str) -> Verdict {
+        self.answer(client, message, Some(Status::new(Code::Internal, text))).verdict
     }
 
     fn answer(&mut self, client: ClientId, message: &str, error: Option<Status>) -> RequestOutcome {
