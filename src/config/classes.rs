@@ -166,6 +166,14 @@ fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Pro
 type Match = (NodeMatch, Vec<TypeUrl>, Option<NameStyle>);
 
 fn read_match(map: &mut Map<'_>) -> Match {
+    let nodes = read_node_match(map);
+    let types = map.list("types").iter().filter_map(read_type).collect();
+    let names = map.optional("names", word(STYLES));
+    (nodes, types, names)
+}
+
+/// Conditions on a node.
+pub(super) fn read_node_match(map: &mut Map<'_>) -> NodeMatch {
     let mut nodes = NodeMatch {
         id: read_text_match(map, "id"),
         cluster: read_text_match(map, "cluster"),
@@ -180,9 +188,7 @@ fn read_match(map: &mut Map<'_>) -> Match {
     for item in map.list("metadata") {
         nodes.metadata.extend(item.map(read_metadata_match).flatten());
     }
-    let types = map.list("types").iter().filter_map(read_type).collect();
-    let names = map.optional("names", word(STYLES));
-    (nodes, types, names)
+    nodes
 }
 
 /// Plain text must match exactly; `{prefix: …}` and `{suffix: …}` match the beginning or the end.

@@ -57,6 +57,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("authorities[].client_listener_resource_name_template", Effect::Live),
     ("types", Effect::Lists),
     ("node_classes", Effect::Classes),
+    ("rollouts", Effect::Live),
     ("authorization", Effect::Live),
     ("listeners", Effect::Listeners),
     ("admin.address", Effect::Process),

@@ -32,6 +32,7 @@ mod tls;
 pub mod listener;
 mod upstream_node;
 mod classes;
+mod rollouts;
 mod authorization;
 mod admin;
 mod node;
@@ -45,6 +46,7 @@ pub mod xds_relay;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use address::{Endpoint, parse_endpoint};
@@ -71,6 +73,7 @@ pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 
 use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::engine::class::NodeClasses;
+use crate::engine::rollout::Plan;
 use crate::engine::source;
 use crate::handover::HandoverSettings;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
@@ -86,6 +89,8 @@ pub struct Config {
     /// The control planes, and the resources that each list is responsible for.
     pub servers: Servers,
     pub node_classes: NodeClasses,
+    /// In order; the first plan that matches a unit decides. Empty: off.
+    pub rollouts: Vec<Arc<Plan>>,
     pub authorization: Authorization,
     /// At least one, with distinct names and addresses.
     pub listeners: Vec<Listener>,
@@ -117,6 +122,7 @@ impl Config {
             node: relay_node(format!("sluice-{hostname}")),
             servers: Servers::new(vec![server]),
             node_classes: NodeClasses::default(),
+            rollouts: Vec::new(),
             authorization: Authorization::default(),
             listeners: vec![Listener::default()],
             admin: Admin::default(),

@@ -12,6 +12,7 @@ use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
 use super::reader::{Item, Map, Report};
 use super::reload::read_reload;
+use super::rollouts::read_rollouts;
 use super::servers::read_servers;
 use super::shown::Shown;
 use super::traces::read_traces;
@@ -95,6 +96,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let classes = map.list("node_classes");
     let listeners = read_listeners(map, directory);
     let node_classes = read_classes(&classes);
+    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes);
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
     if authorization.is_none() {
@@ -108,6 +110,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let config = Config {
         node,
         node_classes,
+        rollouts,
         authorization: authorization.unwrap_or_default(),
         admin,
         listeners,

@@ -40,6 +40,7 @@ impl Live {
             node: _,
             servers: _,
             node_classes: _,
+            rollouts: _,
             authorization,
             listeners,
             admin: _,

@@ -14,6 +14,13 @@ use crate::telemetry::Limit;
 const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 
+/// The beginnings of keys that the same reader reads, and that the page lists once.
+const SAME: [(&str, &str); 3] = [
+    ("admin.tls.", "listeners[].tls."),
+    ("rollouts[].match.node.", "node_classes[].match."),
+    ("rollouts[].steps[].clients.", "node_classes[].match."),
+];
+
 /// The keys that readers ask for, over files that together visit every map, and the settings among them.
 fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
     let (mut keys, mut settings) = (BTreeSet::new(), BTreeMap::new());
@@ -23,9 +30,9 @@ fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
         Item::root(&tree, &report).map(|map| read::read_config(map, origin("")));
         assert_eq!(report.errors.into_inner(), []);
         // The same keys, read by the same reader.
-        let shown = |key: String| match key.strip_prefix("admin.tls.") {
-            Some(key) => format!("listeners[].tls.{key}"),
-            None => key,
+        let shown = |key: String| {
+            let same = |(from, to): &(&str, &str)| Some(format!("{to}{}", key.strip_prefix(from)?));
+            SAME.iter().find_map(same).unwrap_or(key.clone())
         };
         keys.extend(report.keys.into_inner().into_iter().map(shown));
         settings.extend(report.settings.into_inner().into_iter().map(|(key, found)| (shown(key), found)));

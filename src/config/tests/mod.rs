@@ -10,6 +10,7 @@ mod errors;
 mod expand;
 mod fallback;
 mod places;
+mod rollouts;
 mod schema;
 mod server_tls;
 mod servers;

@@ -9,6 +9,9 @@ use crate::xds::{Kind, Node, TypeUrl};
 /// The buckets of all clients.
 pub const BUCKETS: u16 = 10_000;
 
+/// More steps would wait longer than they tell.
+pub const STEPS_MAX: usize = 20;
+
 /// A plan, as configured. The first plan that matches a unit decides about the unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -38,6 +41,13 @@ impl UnitMatch {
     pub fn matches(&self, list: &str, class: &Node) -> bool {
         (self.lists.is_empty() || self.lists.iter().any(|wanted| **wanted == *list))
             && self.nodes.matches(class)
+    }
+
+    /// Whether the units of another match are certainly among these.
+    pub fn covers(&self, other: &UnitMatch) -> bool {
+        let has_lists = !other.lists.is_empty() && other.lists.iter().all(|list| self.lists.contains(list));
+        (self.lists.is_empty() || has_lists)
+            && (self.nodes == NodeMatch::default() || self.nodes == other.nodes)
     }
 }
 

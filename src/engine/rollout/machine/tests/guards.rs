@@ -33,6 +33,8 @@ fn grd_4_growth_beyond_bounds_halts() {
     let resource = Some(GrownPart::Resource(ResourceName::from("main")));
     assert_eq!(part(grown(none, none, (MIB, 2 * MIB))), None, "twice as large is not more than twice");
     assert_eq!(part(grown(none, none, (MIB, 2 * MIB + 1))), resource);
+    assert_eq!(part(grown(none, none, (2 * MIB, 4 * MIB))), None);
+    assert_eq!(part(grown((20, 60), none, none)), None);
     assert_eq!(part(grown(none, none, (100, MIB + 100))), None, "1 MiB is not more than 1 MiB");
     assert_eq!(part(grown(none, (2 * MIB, 5 * MIB), none)), Some(GrownPart::Bytes));
     assert_eq!(part(grown((10, 31), none, none)), Some(GrownPart::Count));
@@ -73,6 +75,6 @@ fn qua_2_a_push_with_condemned_content_halts_before_its_first_client() {
     assert_eq!(world.state(), RolloutState::Halted);
     assert_eq!(world.verdict().reason, Reason::Condemned(condemned.clone()));
     world.tally(2_000, Tally { condemned: vec![condemned.clone()], ..Tally::default() });
-    assert_eq!(world.push().condemned, [condemned.clone()]);
+    assert_eq!(world.push().condemned.as_slice(), std::slice::from_ref(&condemned));
     assert!(world.events.contains(&What::Condemned(condemned)));
 }

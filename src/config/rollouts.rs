@@ -1,0 +1,337 @@
+//! `rollouts:`: the plans for pushes of configuration (WAV-12 to WAV-14, WAV-19).
+
+use std::sync::Arc;
+
+use super::classes::{read_node_match, read_path, read_type};
+use super::error::Problem;
+use super::form::{Form, Shaped};
+use super::reader::{Item, Map};
+use super::servers::Servers;
+use super::tree::Tree;
+use super::units::{Parsed, TEXT, number, one_of, word};
+use crate::engine::class::{LocalityDepth, MetadataParts, NodeClasses, NodeMatch, Projection, TextMatch};
+use crate::engine::rollout::plan::{
+    BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Plan, STEPS_MAX,
+    Step, StepSettings, Times, UnitMatch,
+};
+use crate::setting::count;
+
+/// Each plan has a task, and labels of metrics.
+const PLANS_MAX: usize = 64;
+
+/// The name is a label of metrics and a part of paths.
+const NAME_BYTES_MAX: usize = 64;
+const NAME: &str = "a name of at most 64 letters, digits, `-`, `_` and `.`";
+const NAME_FORM: &[Form] = &[Form::Pattern("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")];
+
+/// The reader knows the word `enforce`, and refuses the word with an explanation.
+const MODES: [&str; 2] = ["observe", "enforce"];
+const ENFORCE: &str = "it only observes pushes, and holds nothing back from clients; write `mode: observe`";
+
+const GROWTH: &[(&str, GuardAction)] =
+    &[("halt", GuardAction::Halt), ("warn", GuardAction::Warn), ("off", GuardAction::Off)];
+
+const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the metadata";
+
+/// Keys of plans with pushes held back, or with further evidence.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("on_halt", "nothing is held back from clients, so nothing goes back"),
+    ("hook", "the relay judges pushes by the answers of clients alone"),
+    ("relays", "clients that are relays are not judged"),
+];
+const UNSUPPORTED_GUARDS: &[(&str, &str)] = &[
+    ("dangling", "the only guard is `growth`"),
+    ("unreadable", "the only guard is `growth`"),
+    ("gone_while_used", "the only guard is `growth`"),
+];
+const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
+
+/// Reads the plans. `servers`: `None` if the lists have errors of their own.
+pub(super) fn read_rollouts(
+    map: &mut Map<'_>,
+    servers: Option<&Servers>,
+    classes: &NodeClasses,
+) -> Vec<Arc<Plan>> {
+    let lists: Option<Vec<String>> = servers.map(|servers| servers.lists().map(|(key, _)| key).collect());
+    let items = map.list("rollouts");
+    if let Some(item) = items.get(PLANS_MAX) {
+        item.invalid(format!("at most {PLANS_MAX} plans"));
+    }
+    let mut plans: Vec<Arc<Plan>> = Vec::new();
+    for item in items.iter().take(PLANS_MAX) {
+        let before = item.error_count();
+        let Some(plan) = item.map(|map| read_plan(map, lists.as_deref(), classes)).flatten() else {
+            continue;
+        };
+        if let Some(other) = plans.iter().find(|other| other.name == plan.name) {
+            item.error_at("name", Problem::Contradiction { reason: format!("repeats {:?}", other.name) });
+        }
+        // Without the invalid conditions, the plan would seem to match too much.
+        if item.error_count() == before {
+            check_reached(item, &plan, &plans);
+            plans.push(Arc::new(plan));
+        }
+    }
+    plans
+}
+
+/// Refuses a plan without a unit: the first matching plan decides about a unit.
+fn check_reached(item: &Item<'_>, plan: &Plan, before: &[Arc<Plan>]) {
+    if let Some(earlier) = before.iter().find(|earlier| earlier.units.covers(&plan.units)) {
+        let reason = format!("never reached: the plan {:?} before it has all of its units", earlier.name);
+        item.error(Problem::Contradiction { reason });
+    }
+}
+
+/// `None` only if an error was reported.
+fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> Option<Plan> {
+    let name = map.required("name", NAME).and_then(|item| item.parse(Shaped(NAME_FORM, plan_name)));
+    read_mode(map);
+    let units = map.section("match", |map| read_units(map, lists, classes)).unwrap_or_default();
+    let gated = map.item("gated").and_then(|item| read_gated(&item)).unwrap_or(Gated::Default);
+    let bucket_by = map.item("bucket_by").and_then(|item| read_bucket_by(&item)).unwrap_or_default();
+    map.can_be(
+        "bucket_by",
+        &[Form::Word("id"), Form::Word("cluster"), Form::Word("locality.zone"), Form::List],
+    );
+    let salt = map.optional("salt", Shaped(&[Form::AnyText], any_text)).unwrap_or_default();
+    let gather = map.section("gather", read_gather).unwrap_or_default();
+    let steps = map.item("steps").and_then(|item| read_steps(&item));
+    let halt_on = map.section("halt_on", |map| {
+        map.unsupported(UNSUPPORTED_REASONS);
+        HaltOn::read(map)
+    });
+    let guards = map.section("guards", |map| {
+        map.unsupported(UNSUPPORTED_GUARDS);
+        Guards { growth: map.or("growth", GuardAction::default(), word(GROWTH)) }
+    });
+    let times = Times::read(map);
+    map.unsupported(UNSUPPORTED);
+    let plan = Plan::new(&name?);
+    Some(Plan {
+        units,
+        gated,
+        bucket_by,
+        salt: salt.into(),
+        gather,
+        steps: steps.unwrap_or(plan.steps),
+        times,
+        halt_on: halt_on.unwrap_or_default(),
+        guards: guards.unwrap_or_default(),
+        ..plan
+    })
+}
+
+fn plan_name(tree: &Tree) -> Parsed<String> {
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    match tree {
+        Tree::Text(text)
+            if (1..=NAME_BYTES_MAX).contains(&text.len())
+                && !text.starts_with('.')
+                && text.bytes().all(is_letter) =>
+        {
+            Ok(text.clone())
+        }
+        _ => Err(NAME.into()),
+    }
+}
+
+fn any_text(tree: &Tree) -> Parsed<String> {
+    match tree {
+        Tree::Text(text) => Ok(text.clone()),
+        _ => Err(TEXT.into()),
+    }
+}
+
+/// A plan has to state the mode: another default of a later version must change no relay.
+fn read_mode(map: &mut Map<'_>) {
+    map.can_be("mode", &[Form::Word(MODES[0])]);
+    let Some(item) = map.required("mode", "observe") else { return };
+    match item.tree {
+        Tree::Text(mode) if mode == MODES[0] => {}
+        Tree::Text(mode) if mode == MODES[1] => item.unsupported(ENFORCE),
+        _ => item.invalid(MODES[0]),
+    }
+}
+
+fn read_units(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> UnitMatch {
+    let mut units = UnitMatch::default();
+    if let Some(item) = map.item("lists") {
+        let items = item.list().unwrap_or_default();
+        if items.is_empty() {
+            item.invalid("at least one server list; without the key, the plan covers every list");
+        }
+        for item in items {
+            let Some(key) = item.text() else { continue };
+            if lists.is_some_and(|lists| !lists.iter().any(|list| list == key)) {
+                let known = lists.unwrap_or_default().iter().map(String::as_str);
+                item.invalid(format!("a server list of this file: {}", one_of(known)));
+            }
+            units.lists.push(key.into());
+        }
+    }
+    if let Some(item) = map.item("node") {
+        units.nodes = read_class_match(&item, classes).unwrap_or_default();
+    }
+    units
+}
+
+/// A condition on the node of a class, with the parts of the node from `split_by`.
+fn read_class_match(item: &Item<'_>, classes: &NodeClasses) -> Option<NodeMatch> {
+    let before = item.error_count();
+    let nodes = item.map(|map| {
+        let nodes = read_node_match(map);
+        let is_nowhere =
+            |part: &&&str| classes.rules.iter().all(|rule| lacking(&rule.projection, &nodes).contains(part));
+        for part in PARTS.iter().filter(is_nowhere) {
+            map.contradiction(part, "no rule of `node_classes` splits by this part, so no node class has it");
+        }
+        nodes
+    })?;
+    let has_none = classes.rules.iter().all(|rule| !lacking(&rule.projection, &nodes).is_empty());
+    if has_none && item.error_count() == before {
+        let reason = "no rule of `node_classes` splits by all of these parts, so no node class has them";
+        item.error(Problem::Contradiction { reason: reason.into() });
+    }
+    Some(nodes)
+}
+
+/// The keys of conditions on a node, in the order of [`lacking`].
+const PARTS: [&str; 7] =
+    ["id", "cluster", "user_agent_name", "locality.region", "locality.zone", "locality.sub_zone", "metadata"];
+
+/// The conditions on parts of the node outside a projection.
+fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
+    let depth = |least| projection.locality.is_some_and(|depth| depth >= least);
+    let wants = |wanted: &Option<TextMatch>| {
+        // A part outside the projection is empty.
+        wanted.as_ref().is_some_and(|wanted| *wanted != TextMatch::Exact(String::new()))
+    };
+    let has_metadata = |path: &[String]| match &projection.metadata {
+        MetadataParts::All => true,
+        MetadataParts::Paths(paths) => {
+            paths.iter().any(|part| part.starts_with(path) || path.starts_with(part))
+        }
+    };
+    let is_lacking = [
+        wants(&nodes.id) && !projection.id,
+        wants(&nodes.cluster) && !projection.cluster,
+        wants(&nodes.user_agent_name) && !projection.user_agent_name,
+        wants(&nodes.region) && !depth(LocalityDepth::Region),
+        wants(&nodes.zone) && !depth(LocalityDepth::Zone),
+        wants(&nodes.sub_zone) && !depth(LocalityDepth::SubZone),
+        nodes.metadata.iter().any(|of| !has_metadata(&of.path)),
+    ];
+    PARTS.into_iter().zip(is_lacking).filter(|(_, is_lacking)| *is_lacking).map(|(part, _)| part).collect()
+}
+
+fn read_gated(item: &Item<'_>) -> Option<Gated> {
+    let items = item.list()?;
+    if items.is_empty() {
+        item.invalid(
+            "at least one type; without the key, the types are listeners, routes, clusters and their like",
+        );
+    }
+    let mut types = Vec::new();
+    for item in items {
+        let Some(type_url) = read_type(&item) else { continue };
+        if type_url.is_secret() {
+            item.invalid(
+                "a type other than Secret: keys expire, so their changes always go to all clients at once",
+            );
+        }
+        types.push(type_url);
+    }
+    Some(Gated::Types(types))
+}
+
+fn read_bucket_by(item: &Item<'_>) -> Option<BucketBy> {
+    match item.tree {
+        Tree::Text(text) => match text.as_str() {
+            "id" => Some(BucketBy::Id),
+            "cluster" => Some(BucketBy::Cluster),
+            "locality.zone" => Some(BucketBy::Zone),
+            _ => {
+                item.invalid(BUCKET_BY);
+                None
+            }
+        },
+        Tree::List(_) => read_path(item).map(BucketBy::Metadata),
+        _ => {
+            item.invalid(BUCKET_BY);
+            None
+        }
+    }
+}
+
+fn read_gather(map: &mut Map<'_>) -> Gather {
+    let gather = Gather::read(map);
+    if gather.max < gather.quiet {
+        map.contradiction("max", "is shorter than `quiet`: each push would be cut in the middle");
+    }
+    gather
+}
+
+fn read_steps(item: &Item<'_>) -> Option<Vec<Step>> {
+    let items = item.list()?;
+    if items.is_empty() || items.len() > STEPS_MAX {
+        item.invalid(format!("1 to {STEPS_MAX} steps; without the key, the plan has the default steps"));
+        return None;
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    for item in &items {
+        let before = item.error_count();
+        let Some(step) = item.map(read_step) else { continue };
+        if item.error_count() == before {
+            check_growth(item, &step, &steps);
+        }
+        steps.push(step);
+    }
+    Some(steps)
+}
+
+fn read_step(map: &mut Map<'_>) -> Step {
+    let clients = map.item("clients").and_then(|item| {
+        let clients = item.map(read_node_match)?;
+        if clients == Default::default() {
+            item.invalid("at least one condition; all clients are `percent: 100`");
+        }
+        Some(clients)
+    });
+    let percent: Option<u32> = map.optional("percent", number(count(0..=100)));
+    let has_labels_only = map.has("clients") && !map.has("percent") && !map.has("at_least");
+    let settings = StepSettings::read(map);
+    let percent = percent.and_then(|percent| u16::try_from(percent).ok()).unwrap_or_default();
+    Step {
+        clients,
+        threshold: percent * BUCKETS_PER_PERCENT,
+        // The labels name the clients of the step, and nobody else is asked for.
+        at_least: if has_labels_only { 0 } else { settings.at_least },
+        bake: settings.bake,
+    }
+}
+
+/// Each step admits further clients, beside the clients of the steps before.
+fn check_growth(item: &Item<'_>, step: &Step, before: &[Step]) {
+    let threshold = before.iter().map(|step| step.threshold).max().unwrap_or_default();
+    let at_least = before.iter().map(|step| step.at_least).max().unwrap_or_default();
+    let contradiction = |reason: String| item.error(Problem::Contradiction { reason });
+    if threshold >= BUCKETS {
+        return contradiction("never begins: the step before it admits all clients".into());
+    }
+    let is_stated = step.threshold > 0;
+    if is_stated && step.threshold <= threshold {
+        let percent = threshold / BUCKETS_PER_PERCENT;
+        return item.error_at(
+            "percent",
+            Problem::Contradiction {
+                reason: format!("is not more than {percent}, which an earlier step admits"),
+            },
+        );
+    }
+    if step.clients.is_none() && !is_stated && step.at_least <= at_least {
+        contradiction(
+            "admits no further client; state a greater `percent` or `at_least`, or `clients`".into(),
+        );
+    }
+}

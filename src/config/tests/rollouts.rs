@@ -1,0 +1,253 @@
+//! `rollouts`.
+
+use super::*;
+use crate::engine::class::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
+use crate::engine::rollout::Plan;
+use crate::engine::rollout::plan::{
+    BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Step, Times, UnitMatch,
+};
+use crate::setting::{minutes, ms, seconds};
+use crate::xds::{TypeUrl, Value};
+
+fn plans(text: &str) -> Vec<Arc<Plan>> {
+    with_server(text).rollouts
+}
+
+/// The errors of a file with two plans at most, without the path of the first.
+fn faults(text: &str) -> Vec<String> {
+    let error = read(&format!("{SERVER}{text}")).unwrap_err();
+    let messages = messages(&error);
+    messages.iter().map(|line| line.trim_start_matches("rollouts[0].").to_owned()).collect()
+}
+
+/// The errors of a plan with a name and a mode.
+fn plan_faults(keys: &str) -> Vec<String> {
+    faults(&format!("rollouts: [{{name: a, mode: observe, {keys}}}]"))
+}
+
+#[test]
+fn wav_19_a_plan_needs_a_name_and_its_mode() {
+    assert_eq!(plans(""), []);
+    assert_eq!(plans("rollouts: []"), []);
+    assert_eq!(plans("rollouts: [{name: edge, mode: observe}]"), [Arc::new(Plan::new("edge"))]);
+    assert_eq!(
+        faults("rollouts: [{match: {}}]"),
+        [
+            "name: missing; expected a name of at most 64 letters, digits, `-`, `_` and `.`",
+            "mode: missing; expected observe",
+        ]
+    );
+}
+
+#[test]
+fn wav_12_every_key_of_a_plan_is_read() {
+    let [plan] = &plans(
+        "
+authorities: {b: {}}
+rollouts:
+  - name: edge.eu-1_a
+    mode: observe
+    match:
+      lists: [xds_servers, 'authorities[b]']
+      node: {cluster: {prefix: ed}, locality: {zone: {suffix: a}}}
+    gated: [envoy.config.listener.v3.Listener, a.B]
+    bucket_by: [labels, host]
+    salt: ''
+    gather: {quiet: 500ms, max: 3s}
+    steps:
+      - {clients: {metadata: [{path: [labels, canary], exact: true}]}, bake: 2m}
+      - {at_least: 3}
+      - {clients: {cluster: x}, percent: 10, bake: 5m}
+      - {percent: 100}
+    final_bake: 10m
+    condemn_after: 3
+    halt_on: {rejected: 5, rejected_percent: 2, lost_percent: 20, accepted_percent: 90, patience: 1m}
+    guards: {growth: warn}
+",
+    )[..] else {
+        panic!("one plan")
+    };
+    let canary = MetadataMatch {
+        path: vec!["labels".into(), "canary".into()],
+        value: ValueMatch::Equal(Value::Bool(true)),
+    };
+    let step = |clients, threshold, at_least, bake| Step { clients, threshold, at_least, bake };
+    let cluster = |cluster| NodeMatch { cluster: Some(cluster), ..NodeMatch::default() };
+    let zone = Some(TextMatch::Suffix("a".into()));
+    let expected = Plan {
+        units: UnitMatch {
+            lists: vec!["xds_servers".into(), "authorities[b]".into()],
+            nodes: NodeMatch { zone, ..cluster(TextMatch::Prefix("ed".into())) },
+        },
+        gated: Gated::Types(["envoy.config.listener.v3.Listener", "a.B"].map(TypeUrl::of_message).to_vec()),
+        bucket_by: BucketBy::Metadata(vec!["labels".into(), "host".into()]),
+        gather: Gather { quiet: ms(500), max: seconds(3) },
+        steps: vec![
+            step(Some(NodeMatch { metadata: vec![canary], ..NodeMatch::default() }), 0, 0, minutes(2)),
+            step(None, 0, 3, minutes(1)),
+            step(Some(cluster(TextMatch::Exact("x".into()))), 1_000, 1, minutes(5)),
+            step(None, 10_000, 1, minutes(1)),
+        ],
+        times: Times { final_bake: minutes(10), condemn_after: 3 },
+        halt_on: HaltOn {
+            rejected: 5,
+            rejected_percent: 2,
+            lost_percent: 20,
+            accepted_percent: 90,
+            patience: minutes(1),
+        },
+        guards: Guards { growth: GuardAction::Warn },
+        ..Plan::new("edge.eu-1_a")
+    };
+    assert_eq!(**plan, expected);
+    let by = |word: &str| plans(&format!("rollouts: [{{name: a, mode: observe, bucket_by: {word}}}]"));
+    let found = ["id", "cluster", "locality.zone"].map(|word| by(word)[0].bucket_by.clone());
+    assert_eq!(found, [BucketBy::Id, BucketBy::Cluster, BucketBy::Zone]);
+}
+
+#[test]
+fn wav_19_this_version_only_observes() {
+    assert_eq!(
+        faults("rollouts: [{name: a, mode: enforce}]"),
+        ["mode: \"enforce\" is not supported by this version; it only observes pushes, and holds nothing \
+          back from clients; write `mode: observe`"]
+    );
+    assert_eq!(faults("rollouts: [{name: a, mode: watch}]"), ["mode: found \"watch\"; expected observe"]);
+    assert_eq!(
+        plan_faults("on_halt: rollback, hook: {url: a}, relays: true"),
+        [
+            "on_halt: this key is not supported by this version; nothing is held back from clients, so nothing \
+             goes back",
+            "hook: this key is not supported by this version; the relay judges pushes by the answers of clients \
+             alone",
+            "relays: this key is not supported by this version; clients that are relays are not judged",
+        ]
+    );
+    assert_eq!(
+        plan_faults("halt_on: {error_points: 5}, guards: {dangling: warn}"),
+        [
+            "halt_on.error_points: this key is not supported by this version; load reports are not read",
+            "guards.dangling: this key is not supported by this version; the only guard is `growth`",
+        ]
+    );
+}
+
+#[test]
+fn an_error_of_a_plan_has_the_place_of_its_key() {
+    let text = format!("{SERVER}rollouts:\n  - name: a\n    mode: enforce\n    steps: [{{percent: 101}}]\n");
+    let error = read(&text).unwrap_err().to_string();
+    let places: Vec<_> = error.lines().map(|line| line.split(": ").take(2).collect::<Vec<_>>()).collect();
+    assert_eq!(places, [["4:11", "rollouts[0].mode"], ["5:23", "rollouts[0].steps[0].percent"]]);
+}
+
+#[test]
+fn plans_of_the_same_units_are_refused() {
+    let two = |first: &str, second: &str| {
+        let plan = |name, keys| format!("{{name: {name}, mode: observe, {keys}}}");
+        format!("rollouts: [{}, {}]", plan("a", first), plan("b", second))
+    };
+    let never = ["rollouts[1]: never reached: the plan \"a\" before it has all of its units"];
+    assert_eq!(faults(&two("", "match: {lists: [xds_servers]}")), never);
+    assert_eq!(faults(&two("match: {lists: [xds_servers]}", "match: {lists: [xds_servers]}")), never);
+    let of = |cluster: &str| format!("match: {{node: {{cluster: {cluster}}}}}");
+    assert_eq!(faults(&two(&of("x"), &of("x"))), never);
+    assert_eq!(plans(&two(&of("x"), &of("y"))).len(), 2);
+    assert_eq!(plans(&two("match: {lists: [xds_servers]}", "")).len(), 2);
+    let twice = "rollouts: [{name: a, mode: observe, match: {node: {cluster: x}}}, {name: a, mode: observe}]";
+    assert_eq!(faults(twice), ["rollouts[1].name: repeats \"a\""]);
+    for name in ["''", "a/b", ".a", "'a b'", &"n".repeat(65)] {
+        let found = faults(&format!("rollouts: [{{name: {name}, mode: observe}}]"));
+        assert!(found[0].starts_with("name: found ") && found.len() == 1, "{found:?}");
+    }
+    let many: Vec<_> =
+        (0..65).map(|n| format!("{{name: p{n}, mode: observe, {}}}", of(&format!("c{n}")))).collect();
+    let found = faults(&format!("rollouts: [{}]", many.join(", ")));
+    assert!(found.len() == 1 && found[0].starts_with("rollouts[64]: found "), "{found:?}");
+    assert!(found[0].ends_with("expected at most 64 plans"), "{found:?}");
+}
+
+#[test]
+fn wav_14_steps_admit_somebody_and_grow() {
+    let steps = |steps: &str| plan_faults(&format!("steps: [{steps}]"));
+    let none = "admits no further client; state a greater `percent` or `at_least`, or `clients`";
+    assert_eq!(steps("{percent: 0, at_least: 0}"), [format!("steps[0]: {none}")]);
+    assert_eq!(steps("{percent: 5}, {bake: 1m}"), [format!("steps[1]: {none}")]);
+    for percent in ["5", "4"] {
+        assert_eq!(
+            steps(&format!("{{percent: 5}}, {{percent: {percent}}}")),
+            ["steps[1].percent: is not more than 5, which an earlier step admits"]
+        );
+    }
+    assert_eq!(
+        steps("{percent: 100}, {clients: {cluster: a}}"),
+        ["steps[1]: never begins: the step before it admits all clients"]
+    );
+    assert_eq!(
+        steps("{clients: {}}"),
+        ["steps[0].clients: found a map; expected at least one condition; all clients are `percent: 100`"]
+    );
+    let many = vec!["{at_least: 1}"; 21].join(", ");
+    let bound = "expected 1 to 20 steps; without the key, the plan has the default steps";
+    for text in ["", &many] {
+        assert!(steps(text)[0].ends_with(bound), "{:?}", steps(text));
+    }
+}
+
+#[test]
+fn a_plan_names_lists_and_parts_that_exist() {
+    assert_eq!(
+        plan_faults("match: {lists: ['authorities[x]']}"),
+        ["match.lists[0]: found \"authorities[x]\"; expected a server list of this file: xds_servers"]
+    );
+    assert_eq!(
+        plan_faults("match: {lists: []}"),
+        [
+            "match.lists: found a list; expected at least one server list; without the key, the plan covers every list"
+        ]
+    );
+    assert_eq!(
+        plan_faults("match: {node: {id: a, cluster: b}}"),
+        ["match.node.id: no rule of `node_classes` splits by this part, so no node class has it"]
+    );
+    let classes = |rules: &str, node: &str| {
+        format!("node_classes: [{rules}]\nrollouts: [{{name: a, mode: observe, match: {{node: {node}}}}}]")
+    };
+    let all = "match: {names: old}, split_by: {locality: region, metadata: [[labels, rev]]}";
+    let all = format!("{{{all}}}");
+    let absent = "splits by this part, so no node class has it";
+    for (node, key) in [
+        ("{locality: {zone: z}}", "locality.zone"),
+        ("{metadata: [{path: [labels, app], present: true}]}", "metadata"),
+        ("{user_agent_name: envoy}", "user_agent_name"),
+    ] {
+        assert_eq!(
+            faults(&classes(&all, node)),
+            [format!("match.node.{key}: no rule of `node_classes` {absent}")]
+        );
+    }
+    for node in
+        ["{locality: {region: z}}", "{metadata: [{path: [labels, rev, x], exact: 1}]}", "{cluster: ''}"]
+    {
+        assert_eq!(plans(&classes(&all, node)).len(), 1, "{node}");
+    }
+    let apart = "{match: {cluster: c}, split_by: {cluster: true}}, {split_by: {id: true}}";
+    assert_eq!(
+        faults(&classes(apart, "{cluster: c, id: i}")),
+        ["match.node: no rule of `node_classes` splits by all of these parts, so no node class has them"]
+    );
+}
+
+#[test]
+fn a_plan_gates_types_and_gathers_in_time() {
+    assert!(plan_faults("gated: []")[0].contains("expected at least one type"));
+    let secret = "envoy.extensions.transport_sockets.tls.v3.Secret";
+    assert!(plan_faults(&format!("gated: [{secret}]"))[0].contains("a type other than Secret"));
+    assert_eq!(
+        plan_faults("gather: {quiet: 20s}"),
+        ["gather.max: is shorter than `quiet`: each push would be cut in the middle"]
+    );
+    let by = "expected id, cluster, locality.zone or a list of keys of the metadata";
+    for value in ["zone", "7", "{}"] {
+        assert!(plan_faults(&format!("bucket_by: {value}"))[0].ends_with(by), "{value}");
+    }
+}
