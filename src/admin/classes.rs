@@ -30,22 +30,22 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A class in use.
 #[derive(Debug, Default, Serialize)]
-struct Class {
-    class: String,
+pub(super) struct Class {
+    pub class: String,
     /// The deciding rules of `node_classes`.
-    rules: BTreeSet<String>,
+    pub rules: BTreeSet<String>,
     /// The splitting parts of the node, without secrets.
-    fields: Vec<(String, String)>,
+    pub fields: Vec<(String, String)>,
     upstream_id: String,
     /// The number of streams with a type of the class.
-    clients: usize,
+    pub clients: usize,
     types: BTreeSet<String>,
     sources: Vec<u64>,
     servers: BTreeSet<String>,
 }
 
 impl Class {
-    fn matches(&self, part: &str) -> bool {
+    pub fn matches(&self, part: &str) -> bool {
         let texts = [&self.class, &self.upstream_id].into_iter().chain(&self.rules).chain(&self.servers);
         let fields = self.fields.iter().flat_map(|(field, value)| [field, value]);
         texts.chain(fields).any(|text| text.to_lowercase().contains(part))
@@ -78,7 +78,7 @@ pub(super) async fn classes(
 }
 
 /// All classes by digest. There are at most as many as sources.
-async fn gather(admin: &Admin) -> BTreeMap<String, Class> {
+pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, Class> {
     let mut classes: BTreeMap<String, Class> = BTreeMap::new();
     for source in admin.relay.sources() {
         let SourceStatus { id, ref class, ref server, ref shown, .. } = *source;

@@ -8,8 +8,10 @@ use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
 use super::parts::Mark;
 use super::text::{age, count};
+use crate::admin::classes;
 use crate::admin::params::Params;
-use crate::driver::api::status::{RefusalStatus, SourceStatus};
+use crate::driver::api::status::RefusalStatus;
+use crate::text::encoded;
 
 #[derive(Template)]
 #[template(path = "classes.html")]
@@ -25,9 +27,12 @@ struct Page {
 #[derive(Default)]
 struct Class {
     digest: String,
+    /// The deciding rules of `node_classes`.
+    rules: Vec<String>,
     fields: Vec<(String, String)>,
-    /// Per source: its server and its state.
-    sources: Vec<(String, Mark)>,
+    clients: String,
+    /// Per source: its server, the address of its page, and its state.
+    sources: Vec<(String, String, Mark)>,
     present: usize,
 }
 
@@ -42,20 +47,25 @@ struct Refused {
     age: String,
 }
 
-pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/classes")?;
     let mut params = Params::parse(&filter.uri(), &["q", "limit"])?;
     let part = params.take("q").map(|part| part.to_lowercase());
-    let mut classes: BTreeMap<String, Class> = BTreeMap::new();
+    let found = classes::gather(ask.admin).await.into_iter();
+    let found = found.filter(|(_, of)| part.as_deref().is_none_or(|part| of.matches(part)));
+    let mut classes: BTreeMap<String, Class> =
+        found.map(|(digest, of)| (digest.clone(), class(digest, of))).collect();
     for source in ask.admin.relay.sources() {
-        if source.stream.is_none() && part.as_deref().is_none_or(|part| has_part(&source, part)) {
-            let class = classes.entry(source.class.digest.to_string()).or_default();
-            class.digest = source.class.digest.to_string();
-            class.fields = source.class.fields.to_vec();
-            class.sources.push((source.server.to_string(), Mark::of_source(source.state)));
+        let Some(class) = classes.get_mut(&*source.class.digest) else { continue };
+        // A private source is of one stream; the page of the client has it.
+        if source.stream.is_none() {
+            let server = source.server.to_string();
+            let link = format!("/ui/sources?server={}", encoded(&server));
+            class.sources.push((server, link, Mark::of_source(source.state)));
             class.present += source.types.iter().map(|of| of.present).sum::<usize>();
         }
     }
+    classes.retain(|_, of| !of.sources.is_empty());
     let more = classes.len().saturating_sub(ROWS_MAX);
     let page = Page {
         frame: Frame::new(ask, "classes", "Node classes"),
@@ -67,9 +77,9 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     Ok(page.render()?)
 }
 
-fn has_part(source: &SourceStatus, part: &str) -> bool {
-    let fields = source.class.fields.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]);
-    fields.chain([&*source.class.digest]).any(|text| text.to_lowercase().contains(part))
+fn class(digest: String, of: classes::Class) -> Class {
+    let clients = count(of.clients);
+    Class { digest, rules: of.rules.into_iter().collect(), fields: of.fields, clients, ..Class::default() }
 }
 
 fn refused(of: &RefusalStatus, ask: &Ask<'_>) -> Refused {

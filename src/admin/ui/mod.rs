@@ -95,7 +95,7 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         ["clients", id, "explain"] => explain::html(ask, id).await,
         ["resource"] => resource::html(ask).await,
         ["sources"] => sources::html(ask),
-        ["classes"] => classes::html(ask),
+        ["classes"] => classes::html(ask).await,
         ["events"] => events::html(ask),
         ["resources"] => resources::html(ask).await,
         ["config"] => config::html(ask).await,
