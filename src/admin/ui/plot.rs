@@ -39,10 +39,12 @@ impl Bar {
     }
 }
 
-/// The plot of the changes of the last hour: how long clients waited for each.
+/// The plot of the latest changes: how long clients waited for each.
 #[derive(Template)]
 #[template(path = "delivery.html")]
 pub(super) struct Delivery {
+    /// The minutes from the left end to now.
+    minutes: u32,
     marks: Vec<Mark>,
     /// Lines of the grid: place and label.
     rows: Vec<(f64, String)>,
@@ -62,7 +64,9 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 170.0;
 /// Room for labels, also for the large ones of a narrow window.
 const LEFT: f64 = 92.0;
-const HOUR: f64 = 3_600.0;
+
+/// The minutes that a plot can show. A busy relay remembers its changes for some minutes only.
+const MINUTES: [u32; 3] = [5, 15, 60];
 
 /// Waits from a millisecond to a minute, on a logarithmic scale.
 const FASTEST: f64 = 0.001;
@@ -73,27 +77,42 @@ fn y_of(seconds: f64) -> f64 {
     HEIGHT - 28.0 - part * (HEIGHT - 46.0)
 }
 
+/// `age`: as a part of the width, 1 at the left end.
 fn x_of(age: f64) -> f64 {
-    LEFT + (1.0 - age / HOUR) * (WIDTH - LEFT - 12.0)
+    LEFT + (1.0 - age) * (WIDTH - LEFT - 12.0)
 }
 
 impl Delivery {
-    /// The changes of which a client has answered, within the last hour.
+    /// The changes of which a client has answered, within the shortest time that holds all of the last hour.
     pub fn of(changes: &[ChangeStatus]) -> Delivery {
-        let marks = changes.iter().filter(|of| of.age.as_secs_f64() <= HOUR).filter_map(mark);
+        let longest = Duration::from_secs(60 * 60);
+        let answered = || changes.iter().filter(|of| of.p50.is_some() && of.age <= longest);
+        let oldest = answered().map(|of| of.age).max().unwrap_or(longest).as_secs_f64() / 60.0;
+        let minutes = MINUTES.into_iter().find(|minutes| oldest <= f64::from(*minutes)).unwrap_or(60);
         let rows = [0.001, 0.01, 0.1, 1.0, 10.0, 60.0];
-        let columns = [60.0, 45.0, 30.0, 15.0, 0.0];
-        let ago =
-            |minutes: f64| if minutes == 0.0 { "now".to_owned() } else { format!("{minutes:.0} min ago") };
+        let columns = [1.0, 0.75, 0.5, 0.25, 0.0];
+        let ago = |part: f64| match part * f64::from(minutes) {
+            0.0 => "now".to_owned(),
+            ago => format!("{} ago", span(Duration::from_secs_f64(ago * 60.0))),
+        };
         Delivery {
-            marks: marks.collect(),
+            minutes,
+            marks: answered().filter_map(|of| mark(of, minutes)).collect(),
             rows: rows.map(|seconds| (y_of(seconds), span(Duration::from_secs_f64(seconds)))).to_vec(),
-            columns: columns.map(|minutes: f64| (x_of(minutes * 60.0), ago(minutes))).to_vec(),
+            columns: columns.map(|part| (x_of(part), ago(part))).to_vec(),
+        }
+    }
+
+    /// The time between both ends.
+    pub fn span(&self) -> String {
+        match self.minutes {
+            60 => "hour".to_owned(),
+            minutes => format!("{minutes} minutes"),
         }
     }
 }
 
-fn mark(of: &ChangeStatus) -> Option<Mark> {
+fn mark(of: &ChangeStatus, minutes: u32) -> Option<Mark> {
     let (median, slowest) = (of.p50?, of.p99.or(of.last)?);
     let rejected = if of.counts.rejected > 0 {
         format!(", {} rejected", count(of.counts.rejected))
@@ -103,7 +122,7 @@ fn mark(of: &ChangeStatus) -> Option<Mark> {
     let (name, short) = (of.place.name, of.type_url.short());
     Some(Mark {
         id: name.to_string(),
-        x: x_of(of.age.as_secs_f64()),
+        x: x_of(of.age.as_secs_f64() / 60.0 / f64::from(minutes)),
         median: y_of(median.as_secs_f64()),
         slowest: y_of(slowest.as_secs_f64()),
         rejected: of.counts.rejected > 0,
