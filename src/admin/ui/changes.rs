@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
-use super::parts::Classes;
+use super::parts::{Classes, Command};
 use super::plot::{Bar, Delivery};
 use super::text::{age, count, version};
 use crate::admin::changes::cursor_behind;
@@ -32,11 +32,14 @@ struct Page {
 struct OnePage {
     frame: Frame,
     row: Row,
-    facts: Vec<(&'static str, String)>,
+    /// Label, text, and the address of the page about it.
+    facts: Vec<Fact>,
     /// The names by kind of change, and the number of those left out.
     names: Vec<Names>,
     rejections: Vec<Rejection>,
-    late: String,
+    /// The next questions: their addresses.
+    next: Vec<(String, String)>,
+    command: Command,
 }
 
 /// A kind of change, names with their addresses, and the number of names left out.
@@ -160,32 +163,54 @@ pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
                 clients: rejection.clients.iter().map(|(id, node)| (*id, node.to_string())).collect(),
             })
             .collect(),
-        late: format!("/ui/clients?type={}&class={}&state=STALE", encoded(short), encoded(&of.class)),
+        next: next(&of),
+        command: Command(format!("sluice get change {}", of.place.name)),
     };
     Ok(page.render()?)
 }
 
-fn facts(of: &ChangeStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> {
-    let mut facts = vec![
-        ("Type", of.type_url.message().to_owned()),
+/// Lists of clients that a reader wants next, worst first.
+fn next(of: &ChangeStatus) -> Vec<(String, String)> {
+    let short = of.type_url.short();
+    let all = format!("/ui/clients?type={}&class={}", encoded(short), encoded(&of.class));
+    let lists = [
+        (of.counts.rejected > 0, format!("Clients of the class that reject {short} now"), "&state=ERROR"),
         (
+            of.counts.waiting > 0,
+            format!("Clients of the class that are behind on {short} now"),
+            "&state=STALE",
+        ),
+        (true, format!("All clients of the class with {short}"), ""),
+    ];
+    let lists = lists.into_iter().filter(|(is_asked, ..)| *is_asked);
+    lists.map(|(_, text, query)| (text, format!("{all}{query}"))).collect()
+}
+
+type Fact = (&'static str, String, Option<String>);
+
+fn facts(of: &ChangeStatus, ask: &Ask<'_>) -> Vec<Fact> {
+    let (server, class) = (encoded(&of.server), encoded(&of.class));
+    let (short, plain) = (encoded(of.type_url.short()), |label, text| (label, text, None));
+    let mut facts = vec![
+        ("Type", of.type_url.message().to_owned(), Some(format!("/ui/changes?type={short}"))),
+        plain(
             "Received",
             format!("{} ago, {}", age(of.received_at, ask.now), crate::admin::item::rfc_3339(of.received_at)),
         ),
-        ("From", format!("{} ({})", of.server, of.list)),
-        ("Class", of.class.to_string()),
-        ("Size", size(of.bytes)),
+        ("From", format!("{} ({})", of.server, of.list), Some(format!("/ui/sources?server={server}"))),
+        ("Class", of.class.to_string(), Some(format!("/ui/classes?q={class}"))),
+        plain("Size", size(of.bytes)),
     ];
     if !of.type_url.is_secret() {
-        facts.push(("Version", of.version.to_string()));
+        facts.push(plain("Version", of.version.to_string()));
         facts.extend(
-            of.upstream_version.as_deref().map(|version| ("The server's version", version.to_owned())),
+            of.upstream_version.as_deref().map(|version| plain("The server's version", version.to_owned())),
         );
     }
     for (label, duration) in
         [("Half have it after", of.p50), ("99 % have it after", of.p99), ("The slowest took", of.last)]
     {
-        facts.extend(duration.map(|duration| (label, span(duration))));
+        facts.extend(duration.map(|duration| plain(label, span(duration))));
     }
     facts
 }

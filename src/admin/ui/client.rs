@@ -14,6 +14,9 @@ use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_ty
 use crate::text::{encoded, span};
 use crate::xds::{ResourceName, Version};
 
+/// The longest node id that its heading shows whole, also in a narrow window.
+const HEADING_BYTES_MAX: usize = 100;
+
 #[derive(Template)]
 #[template(path = "client.html")]
 struct Page {
@@ -65,16 +68,12 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let mut params = Params::parse(&filter.uri(), &["type", "after", "limit"])?;
     let type_name = params.take("type");
     let part = Part::read(&mut params, ask.headers)?;
-    let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));
-    let session = session.ok_or_else(|| {
-        Fault::not_found(format!("There is no client {id:?}. A stream that ends takes its number along."))
-    })?;
+    let session = ask.session(id)?;
     let chosen = match &type_name {
         Some(text) => Some(chosen(ask, &session, text, &part)?),
         None => None,
     };
     let all: Vec<&SessionTypeStatus> = session.types.iter().collect();
-    let who = client_argument(&session);
     let title = if session.node_id.is_empty() {
         format!("Client {}", session.id)
     } else {
@@ -88,20 +87,36 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         state: worst(&all).map(|of| (Mark::of_type(of), age(of.since, ask.now))),
         types: session.types.iter().map(|of| self::of(of, ask)).collect(),
         chosen,
-        commands: vec![Command(format!("sluice get clients --node {who} -o json"))],
+        commands: commands(&session),
     };
     Ok(page.render()?)
 }
 
+fn commands(session: &SessionStatus) -> Vec<Command> {
+    let who = client_argument(session);
+    let mut texts = vec![format!("sluice diff client {who}"), format!("sluice tail {who}")];
+    // The worst type first is the one in question.
+    let all: Vec<&SessionTypeStatus> = session.types.iter().collect();
+    texts.extend(worst(&all).map(|of| format!("sluice explain client {who} {}", of.type_url.short())));
+    if *who == *session.node_id {
+        texts.push(format!("sluice get clients --node {who} -o json"));
+    }
+    texts.into_iter().map(Command).collect()
+}
+
 fn facts(session: &SessionStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> {
-    vec![
+    let mut facts = vec![
         ("Cluster", session.node_cluster.to_string()),
         ("Stream", format!("{}, {} {}", session.id, session.kind, variant_name(session.kind.variant))),
         ("Open for", age(session.opened_at, ask.now)),
         ("Listener", session.listener.to_string()),
         ("Address", session.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string())),
         ("Identity", session.identity.to_string()),
-    ]
+    ];
+    if session.node_id.len() > HEADING_BYTES_MAX {
+        facts.insert(0, ("Node", session.node_id.to_string()));
+    }
+    facts
 }
 
 fn of(of: &SessionTypeStatus, ask: &Ask<'_>) -> Type {

@@ -113,10 +113,9 @@ fn brief(version: Option<&String>) -> &str {
 
 pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let filter = Filter::new(ask, format!("/ui/clients/{id}/diff"))?.or("format", "text");
+    let session = ask.session(id)?;
     let answer = client::diff(State(ask.admin.clone()), Path(id.to_owned()), filter.plain_uri()).await;
     let diff: Diff = told(answer).await?;
-    let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));
-    let session = session.ok_or_else(|| Fault::not_found("The client has gone."))?;
     let to = filter.value("to").unwrap_or("desired").to_owned();
     let page = Page {
         frame: Frame::new(ask, "clients", "Difference"),

@@ -48,10 +48,9 @@ struct Class {
 
 pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let filter = Filter::new(ask, format!("/ui/clients/{id}/explain"))?;
+    let session = ask.session(id)?;
     let answer = client::explain(State(ask.admin.clone()), Path(id.to_owned()), filter.plain_uri()).await;
     let found: Explanation = told(answer).await?;
-    let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));
-    let session = session.ok_or_else(|| Fault::not_found("The client has gone."))?;
     let type_name = filter.value("type").unwrap_or_default();
     let short = type_name.rsplit(['.', '/']).next().unwrap_or_default();
     let name = filter.value("name");

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use super::assets;
 use crate::admin::item::rfc_3339;
 use crate::admin::state::Admin;
+use crate::driver::api::status::SessionStatus;
 
 /// A request for a page.
 pub(super) struct Ask<'a> {
@@ -25,6 +26,17 @@ impl Ask<'_> {
         let sources = self.admin.relay.sources();
         let names = sources.iter().flat_map(|source| &source.types).map(|of| of.type_url.short().to_owned());
         names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// # Errors
+    /// A page for a client that is not, or no longer, connected.
+    pub fn session(&self, id: &str) -> Result<SessionStatus, Fault> {
+        let found = id.parse().ok().and_then(|id| self.admin.relay.session(id));
+        found.ok_or_else(|| {
+            Fault::not_found(format!(
+                "There is no client {id:?}, or no longer: the number of a stream ends with the stream."
+            ))
+        })
     }
 
     /// The relay's name.
@@ -95,6 +107,8 @@ pub(super) struct Fault {
 struct FaultPage<'a> {
     frame: Frame,
     text: &'a str,
+    /// Ways on: the list of the place, and the overview.
+    back: Vec<(String, &'static str)>,
 }
 
 impl Fault {
@@ -116,10 +130,20 @@ impl Fault {
             StatusCode::BAD_REQUEST => "Not a valid query",
             _ => "Not shown",
         };
-        let page = FaultPage { frame: Frame::new(ask, "none", title), text: &self.text };
+        let page = FaultPage { frame: Frame::new(ask, "none", title), text: &self.text, back: back(ask) };
         // A page whose template fails is plain text.
         page.render().unwrap_or_else(|error| error.to_string())
     }
+}
+
+/// The list that the failed request is about, and the overview.
+fn back(ask: &Ask<'_>) -> Vec<(String, &'static str)> {
+    let place =
+        ask.uri.path().strip_prefix("/ui/").and_then(|path| path.split('/').next()).unwrap_or_default();
+    // The page of one resource has a path of its own.
+    let place = if place == "resource" { "resources" } else { place };
+    let all = PLACES.into_iter().filter(|(path, _)| *path == place || path.is_empty()).rev();
+    all.map(|(path, label)| (format!("/ui/{path}"), label)).collect()
 }
 
 /// An invalid query.

@@ -97,9 +97,13 @@ pub(super) fn worst<'a>(types: &[&'a SessionTypeStatus]) -> Option<&'a SessionTy
 #[template(path = "command.html")]
 pub(super) struct Command(pub String);
 
+/// The longest node id in a command. Nobody pastes 4 KiB.
+const ARGUMENT_BYTES_MAX: usize = 256;
+
 /// A client in a command: its node id if it can be typed, else the number of its stream.
 pub(super) fn client_argument(session: &SessionStatus) -> String {
-    argument(&session.node_id).unwrap_or_else(|| session.id.to_string())
+    let typed = argument(&session.node_id).filter(|text| text.len() <= ARGUMENT_BYTES_MAX);
+    typed.unwrap_or_else(|| session.id.to_string())
 }
 
 /// Node classes, as links.

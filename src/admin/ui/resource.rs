@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::filter::{Filter, address};
 use super::frame::{Ask, Fault, Frame};
-use super::parts::Look;
-use super::text::count;
+use super::parts::{Command, Look};
+use super::text::{argument, count};
 use super::told::told;
 use crate::admin::{content, who};
-use crate::text::{size, span};
+use crate::text::{encoded, size, span};
 
 /// Clients in a group on the page.
 const CLIENTS_MAX: usize = 20;
@@ -23,6 +23,8 @@ struct Page {
     frame: Frame,
     about: Content,
     watchers: [Watchers; 4],
+    /// For a name that can be typed.
+    commands: Vec<Command>,
 }
 
 /// The answer of `/resources/{type}/{name}`.
@@ -52,20 +54,26 @@ struct Copy {
 }
 
 impl Copy {
-    fn facts(&self) -> Vec<(&'static str, String)> {
+    /// Label, text, and the address of the page about it.
+    fn facts(&self) -> Vec<(&'static str, String, Option<String>)> {
         let changed =
             self.received_seconds.and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok());
         let facts = [
-            ("State", self.state.clone()),
-            ("Version", self.version.clone()),
-            ("Size", self.bytes.map(size)),
-            ("Changed", changed.map(|changed| format!("{} ago", span(changed)))),
-            ("Server", Some(format!("{} ({})", self.server, self.list))),
-            ("Class", Some(self.class.clone())),
-            ("Subscribed", Some(self.collection.clone())),
-            ("Error", self.error.clone()),
+            ("State", self.state.clone(), None),
+            ("Version", self.version.clone(), None),
+            ("Size", self.bytes.map(size), None),
+            ("Changed", changed.map(|changed| format!("{} ago", span(changed))), None),
+            (
+                "Server",
+                Some(format!("{} ({})", self.server, self.list)),
+                Some(("sources?server", &self.server)),
+            ),
+            ("Class", Some(self.class.clone()), Some(("classes?q", &self.class))),
+            ("Subscribed", Some(self.collection.clone()), None),
+            ("Error", self.error.clone(), None),
         ];
-        facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+        let link = |(page, value): (&str, &String)| format!("/ui/{page}={}", encoded(value));
+        facts.into_iter().filter_map(|(label, text, about)| Some((label, text?, about.map(link)))).collect()
     }
 
     fn text(&self) -> Option<String> {
@@ -123,6 +131,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let uri = address("/", &pairs).parse().unwrap_or_default();
     let who: Who = told(who::who(State(ask.admin.clone()), uri, ask.headers.clone()).await).await?;
     let page = Page {
+        commands: commands(&about),
         frame: Frame::new(ask, "resources", name),
         about,
         watchers: [
@@ -133,4 +142,14 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         ],
     };
     Ok(page.render()?)
+}
+
+fn commands(about: &Content) -> Vec<Command> {
+    let short = about.r#type.rsplit('.').next().unwrap_or_default();
+    let (one, name) = (argument(&format!("{short}/{}", about.name)), argument(&about.name));
+    let texts = [
+        one.map(|one| format!("sluice who {one} -l")),
+        name.map(|name| format!("sluice versions {short} {name}")),
+    ];
+    texts.into_iter().flatten().map(Command).collect()
 }

@@ -23,10 +23,7 @@ struct Page {
 pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let type_name = Params::parse(ask.uri, &["type"])?.take("type");
     types::check(ask.admin, type_name.as_deref())?;
-    let session = id.parse().ok().and_then(|id| ask.admin.relay.session(id));
-    let session = session.ok_or_else(|| {
-        Fault::not_found(format!("There is no client {id:?}. A stream that ends takes its number along."))
-    })?;
+    let session = ask.session(id)?;
     let mut frame = Frame::new(ask, "clients", "As it comes");
     frame.stream = format!("/tail?client={}", session.id);
     let mut command = format!("sluice tail {}", client_argument(&session));
