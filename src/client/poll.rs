@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{Connected, capture_connection};
@@ -18,7 +18,7 @@ use super::tls::OwnLeaf;
 use super::{Arrival, StreamEvent, status};
 use crate::telemetry::wall_now;
 use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
-use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl};
+use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl, relay_path};
 
 const NOT_JSON: &str = "the response is not JSON";
 
@@ -45,11 +45,13 @@ impl PollHandle {
 pub(super) fn open(
     server: Arc<RestInner>,
     type_url: &TypeUrl,
+    relays: Option<HeaderValue>,
     events: mpsc::Sender<StreamEvent>,
 ) -> Option<PollHandle> {
     let path = Service::of_type(type_url)?.rest_path()?;
     let (request, requested) = oneshot::channel();
-    let poll = Poll { url: format!("{}{path}", server.base), type_url: type_url.clone(), server, events };
+    let url = format!("{}{path}", server.base);
+    let poll = Poll { url, type_url: type_url.clone(), relays, server, events };
     let task = AbortOnDropHandle::new(tokio::spawn(poll.run(requested)));
     Some(PollHandle { request: Some(request), _task: task })
 }
@@ -57,6 +59,8 @@ pub(super) fn open(
 struct Poll {
     url: String,
     type_url: TypeUrl,
+    /// The relays on the way, this one last (TIR-2).
+    relays: Option<HeaderValue>,
     server: Arc<RestInner>,
     events: mpsc::Sender<StreamEvent>,
 }
@@ -126,6 +130,9 @@ impl Poll {
             .header(header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
             .map_err(|error| Failure::Failed(Status::new(Code::Internal, error.to_string())))?;
+        if let Some(relays) = &self.relays {
+            request.headers_mut().insert(relay_path::HEADER, relays.clone());
+        }
         let settings = self.server.settings.epoch();
         // IDN-9, IDN-12.
         let calls = &self.server.channel().calls;

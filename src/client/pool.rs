@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
@@ -47,18 +48,20 @@ impl Pool {
 
     /// Opens one ADS stream; see [`Pool::open_method`].
     pub fn open(&self, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
-        self.open_method(ads_path(variant), variant, events)
+        self.open_method(ads_path(variant), variant, None, events)
     }
 
     /// Opens a stream for the method at `path` as soon as a connection is ready, and reports its events into
-    /// `events`. While `events` is full, the stream reads nothing. Must be called within a tokio runtime.
+    /// `events`. While `events` is full, the stream reads nothing. `relays`: the path of the call (TIR-2). Must be
+    /// called within a tokio runtime.
     pub fn open_method(
         &self,
         path: String,
         variant: Variant,
+        relays: Option<HeaderValue>,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
-        stream::open(self.inner.clone(), path, variant, events)
+        stream::open(self.inner.clone(), path, variant, relays, events)
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::mpsc;
@@ -68,9 +69,14 @@ impl RestServer {
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first
-    /// given to the handle. `None` if the type has no REST path (RPC-9). Must be called within a tokio
-    /// runtime.
-    pub fn open(&self, type_url: &TypeUrl, events: mpsc::Sender<StreamEvent>) -> Option<PollHandle> {
-        poll::open(self.inner.clone(), type_url, events)
+    /// given to the handle. `relays`: the path of the call (TIR-2). `None` if the type has no REST path (RPC-9).
+    /// Must be called within a tokio runtime.
+    pub fn open(
+        &self,
+        type_url: &TypeUrl,
+        relays: Option<HeaderValue>,
+        events: mpsc::Sender<StreamEvent>,
+    ) -> Option<PollHandle> {
+        poll::open(self.inner.clone(), type_url, relays, events)
     }
 }

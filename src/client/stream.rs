@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::Decoder;
 use super::queue::Queue;
 use super::{StreamEvent, status};
-use crate::xds::{Code, Status, Variant, mark};
+use crate::xds::{Code, Status, Variant, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
@@ -65,14 +65,15 @@ pub(super) fn open(
     pool: Arc<PoolInner>,
     path: String,
     variant: Variant,
+    relays: Option<HeaderValue>,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
     let queue = Arc::new(Queue::new(pool.in_force()));
     let probed = Arc::new(Notify::new());
     let rounds = Arc::new(Notify::new());
-    let (own_queue, own_probed, own_rounds) = (queue.clone(), probed.clone(), rounds.clone());
+    let (queued, probing, returning) = (queue.clone(), probed.clone(), rounds.clone());
     let stream =
-        Stream { pool, path, variant, events, queue: own_queue, probed: own_probed, rounds: own_rounds };
+        Stream { pool, path, variant, relays, events, queue: queued, probed: probing, rounds: returning };
     StreamHandle { queue, probed, rounds, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
 }
 
@@ -81,6 +82,8 @@ struct Stream {
     /// The path of the method.
     path: String,
     variant: Variant,
+    /// The relays on the way, this one last (TIR-2).
+    relays: Option<HeaderValue>,
     events: mpsc::Sender<StreamEvent>,
     queue: Arc<Queue>,
     probed: Arc<Notify>,
@@ -177,10 +180,14 @@ impl Stream {
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")
             .header(header::USER_AGENT, USER_AGENT);
-        // The server may be a sluice or not. Other servers ignore the header.
-        match self.variant {
+        // The server may be a sluice or not. Other servers ignore the headers.
+        let request = match self.variant {
             Variant::Delta => request.header(mark::HEADER, mark::HEADER_VALUE),
             Variant::Sotw => request,
+        };
+        match &self.relays {
+            Some(relays) => request.header(relay_path::HEADER, relays),
+            None => request,
         }
         .body(())
         .map_err(|error| Status::new(Code::Internal, error.to_string()))

@@ -161,6 +161,7 @@ impl<R: OpenStreams> Listening<R> {
                 identity,
                 connection: ConnectionCut::with_budget(shared.limits.get().connection_bytes),
                 when_unavailable: options.get().when_unavailable,
+                relays: None,
             };
             shared.relay.connected(&peer.connection);
             connections.spawn(connection::run(

@@ -26,7 +26,7 @@ use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use crate::wire::RequestReader;
-use crate::xds::{ApiVersion, Call, Code, Method, Status, StreamKind, Variant, mark};
+use crate::xds::{ApiVersion, Call, Code, Method, RelayPath, Status, StreamKind, Variant, mark, relay_path};
 
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,12 @@ fn no_http2() -> Response {
     status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }
 
+fn only_post() -> Response {
+    let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
+    response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
+    response
+}
+
 impl<R: OpenStreams> Service<R> {
     pub(super) fn answer(
         &self,
@@ -105,12 +111,13 @@ impl<R: OpenStreams> Service<R> {
         }
         if is_rest(request.uri().path()) {
             self.shared.metrics.call(CallKind::Rest);
-            return Answer::Later(self.unary().rest(request).boxed());
+            return match self.unary(request.headers()) {
+                Ok(unary) => Answer::Later(unary.rest(request).boxed()),
+                Err(status) => Answer::Now(status::refusal(StatusCode::BAD_REQUEST, &status)),
+            };
         }
         if request.method() != http::Method::POST {
-            let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
-            return Answer::Now(response);
+            return Answer::Now(only_post());
         }
         let path = request.uri().path();
         let route = route(path);
@@ -124,24 +131,27 @@ impl<R: OpenStreams> Service<R> {
         }
         match route {
             Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.get().v2 => {
-                let text = format!(
-                    "{path} is a method of the v2 API; `v2: true` on the listener enables the v2 API"
-                );
-                Answer::Now(self.unimplemented(text))
+                let text = "is a method of the v2 API; `v2: true` on the listener enables the v2 API";
+                Answer::Now(self.unimplemented(format!("{path} {text}")))
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
                 let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks };
+                let peer = self.peer(request.headers());
                 let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
-                match self.open_stream(kind, body) {
+                match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
                     Ok((requests, registered)) => Answer::Stream { requests, registered, marks },
                     Err(status) => Answer::Now(status::trailers_only(&status)),
                 }
             }
             Some(Route::Discovery(Method { call: Call::Fetch, service: Some(service), api })) => {
+                let unary = self.unary(request.headers());
                 let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
                 self.shared.metrics.call(CallKind::Fetch);
-                Answer::Later(self.unary().fetch(service, api, body).boxed())
+                match unary {
+                    Ok(unary) => Answer::Later(unary.fetch(service, api, body).boxed()),
+                    Err(status) => Answer::Now(status::trailers_only(&status)),
+                }
             }
             Some(Route::Health) => {
                 let time = self.shared.limits.get().first_request_timeout;
@@ -176,14 +186,19 @@ impl<R: OpenStreams> Service<R> {
         Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
-    fn unary(&self) -> Unary<R> {
+    fn unary(&self, headers: &HeaderMap) -> Result<Unary<R>, Status> {
         let (shared, streams, options) = (self.shared.clone(), self.streams.clone(), self.options.clone());
-        Unary { shared, streams, peer: self.peer(), options }
+        Ok(Unary { shared, streams, peer: self.peer(headers)?, options })
     }
 
-    /// The client, as the listener treats its next stream.
-    fn peer(&self) -> Peer {
-        Peer { when_unavailable: self.options.get().when_unavailable, ..self.peer.clone() }
+    /// The client of a call, as the listener treats its next stream. A call of a relay names the relays on the way
+    /// (TIR-2).
+    fn peer(&self, headers: &HeaderMap) -> Result<Peer, Status> {
+        let relays = headers.get(relay_path::HEADER).map(|value| RelayPath::parse(value.as_bytes()));
+        let relays =
+            relays.transpose().map_err(|fault| Status::new(Code::InvalidArgument, fault.to_string()))?;
+        let when_unavailable = self.options.get().when_unavailable;
+        Ok(Peer { when_unavailable, relays: relays.map(Arc::new), ..self.peer.clone() })
     }
 
     fn takes_load_reports(&self, api: ApiVersion) -> bool {
@@ -208,6 +223,7 @@ impl<R: OpenStreams> Service<R> {
     fn open_stream(
         &self,
         kind: StreamKind,
+        peer: Peer,
         body: RecvStream,
     ) -> Result<(impl Future<Output = ()> + Send + use<R>, RegisteredStream<R::Stream>), Status> {
         let Shared { relay, metrics, .. } = &*self.shared;
@@ -215,7 +231,7 @@ impl<R: OpenStreams> Service<R> {
         if self.streams.refuses_new() {
             return Err(draining());
         }
-        let stream = relay.open(kind, self.peer())?;
+        let stream = relay.open(kind, peer)?;
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
         let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
         let reader = RequestReader::new(kind.variant, limits.requests);

@@ -48,7 +48,7 @@ impl From<Status> for Refusal {
     /// 4xx only for errors that the client can fix (RST-5).
     fn from(status: Status) -> Self {
         let code = match status.code {
-            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
             Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
             Code::Unavailable | Code::ResourceExhausted => StatusCode::SERVICE_UNAVAILABLE,

@@ -13,6 +13,7 @@ pub mod node;
 pub mod status;
 pub mod message;
 pub mod mark;
+pub mod relay_path;
 pub mod service;
 
 pub use dynamic::{Constraint, Constraints, Parameters};
@@ -23,6 +24,7 @@ pub use message::{
 };
 pub use name::ResourceName;
 pub use node::{Locality, Node, UserAgentVersion, Value};
+pub use relay_path::{RelayId, RelayPath};
 pub use resource::{Any, Resource};
 pub use service::{ApiVersion, Call, Method, Service, StreamKind};
 pub use status::{Code, Status};

@@ -48,7 +48,7 @@ impl Peer {
     fn poll(&self, version: &str) -> Poll {
         let (sender, events) = mpsc::channel(4);
         let type_url = TypeUrl::new(CLUSTER);
-        let mut handle = self.server.open(&type_url, sender).unwrap();
+        let mut handle = self.server.open(&type_url, None, sender).unwrap();
         let request = SotwRequest {
             version_info: version.to_owned(),
             resource_names: vec!["a".into()],
@@ -212,7 +212,7 @@ async fn cli_1_a_server_that_is_not_there_is_named() {
     let port = peer.listener.local_addr().unwrap().port();
     drop(peer.listener);
     let (sender, events) = mpsc::channel(4);
-    let mut handle = peer.server.open(&TypeUrl::new(CLUSTER), sender).unwrap();
+    let mut handle = peer.server.open(&TypeUrl::new(CLUSTER), None, sender).unwrap();
     handle.send(SotwRequest::default(), Bytes::from_static(b"{}"));
     let reports = Poll { _handle: handle, events }.reports().await;
     let last = reports.last().unwrap();
@@ -225,7 +225,7 @@ async fn rpc_9_types_without_a_rest_path_are_not_polled() {
     let peer = Peer::start(settings()).await;
     for message in ["envoy.config.route.v3.VirtualHost", "envoy.config.endpoint.v3.LbEndpoint", "acme.T"] {
         let (sender, _events) = mpsc::channel(4);
-        assert!(peer.server.open(&TypeUrl::of_message(message), sender).is_none(), "{message}");
+        assert!(peer.server.open(&TypeUrl::of_message(message), None, sender).is_none(), "{message}");
     }
 }
 

@@ -1,8 +1,12 @@
 //! Relays behind relays (ADR 14).
 
+use std::collections::HashMap;
+use std::fs;
+
 use crate::support::control_plane::{ControlPlane, Recorded};
+use crate::support::relay::QUICK_BACKOFF;
 use crate::support::words::Item;
-use crate::support::{CDS, Client, EDS, LDS, Relay, Setup, Variant};
+use crate::support::{CDS, Client, EDS, LDS, Relay, Setup, Variant, net};
 
 /// The control plane sends its clusters in parts, and for a while the root does not know whether the set is
 /// complete. The root sends the known part to relays downstream; these never serve a part as the whole,
@@ -72,4 +76,56 @@ async fn tmr_3_a_name_that_is_unknown_above_is_not_absent_below() {
     let asked = origin.requests(EDS).pop().unwrap();
     origin.answer(&asked, "2", vec![], &["unknown"]);
     assert_eq!(client.take(EDS).await.removed, ["unknown"]);
+}
+
+/// The names in the `x-sluice-path` headers of a control plane's calls, without the numbers of instances.
+fn paths(calls: &[HashMap<String, String>]) -> Vec<Vec<String>> {
+    let ids = |path: &String| path.split(',').map(|id| id.split('~').next().unwrap().to_owned()).collect();
+    calls.iter().filter_map(|call| call.get("x-sluice-path")).map(ids).collect()
+}
+
+/// Each relay on the way names itself in its calls, and sees which of its clients are relays.
+#[tokio::test]
+async fn tir_2_calls_name_the_relays_on_their_way() {
+    let origin = ControlPlane::scripted().await;
+    let root = Relay::start(Setup::of(origin.address)).await;
+    let leaf = Relay::start(Setup::of(&root.address)).await;
+    let mut below = Client::open(&leaf.address, Variant::Delta, "below").await;
+    below.want(CDS, &["a"]);
+    let asked = origin.expect(CDS).await;
+    origin.answer(&asked, "1", vec![Item::new(CDS, "a", "1", "1")], &[]);
+    below.settle(CDS, &[("a", "1")]).await;
+    assert_eq!(paths(&origin.headers()), [["sluice-test", "sluice-test"]]);
+
+    let mut beside = Client::open(&root.address, Variant::Delta, "beside").await;
+    beside.want(LDS, &["*"]);
+    origin.expect(LDS).await;
+    let (_, list) = root.get("/clients").await;
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let relays: Vec<_> = list["clients"].as_array().unwrap().iter().map(|client| &client["relays"]).collect();
+    assert_eq!(relays.iter().filter(|relays| relays.is_null()).count(), 1, "{list}");
+    let path: Vec<_> = relays.iter().filter_map(|relays| relays.as_array()).collect();
+    assert_eq!((path.len(), path[0].len()), (1, 1), "{list}");
+}
+
+/// Two relays are each other's servers. The call that comes back to its origin is refused in words that name the
+/// relays. They reach the client, and the log once.
+#[tokio::test]
+async fn tir_2_a_relay_refuses_its_own_call() {
+    let nobody = format!("127.0.0.1:{}", net::free_port());
+    let one = Relay::start(Setup::of(&nobody).server_line(QUICK_BACKOFF)).await;
+    let other = Relay::start(Setup::of(&one.address).server_line(QUICK_BACKOFF)).await;
+    let config = fs::read_to_string(one.path("sluice.yaml")).unwrap();
+    fs::write(one.path("sluice.yaml"), config.replace(&nobody, &other.address)).unwrap();
+    let (code, answer) = one.post("/reload").await;
+    assert_eq!(code, 200, "{answer}");
+
+    let mut client = Client::open(&one.address, Variant::Delta, "client").await;
+    client.want(CDS, &["a"]);
+    one.logged("loop through sluice-test, sluice-test, sluice-test: a server of this relay leads back").await;
+    other.logged("FAILED_PRECONDITION").await;
+    let answer = client.next(CDS).await;
+    assert!(answer.errors["a"].message.contains("loop through"), "{answer:?}");
+    let warnings = one.log_lines("WARN");
+    assert_eq!(warnings.iter().filter(|line| line.contains("leads back")).count(), 1, "{warnings:?}");
 }

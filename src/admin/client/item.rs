@@ -20,6 +20,9 @@ pub(in crate::admin) struct Client<'a> {
     peer: Option<SocketAddr>,
     /// The proved identity: a SPIFFE ID, a DNS name, the user of a unix socket, or `anonymous`.
     identity: String,
+    /// The relays on the way, the nearest to the client first; absent for other clients (TIR-2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    relays: Option<Vec<&'a str>>,
     /// `ADS`, or the service of one type.
     service: String,
     variant: &'static str,
@@ -120,6 +123,7 @@ pub(in crate::admin) fn client<'a>(
         listener: &session.listener,
         peer: session.peer,
         identity: session.identity.to_string(),
+        relays: session.relays.as_ref().map(|path| path.ids().collect()),
         service: session.kind.to_string(),
         variant: variant_name(session.kind.variant),
         opened_at: rfc_3339(session.opened_at),

@@ -22,8 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -277,6 +276,7 @@ fn session(n: usize) -> SessionStatus {
         listener: "main".into(),
         peer: Some(([127, 0, 0, 1], 4000).into()),
         identity: Arc::new(Identity::Unix { uid: 7 }),
+        relays: None,
         kind: Variant::Delta.into(),
         opened_at: SystemTime::UNIX_EPOCH + Duration::from_secs((n as u64 * 104_729) % 100_003),
         types: vec![of(CLUSTER), of(SECRET)],

@@ -18,7 +18,7 @@ pub use crate::driver::ground::unread::Delivery;
 use crate::engine::authorization::Claimant;
 use crate::identity::Identity;
 pub use crate::xds::Variant;
-use crate::xds::{Request, SotwRequest, Status, StreamKind};
+use crate::xds::{RelayPath, Request, SotwRequest, Status, StreamKind};
 
 /// The treatment of a client for whom no server is reachable and nothing is cached (RLY-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct Peer {
     pub connection: ConnectionCut,
     /// The option of the listener at the start of the stream.
     pub when_unavailable: WhenUnavailable,
+    /// The relays on the way, if the client is a relay (TIR-2).
+    pub relays: Option<Arc<RelayPath>>,
 }
 
 impl Peer {

@@ -14,8 +14,7 @@ pub use crate::engine::cache::EntryState;
 pub use crate::engine::class::RuleId;
 use crate::identity::Identity;
 pub use crate::telemetry::SourceState;
-use crate::xds::Variant;
-use crate::xds::{ResourceName, Status, StreamKind, TypeUrl, Version};
+use crate::xds::{RelayPath, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
 
 /// A read-only view of the running relay. The driver implements this trait for the admin room.
 ///
@@ -191,6 +190,8 @@ pub struct SessionStatus {
     pub peer: Option<SocketAddr>,
     /// The proved identity of the client (IDN-1).
     pub identity: Arc<Identity>,
+    /// The relays on the way, if the client is a relay (TIR-2).
+    pub relays: Option<Arc<RelayPath>>,
     pub kind: StreamKind,
     pub opened_at: SystemTime,
     pub types: Vec<SessionTypeStatus>,

@@ -16,6 +16,7 @@ use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::fallback_log::FallbackLog;
 use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
+use crate::driver::ground::loop_log::LoopLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
@@ -30,7 +31,7 @@ use crate::engine::{Time, source};
 use crate::identity::Identity;
 use crate::setting::{Epoch, InForce};
 use crate::telemetry::{Metrics, Throttle};
-use crate::xds::{Code, Node, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, RelayId, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.
 #[derive(Debug)]
@@ -119,6 +120,10 @@ pub struct DriverContext {
     pub fallback_log: FallbackLog,
     pub denial_log: DenialLog,
     pub tails: Arc<Tails>,
+    /// This process in the paths of calls (TIR-2).
+    pub relay_id: RelayId,
+    /// Loops of relays in the log.
+    pub loop_log: LoopLog,
     policy: InForce<Policy>,
     /// The rate of first answers, by listener.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
@@ -143,6 +148,8 @@ impl DriverContext {
             fallback_log: FallbackLog::default(),
             denial_log: DenialLog::default(),
             tails: Arc::default(),
+            relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
+            loop_log: LoopLog::default(),
             policy: InForce::new(settings.policy.clone()),
             first_answers: Mutex::default(),
             in_force: InForce::new(settings),

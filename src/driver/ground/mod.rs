@@ -18,6 +18,7 @@ pub mod presented_views;
 pub mod do_not_cache;
 pub mod fallback_log;
 pub mod denial_log;
+pub mod loop_log;
 pub mod memory_gauge;
 pub mod tails;
 pub mod context;

@@ -69,6 +69,7 @@ pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) 
         listener: stream.peer.listener.clone(),
         peer: stream.peer.address,
         identity: stream.peer.identity.clone(),
+        relays: stream.peer.relays.clone(),
         kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
         types: type_statuses(node, session, sources, shared),

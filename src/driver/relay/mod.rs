@@ -22,7 +22,7 @@ use crate::driver::stream::state::{Stream, Tables};
 use crate::driver::stream::unsent;
 use crate::engine::authorization::Policy;
 use crate::telemetry::Metrics;
-use crate::xds::{Status, StreamKind};
+use crate::xds::{Code, RelayPath, Status, StreamKind};
 
 /// The relay: many streams on one side, few sources on the other. Cheap to clone.
 #[derive(Clone)]
@@ -94,10 +94,26 @@ impl Relay {
     }
 }
 
+impl Relay {
+    /// Refuses a call of this relay itself, by way of other relays (TIR-2).
+    fn refuse_loop(&self, path: &RelayPath, peer: &Peer) -> Result<(), Status> {
+        if !path.has(&self.shared.relay_id) {
+            return Ok(());
+        }
+        let own = self.shared.settings().node.id.clone();
+        let text = format!("loop through {path}, {own}: a server of this relay leads back to this relay");
+        if self.shared.loop_log.is_first(path) {
+            tracing::warn!(listener = %peer.listener, "refused a relay: {text}");
+        }
+        Err(Status::new(Code::FailedPrecondition, text))
+    }
+}
+
 impl OpenStreams for Relay {
     type Stream = Stream;
 
     fn open(&self, kind: StreamKind, peer: Peer) -> Result<Stream, Status> {
+        peer.relays.as_deref().map_or(Ok(()), |path| self.refuse_loop(path, &peer))?;
         Ok(Stream::new(kind, peer, &self.shared, &self.tables))
     }
 

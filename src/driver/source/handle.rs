@@ -17,7 +17,7 @@ use crate::engine::collection::Collection;
 use crate::engine::downstream::SourceId;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::CollectionKey;
-use crate::xds::{Code, Node, Status, TypeUrl};
+use crate::xds::{Code, Node, RelayPath, Status, TypeUrl};
 
 /// The maximum number of changes in a source's queue. Streams with more changes wait.
 const COMMANDS_MAX: usize = 4096;
@@ -44,6 +44,9 @@ pub trait Subscriber: Send + Sync {
 
     /// The node of the client's requests.
     fn node(&self) -> Option<Arc<Node>>;
+
+    /// The relays on the way, if the client is a relay (TIR-2).
+    fn relays(&self) -> Option<&RelayPath>;
 
     /// The numbers of the source's changes that the client owes an answer to.
     fn awaited_changes(&self, source: SourceId) -> Vec<u64>;

@@ -10,7 +10,7 @@ use crate::engine::class::NameStyle;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet, style_of};
 use crate::engine::downstream::SourceId;
 use crate::engine::source::RestoredType;
-use crate::xds::{Node, ResourceName, Status, TypeUrl};
+use crate::xds::{Node, RelayPath, ResourceName, Status, TypeUrl};
 
 /// Lets the source go when it is dropped.
 pub struct Keeper {
@@ -76,6 +76,10 @@ impl Subscriber for Silent {
     fn end(&self, _: Status) {}
 
     fn node(&self) -> Option<Arc<Node>> {
+        None
+    }
+
+    fn relays(&self) -> Option<&RelayPath> {
         None
     }
 

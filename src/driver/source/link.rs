@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderValue;
 use tokio::sync::mpsc;
 use tracing::trace;
 
@@ -16,7 +17,7 @@ use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use crate::wire::json::encode_rest_node;
 use crate::wire::upstream::{encode_node, encode_request};
 use crate::xds::service::ads_path;
-use crate::xds::{Node, Request, Service, TypeUrl, Variant};
+use crate::xds::{Node, RelayPath, Request, Service, TypeUrl, Variant};
 
 /// Responses in the queue of a source's task. The task is never far behind, and a slow task slows the stream
 /// down (FLW-4).
@@ -53,11 +54,13 @@ enum Handle {
 /// One source's side of the attachment.
 #[derive(Debug)]
 pub enum Link {
-    /// `node`: the encoded node, in JSON for polls. `turn`: the first stream to poll, so that a busy stream
-    /// does not silence others.
     Streams {
+        /// The encoded node, in JSON for polls.
         node: Bytes,
+        /// The path of further calls (TIR-2).
+        relays: Option<HeaderValue>,
         streams: Vec<Option<OpenStream>>,
+        /// The first stream to poll: a busy stream does not silence others.
         turn: usize,
     },
     Files {
@@ -73,7 +76,8 @@ impl Link {
     /// # Errors
     /// The reason why a directory cannot be served at all (FIL-3).
     pub async fn new(attach: &Attach, node: &Node) -> Result<Link, String> {
-        let streams = |node: Vec<u8>| Link::Streams { node: node.into(), streams: Vec::new(), turn: 0 };
+        let streams =
+            |node: Vec<u8>| Link::Streams { node: node.into(), relays: None, streams: Vec::new(), turn: 0 };
         match attach {
             Attach::Grpc { .. } => Ok(streams(encode_node(node))),
             Attach::Rest { .. } => encode_rest_node(node).map(streams).map_err(|error| error.to_string()),
@@ -97,17 +101,17 @@ impl Link {
         output: Output,
         metrics: impl Fn() -> Arc<ServerMetrics>,
     ) {
-        let Link::Streams { node, streams, .. } = self else { return };
+        let Link::Streams { node, relays, streams, .. } = self else { return };
         if streams.len() <= index {
             streams.resize_with(index + 1, || None);
         }
         let slot = &mut streams[index];
         match output {
-            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, metrics),
+            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, relays, metrics),
             Output::Close => *slot = None,
             Output::OpenNext { variant, .. } => {
                 if let Some(stream) = slot {
-                    stream.next = open(attach, type_url, variant, metrics).map(Box::new);
+                    stream.next = open(attach, type_url, variant, relays, metrics).map(Box::new);
                 }
             }
             Output::TakeNext => *slot = slot.take().and_then(|stream| stream.next).map(|next| *next),
@@ -136,6 +140,13 @@ impl Link {
                 }
             }
             Output::Changes(_) | Output::Event(_) => {}
+        }
+    }
+
+    /// Sets the path of all further streams and polls (TIR-2).
+    pub fn set_relays(&mut self, path: &RelayPath) {
+        if let Link::Streams { relays, .. } = self {
+            *relays = HeaderValue::from_str(path.as_str()).ok();
         }
     }
 
@@ -220,6 +231,7 @@ fn open(
     attach: &Attach,
     type_url: Option<&TypeUrl>,
     variant: Variant,
+    relays: &Option<HeaderValue>,
     metrics: impl Fn() -> Arc<ServerMetrics>,
 ) -> Option<OpenStream> {
     let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -229,9 +241,9 @@ fn open(
                 None => ads_path(variant),
                 Some(type_url) => Service::of_type(type_url)?.stream_path(variant)?,
             };
-            Handle::Stream(pool.open_method(path, variant, sender))
+            Handle::Stream(pool.open_method(path, variant, relays.clone(), sender))
         }
-        Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, sender)?),
+        Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, relays.clone(), sender)?),
         Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,
     };
     Some(OpenStream { handle, events, open: None, variant, metrics: metrics(), next: None })
@@ -256,7 +268,7 @@ mod tests {
             Arc::new(ClientMetrics::default()),
         );
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
-        let Some(handle) = server.open(&type_url, mpsc::channel(1).0) else { panic!("no service") };
+        let Some(handle) = server.open(&type_url, None, mpsc::channel(1).0) else { panic!("no service") };
         let metrics = Metrics::new().of_server("server");
         let handle = Handle::Poll(handle);
         (OpenStream { handle, events, open: None, variant: Variant::Delta, metrics, next: None }, sender)

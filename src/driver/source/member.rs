@@ -92,7 +92,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::engine::downstream::SourceId;
-    use crate::xds::{Status, TypeUrl};
+    use crate::xds::{RelayPath, Status, TypeUrl};
 
     struct Client(u64);
 
@@ -115,6 +115,10 @@ mod tests {
 
         fn node(&self) -> Option<Arc<Node>> {
             Some(Arc::new(Node { id: format!("client-{}", self.0), ..Node::default() }))
+        }
+
+        fn relays(&self) -> Option<&RelayPath> {
+            None
         }
     }
 

@@ -9,7 +9,7 @@ use crate::driver::stream::private_part::{private_source, session_at};
 use crate::driver::stream::state::StreamState;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
-use crate::xds::{Node, Status, TypeUrl};
+use crate::xds::{Node, RelayPath, Status, TypeUrl};
 
 impl Subscriber for StreamState {
     fn id(&self) -> SessionId {
@@ -32,6 +32,10 @@ impl Subscriber for StreamState {
 
     fn node(&self) -> Option<Arc<Node>> {
         lock(&self.inner).node.clone()
+    }
+
+    fn relays(&self) -> Option<&RelayPath> {
+        self.peer.relays.as_deref()
     }
 
     fn divert(self: Arc<Self>, type_url: TypeUrl) {
@@ -77,6 +81,10 @@ impl Subscriber for PrivateSubscriber {
 
     fn node(&self) -> Option<Arc<Node>> {
         self.stream.node()
+    }
+
+    fn relays(&self) -> Option<&RelayPath> {
+        self.stream.relays()
     }
 
     fn divert(self: Arc<Self>, type_url: TypeUrl) {

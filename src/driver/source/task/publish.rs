@@ -1,5 +1,6 @@
 //! Publishes the changes of a source: snapshot, outputs, wake-ups, status.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::engine::cache::SessionId;
 use crate::engine::source::{Attachment, Output, StreamIndex};
 use crate::engine::upstream::{self, Event};
-use crate::xds::TypeUrl;
+use crate::xds::{RelayPath, TypeUrl};
 
 /// The maximum age of the published status.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
@@ -68,6 +69,7 @@ impl SourceTask {
                     };
                     let number = match output {
                         upstream::Output::Open { server, .. } | upstream::Output::OpenNext { server, .. } => {
+                            self.link.set_relays(&self.relay_path());
                             server
                         }
                         _ => 0,
@@ -108,6 +110,14 @@ impl SourceTask {
             let server = self.handle.server(number);
             self.source.set_server(server.uri.clone());
         }
+    }
+
+    /// The path of the next call (TIR-2), behind the client with most relays on the way. The call is for all clients, and
+    /// a loop is in the longest path.
+    fn relay_path(&self) -> RelayPath {
+        let paths = self.streams.values().filter_map(|stream| stream.relays());
+        let longest = paths.max_by_key(|path| (path.hops(), Reverse(*path)));
+        RelayPath::through(longest, &self.shared.relay_id)
     }
 
     fn wake(&self, sessions: &[SessionId]) {

@@ -20,7 +20,7 @@ use crate::identity::Identity;
 use crate::telemetry::Metrics;
 use crate::xds::DeltaRequest;
 use crate::xds::Variant;
-use crate::xds::{Code, Node, ResourceName, TypeUrl};
+use crate::xds::{Code, Node, RelayPath, ResourceName, TypeUrl};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -68,6 +68,7 @@ pub(crate) fn peer(address: [u8; 4]) -> Peer {
         identity: Arc::new(Identity::Dns("fleet.example".into())),
         connection: ConnectionCut::default(),
         when_unavailable: WhenUnavailable::Hold,
+        relays: None,
     }
 }
 
@@ -185,6 +186,7 @@ async fn fd1_unread_bytes_of_a_connection_are_bounded_over_all_its_streams() {
         identity: Arc::default(),
         connection: ConnectionCut::with_budget(1 << 20),
         when_unavailable: WhenUnavailable::Hold,
+        relays: None,
     };
     let account = peer.connection.account();
     let mut streams = Vec::new();
@@ -258,6 +260,7 @@ pub(crate) async fn wildcard_of(relay: &Relay) -> Stream {
         identity: Arc::default(),
         connection: ConnectionCut::default(),
         when_unavailable: WhenUnavailable::Hold,
+        relays: None,
     };
     let stream = relay.open(StreamKind::from(Variant::Delta), peer).unwrap();
     let request = DeltaRequest { node: Some(Box::default()), type_url: CDS.into(), ..Default::default() };
@@ -445,4 +448,24 @@ async fn adm_12_a_tail_shows_nothing_of_a_secret() {
     assert!(told.contains("[withheld 6 B]"), "{told}");
     assert!(told.matches("Response").count() == 1 && told.matches("Opened").count() == 2, "{told}");
     assert!(!told.contains("CANARY"), "{told}");
+}
+
+/// The relay's own call comes back by way of another relay.
+#[tokio::test(start_paused = true)]
+async fn tir_2_a_call_of_the_relay_itself_is_refused() {
+    let relay = relay();
+    let open = |path: String| {
+        let relays = Some(Arc::new(RelayPath::parse(path.as_bytes()).unwrap()));
+        let opened = relay.open(StreamKind::from(Variant::Delta), Peer { relays, ..peer([127, 0, 0, 1]) });
+        opened.map(drop)
+    };
+    let own = RelayPath::through(None, &relay.shared.relay_id);
+    let own = own.as_str();
+    assert_eq!(open("leaf~1".into()), Ok(()));
+    // A replica, or this relay before a restart.
+    assert_eq!(open(format!("leaf~1,{}0", own)), Ok(()));
+    let refused = open(format!("{own},leaf~1")).unwrap_err();
+    assert_eq!(refused.code, Code::FailedPrecondition);
+    assert!(refused.message.starts_with("loop through "), "{refused}");
+    assert_eq!(open("1,2,3,4,5,6,7,8".into()), Ok(()));
 }
