@@ -12,6 +12,7 @@
 //! | `GET /clients/{id}/diff?to=&type=&name=&format=&any_class=` | the way to the due content, or to the content of another client |
 //! | `GET /clients/{id}/explain?type=&name=` | class with rule, server, state of a name |
 //! | `GET /versions?type=&name=` | the versions of a resource that clients hold, and their rejections |
+//! | `GET /versions?type=` | the clients of a type that accepted, wait, rejected, are silent or were lost, by source |
 //! | `GET /who?type=&name=&version=&after=&limit=` | the clients with a resource, without it, and those with a NACK |
 //! | `GET /classes?q=&after=&limit=`, `POST /classes/explain` | the node classes; the class of the node in the body |
 //! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
@@ -42,7 +43,7 @@
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
-//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `versions`, `classes`: the endpoints about clients. `changes`: what was
+//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients. `changes`: what was
 //!    published, and how far it came. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`,
 //!    `config`: the configuration, and the way to another one. `process`, `confirm`, `drain`, `upgrade`, `end`, `log`:
 //!    the other acts.
@@ -64,6 +65,7 @@ mod list;
 mod protocol;
 mod changes;
 mod client;
+mod standings;
 mod versions;
 mod who;
 mod classes;

@@ -17,6 +17,7 @@ use super::client::canonical;
 use super::item::rfc_3339;
 use super::list::ITEMS_PER_TURN;
 use super::params::{Params, bad_request, not_found};
+use super::standings;
 use super::state::Admin;
 use super::types;
 use super::who::unknown_name;
@@ -120,19 +121,23 @@ struct Live {
     since: Option<SystemTime>,
 }
 
-/// `GET /versions?type=&name=`.
+/// `GET /versions?type=&name=`; without a name, the clients of the type.
 pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let read = || {
         let mut params = Params::parse(&uri, &["type", "name"])?;
         let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
-        let name = params.take("name").ok_or("name is missing: the name of the resource")?;
+        let name = params.take("name");
         let type_url = types::resolve(&admin, &type_name)?;
-        if type_url.is_secret() {
+        if name.is_some() && type_url.is_secret() {
             return Err("type is Secret, whose versions are not shown; /who counts the clients".to_owned());
         }
         Ok((type_url, name))
     };
     let (type_url, name) = read().map_err(bad_request)?;
+    let Some(name) = name else {
+        let _turn = WALKS.acquire().await;
+        return Ok(Json(standings::answer(&admin, &type_url).await).into_response());
+    };
     let name = canonical(&type_url, &name);
     if !admin.relay.knows(&type_url, &name) {
         return Err(not_found(unknown_name(&admin, &type_url, &name).await));

@@ -218,6 +218,11 @@ impl From<h2::Error> for Fault {
 }
 
 impl Fault {
+    /// Whether the relay ends the connection, because the peer passed a limit.
+    fn is_limit(&self) -> bool {
+        matches!(self, Fault::SlowReader | Fault::ControlFlood | Fault::Abuse)
+    }
+
     fn count(self, metrics: &DownstreamMetrics) {
         let (ended, limit) = match self {
             Fault::Idle => (&metrics.closed_idle, None),
@@ -250,6 +255,7 @@ fn live<'a, R: OpenStreams, C: Connection>(
             match serve(connection.as_mut(), streams, shared, until).await {
                 Served::Ended(result) => Some(result),
                 Served::Goaway(reason) => {
+                    until.cut.leave();
                     wind_down(connection.as_mut(), streams, shared, &until.departure.process_end, reason)
                         .await
                 }
@@ -262,7 +268,12 @@ fn live<'a, R: OpenStreams, C: Connection>(
         };
         match result {
             Some(Ok(())) => {}
-            Some(Err(fault)) => fault.count(&shared.metrics),
+            Some(Err(fault)) => {
+                if fault.is_limit() {
+                    until.cut.leave();
+                }
+                fault.count(&shared.metrics);
+            }
             None => {
                 shared.metrics.closed_cut.inc();
             }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
 use crate::support::proto::Node;
+use crate::support::proxy::Proxy;
 use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Setup, Variant};
 
 async fn start() -> (ControlPlane, Relay) {
@@ -77,6 +78,7 @@ async fn a_change_tells_who_has_it_and_who_rejects_it() {
     let found = relay.json("/versions?type=Cluster&name=b").await;
     assert_eq!((&found["without"], &found["versions"][0]["held_by"]), (&1.into(), &2.into()), "{found}");
 
+    assert_eq!(standings(&relay.json("/versions?type=Cluster").await), [[3, 2, 0, 1, 0, 0, 0]], "TRU-1");
     // A later change has the place of the rejected one, and the rejecting client ACKs it.
     origin.remove(CDS, "b");
     for client in &mut clients {
@@ -175,4 +177,39 @@ async fn a_crowd_is_counted_exactly() {
     let named: HashSet<_> = named.iter().map(|client| client["node"].as_str().unwrap()).collect();
     assert_eq!(named, HashSet::from(["client-7", "client-207", "client-407"]));
     assert!(change["p50_seconds"].as_f64() <= change["p99_seconds"].as_f64());
+}
+
+/// The counts of each source.
+fn standings(found: &Value) -> Vec<[u64; 7]> {
+    let keys = ["clients", "accepted", "pending", "rejected", "silent", "unaffected", "lost"];
+    let units = found["units"].as_array().unwrap();
+    units.iter().map(|unit| keys.map(|key| unit[key].as_u64().unwrap())).collect()
+}
+
+/// TRU-1: a dead client is lost. A half-closed stream, and a stream with an end by the operator, are not.
+#[tokio::test]
+async fn tru_1_a_client_that_ends_after_a_response_is_lost() {
+    let (origin, relay) = start().await;
+    let proxy = Proxy::start(relay.address.parse().unwrap()).await;
+    let mut clients = Vec::new();
+    for id in ["stays", "dies", "leaves", "is-ended"] {
+        let target = if id == "dies" { proxy.address.to_string() } else { relay.address.clone() };
+        let mut client = Client::open(&target, Variant::Delta, id).await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+    origin.set(CDS, "a", "2");
+    for client in &mut clients {
+        client.next(CDS).await;
+    }
+    assert_eq!(standings(&relay.json("/versions?type=Cluster").await), [[4, 0, 4, 0, 0, 0, 0]]);
+    let ended = relay.json("/clients?node=is-ended").await["clients"][0]["id"].clone();
+    assert_eq!(relay.post(&format!("/clients/{ended}/end")).await.0, 200);
+    clients[2].half_close();
+    proxy.cut();
+    eventually("the end of three clients", async || {
+        standings(&relay.json("/versions?type=Cluster").await) == [[1, 0, 1, 0, 0, 0, 1]]
+    })
+    .await;
 }

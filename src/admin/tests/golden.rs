@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const TARGETS: [(&str, &str); 11] = [
+const TARGETS: [(&str, &str); 12] = [
     ("clients", "/clients?node=node-100"),
     ("client", "/clients/100?names=1"),
     ("diff", "/clients/100/diff?type=Cluster"),
     ("explain", "/clients/100/explain?type=Cluster&name=c"),
     ("who", "/who?type=Cluster&name=c&limit=1"),
     ("versions", "/versions?type=Cluster&name=c"),
+    ("standings", "/versions?type=Cluster"),
     ("classes", "/classes"),
     ("sources", "/sources"),
     ("resources", "/resources?name=r0"),

@@ -2,6 +2,23 @@
 
 use super::*;
 
+pub(super) fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
+    ResourceStatus {
+        source: 0,
+        type_url: type_url.clone(),
+        name: ResourceName::from(format!("r{n}")),
+        collection: "wildcard",
+        version: Some(Version(0xabc)),
+        bytes: 4711,
+        received_at: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_000_000_123)),
+        error: None,
+        expires_in: None,
+        state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },
+        server: "cp-1".into(),
+        class: "c0ffee".into(),
+    }
+}
+
 #[tokio::test]
 async fn clients_are_filtered() {
     let admin = Fixture::start(vec![], false);

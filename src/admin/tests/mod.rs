@@ -32,6 +32,7 @@ use tokio::time::sleep;
 use acts::{FakeProcess, FakeServer};
 use classes::class_choice;
 use connections::OnDrop;
+use lists::resource;
 use reloads::FakeReloads;
 
 use super::entrance::{Guest, Peer, Proving};
@@ -39,8 +40,8 @@ use super::*;
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::clients::{
-    ClassChoice, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus, NameStatuses,
-    NearMiss, NodeExplanation, RuleText,
+    ClassChoice, ClientTypes, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus,
+    NameStatuses, NearMiss, NodeExplanation, RuleText,
 };
 use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
@@ -189,6 +190,14 @@ impl ClientView for FakeView {
         }))
     }
 
+    fn type_states(&self) -> Box<dyn Iterator<Item = ClientTypes> + Send + '_> {
+        Box::new((0..self.clients as u64).map(questions::type_states))
+    }
+
+    fn lost_streams(&self, _: &TypeUrl) -> Vec<(u64, u64)> {
+        self.sources.iter().map(|source| (source.id, 9)).collect()
+    }
+
     fn knows(&self, _: &TypeUrl, name: &ResourceName) -> bool {
         ["a", "b", "c", "d", "e"].contains(&name.as_str())
     }
@@ -280,23 +289,6 @@ fn session(n: usize) -> SessionStatus {
         kind: Variant::Delta.into(),
         opened_at: SystemTime::UNIX_EPOCH + Duration::from_secs((n as u64 * 104_729) % 100_003),
         types: vec![of(CLUSTER), of(SECRET)],
-    }
-}
-
-fn resource(type_url: &TypeUrl, n: usize) -> ResourceStatus {
-    ResourceStatus {
-        source: 0,
-        type_url: type_url.clone(),
-        name: ResourceName::from(format!("r{n}")),
-        collection: "wildcard",
-        version: Some(Version(0xabc)),
-        bytes: 4711,
-        received_at: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_000_000_123)),
-        error: None,
-        expires_in: None,
-        state: if n == 0 { ClientStatus::Nacked } else { ClientStatus::Acked },
-        server: "cp-1".into(),
-        class: "c0ffee".into(),
     }
 }
 

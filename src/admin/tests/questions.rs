@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::admin::ContentMode;
+use crate::driver::api::clients::{ClientState, ClientTypes, TypeState};
 
 #[tokio::test]
 async fn a_difference_leads_to_what_the_client_should_have() {
@@ -122,7 +123,7 @@ async fn tru_4_versions_are_told_with_their_clients_and_rejections() {
     assert_eq!((&found["unknown"], &found["versions"]), (&200.into(), &Value::Array(Vec::new())), "{found}");
     for (target, status, text) in [
         ("/versions?type=Cluster&name=r44", 404, "nearest: r4"),
-        ("/versions?type=Cluster", 400, "name is missing"),
+        ("/versions?name=a", 400, "type is missing"),
         ("/versions?type=Clustr&name=a", 400, "Cluster"),
         ("/versions?type=Secret&name=a", 400, "Secret"),
     ] {
@@ -130,6 +131,44 @@ async fn tru_4_versions_are_told_with_their_clients_and_rejections() {
         assert_eq!(answer.status, status, "{target}");
         assert!(answer.body.contains(text), "{target}: {}", answer.body);
     }
+}
+
+/// Of seven clients, three accepted clusters at the first source and one each is in another state. All wait for Secrets.
+pub(super) fn type_states(id: u64) -> ClientTypes {
+    let states = [
+        ClientState::Accepted,
+        ClientState::Pending,
+        ClientState::Rejected,
+        ClientState::Silent,
+        ClientState::Unaffected,
+    ];
+    let state = states.get(id as usize).copied().unwrap_or(ClientState::Accepted);
+    let of = |source, message, state| TypeState { source, type_url: TypeUrl::of_message(message), state };
+    let [first, second] = ["cp-1", "cp-2"].map(|server| source(server, SourceState::Connected, false).id);
+    let mut types = vec![of(first, CLUSTER, state), of(first, SECRET, ClientState::Pending)];
+    types.extend((id == 0).then(|| of(second, CLUSTER, ClientState::Accepted)));
+    ClientTypes { types }
+}
+
+/// TRU-1: a private source has one client, and is no unit.
+#[tokio::test]
+async fn tru_1_the_clients_of_a_type_are_counted_by_their_answer() {
+    let source = |server| source(server, SourceState::Connected, false);
+    let private = SourceStatus { stream: Some(1), id: 7, ..SourceStatus::clone(&source("cp-3")) };
+    let sources = vec![source("cp-2"), source("cp-1"), Arc::new(private)];
+    let view = FakeView { clients: 7, sources, ..FakeView::default() };
+    let admin = Fixture::of(view, AdminSettings::default(), None);
+    let found = admin.get("/versions?type=Cluster").await.json();
+    let counts = |of: &Value| {
+        let keys = ["clients", "accepted", "pending", "rejected", "silent", "unaffected", "lost"];
+        keys.map(|key| of[key].as_u64().unwrap())
+    };
+    let units = found["units"].as_array().unwrap();
+    assert_eq!(units.len(), 2, "{found}");
+    assert_eq!((&units[0]["server"], counts(&units[0])), (&"cp-1".into(), [7, 3, 1, 1, 1, 1, 9]));
+    assert_eq!((&units[1]["server"], counts(&units[1])), (&"cp-2".into(), [1, 1, 0, 0, 0, 0, 9]));
+    let found = admin.get("/versions?type=Secret").await.json();
+    assert_eq!(counts(&found["units"][0]), [7, 0, 7, 0, 0, 0, 9], "Secrets have no versions to hide here");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::command::text::safe;
 #[derive(Args, Debug)]
 #[command(after_help = VERSIONS_HELP)]
 pub struct Versions {
-    /// The resource as TYPE/NAME, or its type before its name: Cluster web.
+    /// The resource as TYPE/NAME, or its type before its name: Cluster web. A type alone counts its clients.
     resource: String,
     /// The name of the resource, after its type.
     name: Option<String>,
@@ -39,10 +39,13 @@ Columns:
   Below, for each version with rejections: the clients and their words. `suspect` marks a version that may be the reason: a
   rejection names this resource or none, and no client of the same program accepted the version
   With -o wide also the servers; with -o name only the versions
+  Of a type without a name: a line for each server, list and class, with the CLIENTS that ask for the type. They ACCEPTED the
+  newest content, are PENDING, REJECTED it, are SILENT (no answer for 60 s) or UNAFFECTED (there is nothing for them). LOST
+  streams ended within 60 s of a response in the last ten minutes. With -o name the number of each source
 
 Examples:
   sluice versions Cluster web
-  sluice versions Cluster/web -o wide";
+  sluice versions Cluster";
 
 /// Rejections of a version in the table; the JSON has a hundred.
 const REJECTIONS_SHOWN: usize = 5;
@@ -52,15 +55,18 @@ pub(in crate::command) async fn run(
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let (type_name, name) = match (&versions.name, versions.resource.split_once('/')) {
-        (Some(name), None) => (versions.resource.as_str(), name.as_str()),
-        (None, Some(parts)) => parts,
-        _ => {
+        (Some(name), None) => (versions.resource.as_str(), Some(name.as_str())),
+        (None, Some((type_name, name))) => (type_name, Some(name)),
+        (None, None) => (versions.resource.as_str(), None),
+        (Some(_), Some(_)) => {
             let text = format!("{:?} is not TYPE/NAME, like Cluster/web", safe(&versions.resource));
             return Err(Failure::Usage(text));
         }
     };
     let relays = Relays::new(&versions.reach).await?;
-    let path = path("/versions", [("type", type_name.to_owned()), ("name", name.to_owned())]);
+    let query = [("type", Some(type_name)), ("name", name)];
+    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?.to_owned())));
+    let path = path("/versions", query);
     let ask = async |console: &mut Console<'_>| {
         let answers = relays.json(&Method::GET, &path).await;
         let outcome = answers.tell(console.err)?;
@@ -68,7 +74,10 @@ pub(in crate::command) async fn run(
         Ok(Found { items: found.map(|(label, of)| with_relay(of, &label)).collect(), outcome })
     };
     let table = |items: &[Value], is_wide: bool, console: &mut Console<'_>| {
-        let table = table(items, is_wide, relays.are_several());
+        let table = match name {
+            Some(_) => table(items, is_wide, relays.are_several()),
+            None => units(items, relays.are_several()),
+        };
         table.write(console.out, !versions.show.no_headers, false)?;
         rejections(items).iter().try_for_each(|line| writeln!(console.out, "{line}"))
     };
@@ -76,7 +85,26 @@ pub(in crate::command) async fn run(
 }
 
 fn names(answer: &Value) -> Vec<String> {
-    list(answer, "versions").iter().filter_map(|of| text(of, "version")).collect()
+    let versions = list(answer, "versions").iter().filter_map(|of| text(of, "version"));
+    versions.chain(list(answer, "units").iter().filter_map(|of| text(of, "source"))).collect()
+}
+
+/// The clients of a type, by source.
+fn units(found: &[Value], are_several: bool) -> Table {
+    let keys = ["clients", "accepted", "pending", "rejected", "silent", "unaffected", "lost"];
+    let mut heads = vec!["SERVER", "LIST", "CLASS", "CLIENTS", "ACCEPTED", "PENDING", "REJECTED", "SILENT"];
+    heads.extend(["UNAFFECTED", "LOST"]);
+    heads.extend(are_several.then_some("RELAY"));
+    let mut table = Table::plain(&heads);
+    for answer in found {
+        for of in list(answer, "units") {
+            let mut cells: Vec<_> = ["server", "list", "class"].map(|key| text(of, key)).into();
+            cells.extend(keys.map(|key| text(of, key)));
+            cells.extend(are_several.then(|| text(answer, "relay")));
+            table.push(cells);
+        }
+    }
+    table
 }
 
 fn table(found: &[Value], is_wide: bool, are_several: bool) -> Table {
@@ -160,5 +188,20 @@ VERSION   IS    SINCE                     HELD BY  PENDING  UNSENT  REJECTED  AG
         let lines = ["5f3a0000: rejected by 1, suspect", "  envoy-7f3 (envoy 1.36.1): \"a \\\"b\\\"\\n\""];
         assert_eq!(rejections(&found), lines);
         assert_eq!(names(&found[0]), ["5f3a000000", "81c0000000"]);
+    }
+
+    #[test]
+    fn tru_1_the_clients_of_a_type_are_a_line_for_each_source() {
+        let unit = json!({"source": 3, "server": "cp-1", "list": "xds_servers", "class": "c0ffee12", "clients": 15, "accepted": 5,
+            "pending": 4, "rejected": 3, "silent": 2, "unaffected": 1, "lost": 7});
+        let found = [json!({"relay": "r", "units": [unit]})];
+        let mut out = Vec::new();
+        units(&found, true).write(&mut out, true, false).unwrap();
+        let text = "\
+SERVER  LIST         CLASS     CLIENTS  ACCEPTED  PENDING  REJECTED  SILENT  UNAFFECTED  LOST  RELAY
+cp-1    xds_servers  c0ffee12  15       5         4        3         2       1           7     r
+";
+        assert_eq!(String::from_utf8(out).unwrap(), text);
+        assert_eq!(names(&found[0]), ["3"]);
     }
 }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use crate::driver::api::status::{ConfigStatus, NackStatus, RuleId, SessionStatus, SourceStatus, Why};
 pub use crate::engine::class::NearMiss;
 pub use crate::engine::downstream::HeldVersion;
+pub use crate::engine::rollout::ClientState;
 use crate::xds::{Node, ResourceName, Status, TypeUrl, Version};
 
 /// Single clients, and their names. Each method locks one stream for a moment, and returned iterators hold no lock.
@@ -27,6 +28,17 @@ pub trait ClientView: Send + Sync + 'static {
         type_url: &'a TypeUrl,
         name: &'a ResourceName,
     ) -> Box<dyn Iterator<Item = Holding> + Send + 'a>;
+
+    /// All streams, each with the state of its types. Relays among the clients are not judged.
+    fn type_states(&self) -> Box<dyn Iterator<Item = ClientTypes> + Send + '_> {
+        Box::new(std::iter::empty())
+    }
+
+    /// The streams that were lost soon after a response of a type, by source.
+    fn lost_streams(&self, type_url: &TypeUrl) -> Vec<(u64, u64)> {
+        let _ = type_url;
+        Vec::new()
+    }
 
     /// Whether some source knows the name, as present or as absent.
     fn knows(&self, type_url: &TypeUrl, name: &ResourceName) -> bool;
@@ -111,6 +123,21 @@ pub struct NameExplanation {
     pub cause: Option<&'static str>,
     pub error: Option<Arc<Status>>,
     pub received_at: Option<SystemTime>,
+}
+
+/// The types of one client by the newest content of their sources (TRU-1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientTypes {
+    pub types: Vec<TypeState>,
+}
+
+/// The state of a client towards one type of one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeState {
+    /// The number of the source, unique in this process.
+    pub source: u64,
+    pub type_url: TypeUrl,
+    pub state: ClientState,
 }
 
 /// One client and one name.

@@ -1,6 +1,6 @@
 //! A downstream connection, as seen by its streams and by the memory budget.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::driver::ground::account::Account;
@@ -20,13 +20,17 @@ pub struct ConnectionCut(Arc<ConnectionState>);
 #[derive(Debug, Default)]
 pub struct ConnectionState {
     cut: Signal,
+    is_left: AtomicBool,
     account: Account,
 }
 
 impl ConnectionCut {
     /// A connection with a budget of this many bytes.
     pub fn with_budget(bytes: u64) -> ConnectionCut {
-        ConnectionCut(Arc::new(ConnectionState { cut: Signal::default(), account: Account::new(bytes) }))
+        ConnectionCut(Arc::new(ConnectionState {
+            account: Account::new(bytes),
+            ..ConnectionState::default()
+        }))
     }
 
     pub fn account(&self) -> &Account {
@@ -43,6 +47,16 @@ impl ConnectionCut {
 
     pub fn cut(&self) {
         self.0.cut.raise();
+    }
+
+    /// Notes that the relay closes the connection: the end of its streams says nothing about their clients.
+    pub fn leave(&self) {
+        self.0.is_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the relay closes or cuts the connection.
+    pub(crate) fn is_left(&self) -> bool {
+        self.0.is_left.load(Ordering::Relaxed) || self.0.cut.is_raised()
     }
 
     /// A number that no other open connection has.

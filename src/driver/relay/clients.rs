@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use crate::driver::api::clients::{
-    ClientView, Explanation, Holding, NameStatus, NameStatuses, NodeExplanation,
+    ClientTypes, ClientView, Explanation, Holding, NameStatus, NameStatuses, NodeExplanation, TypeState,
 };
 use crate::driver::api::status::{SessionStatus, Why};
 use crate::driver::api::tail::{Followed, Tail, TailView};
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::session_status;
 use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::{StreamState, newest};
-use crate::engine::downstream::{Ledger, NameEntry, NameStanding, WhyUnsent};
+use crate::engine::downstream::{Ledger, NameEntry, NameStanding, TypeStanding, WhyUnsent};
 use crate::xds::{Node, ResourceName, TypeUrl};
 
 impl ClientView for Relay {
@@ -46,6 +47,20 @@ impl ClientView for Relay {
         }))
     }
 
+    fn type_states(&self) -> Box<dyn Iterator<Item = ClientTypes> + Send + '_> {
+        let mut last = None;
+        Box::new(std::iter::from_fn(move || {
+            let stream = self.tables.streams.next(last)?;
+            last = Some(stream.id().0);
+            Some(self.types_of(&stream))
+        }))
+    }
+
+    fn lost_streams(&self, type_url: &TypeUrl) -> Vec<(u64, u64)> {
+        let (sources, now) = (self.tables.sources.all(), self.shared.clock.now());
+        sources.iter().map(|source| (source.id().0, source.losses.recent(type_url, now))).collect()
+    }
+
     fn knows(&self, type_url: &TypeUrl, name: &ResourceName) -> bool {
         self.is_known(type_url, name)
     }
@@ -56,6 +71,17 @@ impl ClientView for Relay {
 }
 
 impl Relay {
+    fn types_of(&self, stream: &StreamState) -> ClientTypes {
+        let now = self.shared.clock.now();
+        let standings = stream.look(|_, session, sources| session.type_standings(&newest(sources), now));
+        let state = |of: TypeStanding| TypeState {
+            source: shared_source(of.source).0,
+            type_url: of.type_url,
+            state: of.state,
+        };
+        ClientTypes { types: standings.into_iter().map(state).collect() }
+    }
+
     /// The stream with this id.
     pub(super) fn stream(&self, id: u64) -> Option<Arc<StreamState>> {
         let before = id.checked_sub(1);

@@ -12,6 +12,7 @@ use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::SourceKey;
 use crate::driver::source::changes::ChangeRing;
+use crate::driver::source::losses::Losses;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::Collection;
 use crate::engine::downstream::SourceId;
@@ -117,6 +118,7 @@ pub struct SourceHandle {
     pub(super) status: ArcSwap<SourceStatus>,
     /// The latest changes of the content.
     pub changes: ChangeRing,
+    pub losses: Losses,
     pub(super) loaded: watch::Sender<Option<Result<(), Status>>>,
 }
 
@@ -141,6 +143,7 @@ impl SourceHandle {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             status: ArcSwap::from_pointee(status),
             changes: ChangeRing::default(),
+            losses: Losses::default(),
             loaded: watch::Sender::new(None),
         };
         (handle, queue)

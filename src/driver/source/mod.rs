@@ -2,6 +2,7 @@
 
 pub mod link;
 pub mod changes;
+pub mod losses;
 pub mod handle;
 pub mod keeper;
 pub mod health;

@@ -9,6 +9,7 @@ pub mod destination;
 pub mod routes;
 pub mod tail;
 pub mod changes;
+pub mod loss;
 pub mod authorization;
 pub mod requests;
 pub mod reclassify;

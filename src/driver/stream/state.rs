@@ -117,6 +117,9 @@ impl Drop for Guard {
         let sources = {
             let inner = &mut *lock(&stream.inner);
             inner.give_up_changes();
+            if stream.is_lost(inner) {
+                inner.count_loss(stream.shared.clock.now());
+            }
             std::mem::take(&mut inner.sources)
         };
         for (id, source) in &sources {
