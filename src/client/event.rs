@@ -6,17 +6,17 @@ use tokio::time::Instant;
 
 use crate::xds::{Response, SetMark, Status, TypeUrl};
 
-/// The times of a response on its way in.
+/// The times of a response, or of a directory, on its way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When the last byte was read.
+    /// When the last byte was read; of a directory, when the relay began to read it.
     pub at: Instant,
-    /// The time to decode.
+    /// The time to decode; of a directory, with the time to read.
     pub decoding: Duration,
 }
 
 impl Arrival {
-    /// A response with this last byte, decoded by now.
+    /// A response with this last byte, or a directory, decoded by now.
     pub(super) fn decoded(at: Instant) -> Arrival {
         Arrival { at, decoding: at.elapsed() }
     }

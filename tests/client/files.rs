@@ -71,7 +71,7 @@ fn quick() -> FileSettings {
 /// The next event as text: the names by type, or the bad file and the reason.
 async fn event_text(events: &mut mpsc::Receiver<FileEvent>) -> String {
     match soon(events.recv()).await.unwrap() {
-        FileEvent::State(state) => {
+        FileEvent::State(state, _) => {
             let types = state.iter().map(|(type_url, resources)| {
                 let names: Vec<_> = resources.iter().map(|resource| resource.name.as_str()).collect();
                 format!("{}: {}", type_url.short(), names.join(" "))

@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use crate::support::control_plane::eventually;
-use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
+use crate::support::proto::Node;
+use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant, poll};
 
 /// A collector that passes on the spans.
 struct Collector(mpsc::UnboundedSender<Span>);
@@ -107,6 +108,15 @@ async fn obs_2_a_rejected_change_is_a_trace_with_the_client_and_its_words() {
     assert!(scrape.contains("\nsluice_telemetry_spans_dropped_total 0\n"));
 }
 
+fn number(span: &Span, key: &str) -> i64 {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    let found = span.attributes.iter().find(|attribute| attribute.key == key).unwrap();
+    match found.value.clone().unwrap().value.unwrap() {
+        Value::IntValue(number) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn attribute(span: &Span, key: &str) -> String {
     use opentelemetry_proto::tonic::common::v1::any_value::Value;
     let found = span.attributes.iter().find(|attribute| attribute.key == key).unwrap();
@@ -114,6 +124,62 @@ fn attribute(span: &Span, key: &str) -> String {
         Value::StringValue(text) => text,
         other => panic!("{other:?}"),
     }
+}
+
+async fn until_fanout(spans: &mut mpsc::UnboundedReceiver<Span>) -> Vec<Span> {
+    let mut trace: Vec<Span> = Vec::new();
+    while trace.last().is_none_or(|span| span.name != "xds.fanout") {
+        trace.push(spans.recv().await.unwrap());
+    }
+    trace
+}
+
+/// A directory has no response to decode, and a poll no stream: reading the files and writing the document are parts of
+/// the change's way, too.
+#[tokio::test]
+async fn obs_2_reading_a_directory_and_the_document_of_a_poll_have_spans() {
+    let (address, mut spans) = collector().await;
+    let directory = tempfile::tempdir().unwrap();
+    let save = |timeout: &str| {
+        let text = format!(
+            "type_url: {CDS}\nresources: [{{ \"@type\": {CDS}, name: a, connect_timeout: {timeout} }}]\n"
+        );
+        let next = directory.path().join(".next");
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(&next, directory.path().join("clusters.yaml")).unwrap();
+    };
+    save("1s");
+    let traces = format!("traces: {{ endpoint: 'http://{address}', slow: 60s, per_second: 1000 }}");
+    let setup = Setup::of(format!("file:{}", directory.path().display())).line(&traces);
+    let relay = Relay::start(Setup { listener: "rest_hold: 60s".to_owned(), ..setup }).await;
+    let node = Node { id: "one".into(), ..Node::default() };
+    let (to, path) = (relay.address.clone(), "/v3/discovery:clusters");
+    let (status, first) = poll::post(&to, path, &poll::request(Some(&node), "", &[])).await.unwrap();
+    assert_eq!(status, 200, "{first}");
+    // The relay holds a poll with the newest version until the change.
+    let ask = poll::request(Some(&node), first["version_info"].as_str().unwrap(), &[]);
+    let held = tokio::spawn(async move { poll::post(&to, path, &ask).await.unwrap() });
+    eventually("the poll waits", || async { relay.get("/clients").await.1.contains("\"one\"") }).await;
+    // For the first poll, the resource was new.
+    until_fanout(&mut spans).await;
+    save("2s");
+    let (status, second) = held.await.unwrap();
+    assert_eq!((status, &second["resources"][0]["connect_timeout"]), (200, &"2s".into()), "{second}");
+    let trace = until_fanout(&mut spans).await;
+    let names: Vec<_> = trace.iter().map(|span| span.name.as_str()).collect();
+    assert_eq!(names, ["xds.change", "xds.decode", "xds.apply", "xds.encode", "xds.fanout"]);
+    let [decode, apply, encode] = [1, 2, 3].map(|n| &trace[n]);
+    assert!(decode.end_time_unix_nano > decode.start_time_unix_nano, "{decode:?}");
+    // The relay's own clock has microseconds.
+    let micros = |nanos: u64| nanos / 1000;
+    assert_eq!(trace[0].start_time_unix_nano, decode.start_time_unix_nano);
+    assert!(micros(decode.start_time_unix_nano) < micros(apply.start_time_unix_nano), "{decode:?} {apply:?}");
+    assert!(
+        micros(decode.end_time_unix_nano) <= micros(apply.start_time_unix_nano) + 1,
+        "{decode:?} {apply:?}"
+    );
+    assert!(micros(encode.start_time_unix_nano) >= micros(apply.end_time_unix_nano), "{apply:?} {encode:?}");
+    assert!(number(encode, "sluice.bytes") > 100, "{encode:?}");
 }
 
 /// Three updates while the client owes an ACK: it gets the last in place of all.
@@ -135,21 +201,54 @@ async fn obs_3_a_client_that_stalled_for_three_updates_has_one_delivery_with_two
     }
     client.ack(&owed);
     client.take(CDS).await;
-    let (mut last, mut delivered) = (None, Vec::new());
+    let (mut last, mut delivered, mut to_all) = (None, Vec::new(), 0);
     while delivered.is_empty() {
         let span = spans.recv().await.unwrap();
-        if span.name == "xds.change" && attribute(&span, "sluice.change").ends_with("-4") {
-            last = Some(span);
-        } else if span.name == "xds.deliver"
-            && last.as_ref().is_some_and(|last| last.trace_id == span.trace_id)
-        {
-            delivered.push(span);
+        let is_of_last = last.as_ref().is_some_and(|last: &Span| last.trace_id == span.trace_id);
+        match &*span.name {
+            "xds.change" if attribute(&span, "sluice.change").ends_with("-4") => last = Some(span),
+            "xds.fanout" if is_of_last => to_all = span.links.len(),
+            "xds.deliver" if is_of_last => delivered.push(span),
+            _ => {}
         }
     }
+    assert_eq!(to_all, 2, "no client had the earlier changes by themselves");
     let links: Vec<_> = delivered[0].links.iter().map(|link| link.attributes[0].value.clone()).collect();
     let links: Vec<_> = links.iter().map(|value| format!("{value:?}")).collect();
     assert_eq!(links.len(), 2, "{links:?}");
     assert!(links[0].contains("-3\"") && links[1].contains("-2\""), "{links:?}");
+}
+
+/// Another client had each change: none is part of the last one's way to all. Only the rejected change has a trace.
+#[tokio::test]
+async fn obs_3_a_change_that_another_client_had_is_linked_from_the_delivery_alone() {
+    let (address, mut spans) = collector().await;
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let traces = format!("traces: {{ endpoint: 'http://{address}', slow: 60s, per_second: 0 }}");
+    let relay = Relay::start(Setup::of(origin.address).line(&traces)).await;
+    let mut prompt = Client::open(&relay.address, Variant::Delta, "prompt").await;
+    prompt.want(CDS, &["*"]);
+    prompt.take(CDS).await;
+    let mut stalls = Client::open(&relay.address, Variant::Delta, "stalls").await;
+    stalls.want(CDS, &["*"]);
+    let owed = stalls.next(CDS).await;
+    for version in ["2", "3", "4"] {
+        origin.set(CDS, "a", version);
+        prompt.settle(CDS, &[("a", version)]).await;
+    }
+    stalls.ack(&owed);
+    let last = stalls.next(CDS).await;
+    stalls.nack(&last, "no");
+    let mut trace = Vec::new();
+    while !trace.iter().any(|span: &Span| !span.links.is_empty()) {
+        trace.push(spans.recv().await.unwrap());
+    }
+    assert!(attribute(&trace[0], "sluice.change").ends_with("-4"), "{:?}", trace[0]);
+    let linked = trace.pop().unwrap();
+    assert_eq!((&*linked.name, linked.status.unwrap().message.as_str()), ("xds.deliver", "no"));
+    assert_eq!(linked.links.len(), 2, "{:?}", linked.links);
+    assert!(linked.links.iter().all(|link| link.flags & 1 == 0), "they have no trace: {:?}", linked.links);
 }
 
 /// OBS-5: the acts of the relay as a whole have traces, whatever the sampling.

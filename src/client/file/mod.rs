@@ -28,6 +28,7 @@ use tracing::{debug, info};
 use self::changes::Watch;
 use self::debounce::{Changes, Debounce, Due, Stamp};
 use self::load::{Loaded, Problem};
+use crate::client::Arrival;
 use crate::xds::{Resource, TypeUrl};
 
 /// All resources of a directory, by type and name.
@@ -37,8 +38,8 @@ pub type FileState = Vec<(TypeUrl, Vec<Arc<Resource>>)>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum FileEvent {
     /// The complete content of the directory. A type or resource of the last state that is missing in this
-    /// one was deleted by the operator.
-    State(FileState),
+    /// one was deleted by the operator. With the times of reading the files that had changed.
+    State(FileState, Arrival),
     /// A file, or the directory itself, is unusable; the last state stays in force. Reported once per file
     /// and reason.
     Bad { path: PathBuf, reason: String },
@@ -156,6 +157,7 @@ impl Directory {
             }
         };
         self.watch.renew(&self.path);
+        let begin = Instant::now();
         let Due { read, gone } = self.debounce.look(&present, changes, Instant::now());
         for name in &gone {
             self.files.remove(name);
@@ -176,12 +178,12 @@ impl Directory {
             }
         }
         if settled && (!read.is_empty() || !gone.is_empty() || !self.reported.is_empty()) {
-            self.judge().await;
+            self.judge(begin).await;
         }
     }
 
-    /// Reports the new state of the whole directory, or its problems.
-    async fn judge(&mut self) {
+    /// Reports the new state of the whole directory, or its problems. `begin`: of reading the changed files.
+    async fn judge(&mut self, begin: Instant) {
         match load::merge(&self.path, &self.files) {
             Ok(state) => {
                 let is_new = self.served.as_ref() != Some(&state);
@@ -202,7 +204,7 @@ impl Directory {
                 let is_confirmed = !self.reported.is_empty() && self.debounce.timeout().is_none();
                 if is_new || is_confirmed {
                     self.reported.clear();
-                    self.report(FileEvent::State(state)).await;
+                    self.report(FileEvent::State(state, Arrival::decoded(begin))).await;
                 }
             }
             Err(problems) => self.report_problems(problems).await,

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::driver::api::downstream::{Charge, Form, Polled, RelayStream};
-use crate::driver::ground::encoder::Maker;
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
@@ -139,19 +138,15 @@ impl Wait {
         self.waits = self.waits.saturating_add(1);
         let (encoder, waker) = (&state.shared.encoder, context.waker());
         let private = lock(&state.inner).is_private(0);
-        let identifier = || lock(&state.inner).identifier(0);
+        let maker = || state.maker(&lock(&state.inner), 0, answer);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
                 let sharing = Sharing::of(private, &mut self.document);
-                (
-                    Bytes::new(),
-                    ready!(encoder.poll_json(answer, version, sharing, identifier, patient, waker))?,
-                )
+                (Bytes::new(), ready!(encoder.poll_json(answer, version, sharing, maker, patient, waker))?)
             }
             Form::Grpc => {
                 let sharing = Sharing::of(private, &mut self.encoded);
-                let maker = || Maker { identifier: identifier(), ready: None };
                 let encoded = ready!(encoder.poll_encode(answer, sharing, maker, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 let nonce = lock(&state.inner).session.nonce_text(1);

@@ -49,14 +49,18 @@ impl StreamState {
         }
         let (mut private_body, patient) = (std::mem::take(&mut inner.private_body), inner.waits < WAITS_MAX);
         let sharing = Sharing::of(inner.is_private(index), &mut private_body);
-        let maker = || Maker {
-            identifier: inner.identifier(index),
-            ready: self.shared.metrics.traces.is_on().then(|| notes(inner.changes_in(index, answer))),
-        };
+        let maker = || self.maker(inner, index, answer);
         let encoded = self.shared.encoder.poll_encode(answer, sharing, maker, patient, waker);
         inner.private_body = private_body;
         inner.waits = if encoded.is_pending() { inner.waits.saturating_add(1) } else { 0 };
         encoded.map(Some)
+    }
+
+    /// The maker of a body for this stream. With traces, it notes the making in the changes that the body brings (OBS-2).
+    pub(crate) fn maker(&self, inner: &Inner, index: usize, answer: &Answer) -> Maker {
+        let changes = || inner.changes_in(index, answer);
+        let ready = self.shared.metrics.traces.is_on().then(|| notes(changes()));
+        Maker { identifier: inner.identifier(index), ready }
     }
 
     /// Drops the unread messages of an outdated answer if the client has read nothing for this long.
@@ -73,7 +77,7 @@ impl StreamState {
     }
 }
 
-/// Notes the making of a body in the changes that it brings (OBS-2).
+/// Notes the making of a body in these changes.
 fn notes(changes: Vec<Arc<TrackedChange>>) -> Box<dyn Fn(BodyTimes) + Send + Sync> {
     Box::new(move |times| changes.iter().for_each(|change| change.encoded(times)))
 }

@@ -359,8 +359,9 @@ impl SourceTask {
                 let input = if is_open { Input::NextOpened } else { Input::NextFailed };
                 self.source.handle_upstream(index, input, now);
             }
-            LinkEvent::Files(FileEvent::State(state)) => {
+            LinkEvent::Files(FileEvent::State(state, arrival)) => {
                 self.report.files_read(now);
+                self.response = Some((String::new(), arrival));
                 self.source.handle_files(state, now);
                 self.handle.loaded.send_replace(Some(Ok(())));
             }
