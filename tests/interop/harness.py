@@ -11,6 +11,8 @@ import itertools
 import json
 import os
 import pathlib
+import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -269,6 +271,23 @@ class Stage(contextlib.ExitStack):
         """The sum of a relay metric over all samples of this control plane."""
         label = f'server="127.0.0.1:{plane.port}"'
         return sum(float(line.rpartition(" ")[2]) for line in self.metrics(f"{name}{{") if label in line)
+
+    def upgrade(self):
+        """Replaces the relay's process; returns once the new one accepts."""
+        text = self.sluice_says("upgrade", "--relay", f"127.0.0.1:{self.admin}")
+        pid = int(re.match(r"upgraded: process (\d+) ", text).group(1))
+
+        def end():
+            for kind in (signal.SIGTERM, signal.SIGKILL):
+                end = time.monotonic() + 5
+                while time.monotonic() < end:
+                    try:
+                        os.kill(pid, kind)
+                    except ProcessLookupError:
+                        return
+                    time.sleep(0.05)
+
+        self.callback(end)
 
     def sluice_says(self, *arguments):
         """The output of a relay command."""

@@ -10,7 +10,6 @@ import json
 import os
 import queue
 import re
-import signal
 import socket
 import ssl
 import threading
@@ -383,20 +382,7 @@ class Changes:
 
 def upgrade(stage, number):
     """Replaces the process; returns when the old one has ended."""
-    text = stage.sluice_says("upgrade", "--relay", f"127.0.0.1:{stage.admin}")
-    pid = int(re.match(r"upgraded: process (\d+) ", text).group(1))
-
-    def end():
-        for kind in (signal.SIGTERM, signal.SIGKILL):
-            end = time.monotonic() + 5
-            while time.monotonic() < end:
-                try:
-                    os.kill(pid, kind)
-                except ProcessLookupError:
-                    return
-                time.sleep(0.05)
-
-    stage.callback(end)
+    stage.upgrade()
     is_alone = lambda: '"predecessor":null' in stage.admin_says("/overview")
     eventually(f"upgrade {number} is over", is_alone)
 

@@ -4,7 +4,7 @@ import re
 import time
 
 from browser import NARROW, WIDE, Keys
-from fleet import REQUEST, RUDE, eventually, resources
+from fleet import REQUEST, RUDE, eventually, get, resources
 
 
 # The pages below those of the navigation: where to find a link to one, and its address.
@@ -212,7 +212,35 @@ def the_configuration_tells_its_generations_and_faults(browser, fleet):
     eventually("the fault is over", lambda: browser.go("/ui/") or "reload failed" not in browser.text())
 
 
-# The last story stops the relay.
+def an_upgrade_is_told_and_hinders_nobody(browser, fleet):
+    """PAG-4, PAG-6: the page goes on over an upgrade, and tells of the former process until its streams have ended."""
+    for number in range(1, 4):
+        fleet.client(f"envoy-old-{number}")
+    browser.go("/ui/")
+    word = lambda: browser.text("#asof-word")
+    eventually("the page is live", lambda: word() == "live")
+    eventually("the clients are connected", lambda: get(fleet.admin, "/clients?q=envoy-old").body.count("envoy-old") >= 3)
+    browser.run("document.querySelector('main').mine = true")
+    browser.run("window.said = []; setInterval(() => said.push(document.getElementById('asof-word').textContent), 20)")
+    browser.lines()
+    fleet.stage.upgrade()
+    eventually("the upgrade is told", lambda: browser.text("#predecessor"))
+    told = browser.text("#predecessor")
+    assert re.match(r"An upgrade is in progress: process \d+ with version \S+ still has \d+ streams? on", told), told
+    findings = [browser.theme(theme) or browser.findings() for theme in ("light", "dark")]
+    assert findings == [[], []], findings
+    eventually("the former process is gone", lambda: not browser.find("#predecessor"))
+    assert browser.run("return document.querySelector('main').mine"), "without a load"
+    eventually("the page is live", lambda: word() == "live")
+    said = set(browser.run("return said"))
+    assert said == {"live"}, said
+    lines = browser.lines()
+    assert not lines, lines
+    browser.go("/ui/events?kind=handover")
+    assert browser.find("tbody tr"), "the new process has the events of the upgrade"
+
+
+# The last but one stops the relay and starts it again, and the last replaces its process.
 STORIES = [
     every_page_loads,
     names_of_clients_stay_text,
@@ -223,4 +251,5 @@ STORIES = [
     a_tail_shows_what_comes_and_its_end,
     the_configuration_tells_its_generations_and_faults,
     the_page_is_live,
+    an_upgrade_is_told_and_hinders_nobody,
 ]

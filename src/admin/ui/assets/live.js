@@ -124,7 +124,8 @@ function open() {
     isOver = true;
     close(() => say("paused", "the stream has ended"));
   });
-  source.addEventListener("bye", () => close(lost));
+  // The process ends. After an upgrade another one answers already: the next turn looks, and tells if none does.
+  source.addEventListener("bye", () => close(() => (turns = IDLE - 1)));
   // A refused stream is closed for good by the browser; a lost one comes back by itself.
   source.onerror = () => (source?.readyState === EventSource.CLOSED ? close(lost) : lost());
 }
