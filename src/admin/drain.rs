@@ -60,13 +60,22 @@ fn answer(status: EmptyingStatus) -> Answer {
     }
 }
 
-/// The window of a drain. Without a wish it is long enough for the first answers of all clients elsewhere. A shorter
-/// wish holds, with a warning.
+/// The window of a drain.
 fn window(admin: &Admin, wish: Option<Duration>) -> (Duration, Option<String>) {
-    let status = admin.emptying.status();
-    let (per_second, streams) = (admin.relay.first_answers_per_second(), status.streams);
+    let EmptyingStatus { left, streams, .. } = admin.emptying.status();
+    choose(wish, left, streams, admin.relay.first_answers_per_second())
+}
+
+/// Without a wish, a window is long enough for the first answers of all clients elsewhere. A shorter wish holds, with a
+/// warning.
+fn choose(
+    wish: Option<Duration>,
+    usual: Duration,
+    streams: u64,
+    per_second: u32,
+) -> (Duration, Option<String>) {
     let needed = floor(streams, per_second);
-    let Some(over) = wish else { return (status.left.max(needed), None) };
+    let Some(over) = wish else { return (usual.max(needed), None) };
     let warning = (over < needed).then(|| {
         format!(
             "over is {over:?}; relays with limits.first_answers_per_second: {per_second} need {needed:?} for {streams} \
@@ -143,4 +152,19 @@ pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respon
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "the relay is in service again"));
     Ok(Json(answer(admin.emptying.status())).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hnd_9_a_usual_window_grows_with_the_clients_and_a_wish_does_not() {
+        let seconds = Duration::from_secs;
+        assert_eq!(choose(None, seconds(10), 10_000, 2_000), (seconds(10), None));
+        assert_eq!(choose(None, seconds(10), 100_000, 2_000), (seconds(50), None));
+        assert_eq!(choose(Some(seconds(50)), seconds(10), 100_000, 2_000), (seconds(50), None));
+        let (over, warning) = choose(Some(seconds(49)), seconds(10), 100_000, 2_000);
+        assert_eq!((over, warning.is_some()), (seconds(49), true));
+    }
 }

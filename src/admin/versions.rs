@@ -146,14 +146,19 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
     let live = live(&admin, &type_url, &name);
     let walk = walk(&admin, &type_url, &name).await;
     let Walk { asked_by, without, unknown, versions, mut more } = walk;
-    let mut versions: Vec<_> = versions.into_iter().collect();
-    let order = |(version, of): &(Version, Tally)| (!live.contains_key(version), usize::MAX - of.held_by);
-    versions.sort_by_key(order);
+    let versions = in_order(versions, &live);
     more += versions.len().saturating_sub(VERSIONS_MAX);
     let versions = versions.into_iter().take(VERSIONS_MAX);
     let versions = versions.map(|(version, tally)| item(version, tally, live.get(&version))).collect();
     let (r#type, name) = (type_url.message(), name.as_str());
     Ok(Json(Answer { r#type, name, asked_by, without, unknown, versions, more }).into_response())
+}
+
+/// The versions of sources first, then those of most clients.
+fn in_order(versions: BTreeMap<Version, Tally>, live: &BTreeMap<Version, Live>) -> Vec<(Version, Tally)> {
+    let mut versions: Vec<_> = versions.into_iter().collect();
+    versions.sort_by_key(|(version, of)| (!live.contains_key(version), usize::MAX - of.held_by));
+    versions
 }
 
 /// The versions that sources have.
@@ -262,5 +267,94 @@ fn item(version: Version, tally: Tally, live: Option<&Live>) -> Item {
         suspect,
         user_agents,
         rejected_by,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::api::clients::NameStatus;
+    use crate::driver::api::status::NackStatus;
+
+    /// A client with a version of `a`, and the reason for which it has no later one.
+    fn holding(user_agent: &str, has: u128, why: Option<Why>) -> Holding {
+        let name = NameStatus {
+            name: ResourceName::new("a"),
+            has: Some(HeldVersion::Known(Version(has))),
+            should: Some(Version(2)),
+            why,
+            refused: None,
+        };
+        Holding {
+            id: 7,
+            node_id: "n".into(),
+            user_agent: user_agent.to_owned(),
+            name: Some(name),
+            nack: None,
+        }
+    }
+
+    /// With a NACK whose text names these resources.
+    fn rejecting(user_agent: &str, names: &[&str]) -> Holding {
+        let names = names.iter().copied().map(ResourceName::new).collect();
+        let nack = NackStatus { version: None, detail: "bad".into(), at: SystemTime::UNIX_EPOCH, names };
+        Holding { nack: Some(nack), ..holding(user_agent, 1, Some(Why::Rejected)) }
+    }
+
+    fn walk(holdings: impl IntoIterator<Item = Holding>) -> Walk {
+        let mut walk = Walk::default();
+        holdings.into_iter().for_each(|holding| walk.add(holding, &ResourceName::new("a")));
+        walk
+    }
+
+    #[test]
+    fn tru_6_a_version_is_a_suspect_until_its_text_or_a_like_client_clears_it() {
+        let is_suspect = |names: &[&str], accepting: &str| {
+            let walk = walk([holding(accepting, 2, None), rejecting("envoy 1", names)]);
+            walk.versions[&Version(2)].is_suspect()
+        };
+        assert!(is_suspect(&[], "grpc 1"), "the text names no resource");
+        assert!(is_suspect(&["b", "a"], "grpc 1"), "the text names this resource, too");
+        assert!(!is_suspect(&["b"], "grpc 1"), "the text names another resource");
+        assert!(!is_suspect(&[], "envoy 1"), "the same program accepted the version elsewhere");
+        assert!(!walk([holding("envoy 1", 1, Some(Why::Unacked))]).versions[&Version(2)].is_suspect());
+    }
+
+    #[test]
+    fn tru_4_pending_unsent_and_rejected_are_counted_apart() {
+        let whys = [Some(Why::Unacked), Some(Why::Order), Some(Why::Order), None];
+        let mut all: Vec<_> = whys.into_iter().map(|why| holding("envoy 1", 1, why)).collect();
+        all.extend((0..3).map(|_| rejecting("envoy 1", &[])));
+        let walk = walk(all);
+        let (old, new) = (&walk.versions[&Version(1)], &walk.versions[&Version(2)]);
+        assert_eq!((old.held_by, old.pending, old.unsent, old.rejected), (7, 0, 0, 0));
+        assert_eq!((new.held_by, new.pending, new.unsent, new.rejected), (0, 1, 2, 3));
+    }
+
+    /// Clients choose their programs' names, and how often they reject; a class may have a version of its own.
+    #[test]
+    fn the_memory_of_a_walk_is_bounded() {
+        let agents = USER_AGENTS_MAX + 10;
+        let seen = walk((0..2 * agents).map(|n| holding(&format!("agent-{}", n % agents), 2, None)));
+        let of = &seen.versions[&Version(2)].user_agents;
+        assert_eq!((of.len(), of[OTHERS], of["agent-0"]), (USER_AGENTS_MAX + 1, 20, 2));
+
+        let seen = walk((0..REJECTIONS_MAX + 5).map(|_| rejecting("envoy 1", &[])));
+        let of = &seen.versions[&Version(2)];
+        assert_eq!((of.rejected, of.rejected_by.len()), (REJECTIONS_MAX + 5, REJECTIONS_MAX));
+
+        let most = VERSIONS_SEEN_MAX as u128;
+        let seen = walk((0..most + 3).chain([0]).map(|version| holding("envoy 1", version, None)));
+        assert_eq!((seen.versions.len(), seen.more), (VERSIONS_SEEN_MAX, 3));
+        assert_eq!(seen.versions[&Version(0)].held_by, 2, "a known version is counted on");
+    }
+
+    #[test]
+    fn tru_4_live_versions_come_first_then_those_of_most_clients() {
+        let walk = walk([1, 1, 1, 2, 3, 3].map(|version| holding("envoy 1", version, None)));
+        let live = BTreeMap::from([(Version(2), Live::default())]);
+        let order: Vec<_> =
+            in_order(walk.versions, &live).into_iter().map(|(version, _)| version.0).collect();
+        assert_eq!(order, [2, 1, 3]);
     }
 }

@@ -154,6 +154,15 @@ mod tests {
     }
 
     #[test]
+    fn adm_23_clients_without_rows_count_too() {
+        let mut answer = Answer::new(1 << 20, true, String::new());
+        let node = || proto::Node { id: "n".repeat(4096), ..proto::Node::default() };
+        let begin = |stream: &i32| answer.begin(format!("main/{stream}"), node()).is_ok();
+        let taken = (0..1000).take_while(begin).count();
+        assert!((240..256).contains(&taken), "{taken} nodes of 4 KiB in 1 MiB");
+    }
+
+    #[test]
     fn adm_23_the_charge_covers_the_encoded_bytes() {
         let mut answer = Answer::new(usize::MAX, true, String::new());
         for stream in 0..100 {

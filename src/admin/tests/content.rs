@@ -16,7 +16,7 @@ impl ContentView for FakeView {
     fn copies(&self, type_name: &str, name: &str) -> Vec<CachedCopy> {
         let types = [CLUSTER, SECRET].map(TypeUrl::of_message);
         let Some(type_url) = types.into_iter().find(|of| names_type(type_name, of)) else { return vec![] };
-        if !self.is_old_gone && name == "b" {
+        if !self.is_old_gone && ["a", "b"].contains(&name) {
             return [(1, "cp-1", "1s"), (2, "cp-2", "2s")]
                 .map(|(source, server, timeout)| copy(&type_url, source, server, name, timeout))
                 .into();
@@ -45,8 +45,9 @@ impl ContentView for FakeView {
         lost.resource = None;
         lost.status.state = ClientStatus::DoesNotExist;
         lost.status.error = Some(Status::new(Code::NotFound, "gone"));
-        let copies =
-            [copy(&cluster, source, "cp-1", "r0", "1s"), lost, copy(&secret, source, "cp-1", "key", "")];
+        let r0 = |timeout: &str| copy(&cluster, source, "cp-1", "r0", timeout);
+        // Requested alone, and a member of the wildcard, too.
+        let copies = [r0("1s"), lost, copy(&secret, source, "cp-1", "key", ""), r0("9s")];
         Box::new(copies.into_iter())
     }
 
@@ -63,7 +64,7 @@ impl ContentView for FakeView {
     }
 }
 
-fn copy(type_url: &TypeUrl, source: u64, server: &str, name: &str, timeout: &str) -> CachedCopy {
+pub(super) fn copy(type_url: &TypeUrl, source: u64, server: &str, name: &str, timeout: &str) -> CachedCopy {
     let body = format!(
         r#"{{"resources": [{{"@type": "{}", "name": "{name}", {} }}]}}"#,
         type_url.as_str(),

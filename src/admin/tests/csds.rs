@@ -8,8 +8,13 @@ use super::super::access::{Access, Reach};
 use super::super::csds::{FETCH, REST, STREAM};
 use super::*;
 use crate::admin::ContentMode;
+use crate::driver::api::status::LostStatus;
+use crate::wire::json::redact::redact_bytes;
 use crate::wire::proto::csds::matcher::{NodeMatcher, StringMatcher, string_matcher::MatchPattern};
-use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse};
+use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
+
+/// A client that has ACKed a version of each type.
+pub(super) const ACKED: usize = SESSIONS - 2;
 
 fn channel(admin: &Fixture, host: &str) -> Channel {
     let io = std::sync::Mutex::new(Some(admin.connect()));
@@ -76,6 +81,30 @@ async fn adm_21_a_stale_source_says_so_beside_its_resources() {
     assert_eq!(details, "stale: cp-1 is unreachable: UNAVAILABLE: gone");
 }
 
+/// A server that is there may have lost a single type, or not have confirmed the content of before a restart.
+#[tokio::test]
+async fn adm_21_a_lost_type_and_restored_content_say_so_beside_their_resources() {
+    fn lose(of: &mut SourceStatus) {
+        let error = Status::new(Code::Unimplemented, "no such service");
+        of.types[0].lost = Some(LostStatus { since: now(), error });
+    }
+    for (change, expected) in [
+        (
+            lose as fn(&mut SourceStatus),
+            "stale: cp-1 is unreachable for the type: UNIMPLEMENTED: no such service",
+        ),
+        (|of| of.restored = true, "restored from a checkpoint; cp-1 has not confirmed it yet"),
+    ] {
+        let mut of = source("cp-1", SourceState::Connected, false);
+        change(Arc::make_mut(&mut of));
+        let admin = Fixture::start(vec![of], false);
+        let answer = ask(channel(&admin, "localhost"), ClientStatusRequest::default()).await.unwrap();
+        let rows = &answer.config[0].generic_xds_configs;
+        assert_eq!(rows[0].error_state.as_ref().unwrap().details, expected);
+        assert_eq!(rows[2].error_state, None, "nothing of a Secret but its name and its state");
+    }
+}
+
 #[tokio::test]
 async fn adm_24_contents_can_be_left_out_or_off() {
     let exclude = ClientStatusRequest { exclude_resource_contents: true, ..ClientStatusRequest::default() };
@@ -104,8 +133,18 @@ async fn adm_22_the_relay_is_the_server_of_matching_streams() {
     assert_eq!((&*rows[0].version_info, &*rows[2].version_info), (&*Version(2).to_string(), ""));
     assert_eq!(rows[1].error_state.as_ref().unwrap().details, "sniffed-detail");
     assert_eq!(rows[0].error_state, None);
+    let held = content::copy(&TypeUrl::of_message(CLUSTER), 2, "cp-2", "a", "2s").resource.unwrap();
+    let held = redact_bytes(&TypeUrl::of_message(CLUSTER), &held.body.value).unwrap();
+    assert_eq!(
+        rows[0].xds_config.as_ref().unwrap().value,
+        held,
+        "of the source whose version the client has"
+    );
     // Nothing of a Secret but names and states.
     assert!(rows[5..].iter().all(|row| row.version_info.is_empty() && row.xds_config.is_none()));
+    let rejected = |row: &GenericXdsConfig| row.error_state.as_ref().map(|of| of.version_info.clone());
+    let secret = rows[5..].iter().find_map(rejected);
+    assert_eq!((rejected(&rows[1]), secret), (Some(Version(0xbad).to_string()), Some(String::new())));
     let none = ask(channel(&fixture(), "localhost"), matching(MatchPattern::Exact("nobody".into()))).await;
     assert!(none.unwrap().config.is_empty());
     // An empty matcher finds all.
@@ -114,6 +153,8 @@ async fn adm_22_the_relay_is_the_server_of_matching_streams() {
     let all = ask(channel(&fixture(), "localhost"), all).await.unwrap();
     assert_eq!(all.config.len(), SESSIONS);
     assert!(all.config[0].generic_xds_configs.iter().all(|row| row.name == "*"));
+    let acked: Vec<_> = all.config[ACKED].generic_xds_configs.iter().map(|row| &*row.version_info).collect();
+    assert_eq!(acked, [&*Version(0xabc).to_string(), ""], "no version of a Secret");
 }
 
 #[tokio::test]

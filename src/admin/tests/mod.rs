@@ -254,7 +254,7 @@ fn session(n: usize) -> SessionStatus {
         wildcard: true,
         names: 0,
         version_sent: Some(Version(0xabc)),
-        version_acked: None,
+        version_acked: (n == csds::ACKED).then_some(Version(0xabc)),
         nonce: Some("7".into()),
         state: if nacked { ConfigStatus::Error } else { ConfigStatus::Synced },
         why: nacked.then_some(Why::Rejected),

@@ -290,6 +290,20 @@ fn adm_12_keys_of_structures_are_judged() {
     assert!(!leaks(&String::from_utf8_lossy(&redact_bytes(&type_url, &body).unwrap())));
 }
 
+/// Keys of maps are names that a person chose, too.
+#[test]
+fn adm_12_keys_of_maps_are_judged() {
+    let metadata = json!({ "oauth.token": { "a": CANARY }, "plain": { "a": "b" } });
+    let cluster = json!({ "name": "web", "metadata": { "filter_metadata": metadata } });
+    let body = encode_json("envoy.config.cluster.v3.Cluster", &cluster).unwrap();
+    let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+    let shown = redact(&type_url, &body, Reader::Person)["metadata"]["filter_metadata"].clone();
+    assert_eq!(shown["plain"], json!({ "a": "b" }));
+    assert!(shown["oauth.token"].as_str().unwrap().starts_with("[redacted "), "{shown}");
+    assert!(!leaks(&redact(&type_url, &body, Reader::Parser).to_string()));
+    assert!(!leaks(&String::from_utf8_lossy(&redact_bytes(&type_url, &body).unwrap())));
+}
+
 #[test]
 fn adm_12_contents_read_as_the_proto_files_name_them() {
     let cluster = json!({
