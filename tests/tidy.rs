@@ -48,7 +48,7 @@ const ROOMS: &[Room] = &[
     room("handover", &["setting"], None, &["tokio", "tonic", "hyper", "axum"]),
     room("engine", &["xds", "setting", "identity"], Some(&["blake3", "bytes", "imbl"]), &[]),
     room("wire", &["xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
-    room("telemetry", &["xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
+    room("telemetry", &["text", "xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], None, &["tonic", "hyper", "axum"]),
     room("client", &["xds", "setting", "wire", "telemetry", "trust"], None, &["axum"]),
     room("checkpoint", &["xds", "engine", "wire"], None, &["tokio", "tonic", "hyper", "axum"]),

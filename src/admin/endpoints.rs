@@ -14,7 +14,7 @@ use super::state::Admin;
 use super::ui;
 use super::{
     bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
-    refuse_body, refused, resources, sources, tail, versions, who,
+    refuse_body, refused, resources, rollouts, sources, tail, versions, who,
 };
 use super::{config, drain, end, log, reload, upgrade};
 
@@ -180,6 +180,20 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         || get(changes::list),
     ),
     bounded(("GET", "/changes/{id}"), Area::View, "", "one change", || get(changes::one)),
+    bounded(("GET", "/rollouts"), Area::View, "?after=&limit=", "the plans for pushes", || {
+        get(rollouts::plans)
+    }),
+    bounded(("GET", "/rollouts/{plan}"), Area::View, "", "one plan, with its latest push", || {
+        get(rollouts::plan)
+    }),
+    bounded(
+        ("GET", "/rollouts/{plan}/pushes"),
+        Area::View,
+        "?after=&limit=",
+        "the pushes that a plan remembers",
+        || get(rollouts::pushes),
+    ),
+    bounded(("GET", "/rollouts/{plan}/pushes/{push}"), Area::View, "", "one push", || get(rollouts::push)),
     bounded(
         ("GET", "/refused"),
         Area::View,

@@ -114,6 +114,10 @@ struct Item<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_id: Option<&'a str>,
@@ -151,6 +155,8 @@ impl Item<'_> {
             listener: first.listener.as_deref(),
             limit: first.limit,
             change: first.change.as_deref(),
+            plan: first.plan.as_deref(),
+            push: first.push,
             generation: first.generation,
             trace_id: first.trace_id.as_deref(),
             place: first.place.as_deref(),

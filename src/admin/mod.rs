@@ -21,6 +21,8 @@
 //! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
 //! | `GET /tail?client=\|node=&type=` | the requests, responses and states of one client, live |
 //! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
+//! | `GET /rollouts?after=&limit=`, `GET /rollouts/{plan}` | the plans of `rollouts`, each with its latest push |
+//! | `GET /rollouts/{plan}/pushes?after=&limit=`, `GET /rollouts/{plan}/pushes/{push}` | the pushes that a plan remembers |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
 //! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
@@ -44,7 +46,7 @@
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients. `changes`: what was
-//!    published, and how far it came. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`,
+//!    published, and how far it came. `rollouts`: what plans say about pushes. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`,
 //!    `config`: the configuration, and the way to another one. `process`, `confirm`, `drain`, `upgrade`, `end`, `log`:
 //!    the other acts.
 //! 5. `ui`: the operator's page, over all of these.
@@ -64,6 +66,7 @@ mod rejections;
 mod list;
 mod protocol;
 mod changes;
+mod rollouts;
 mod client;
 mod standings;
 mod versions;

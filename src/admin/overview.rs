@@ -18,7 +18,9 @@ use super::reloading::{ConfigHistory, LastReload};
 use super::state::Admin;
 use super::upgrade::PredecessorStatus;
 use crate::driver::api::changes::ChangeStatus;
+use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus, Why};
+use crate::telemetry::rollouts;
 use crate::xds::TypeUrl;
 
 /// The version of the shape.
@@ -255,6 +257,7 @@ impl Admin {
             let what = format!("{} {refused} no place for the node class", census.refused);
             attention.push(Attention::new(what, "/refused", "sluice events --kind class"));
         }
+        attention.extend(self.relay.rollouts().iter().filter_map(|plan| stopped_push(plan)));
         if self.readiness.has_expired_certificate() {
             let what = "a certificate of the relay has expired".to_owned();
             attention.push(Attention::new(what, "/events?kind=tls", "sluice events --kind tls"));
@@ -306,6 +309,13 @@ fn failed_reload(last: &LastReload) -> Option<Attention> {
     let what = cut(&format!("the last reload failed ({}): {first}{more}", last.result.name()));
     let say = last.say.clone().unwrap_or_else(|| "sluice reload --dry-run".to_owned());
     Some(Attention::new(what, "/config", &say))
+}
+
+/// A plan would have stopped its latest push.
+fn stopped_push(plan: &RolloutStatus) -> Option<Attention> {
+    let name = &plan.plan.name;
+    let what = cut(&format!("plan {name} {}", rollouts::why(plan.report.push.as_deref()?)?));
+    Some(Attention::new(what, &format!("/rollouts/{name}"), &format!("sluice rollout status {name}")))
 }
 
 fn clients_do(count: usize, one: &str, many: &str) -> String {

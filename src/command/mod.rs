@@ -5,7 +5,7 @@
 //! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `relays`: the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
 //!    `events`: an endless list.
-//! 4. `change`, `wait`: one change. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
+//! 4. `change`, `wait`: one change. `rollout`: pushes. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
 //!    `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
@@ -35,6 +35,7 @@ mod drain;
 mod upgrade;
 mod log;
 mod reload;
+mod rollout;
 mod ui;
 
 use clap::Subcommand;
@@ -67,6 +68,11 @@ pub enum Operate {
     Who(client::who::Who),
     /// Show the versions of a resource at the clients, and the clients that rejected them.
     Versions(client::versions::Versions),
+    /// Show what the plans of `rollouts` say about pushes.
+    Rollout {
+        #[command(subcommand)]
+        rollout: rollout::Rollout,
+    },
     /// Show the requests and responses of one client, live.
     Tail(tail::Tail),
     /// Show what happened, once or as it comes.
@@ -100,6 +106,7 @@ impl Operate {
                 Operate::Explain { explain } => client::explain::run(explain, console).await,
                 Operate::Who(who) => client::who::run(who, console).await,
                 Operate::Versions(versions) => client::versions::run(versions, console).await,
+                Operate::Rollout { rollout } => rollout::run(rollout, console).await,
                 Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,

@@ -120,9 +120,12 @@ impl Table {
 /// The colour that repeats a state: green, yellow or red.
 fn colour_of(state: &str) -> Option<u8> {
     match state {
-        "SYNCED" | "ACKED" | "connected" | "ready" => Some(32),
-        "STALE" | "NOT_SENT" | "REQUESTED" | "connecting" | "unanswered" | "draining" | "warn" => Some(33),
-        "ERROR" | "NACKED" | "RECEIVED_ERROR" | "TIMEOUT" | "backoff" | "ends_streams" | "error" => Some(31),
+        "SYNCED" | "ACKED" | "connected" | "ready" | "open" | "settling" => Some(32),
+        "STALE" | "NOT_SENT" | "REQUESTED" | "connecting" | "unanswered" | "draining" | "warn" | "paused" => {
+            Some(33)
+        }
+        "ERROR" | "NACKED" | "RECEIVED_ERROR" | "TIMEOUT" | "backoff" | "ends_streams" | "error"
+        | "halted" => Some(31),
         _ => None,
     }
 }

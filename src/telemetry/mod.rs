@@ -6,6 +6,7 @@
 pub mod metrics;
 pub mod logging;
 pub mod events;
+pub mod rollouts;
 pub mod throttle;
 pub mod traces;
 mod limit;

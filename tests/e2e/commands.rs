@@ -145,7 +145,7 @@ async fn the_examples_of_every_help_run() {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "status",
     "get clients",
     "get changes",
@@ -158,6 +158,8 @@ const COMMANDS: [&str; 19] = [
     "explain client",
     "who",
     "versions",
+    "rollout status",
+    "rollout history",
     "tail",
     "events",
     "wait",

@@ -18,6 +18,7 @@ async fn endpoints_are_listed_and_everything_else_is_refused() {
         "/resources",
         "/events",
         "/changes",
+        "/rollouts",
         "/refused",
     ] {
         assert!(index.body.contains(&format!("GET {path} ")), "{path}");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-const TARGETS: [(&str, &str); 12] = [
+const TARGETS: [(&str, &str); 16] = [
     ("clients", "/clients?node=node-100"),
     ("client", "/clients/100?names=1"),
     ("diff", "/clients/100/diff?type=Cluster"),
@@ -19,6 +19,10 @@ const TARGETS: [(&str, &str); 12] = [
     ("resources", "/resources?name=r0"),
     ("change", "/changes/c-3-9"),
     ("refused", "/refused?limit=1"),
+    ("rollouts", "/rollouts"),
+    ("rollout", "/rollouts/edge"),
+    ("pushes", "/rollouts/edge/pushes"),
+    ("push", "/rollouts/edge/pushes/40"),
 ];
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod lists;
 mod overview;
 mod questions;
 mod reloads;
+mod rollouts;
 mod tail;
 mod ui;
 
@@ -70,6 +71,7 @@ struct FakeView {
     clients: usize,
     sources: Vec<Arc<SourceStatus>>,
     changes: Vec<ChangeStatus>,
+    rollouts: Vec<Arc<crate::driver::api::rollouts::RolloutStatus>>,
     pulled: AtomicUsize,
     finished: AtomicUsize,
     /// The streams that an operator ended.
@@ -384,7 +386,13 @@ impl Fixture {
         tokens: Option<Watched<Tokens>>,
     ) -> Fixture {
         Fixture::of(
-            FakeView { clients: SESSIONS, sources, changes: changes::some(), ..FakeView::default() },
+            FakeView {
+                clients: SESSIONS,
+                sources,
+                changes: changes::some(),
+                rollouts: rollouts::some(),
+                ..FakeView::default()
+            },
             settings,
             tokens,
         )

@@ -2,11 +2,14 @@
 
 use super::*;
 
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 16] = [
     "/ui/config",
     "/ui/config?generation=1&against=2",
     "/ui/clients/100/tail?type=Cluster",
     "/ui/changes",
+    "/ui/rollouts",
+    "/ui/rollouts/edge",
+    "/ui/rollouts/edge/40",
     "/ui/clients/100/diff",
     "/ui/clients/100/explain?type=Cluster",
     "/ui/",
@@ -23,7 +26,7 @@ fn fleet(clients: usize) -> Fixture {
         source("cp-1", SourceState::Connected, false),
         source("cp-2", SourceState::Backoff { failures: 3, delay: Duration::from_secs(1) }, true),
     ];
-    let view = FakeView { clients, sources, ..FakeView::default() };
+    let view = FakeView { clients, sources, rollouts: rollouts::some(), ..FakeView::default() };
     Fixture::of(view, AdminSettings::default(), None)
 }
 

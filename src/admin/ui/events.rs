@@ -73,6 +73,8 @@ fn row(event: &Event, ask: &Ask<'_>) -> Row {
     link("client", first.stream.map(|stream| stream.to_string()), &|text| format!("/ui/clients/{text}"));
     link("node", first.node.as_deref().map(str::to_owned), &clients("node"));
     link("change", first.change.as_deref().map(str::to_owned), &|text| format!("/ui/changes/{text}"));
+    let push = first.plan.as_deref().zip(first.push).map(|(plan, push)| format!("{plan}/{push}"));
+    link("push", push, &|text| format!("/ui/rollouts/{text}"));
     link("server", first.server.as_deref().map(str::to_owned), &|text| {
         format!("/ui/sources?server={}", encoded(text))
     });

@@ -47,9 +47,10 @@ impl Ask<'_> {
 }
 
 /// The pages of the navigation: path and label.
-pub(super) const PLACES: [(&str, &str); 8] = [
+pub(super) const PLACES: [(&str, &str); 9] = [
     ("", "Overview"),
     ("changes", "Changes"),
+    ("rollouts", "Rollouts"),
     ("clients", "Clients"),
     ("resources", "Resources"),
     ("sources", "Sources"),

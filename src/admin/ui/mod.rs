@@ -22,6 +22,7 @@ mod resources;
 mod events;
 mod plot;
 mod changes;
+mod rollouts;
 mod overview;
 mod told;
 mod diff;
@@ -88,6 +89,9 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         [""] => overview::html(ask).await,
         ["changes"] => changes::html(ask).await,
         ["changes", id] => changes::one(ask, id).await,
+        ["rollouts"] => rollouts::html(ask),
+        ["rollouts", plan] => rollouts::plan(ask, plan),
+        ["rollouts", plan, push] => rollouts::push(ask, plan, push),
         ["clients"] => clients::html(ask).await,
         ["clients", id] => client::html(ask, id),
         ["clients", id, "diff"] => diff::html(ask, id).await,

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::command::rollout::{others, step};
 use crate::command::table::{Column, column, list, number, span, state, text, type_name, version, wide};
 use crate::text::size;
 
@@ -64,6 +65,30 @@ pub(in crate::command) const CHANGES: View = View {
         wide("SIZE", |of| number(of.item, "bytes").map(size)),
     ],
     name: |item| text(item, "id"),
+};
+
+pub(in crate::command) const ROLLOUTS: View = View {
+    path: "/rollouts",
+    key: "rollouts",
+    part: None,
+    columns: &[
+        column("PLAN", |of| text(of.item, "name")),
+        column("PUSH", |of| text(of.item, "push")),
+        state("STATE", |of| text(of.item, "state")),
+        column("STEP", |of| step(of.item)),
+        column("UNITS", |of| text(of.item, "units")),
+        column("CLIENTS", |of| text(of.item, "clients")),
+        column("ACCEPTED", |of| text(of.item, "accepted")),
+        column("PENDING", |of| text(of.item, "pending")),
+        column("REJECTED", |of| text(of.item, "rejected")),
+        column("SILENT", |of| text(of.item, "silent")),
+        column("LOST", |of| text(of.item, "lost")),
+        column("OTHERS", |of| others(of.item)),
+        column("WHY", |of| text(of.item, "why")),
+        wide("WAITING", |of| text(of.item, "waiting")),
+        wide("BLAMED", |of| texts(of.item, "blamed")),
+    ],
+    name: |item| text(item, "name"),
 };
 
 pub(in crate::command) const CLASSES: View = View {

@@ -11,7 +11,9 @@ use crate::engine::rollout::{Plan, RolloutReport, UnitId};
 /// The plans of the configuration in force.
 pub trait RolloutsView {
     /// In the order of the configuration. Empty without plans.
-    fn rollouts(&self) -> Vec<Arc<RolloutStatus>>;
+    fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
+        Vec::new()
+    }
 }
 
 /// A plan at one moment: at the last tally, or at the last change of its state.

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use crate::driver::api::rollouts::RolloutsView;
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
 use crate::xds::{Code, Status};
@@ -16,6 +17,8 @@ use crate::xds::{Code, Status};
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
 /// that.
 const REFRESH_MAX: Duration = Duration::from_millis(100);
+
+impl RolloutsView for Relay {}
 
 impl Controls for Relay {
     fn refresh(&self) -> BoxFuture<'_, ()> {

@@ -28,6 +28,8 @@ kinds! {
     UpstreamBack = "upstream.back",
     /// A source published other content.
     Change = "change",
+    /// A plan of `rollouts` judged a push.
+    Push = "push",
     /// A client rejected an update of the relay, or the relay a response of a server.
     Nack = "nack",
     /// Clients or sources use another server of their list.

@@ -33,6 +33,10 @@ pub struct Occurrence {
     pub limit: Option<&'static str>,
     /// The name of a change.
     pub change: Option<Box<str>>,
+    /// The plan of a push.
+    pub plan: Option<Box<str>>,
+    /// The number of a push of the plan.
+    pub push: Option<u64>,
     /// The number of a configuration in force.
     pub generation: Option<u64>,
     /// The id of the trace that shows more.
@@ -60,6 +64,8 @@ impl Occurrence {
             listener: None,
             limit: None,
             change: None,
+            plan: None,
+            push: None,
             generation: None,
             trace_id: None,
             place: None,
@@ -138,6 +144,11 @@ impl Occurrence {
     }
 
     #[must_use]
+    pub fn of_push(self, plan: &str, push: u64) -> Occurrence {
+        Occurrence { plan: Some(cut(plan)), push: Some(push), ..self }
+    }
+
+    #[must_use]
     pub fn place(self, place: impl Display) -> Occurrence {
         Occurrence { place: Some(cut(&place.to_string())), ..self }
     }
@@ -151,6 +162,7 @@ impl Occurrence {
             && self.list == before.list
             && self.type_url == before.type_url
             && self.place == before.place
+            && (&self.plan, self.push) == (&before.plan, before.push)
     }
 }
 

@@ -34,6 +34,7 @@ mod client;
 mod config;
 mod downstream;
 mod fallback;
+mod rollouts;
 mod handover;
 mod tls;
 mod types;
@@ -45,6 +46,7 @@ pub use config::{ConfigMetrics, RELOAD_RESULTS};
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
+pub use rollouts::{PlanMetrics, RolloutMetrics};
 pub use tls::{TLS_OK, TlsMetrics};
 pub use types::{CacheMetrics, ChangeOutcome, TYPES_MAX, TypeMetrics};
 pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
@@ -60,6 +62,7 @@ pub struct Metrics {
     pub encodings: EncodingMetrics,
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
+    pub rollouts: RolloutMetrics,
     pub handover: HandoverMetrics,
     pub config: ConfigMetrics,
     pub log: LogMetrics,
@@ -97,6 +100,7 @@ impl Metrics {
             catalogue.sized("sluice_memory_budget", "The budget of resident memory, 0 without one");
         let encodings = EncodingMetrics::new(&mut catalogue);
         let fallback = FallbackMetrics::new(&mut catalogue);
+        let rollouts = RolloutMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
@@ -117,6 +121,7 @@ impl Metrics {
             checkpoint,
             handover,
             fallback,
+            rollouts,
             config,
             log,
             traces,

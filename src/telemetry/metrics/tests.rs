@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::types::{KNOWN_TYPES, OTHER, TYPE_NAME_BYTES_MAX};
 use super::*;
 use crate::engine::cache::EntryState;
+use crate::engine::rollout::{Plan, Rollout};
 use crate::telemetry::SourceState;
 use crate::xds::{Code, Variant};
 
@@ -42,8 +43,15 @@ fn touched() -> (Metrics, Box<dyn Any>) {
         metrics.downstream.stream(Variant::Delta),
         metrics.downstream.behind(),
         metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),
+        shown_plan(&metrics),
     );
     (metrics, Box::new(held))
+}
+
+fn shown_plan(metrics: &Metrics) -> PlanMetrics {
+    let plan = metrics.rollouts.plan("edge");
+    plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report());
+    plan
 }
 
 /// Reads OpenMetrics text by its grammar, as far as it is used here: the labels of each family.
@@ -86,8 +94,8 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
     let allowed = [
-        "code", "kind", "le", "limit", "list", "method", "outcome", "place", "reason", "result", "server",
-        "state", "type", "variant", "version", "what", "why",
+        "code", "kind", "le", "limit", "list", "method", "outcome", "place", "plan", "reason", "result",
+        "server", "state", "type", "variant", "version", "what", "why",
     ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }

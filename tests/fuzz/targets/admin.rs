@@ -18,6 +18,7 @@ use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuse
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
+use sluice::driver::api::rollouts::RolloutsView;
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
 };
@@ -134,6 +135,8 @@ impl ChangesView for Empty {
         None
     }
 }
+
+impl RolloutsView for Empty {}
 
 impl TailView for Empty {}
 

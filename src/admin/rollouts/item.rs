@@ -1,0 +1,379 @@
+//! Plans and pushes in JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::item::rfc_3339;
+use super::of_plan;
+use crate::driver::api::rollouts::RolloutStatus;
+use crate::engine::Time;
+use crate::engine::change::NameList;
+use crate::engine::rollout::push::{Condemned, Growth, TypePush};
+use crate::engine::rollout::report::StepReport;
+use crate::engine::rollout::tally::Rejection;
+use crate::engine::rollout::{Counts, PushReport, RolloutState, UnitId};
+use crate::telemetry::rollouts::{note_text, percent, why};
+use crate::xds::ResourceName;
+
+/// TRU-5, beside the numbers.
+const ABOUT: &str = "accepted means that a client acknowledged the push, not that the client uses it";
+
+/// The state of a plan, and of its latest push.
+#[derive(Debug, Serialize)]
+pub(super) struct Rollout<'a> {
+    name: &'a str,
+    mode: &'static str,
+    state: &'static str,
+    push: Option<u64>,
+    /// The step that the push has reached; 0 before the first.
+    step: u8,
+    steps: u8,
+    /// The percentage of clients that the step admits; null for a push before its first step.
+    percent: Option<f64>,
+    /// Units that the plan covers.
+    units: usize,
+    /// Admitted clients that the push affects.
+    clients: u64,
+    #[serde(flatten)]
+    admitted: Clients,
+    /// Clients that a plan which enforces would not have admitted yet. They have the push nevertheless.
+    others: Clients,
+    /// 0: nothing is held back from anybody.
+    behind_seconds: f64,
+    /// Units whose changes wait for the next push.
+    waiting: usize,
+    why: Option<String>,
+    /// The classes of the units whose clients speak against the push.
+    blamed: Vec<&'a str>,
+}
+
+/// Clients by their standing.
+#[derive(Debug, Serialize)]
+struct Clients {
+    accepted: u64,
+    pending: u64,
+    rejected: u64,
+    /// Rejections by clients that rejected the push before, too: no evidence.
+    rejected_again: u64,
+    silent: u64,
+    unaffected: u64,
+    overtaken: u64,
+    lost: u64,
+    unjudged: u64,
+}
+
+impl From<Counts> for Clients {
+    fn from(of: Counts) -> Clients {
+        let Counts {
+            unaffected,
+            accepted,
+            pending,
+            rejected,
+            rejected_again,
+            silent,
+            overtaken,
+            lost,
+            unjudged,
+        } = of;
+        Clients { accepted, pending, rejected, rejected_again, silent, unaffected, overtaken, lost, unjudged }
+    }
+}
+
+/// The state of a plan in a word.
+pub(in crate::admin) fn plan_state(status: &RolloutStatus) -> RolloutState {
+    status.report.state
+}
+
+/// The percentage of clients that a step admits.
+pub(in crate::admin) fn step_percent(step: &StepReport) -> f64 {
+    percent(step.threshold)
+}
+
+impl<'a> Rollout<'a> {
+    pub fn of(status: &'a RolloutStatus) -> Rollout<'a> {
+        let push = status.report.push.as_deref();
+        let counts = push.map(|push| (push.admitted, push.others)).unwrap_or_default();
+        Rollout {
+            name: &status.plan.name,
+            mode: "observe",
+            state: plan_state(status).name(),
+            push: push.map(|push| push.number),
+            step: push.map_or(0, reached),
+            steps: status.plan.step_count(),
+            percent: push.and_then(|push| push.steps.last()).map(step_percent),
+            units: status.units.len(),
+            clients: counts.0.affected(),
+            admitted: counts.0.into(),
+            others: counts.1.into(),
+            behind_seconds: 0.0,
+            waiting: status.report.waiting.len(),
+            why: push.and_then(why),
+            blamed: push.map(|push| classes(status, &push.blamed)).unwrap_or_default(),
+        }
+    }
+}
+
+fn reached(push: &PushReport) -> u8 {
+    push.steps.last().map_or(0, |step| step.number)
+}
+
+fn classes<'a>(status: &'a RolloutStatus, units: &[UnitId]) -> Vec<&'a str> {
+    units.iter().filter_map(|unit| Some(&*status.units.get(unit)?.class.digest)).collect()
+}
+
+/// A plan with its latest push in full.
+#[derive(Debug, Serialize)]
+pub(super) struct Plan<'a> {
+    #[serde(flatten)]
+    state: Rollout<'a>,
+    about: &'static str,
+    covers: Vec<Unit<'a>>,
+    waits: Vec<Unit<'a>>,
+    latest: Option<WholePush<'a>>,
+    /// The numbers of the pushes that the plan remembers, the latest first.
+    pushes: Vec<u64>,
+}
+
+impl<'a> Plan<'a> {
+    pub fn of(status: &'a RolloutStatus) -> Plan<'a> {
+        Plan {
+            state: Rollout::of(status),
+            about: ABOUT,
+            covers: units(status, status.units.keys()),
+            waits: units(status, &status.report.waiting),
+            latest: status.report.push.as_deref().map(|push| WholePush::of(status, push)),
+            pushes: of_plan(status).map(|push| push.number).collect(),
+        }
+    }
+}
+
+/// A unit: a source.
+#[derive(Debug, Serialize)]
+struct Unit<'a> {
+    source: u64,
+    server: &'a str,
+    list: &'a str,
+    class: &'a str,
+}
+
+fn units<'a>(status: &'a RolloutStatus, ids: impl IntoIterator<Item = &'a UnitId>) -> Vec<Unit<'a>> {
+    let unit = |id: &UnitId| {
+        let of = status.units.get(id)?;
+        Some(Unit { source: id.0, server: &of.server, list: &of.list, class: &of.class.digest })
+    };
+    ids.into_iter().filter_map(unit).collect()
+}
+
+/// A push in a list.
+#[derive(Debug, Serialize)]
+pub(super) struct Push<'a> {
+    plan: &'a str,
+    push: u64,
+    state: &'static str,
+    /// Null while the push is not over.
+    outcome: Option<&'static str>,
+    /// The end of the gathering.
+    began: String,
+    ended: Option<String>,
+    seconds: Option<f64>,
+    step: u8,
+    steps: u8,
+    units: usize,
+    /// Resources that changed, were added or removed; in several units, several times.
+    resources: usize,
+    clients: u64,
+    #[serde(flatten)]
+    admitted: Clients,
+    others: Clients,
+    why: Option<String>,
+    blamed: Vec<&'a str>,
+}
+
+impl<'a> Push<'a> {
+    pub fn of(status: &'a RolloutStatus, push: &PushReport) -> Push<'a> {
+        let wall = |time: Time| rfc_3339(status.wall(time));
+        Push {
+            plan: &status.plan.name,
+            push: push.number,
+            state: push.state.name(),
+            outcome: push.end.map(|end| end.outcome.name()),
+            began: wall(push.began),
+            ended: push.end.map(|end| wall(end.at)),
+            seconds: push.end.map(|end| end.at.since(push.began).as_secs_f64()),
+            step: reached(push),
+            steps: status.plan.step_count(),
+            units: push.units.len(),
+            resources: push.resources(),
+            clients: push.admitted.affected(),
+            admitted: push.admitted.into(),
+            others: push.others.into(),
+            why: why(push),
+            blamed: classes(status, &push.blamed),
+        }
+    }
+}
+
+/// A push in full.
+#[derive(Debug, Serialize)]
+pub(super) struct WholePush<'a> {
+    #[serde(flatten)]
+    push: Push<'a>,
+    about: &'static str,
+    gathered_from: String,
+    types: Vec<Type<'a>>,
+    way: Vec<Step>,
+    sources: Vec<Unit<'a>>,
+    /// The contents that may be the reason for rejections, those named by most clients first.
+    suspects: Vec<Suspect<'a>>,
+    rejections: Vec<RejectedBy<'a>>,
+    condemned: Vec<Suspect<'a>>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Type<'a> {
+    r#type: &'a str,
+    added: Vec<&'a str>,
+    changed: Vec<&'a str>,
+    removed: Vec<&'a str>,
+    added_count: usize,
+    changed_count: usize,
+    removed_count: usize,
+    resources: BeforeAfter,
+    bytes: BeforeAfter,
+    largest: Option<Largest<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct BeforeAfter {
+    before: u64,
+    after: u64,
+}
+
+/// The changed resource that grew by most bytes.
+#[derive(Debug, Serialize)]
+struct Largest<'a> {
+    name: &'a str,
+    bytes: BeforeAfter,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    step: u8,
+    percent: f64,
+    began: String,
+    ended: Option<String>,
+    clients: u64,
+    #[serde(flatten)]
+    admitted: Clients,
+}
+
+#[derive(Debug, Serialize)]
+struct Suspect<'a> {
+    r#type: &'a str,
+    name: &'a str,
+    version: String,
+    /// Rejections in the list that suspect the content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejections: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct RejectedBy<'a> {
+    id: u64,
+    node: &'a str,
+    class: Option<&'a str>,
+    r#type: &'a str,
+    message: &'a str,
+    suspects: Vec<&'a str>,
+    bucket: u16,
+    /// The step whose labels name the client.
+    labelled_step: Option<u8>,
+    known_rejecter: bool,
+}
+
+impl<'a> WholePush<'a> {
+    pub fn of(status: &'a RolloutStatus, push: &'a PushReport) -> WholePush<'a> {
+        let wall = |time: Time| rfc_3339(status.wall(time));
+        let step = |of: &StepReport| Step {
+            step: of.number,
+            percent: step_percent(of),
+            began: wall(of.began),
+            ended: of.ended.map(wall),
+            clients: of.admitted.affected(),
+            admitted: of.admitted.into(),
+        };
+        WholePush {
+            push: Push::of(status, push),
+            about: ABOUT,
+            gathered_from: wall(push.gathered_from),
+            types: push.types.iter().map(type_of).collect(),
+            way: push.steps.iter().map(step).collect(),
+            sources: units(status, &push.units),
+            suspects: suspects(&push.rejections),
+            rejections: push.rejections.iter().map(|of| rejection(status, of)).collect(),
+            condemned: push.condemned.iter().map(condemned).collect(),
+            notes: push.notes.iter().map(note_text).collect(),
+        }
+    }
+}
+
+fn type_of(of: &TypePush) -> Type<'_> {
+    fn names(list: &NameList) -> Vec<&str> {
+        list.names.iter().map(ResourceName::as_str).collect()
+    }
+    Type {
+        r#type: of.type_url.message(),
+        added: names(&of.added),
+        changed: names(&of.changed),
+        removed: names(&of.removed),
+        added_count: of.added.count,
+        changed_count: of.changed.count,
+        removed_count: of.removed.count,
+        resources: before_after(of.resources),
+        bytes: before_after(of.bytes),
+        largest: of
+            .largest
+            .as_ref()
+            .map(|(name, growth)| Largest { name: name.as_str(), bytes: before_after(*growth) }),
+    }
+}
+
+fn before_after(Growth { before, after }: Growth) -> BeforeAfter {
+    BeforeAfter { before, after }
+}
+
+/// Each suspect once, with the number of rejections that suspect it.
+fn suspects(rejections: &[Rejection]) -> Vec<Suspect<'_>> {
+    let mut found: BTreeMap<_, usize> = BTreeMap::new();
+    for of in rejections {
+        for (name, version) in &of.suspects {
+            *found.entry((of.type_url.message(), name.as_str(), version.to_string())).or_default() += 1;
+        }
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let suspect =
+        |((r#type, name, version), count)| Suspect { r#type, name, version, rejections: Some(count) };
+    found.into_iter().map(suspect).collect()
+}
+
+fn condemned(of: &Condemned) -> Suspect<'_> {
+    let version = of.version.to_string();
+    Suspect { r#type: of.type_url.message(), name: of.name.as_str(), version, rejections: None }
+}
+
+fn rejection<'a>(status: &'a RolloutStatus, of: &'a Rejection) -> RejectedBy<'a> {
+    RejectedBy {
+        id: of.stream,
+        node: &of.node,
+        class: status.units.get(&of.unit).map(|unit| &*unit.class.digest),
+        r#type: of.type_url.message(),
+        message: &of.words,
+        suspects: of.suspects.iter().map(|(name, _)| name.as_str()).collect(),
+        bucket: of.seat.bucket,
+        labelled_step: of.seat.labelled_step,
+        known_rejecter: of.is_known_rejecter,
+    }
+}

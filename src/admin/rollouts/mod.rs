@@ -1,0 +1,132 @@
+//! `/rollouts` and below: the plans, and the way of their pushes (TRU-1, WAV-19).
+//!
+//! The data are those of the last tally: an answer looks at no stream. "Accepted" never means "in use" (TRU-5).
+
+mod item;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+
+use super::list;
+use super::page::{Page, cursor};
+use super::params::{Params, bad_request, nearest, not_found};
+use super::state::Admin;
+use crate::driver::api::rollouts::RolloutStatus;
+use crate::engine::rollout::PushReport;
+pub(super) use item::{plan_state, step_percent};
+
+fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, Response> {
+    let mut params = Params::parse(uri, &["after", "limit"]).map_err(bad_request)?;
+    Page::read(&mut params, headers).map_err(bad_request)
+}
+
+/// `GET /rollouts`.
+pub(super) async fn plans(
+    Shared(admin): Shared<Admin>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let page = read_page(&uri, &headers)?;
+    let after: Option<String> = page.after().map_err(bad_request)?;
+    let plans = admin.relay.rollouts();
+    let from = after.map_or(0, |after| position(&plans, &after).map_or(plans.len(), |at| at + 1));
+    Ok(list::respond("rollouts", &page, move |writer| async move {
+        let render = |of: &Arc<RolloutStatus>, out: &mut _| list::append(out, Some(item::Rollout::of(of)));
+        let plans = plans.into_iter().skip(from);
+        writer.write_all(plans, |of| cursor(&of.plan.name), render).await
+    }))
+}
+
+fn position(plans: &[Arc<RolloutStatus>], name: &str) -> Option<usize> {
+    plans.iter().position(|of| &*of.plan.name == name)
+}
+
+/// `GET /rollouts/PLAN`.
+pub(super) async fn plan(
+    Shared(admin): Shared<Admin>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Response, Response> {
+    Params::parse(&uri, &[]).map_err(bad_request)?;
+    let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
+    Ok(Json(item::Plan::of(&status)).into_response())
+}
+
+/// `GET /rollouts/PLAN/pushes`: the latest first.
+pub(super) async fn pushes(
+    Shared(admin): Shared<Admin>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let page = read_page(&uri, &headers)?;
+    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
+    Ok(list::respond("pushes", &page, move |writer| async move {
+        let pushes: Vec<_> = of_plan(&status).cloned().collect();
+        let pushes = pushes.into_iter().filter(|push| after.is_none_or(|after| push.number < after));
+        let render =
+            |push: &Arc<PushReport>, out: &mut _| list::append(out, Some(item::Push::of(&status, push)));
+        writer.write_all(pushes, |push| cursor(&push.number), render).await
+    }))
+}
+
+/// `GET /rollouts/PLAN/pushes/N`.
+pub(super) async fn push(
+    Shared(admin): Shared<Admin>,
+    Path((name, number)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Response, Response> {
+    Params::parse(&uri, &[]).map_err(bad_request)?;
+    let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
+    let push = find_push(&status, &number).map_err(not_found)?;
+    Ok(Json(item::WholePush::of(&status, &push)).into_response())
+}
+
+/// A plan by its name.
+///
+/// # Errors
+/// The text for an operator.
+pub(super) fn find(plans: &[Arc<RolloutStatus>], name: &str) -> Result<Arc<RolloutStatus>, String> {
+    if let Some(found) = position(plans, name).and_then(|at| plans.get(at)) {
+        return Ok(found.clone());
+    }
+    let names = || plans.iter().map(|of| &*of.plan.name);
+    let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
+    Err(match plans {
+        [] => format!("no plan {name:?}: the configuration has no `rollouts`"),
+        _ => format!("no plan {name:?}{near}; plans: {}", names().collect::<Vec<_>>().join(", ")),
+    })
+}
+
+/// A push of a plan by its number in a path.
+///
+/// # Errors
+/// The text for an operator.
+pub(super) fn find_push(status: &RolloutStatus, number: &str) -> Result<Arc<PushReport>, String> {
+    let plan = &status.plan.name;
+    let Ok(wanted) = number.parse::<u64>() else {
+        return Err(format!("{number:?} is not the number of a push (like 41)"));
+    };
+    let mut pushes = of_plan(status);
+    if let Some(found) = pushes.find(|push| push.number == wanted) {
+        return Ok(found.clone());
+    }
+    let (latest, oldest) = (of_plan(status).next(), of_plan(status).last());
+    Err(match (latest, oldest) {
+        (Some(latest), Some(oldest)) => format!(
+            "the plan {plan} does not know push {wanted}: it remembers pushes {} to {}",
+            oldest.number, latest.number
+        ),
+        _ => format!("the plan {plan} has had no push yet"),
+    })
+}
+
+/// All pushes that a plan remembers, the latest first.
+pub(super) fn of_plan(status: &RolloutStatus) -> impl Iterator<Item = &Arc<PushReport>> {
+    status.report.push.iter().chain(&status.report.past)
+}

@@ -1,0 +1,272 @@
+//! `/rollouts` and below, the page of plans, and what they say to the overview.
+
+use super::*;
+use crate::driver::api::rollouts::{RolloutStatus, RolloutsView, UnitStatus};
+use crate::engine::Time;
+use crate::engine::change::NameList;
+use crate::engine::rollout::push::{Condemned, Growth, TypePush};
+use crate::engine::rollout::report::{End, Note, Outcome, Reason, StepReport, Verdict};
+use crate::engine::rollout::tally::Rejection;
+use crate::engine::rollout::{Counts, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId};
+
+impl RolloutsView for FakeView {
+    fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
+        self.rollouts.clone()
+    }
+}
+
+const LISTENER: &str = "envoy.config.listener.v3.Listener";
+
+/// A plan with a halted push after a finished one, and a plan that has had none.
+pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
+    let unit = |class: &str| UnitStatus {
+        server: "cp-1".into(),
+        list: "xds_servers".into(),
+        class: ClassStatus { digest: class.into(), fields: Arc::from([]) },
+    };
+    let units = [(UnitId(3), unit("c0ffee")), (UnitId(4), unit("c1a55"))];
+    let status = |name: &str, report, units: &[(UnitId, UnitStatus)]| {
+        let plan = Arc::new(Plan::new(name));
+        Arc::new(RolloutStatus { plan, report, units: units.iter().cloned().collect(), origin: now() })
+    };
+    let edge = RolloutReport {
+        state: RolloutState::Halted,
+        push: Some(Arc::new(halted())),
+        waiting: vec![UnitId(4)],
+        past: vec![Arc::new(finished())],
+    };
+    let idle = RolloutReport { state: RolloutState::Open, push: None, waiting: vec![], past: vec![] };
+    vec![status("edge", edge, &units), status("idle", idle, &[])]
+}
+
+fn at(ms: u64) -> Time {
+    Time::from_micros(ms * 1_000)
+}
+
+fn finished() -> PushReport {
+    let names = |names: &[&str]| {
+        let mut list = NameList::default();
+        names.iter().for_each(|name| list.add(&ResourceName::from(*name)));
+        list
+    };
+    let step = |number, threshold, began, ended| StepReport {
+        number,
+        threshold,
+        began: at(began),
+        ended,
+        admitted: Counts { accepted: 10, ..Counts::default() },
+    };
+    PushReport {
+        number: 40,
+        gathered_from: at(0),
+        began: at(1_000),
+        state: RolloutState::Settling,
+        end: Some(End { at: at(181_000), outcome: Outcome::Finished }),
+        units: vec![UnitId(3), UnitId(9)],
+        types: vec![TypePush {
+            type_url: TypeUrl::of_message(LISTENER),
+            added: names(&["new"]),
+            changed: names(&["<main>"]),
+            removed: names(&[]),
+            resources: Growth { before: 2, after: 3 },
+            bytes: Growth { before: 2_048, after: 4_096 },
+            largest: Some((ResourceName::from("<main>"), Growth { before: 1_000, after: 1_100 })),
+        }],
+        steps: vec![step(1, 100, 1_000, Some(at(31_000))), step(2, 10_000, 31_000, None)],
+        verdict: None,
+        notes: vec![Note::NobodyInStep(1)],
+        admitted: Counts { accepted: 998, pending: 2, silent: 6, unaffected: 4, ..Counts::default() },
+        others: Counts::default(),
+        rejections: Vec::new(),
+        blamed: Vec::new(),
+        condemned: Vec::new(),
+    }
+}
+
+fn halted() -> PushReport {
+    let suspects = vec![(ResourceName::from("main"), Version(0xbad))];
+    let rejection = |stream, node: &str, is_known_rejecter| Rejection {
+        stream,
+        node: node.into(),
+        unit: UnitId(3),
+        seat: Seat { bucket: 17, labelled_step: Some(1) },
+        type_url: TypeUrl::of_message(LISTENER),
+        words: "no such <filter>".into(),
+        suspects: suspects.clone(),
+        is_known_rejecter,
+    };
+    let type_url = TypeUrl::of_message(LISTENER);
+    let reason = Reason::Rejected { rejected: 2, of: 12 };
+    PushReport {
+        number: 41,
+        gathered_from: at(200_000),
+        began: at(201_000),
+        state: RolloutState::Halted,
+        end: None,
+        steps: finished().steps[..1].to_vec(),
+        verdict: Some(Verdict {
+            at: at(201_400),
+            after: Duration::from_millis(400),
+            step: 1,
+            clients: 12,
+            reason,
+        }),
+        notes: Vec::new(),
+        admitted: Counts { accepted: 10, rejected: 2, rejected_again: 1, ..Counts::default() },
+        others: Counts { accepted: 4_988, lost: 3, unjudged: 1, ..Counts::default() },
+        rejections: vec![
+            rejection(71, "<b>", false),
+            rejection(72, "envoy-7", false),
+            rejection(73, "old", true),
+        ],
+        blamed: vec![UnitId(3)],
+        condemned: vec![Condemned { type_url, name: ResourceName::from("main"), version: Version(0xbad) }],
+        ..finished()
+    }
+}
+
+#[tokio::test]
+async fn wav_19_a_plan_tells_its_state_its_clients_and_its_verdict() {
+    let admin = Fixture::start(vec![], false);
+    let found = admin.get("/rollouts").await.json();
+    let [edge, idle] = &found["rollouts"].as_array().unwrap()[..] else { panic!("{found}") };
+    let why =
+        "would have halted push 41 after 400ms and 12 clients; 4988 more had it: 2 of 12 clients rejected it";
+    for (key, value) in [
+        ("name", "\"edge\"".to_owned()),
+        ("mode", "\"observe\"".to_owned()),
+        ("state", "\"halted\"".to_owned()),
+        ("push", "41".to_owned()),
+        ("step", "1".to_owned()),
+        ("steps", "4".to_owned()),
+        ("percent", "1.0".to_owned()),
+        ("units", "2".to_owned()),
+        ("clients", "13".to_owned()),
+        ("accepted", "10".to_owned()),
+        ("rejected", "2".to_owned()),
+        ("rejected_again", "1".to_owned()),
+        ("behind_seconds", "0.0".to_owned()),
+        ("waiting", "1".to_owned()),
+        ("why", format!("{why:?}")),
+        ("blamed", "[\"c0ffee\"]".to_owned()),
+    ] {
+        assert_eq!(edge[key].to_string(), value, "{key}");
+    }
+    assert_eq!((&edge["others"]["accepted"], &edge["others"]["lost"]), (&4988.into(), &3.into()));
+    assert_eq!((&idle["state"], &idle["push"], &idle["why"]), (&"open".into(), &Value::Null, &Value::Null));
+    let one = admin.get("/rollouts/edge").await.json();
+    assert_eq!(one["why"], *why);
+    assert_eq!(one["latest"]["suspects"][0]["rejections"], 3);
+    assert_eq!(one["pushes"], serde_json::json!([41, 40]));
+    assert_eq!(one["waits"][0]["class"], "c1a55");
+    assert!(one["about"].as_str().unwrap().contains("not that the client uses it"));
+}
+
+#[tokio::test]
+async fn tru_1_a_push_tells_its_way_its_names_and_the_words_of_clients() {
+    let admin = Fixture::start(vec![], false);
+    let push = admin.get("/rollouts/edge/pushes/40").await.json();
+    assert_eq!((&push["outcome"], &push["seconds"]), (&"finished".into(), &180.0.into()));
+    assert_eq!(push["began"], "2026-11-19T14:53:21.000Z");
+    assert_eq!(push["way"][1]["percent"], 100.0);
+    assert_eq!(push["types"][0]["changed"], serde_json::json!(["<main>"]));
+    assert_eq!(push["sources"].as_array().unwrap().len(), 1, "a unit that is gone is left out");
+    assert_eq!(push["notes"][0], "step 1 had no client that the push affects");
+    let push = admin.get("/rollouts/edge/pushes/41").await.json();
+    let rejection = &push["rejections"][2];
+    assert_eq!((&rejection["node"], &rejection["known_rejecter"]), (&"old".into(), &true.into()));
+    assert_eq!((&rejection["bucket"], &rejection["message"]), (&17.into(), &"no such <filter>".into()));
+    assert_eq!(push["condemned"][0]["name"], "main");
+}
+
+#[tokio::test]
+async fn adm_5_plans_and_pushes_come_in_pages() {
+    let admin = Fixture::start(vec![], false);
+    for (list, key, all) in
+        [("/rollouts", "name", ["edge", "idle"]), ("/rollouts/edge/pushes", "push", ["41", "40"])]
+    {
+        let name = list.rsplit('/').next().unwrap();
+        let (mut found, mut after) = (Vec::new(), String::new());
+        for page in 0.. {
+            let page_of = admin.get(&format!("{list}?limit=1{after}")).await.json();
+            assert_eq!(page_of["count"], 1, "{page_of}");
+            found.push(page_of[name][0][key].to_string().trim_matches('"').to_owned());
+            let Some(next) = page_of["next"].as_str() else { break };
+            assert!(page < 2, "{page_of}");
+            after = format!("&after={next}");
+        }
+        assert_eq!(found, all, "{list}");
+    }
+    for target in [
+        "/rollouts?limit=x",
+        "/rollouts?state=halted",
+        "/rollouts/edge?limit=1",
+        "/rollouts/edge/pushes/41?a=1",
+    ] {
+        assert_eq!(admin.get(target).await.status, 400, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_plan_or_push_is_answered_with_those_that_exist() {
+    let admin = Fixture::start(vec![], false);
+    for (target, text) in [
+        ("/rollouts/egde", "no plan \"egde\"; nearest: edge; plans: edge, idle\n"),
+        ("/rollouts/egde/pushes", "no plan \"egde\"; nearest: edge; plans: edge, idle\n"),
+        ("/rollouts/edge/pushes/7", "the plan edge does not know push 7: it remembers pushes 40 to 41\n"),
+        ("/rollouts/edge/pushes/x", "\"x\" is not the number of a push (like 41)\n"),
+        ("/rollouts/idle/pushes/1", "the plan idle has had no push yet\n"),
+    ] {
+        let answer = admin.get(target).await;
+        assert_eq!((answer.status, answer.body.as_str()), (404, text), "{target}");
+    }
+    let without = Fixture::of_clients(1);
+    assert_eq!(without.get("/rollouts").await.json()["count"], 0);
+    let answer = without.get("/rollouts/edge").await;
+    let text = "no plan \"edge\": the configuration has no `rollouts`\n";
+    assert_eq!((answer.status, answer.body.as_str()), (404, text));
+}
+
+#[tokio::test]
+async fn a_stopped_push_is_a_thing_to_look_at() {
+    let admin = Fixture::start(vec![], false);
+    let overview = admin.get("/overview").await.json();
+    let attention = overview["attention"].as_array().unwrap();
+    let found = attention.iter().find(|of| of["see"] == "/rollouts/edge").unwrap();
+    assert!(
+        found["what"].as_str().unwrap().starts_with("plan edge would have halted push 41 after"),
+        "{found}"
+    );
+    assert_eq!(found["say"], "sluice rollout status edge");
+}
+
+#[tokio::test]
+async fn pag_1_the_page_of_a_push_shows_who_stopped_it_and_in_which_words() {
+    let admin = Fixture::start(vec![], false);
+    let list = admin.get("/ui/rollouts").await.body;
+    for text in [
+        "/ui/rollouts/edge",
+        "would have halted push 41",
+        " accepted, 3 lost",
+        "aria-current=\"page\">Rollouts",
+    ] {
+        assert!(list.contains(text), "{text}: {list}");
+    }
+    let page = admin.get("/ui/rollouts/edge").await.body;
+    for text in [
+        "<blockquote>no such &#60;filter&#62;</blockquote>",
+        "3 of them: <a class=\"id\" href=\"/ui/clients/71\">&#60;b&#62;</a>",
+        "/ui/resource?type=Listener&#38;name=main",
+        "1 unit changed since",
+        "/ui/rollouts/edge/40",
+        "/ui/classes?q=c0ffee",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("<filter>") && !page.contains("<main>"), "{page}");
+    let past = admin.get("/ui/rollouts/edge/40").await.body;
+    assert!(past.contains("finished") && past.contains("/ui/rollouts/edge/41"), "{past}");
+    assert!(admin.get("/ui/rollouts/idle").await.body.contains("No push yet"));
+    assert_eq!(admin.get("/ui/rollouts/nobody").await.status, 404);
+    assert_eq!(admin.get("/ui/rollouts/edge/99").await.status, 404);
+}

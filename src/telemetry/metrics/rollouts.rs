@@ -1,0 +1,92 @@
+//! The plans of `rollouts`, and their pushes (TRU-7).
+
+use std::sync::Arc;
+
+use super::catalogue::{Catalogue, Counters, Gauges};
+use crate::engine::rollout::report::Outcome;
+use crate::engine::rollout::{Counts, RolloutReport, RolloutState};
+
+/// The states of clients in the metric, each with its count.
+const CLIENTS: [(&str, fn(&Counts) -> u64); 8] = [
+    ("accepted", |of| of.accepted),
+    ("pending", |of| of.pending),
+    ("rejected", |of| of.rejected + of.rejected_again),
+    ("silent", |of| of.silent),
+    ("unaffected", |of| of.unaffected),
+    ("overtaken", |of| of.overtaken),
+    ("lost", |of| of.lost),
+    ("unjudged", |of| of.unjudged),
+];
+
+#[derive(Clone, Debug)]
+pub struct RolloutMetrics {
+    states: Gauges<2>,
+    clients: Gauges<2>,
+    pushes: Counters<2>,
+}
+
+impl RolloutMetrics {
+    pub(super) fn new(catalogue: &mut Catalogue) -> RolloutMetrics {
+        RolloutMetrics {
+            states: catalogue
+                .add("sluice_rollout_state", "1 for the state of the plan, and 0 for all others"),
+            clients: catalogue
+                .add("sluice_rollout_clients", "Clients by their standing towards the push of the plan"),
+            pushes: catalogue.add("sluice_rollout_pushes", "Pushes that are over, by their outcome"),
+        }
+    }
+
+    /// The metrics of a plan. Its gauges last as long as the handle: drop the handle of an exchanged plan before.
+    pub fn plan(&self, name: &str) -> PlanMetrics {
+        let plan = PlanMetrics { name: name.into(), all: self.clone() };
+        for outcome in Outcome::ALL {
+            drop(plan.all.pushes.get_or_create(&plan.labels("outcome", outcome.name())));
+        }
+        plan
+    }
+}
+
+/// The metrics of one plan.
+#[derive(Debug)]
+pub struct PlanMetrics {
+    name: Arc<str>,
+    all: RolloutMetrics,
+}
+
+impl PlanMetrics {
+    /// Shows a state, and the clients of the push that the report has.
+    pub fn show(&self, report: &RolloutReport) {
+        for state in RolloutState::ALL {
+            let labels = self.labels("state", state.name());
+            self.all.states.get_or_create(&labels).set(i64::from(state == report.state));
+        }
+        let counts = report.push.as_ref().map(|push| push.admitted + push.others).unwrap_or_default();
+        for (state, count) in CLIENTS {
+            let count = i64::try_from(count(&counts)).unwrap_or(i64::MAX);
+            self.all.clients.get_or_create(&self.labels("state", state)).set(count);
+        }
+    }
+
+    pub(in crate::telemetry) fn is_over(&self, outcome: Outcome) {
+        self.all.pushes.get_or_create(&self.labels("outcome", outcome.name())).inc();
+    }
+
+    pub(in crate::telemetry) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn labels(&self, key: &'static str, value: &str) -> [(&'static str, Arc<str>); 2] {
+        [("plan", self.name.clone()), (key, value.into())]
+    }
+}
+
+impl Drop for PlanMetrics {
+    fn drop(&mut self) {
+        for state in RolloutState::ALL {
+            self.all.states.remove(&self.labels("state", state.name()));
+        }
+        for (state, _) in CLIENTS {
+            self.all.clients.remove(&self.labels("state", state));
+        }
+    }
+}

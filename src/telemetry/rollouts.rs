@@ -1,0 +1,280 @@
+//! The fate of pushes, in words: the log, the events, and the verdicts in every answer (WAV-19).
+
+use tracing::{info, warn};
+
+use super::events::{Events, Kind, Occurrence};
+use super::metrics::PlanMetrics;
+use crate::engine::rollout::push::{Condemned, Growth};
+use crate::engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
+use crate::engine::rollout::{RolloutEvent, RolloutReport, RolloutState, What};
+use crate::text::{count, size, span};
+
+/// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the report after the
+/// change.
+pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report: &RolloutReport) {
+    let RolloutEvent { push, what } = event;
+    let plan = metrics.name();
+    let about = |occurrence: Occurrence| events.add(occurrence.of_push(plan, *push));
+    match what {
+        What::Gathered { units, resources } => {
+            info!(plan, push, units, resources, "a push has begun");
+            let detail = format!("{} in {}", resources_of(*resources), count(*units as u64, "unit"));
+            about(Occurrence::info(Kind::Push, "a push has begun").detail(detail));
+        }
+        What::StepBegun { step, steps, threshold } => {
+            let percent = percent(*threshold);
+            info!(plan, push, step, steps, percent, "a push has reached a step");
+            let detail = format!("step {step} of {steps}, {percent} %");
+            about(Occurrence::info(Kind::Push, "a push has reached a step").detail(detail));
+        }
+        What::Settling => {
+            info!(plan, push, "all clients are admitted to a push; the final bake has begun");
+            about(Occurrence::info(Kind::Push, "all clients are admitted to a push"));
+        }
+        What::Note(note) => tell_note(plan, *push, note, &about),
+        What::Halted(_) | What::Paused(_) => {
+            let found = find(report, *push);
+            let why = found.and_then(why).unwrap_or_default();
+            let text = if matches!(what, What::Halted(_)) { HALTED } else { PAUSED };
+            warn!(plan, push, why, "{text}");
+            about(Occurrence::warn(Kind::Push, text).detail(why));
+        }
+        What::Resumed => {
+            info!(plan, push, "a paused push has gone on");
+            about(Occurrence::info(Kind::Push, "a paused push has gone on"));
+        }
+        What::Condemned(of) => {
+            let content = content(of);
+            warn!(plan, push, content, "{CONDEMNED}");
+            about(Occurrence::warn(Kind::Push, CONDEMNED).detail(content));
+        }
+        What::Over(outcome) => {
+            let outcome = *outcome;
+            info!(plan, push, outcome = outcome.name(), "a push is over");
+            metrics.is_over(outcome);
+            about(Occurrence::info(Kind::Push, "a push is over").detail(outcome.name()));
+        }
+    }
+}
+
+const HALTED: &str = "clients speak against a push; a plan that enforces would have halted the push";
+const PAUSED: &str = "a push lacks evidence; a plan that enforces would have paused the push";
+const CONDEMNED: &str = "clients rejected a content by name so often that later pushes with the content halt";
+
+fn tell_note(plan: &str, push: u64, note: &Note, about: &dyn Fn(Occurrence)) {
+    let text = note_text(note);
+    match note {
+        Note::Grown(_) => {
+            warn!(plan, push, finding = text, "a guard warns of a push");
+            about(Occurrence::warn(Kind::Push, "a guard warns of a push").detail(text));
+        }
+        Note::NobodyInStep(_) => {
+            info!(plan, push, note = text, "a step of a push gave no evidence");
+            about(Occurrence::info(Kind::Push, "a step of a push gave no evidence").detail(text));
+        }
+    }
+}
+
+fn find(report: &RolloutReport, number: u64) -> Option<&PushReport> {
+    let all = report.push.iter().chain(&report.past);
+    all.map(|push| &**push).find(|push| push.number == number)
+}
+
+/// Buckets as percent of the clients.
+pub fn percent(threshold: u16) -> f64 {
+    f64::from(threshold) / 100.0
+}
+
+/// The verdict of a push: `would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12 clients
+/// rejected it`. `None` without a verdict.
+pub fn why(push: &PushReport) -> Option<String> {
+    let verdict = push.verdict.as_ref()?;
+    let Verdict { after, step, clients, reason, .. } = verdict;
+    let verb = if push.state == RolloutState::Halted { "halted" } else { "paused" };
+    let had = push.others.answered();
+    let when = match step {
+        0 => format!("before its first client; {} had it", count(had + push.admitted.answered(), "client")),
+        _ => format!("after {} and {}; {had} more had it", span(*after), count(*clients, "client")),
+    };
+    Some(format!("would have {verb} push {} {when}: {}", push.number, reason_text(reason)))
+}
+
+fn reason_text(reason: &Reason) -> String {
+    match reason {
+        Reason::Rejected { rejected, of } => format!("{rejected} of {} rejected it", count(*of, "client")),
+        Reason::Lost { lost, of, control } => format!(
+            "{} of {} ended within a minute of the push, and {} of {} without it",
+            count(*lost, "stream"),
+            count(*of, "client"),
+            control.lost,
+            control.clients
+        ),
+        Reason::Grown(grown) => grown_text(grown),
+        Reason::Condemned(of) => format!("clients have rejected {} before", content(of)),
+        Reason::NoEvidence { accepted, of } => {
+            format!("only {accepted} of {} accepted it in time", count(*of, "client"))
+        }
+        Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
+    }
+}
+
+/// A finding in words.
+pub fn note_text(note: &Note) -> String {
+    match note {
+        Note::Grown(grown) => grown_text(grown),
+        Note::NobodyInStep(step) => format!("step {step} had no client that the push affects"),
+    }
+}
+
+fn grown_text(of: &Grown) -> String {
+    let Grown { type_url, growth: Growth { before, after }, .. } = of;
+    let short = type_url.short();
+    match &of.of {
+        GrownPart::Resource(name) => {
+            format!("{short} {:?} grew from {} to {}", name.as_str(), size(*before), size(*after))
+        }
+        GrownPart::Bytes => {
+            format!("the resources of {short} grew from {} to {}", size(*before), size(*after))
+        }
+        GrownPart::Count => format!("the number of resources of {short} grew from {before} to {after}"),
+    }
+}
+
+/// A content by type, name and version.
+pub fn content(of: &Condemned) -> String {
+    let version = crate::text::version(&of.version.to_string());
+    format!("{} {:?} {version}", of.type_url.short(), of.name.as_str())
+}
+
+fn resources_of(number: usize) -> String {
+    count(number as u64, "resource")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::Time;
+    use crate::engine::rollout::report::Outcome;
+    use crate::engine::rollout::tally::Control;
+    use crate::engine::rollout::{Counts, UnitId};
+    use crate::telemetry::Metrics;
+    use crate::xds::{ResourceName, TypeUrl, Version};
+
+    fn push(state: RolloutState, step: u8, reason: Reason) -> PushReport {
+        let at = Time::ZERO;
+        let after = Duration::from_millis(400);
+        PushReport {
+            number: 41,
+            gathered_from: at,
+            began: at,
+            state,
+            end: None,
+            units: vec![UnitId(1)],
+            types: Vec::new(),
+            steps: Vec::new(),
+            verdict: Some(Verdict { at, after, step, clients: 12, reason }),
+            notes: Vec::new(),
+            admitted: Counts { accepted: 11, rejected: 1, ..Counts::default() },
+            others: Counts { accepted: 4_988, pending: 7, ..Counts::default() },
+            rejections: Vec::new(),
+            blamed: Vec::new(),
+            condemned: Vec::new(),
+        }
+    }
+
+    fn grown(of: GrownPart, before: u64, after: u64) -> Reason {
+        let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        Reason::Grown(Grown { unit: UnitId(1), type_url, of, growth: Growth { before, after } })
+    }
+
+    #[test]
+    fn wav_19_a_verdict_says_when_a_push_would_have_stopped_and_who_had_it() {
+        let text = |state, step, reason| why(&push(state, step, reason)).unwrap();
+        assert_eq!(
+            text(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, of: 12 }),
+            "would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12 clients rejected it"
+        );
+        assert_eq!(
+            text(RolloutState::Paused, 2, Reason::NoEvidence { accepted: 11, of: 12 }),
+            "would have paused push 41 after 400ms and 12 clients; 4988 more had it: only 11 of 12 clients accepted \
+             it in time"
+        );
+        let name = ResourceName::from("we\"b");
+        assert_eq!(
+            text(RolloutState::Halted, 0, grown(GrownPart::Resource(name), 1 << 20, 3 << 20)),
+            "would have halted push 41 before its first client; 5000 clients had it: Cluster \"we\\\"b\" grew from \
+             1.0MiB to 3.0MiB"
+        );
+        for (reason, words) in [
+            (grown(GrownPart::Bytes, 1024, 2048), "the resources of Cluster grew from 1.0KiB to 2.0KiB"),
+            (grown(GrownPart::Count, 10, 900), "the number of resources of Cluster grew from 10 to 900"),
+            (
+                Reason::Lost { lost: 5, of: 40, control: Control { clients: 300, lost: 1 } },
+                "5 streams of 40 clients ended within a minute of the push, and 1 of 300 without it",
+            ),
+            (Reason::ServerLost(UnitId(1)), "the server of one of its units is lost"),
+        ] {
+            assert!(text(RolloutState::Halted, 1, reason).ends_with(words), "{words}");
+        }
+        let none =
+            PushReport { verdict: None, ..push(RolloutState::Waving, 1, grown(GrownPart::Count, 1, 2)) };
+        assert_eq!(why(&none), None);
+    }
+
+    #[test]
+    fn tru_7_a_verdict_is_an_event_and_a_finished_push_is_counted() {
+        let metrics = Metrics::new();
+        let plan = metrics.rollouts.plan("edge");
+        let halted = push(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, of: 12 });
+        let verdict = halted.verdict.clone().unwrap();
+        let report = RolloutReport {
+            state: RolloutState::Halted,
+            push: Some(Arc::new(halted)),
+            waiting: Vec::new(),
+            past: Vec::new(),
+        };
+        let condemned = Condemned {
+            type_url: TypeUrl::of_message("envoy.config.cluster.v3.Cluster"),
+            name: ResourceName::from("web"),
+            version: Version(0xabc << 100),
+        };
+        plan.show(&report);
+        for what in [
+            What::Gathered { units: 2, resources: 1 },
+            What::StepBegun { step: 1, steps: 4, threshold: 150 },
+            What::Halted(verdict),
+            What::Condemned(condemned),
+            What::Over(Outcome::Halted),
+        ] {
+            tell(&metrics.events, &plan, &RolloutEvent { push: 41, what }, &report);
+        }
+        let found = metrics.events.after(0, 9, |_| true).events;
+        let told: Vec<_> = found.iter().map(|event| event.first.detail.as_deref().unwrap()).collect();
+        assert_eq!(told[..2], ["1 resource in 2 units", "step 1 of 4, 1.5 %"]);
+        assert!(told[2].starts_with("would have halted push 41 after"), "{}", told[2]);
+        assert_eq!(told[3..], ["Cluster \"web\" 0000abc0", "halted"]);
+        assert!(
+            found
+                .iter()
+                .all(|event| event.first.plan.as_deref() == Some("edge") && event.first.push == Some(41))
+        );
+        let text = metrics.encode().unwrap();
+        for line in [
+            "sluice_rollout_pushes_total{plan=\"edge\",outcome=\"halted\"} 1",
+            "sluice_rollout_pushes_total{plan=\"edge\",outcome=\"finished\"} 0",
+            "sluice_rollout_state{plan=\"edge\",state=\"halted\"} 1",
+            "sluice_rollout_state{plan=\"edge\",state=\"waving\"} 0",
+            "sluice_rollout_clients{plan=\"edge\",state=\"accepted\"} 4999",
+            "sluice_rollout_clients{plan=\"edge\",state=\"rejected\"} 1",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+        drop(plan);
+        let text = metrics.encode().unwrap();
+        assert!(!text.contains("state=\"halted\"") && text.contains("outcome=\"halted\"} 1"), "{text}");
+    }
+}
