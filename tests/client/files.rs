@@ -117,6 +117,20 @@ async fn fil_4_the_extension_tells_the_format_and_files_of_a_type_are_one() {
     assert_eq!(watched.event_text().await, "Cluster: a b c; Listener: l");
 }
 
+/// Thousands of clusters take some milliseconds, on any machine.
+#[tokio::test]
+async fn obs_2_a_state_has_the_time_of_reading_and_decoding() {
+    let names: Vec<_> = (0..5000).map(|n| format!("cluster-{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let before = tokio::time::Instant::now();
+    let mut watched = Watched::new(&[("many.json", &clusters(&names))]).await;
+    let event = soon(watched.events.recv()).await.unwrap();
+    let FileEvent::State(state, arrival) = event else { panic!("{event:?}") };
+    assert_eq!(state[0].1.len(), 5000);
+    assert!(arrival.at > before && arrival.at + arrival.decoding <= tokio::time::Instant::now());
+    assert!(arrival.decoding > Duration::from_millis(1), "{arrival:?}");
+}
+
 /// A `DiscoveryResponse` with one cluster, in binary.
 fn binary(name: &str) -> Vec<u8> {
     let field =
