@@ -251,6 +251,94 @@ async fn obs_3_a_change_that_another_client_had_is_linked_from_the_delivery_alon
     assert!(linked.links.iter().all(|link| link.flags & 1 == 0), "they have no trace: {:?}", linked.links);
 }
 
+/// A verdict on the latest response covers the earlier ones, and stands in place of their changes.
+#[tokio::test]
+async fn obs_3_a_verdict_on_the_latest_response_is_linked_to_the_changes_of_the_earlier() {
+    let (address, mut spans) = collector().await;
+    let origin = ControlPlane::obedient().await;
+    origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+    let traces = format!("traces: {{ endpoint: 'http://{address}', slow: 60s, per_second: 0 }}");
+    let relay = Relay::start(Setup::of(origin.address).line(&traces)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["a"]);
+    client.take(CDS).await;
+    origin.set(CDS, "a", "2");
+    let earlier = client.next(CDS).await;
+    assert_eq!(earlier.names(), ["a"]);
+    client.want(CDS, &["a", "b"]);
+    let latest = client.next(CDS).await;
+    assert_eq!(latest.names(), ["b"]);
+    client.nack(&latest, "no");
+    let mut trace = Vec::new();
+    while !trace.iter().any(|span: &Span| span.name == "xds.deliver") {
+        trace.push(spans.recv().await.unwrap());
+    }
+    let delivered = trace.pop().unwrap();
+    assert_eq!(delivered.status.unwrap().message, "no");
+    assert_eq!(delivered.links.len(), 1, "{:?}", delivered.links);
+    let link = format!("{:?}", delivered.links[0].attributes);
+    let change = attribute(&trace[0], "sluice.change");
+    let number = |text: &str| text.rsplit('-').next().unwrap().parse::<u32>().unwrap();
+    assert!(link.contains(&format!("-{}\"", number(&change) - 1)), "{change} {link}");
+}
+
+/// The sources of a subscription count their changes apart, and a response may bring a change of each.
+#[tokio::test]
+async fn obs_3_a_link_stays_within_its_source() {
+    let (address, mut spans) = collector().await;
+    let (origin, other) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+    let far = "xdstp://b.example/envoy.config.cluster.v3.Cluster/far";
+    origin.set(CDS, "near", "1");
+    other.set(CDS, far, "1");
+    let server =
+        format!("server_uri: {:?}, channel_creds: [ {{ type: insecure }} ]", other.address.to_string());
+    let lines = format!(
+        "traces: {{ endpoint: 'http://{address}', slow: 60s, per_second: 0 }}\n\
+         authorities: {{ b.example: {{ xds_servers: [ {{ {server}, api_type: DELTA_GRPC }} ] }} }}"
+    );
+    let relay = Relay::start(Setup::of(origin.address).line(&lines)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["near", far]);
+    client.settle(CDS, &[("near", "1"), (far, "1")]).await;
+    for version in ["2", "3", "4", "5"] {
+        other.set(CDS, far, version);
+        client.settle(CDS, &[("near", "1"), (far, version)]).await;
+    }
+    origin.set(CDS, "near", "2");
+    let owed = client.next(CDS).await;
+    for (version, count) in [("3", 3), ("4", 4), ("5", 5)] {
+        origin.set(CDS, "near", version);
+        let is_published = || async { has_change(&relay, &origin, count).await };
+        eventually("the change is published", is_published).await;
+    }
+    other.set(CDS, far, "6");
+    eventually("the change is published", || async { has_change(&relay, &other, 6).await }).await;
+    client.ack(&owed);
+    let last = client.next(CDS).await;
+    client.nack(&last, "no");
+    let mut links = std::collections::BTreeMap::new();
+    let mut server = String::new();
+    while links.len() < 2 {
+        let span = spans.recv().await.unwrap();
+        match &*span.name {
+            "xds.change" => server = attribute(&span, "sluice.server"),
+            "xds.deliver" => drop(links.insert(server.clone(), span.links.len())),
+            _ => {}
+        }
+    }
+    let expected = [(origin.address.to_string(), 2), (other.address.to_string(), 0)];
+    assert_eq!(links, expected.into());
+}
+
+/// Whether the relay has published this many changes of the server's source.
+async fn has_change(relay: &Relay, server: &ControlPlane, count: usize) -> bool {
+    let changes = relay.json("/changes").await["changes"].as_array().unwrap().clone();
+    let address = server.address.to_string();
+    let of_server = |change: &&serde_json::Value| change["server"] == *address;
+    let ends = |change: &serde_json::Value| change["id"].as_str().unwrap().ends_with(&format!("-{count}"));
+    changes.iter().filter(of_server).any(ends)
+}
+
 /// OBS-5: the acts of the relay as a whole have traces, whatever the sampling.
 #[tokio::test]
 async fn obs_5_a_reload_a_drain_and_a_checkpoint_have_traces() {
