@@ -91,7 +91,7 @@ const ROOMS: &[Room] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[("src/admin/csds/", "tonic")];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
-const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "relay"])];
+const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "rollout", "relay"])];
 
 /// Names forbidden in the engine: clocks, entropy, tasks, sockets, files, locks.
 const IMPURE: &[&str] = &[

@@ -20,6 +20,7 @@ pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u6
             ..config.source.clone()
         },
         classes: config.node_classes.clone(),
+        rollouts: config.rollouts.clone(),
         policy: config.authorization.policy().cloned().unwrap_or_default(),
         limits: config.limits.relay.clone(),
         node: config.node.clone(),

@@ -10,12 +10,14 @@
 //! - `stream`: one downstream stream. An uncontended lock guards the stream's machine. The reader of requests,
 //!   or the response body that a connection polls, takes the lock for one call. Nothing is queued for a client:
 //!   a stream is woken, and pulls.
+//! - `rollout`: one task for each plan. It reads snapshots and streams, and changes neither.
 //! - `relay`: opens streams, and iterates over all of them.
 
 pub(crate) mod ground;
 pub mod api;
 mod source;
 mod stream;
+mod rollout;
 mod relay;
 
 pub use ground::checkpoint_writer::CheckpointSettings;

@@ -34,6 +34,7 @@ mod limits;
 mod observed;
 mod reload;
 mod restart;
+mod rollouts;
 mod routing;
 mod suspects;
 mod tail;

@@ -34,7 +34,7 @@ pub trait ClientView: Send + Sync + 'static {
         Box::new(std::iter::empty())
     }
 
-    /// The streams that were lost soon after a response of a type, by source.
+    /// The lost streams soon after a response of a type, by source.
     fn lost_streams(&self, type_url: &TypeUrl) -> Vec<(u64, u64)> {
         let _ = type_url;
         Vec::new()

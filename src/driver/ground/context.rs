@@ -18,6 +18,7 @@ use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::loop_log::LoopLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
+use crate::driver::ground::plans::Plans;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
@@ -27,6 +28,7 @@ use crate::engine::authorization::Policy;
 use crate::engine::class::{NameStyle, NodeClass, NodeClasses, ShareSecrets};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
+use crate::engine::rollout::Plan;
 use crate::engine::{Time, source};
 use crate::identity::Identity;
 use crate::setting::{Epoch, InForce};
@@ -49,6 +51,8 @@ pub struct DriverSettings {
     pub stream: Limits,
     /// See [`ENCODED_BYTES`](crate::driver::ground::limits::ENCODED_BYTES).
     pub encoded_bytes: u64,
+    /// The plans for pushes; the first that matches a source decides. Empty: nothing is judged.
+    pub rollouts: Vec<Arc<Plan>>,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }
@@ -120,6 +124,7 @@ pub struct DriverContext {
     pub fallback_log: FallbackLog,
     pub denial_log: DenialLog,
     pub tails: Arc<Tails>,
+    pub plans: Plans,
     /// This process in the paths of calls (TIR-2).
     pub relay_id: RelayId,
     /// Loops of relays in the log.
@@ -148,6 +153,7 @@ impl DriverContext {
             fallback_log: FallbackLog::default(),
             denial_log: DenialLog::default(),
             tails: Arc::default(),
+            plans: Plans::default(),
             relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
             loop_log: LoopLog::default(),
             policy: InForce::new(settings.policy.clone()),

@@ -21,4 +21,5 @@ pub mod denial_log;
 pub mod loop_log;
 pub mod memory_gauge;
 pub mod tails;
+pub mod plans;
 pub mod context;

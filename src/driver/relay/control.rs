@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use crate::driver::api::rollouts::RolloutsView;
+use crate::driver::api::rollouts::{RolloutStatus, RolloutsView};
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
 use crate::xds::{Code, Status};
@@ -18,7 +18,11 @@ use crate::xds::{Code, Status};
 /// that.
 const REFRESH_MAX: Duration = Duration::from_millis(100);
 
-impl RolloutsView for Relay {}
+impl RolloutsView for Relay {
+    fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
+        self.rollouts.all(&self.shared, &self.tables)
+    }
+}
 
 impl Controls for Relay {
     fn refresh(&self) -> BoxFuture<'_, ()> {

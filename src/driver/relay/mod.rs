@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
+use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::Command;
 use crate::driver::source::table::Sources;
 use crate::driver::stream::state::{Stream, Tables};
@@ -29,6 +30,7 @@ use crate::xds::{Code, RelayPath, Status, StreamKind};
 pub struct Relay {
     pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
+    pub(crate) rollouts: Arc<Rollouts>,
 }
 
 impl Relay {
@@ -36,7 +38,11 @@ impl Relay {
     pub fn new(settings: DriverSettings, metrics: Arc<Metrics>) -> Relay {
         let shared = Arc::new(DriverContext::new(settings, metrics));
         let sources = Arc::new(Sources::new(shared.clone()));
-        Relay { tables: Tables { sources, streams: Arc::default() }, shared }
+        let tables = Tables { sources, streams: Arc::default() };
+        let rollouts = Arc::new(Rollouts::default());
+        // Before the first source, which looks for its plan.
+        rollouts.configure(&shared.settings().rollouts, &shared, &tables);
+        Relay { tables, rollouts, shared }
     }
 
     /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A stream that

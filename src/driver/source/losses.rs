@@ -1,6 +1,6 @@
-//! The streams of a source that ended soon after a response, and that the relay did not end (TRU-1).
+//! The streams of a source with an end soon after a response, and not by the relay (TRU-1).
 //!
-//! A client that dies of a resource rejects nothing: its stream ends. Streams count in here at their end only.
+//! A client may die of a resource without a NACK: only the stream ends. Streams count in here at the end only.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::xds::TypeUrl;
 
-/// The minutes that count.
+/// The counted minutes.
 pub const MINUTES: usize = 10;
 
 /// The types with losses. Clients choose types, so the number is bounded.
@@ -43,7 +43,7 @@ impl Losses {
         types.entry(type_url.clone()).or_default().add(now);
     }
 
-    /// The streams that were lost in the latest [`MINUTES`].
+    /// The lost streams of the latest [`MINUTES`].
     pub fn recent(&self, type_url: &TypeUrl, now: Time) -> u64 {
         lock(&self.0).get(type_url).map_or(0, |recent| recent.sum(now))
     }

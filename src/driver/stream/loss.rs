@@ -1,11 +1,14 @@
 //! The end of a stream as a sign about its client (TRU-1, WAV-12).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::stream::state::{Inner, StreamState};
+use crate::driver::ground::registry::lock;
+use crate::driver::stream::state::{Inner, StreamState, newest};
 use crate::engine::Time;
+use crate::xds::Node;
 
-/// A stream that ends this soon after a response may have ended because of the response.
+/// An end this soon after a response may be the response's fault.
 pub(crate) const LOST_WITHIN: Duration = Duration::from_secs(60);
 
 impl StreamState {
@@ -16,8 +19,31 @@ impl StreamState {
     }
 }
 
+impl StreamState {
+    /// Tells all plans with a push under way of the lost stream.
+    pub(crate) fn tell_plans(&self, inner: &Inner, now: Time) {
+        if self.shared.plans.is_empty() || self.is_relay() {
+            return;
+        }
+        for watched in self.shared.plans.all().iter().filter_map(|plan| plan.watched()) {
+            let sources = inner.sources.iter().map(|(id, _)| *id).collect();
+            let client = (self.id, inner.node.clone());
+            watched.note_end(client, &inner.session, sources, &newest(&inner.sources), now);
+        }
+    }
+
+    /// Whether the client is a relay: the ACK of a relay means structure (TIR-1).
+    pub(crate) fn is_relay(&self) -> bool {
+        self.peer.relays.is_some()
+    }
+
+    pub(crate) fn node_of_client(&self) -> Option<Arc<Node>> {
+        lock(&self.inner).node.clone()
+    }
+}
+
 impl Inner {
-    /// Counts a lost stream at the sources of the types that the client was just sent.
+    /// Counts a lost stream at the sources of all types with a recent response.
     pub(crate) fn count_loss(&self, now: Time) {
         for of in self.session.subscriptions() {
             if of.nonces.sent_at().is_none_or(|sent| now.since(sent) > LOST_WITHIN) {

@@ -118,7 +118,9 @@ impl Drop for Guard {
             let inner = &mut *lock(&stream.inner);
             inner.give_up_changes();
             if stream.is_lost(inner) {
-                inner.count_loss(stream.shared.clock.now());
+                let now = stream.shared.clock.now();
+                inner.count_loss(now);
+                stream.tell_plans(inner, now);
             }
             std::mem::take(&mut inner.sources)
         };

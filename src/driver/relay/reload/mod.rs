@@ -54,6 +54,7 @@ impl Relay {
     /// use the configuration at once. Open streams with other classes or servers move to their new sources in the
     /// background, one after the other. Must be called within a tokio runtime, by one caller at a time.
     pub fn configure(&self, settings: DriverSettings) {
+        self.rollouts.configure(&settings.rollouts, &self.shared, &self.tables);
         self.shared.publish(settings);
         for source in self.tables.sources.all() {
             source.configure();

@@ -1,5 +1,6 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 
+mod attach;
 mod changes;
 mod estate;
 mod publish;
@@ -18,6 +19,7 @@ use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
+use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::checkpoint::CheckpointSchedule;
@@ -30,7 +32,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::class::UpstreamNode;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tells_ttl;
-use crate::engine::source::{self, Attachment, Files, Source, StreamIndex, Streams};
+use crate::engine::source::{self, Source, StreamIndex};
 use crate::engine::upstream::Input;
 use crate::telemetry::wall_now;
 use crate::xds::{Code, Response, Status, TypeUrl};
@@ -63,7 +65,7 @@ pub fn start(
     let handle = Arc::new(handle);
     let settings = settings(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
-    let source = Source::new(number, settings, attachment(&server.attach));
+    let source = Source::new(number, settings, attach::attachment(&server.attach));
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
     let for_task = handle.clone();
     tokio::spawn(async move {
@@ -79,6 +81,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
+        let plan = publish::plan_of(&for_task, &shared);
         let checkpoint = restore(&mut source, &mut report, identity.clone(), &shared);
         let task = SourceTask {
             source,
@@ -95,6 +98,7 @@ pub fn start(
             followed: VecDeque::new(),
             stalled_until: None,
             told: false,
+            plan,
             member: shows_member.then(Member::default),
             is_displaced: false,
             shared,
@@ -113,17 +117,6 @@ fn settings(in_force: &DriverSettings, key: &SourceKey, listed: ListedServer<'_>
         (settings.private, settings.linger) = (true, Duration::ZERO);
     }
     settings
-}
-
-fn attachment(attach: &Attach) -> Attachment {
-    match attach {
-        Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
-            Attachment::Streams(Box::new(Streams::new(settings.clone())))
-        }
-        Attach::Files { .. } => Attachment::Files(Files::default()),
-        Attach::Nothing => Attachment::Files(Files::nothing()),
-        Attach::Refused => Attachment::Files(Files::refused(no_room())),
-    }
 }
 
 /// Ends the streams of a source that cannot begin, until nobody holds the source's handle.
@@ -200,6 +193,8 @@ struct SourceTask {
     stalled_until: Option<Instant>,
     /// A report that the status does not show yet.
     told: bool,
+    /// The plan that judges the pushes of a shared source, if there is one.
+    plan: Option<Arc<PlanHandle>>,
     /// Only for a class that shows a client's node to its server.
     member: Option<Member>,
     /// Another class has this source's place. The source ends when its streams have left.
@@ -403,6 +398,7 @@ impl SourceTask {
             return;
         }
         self.epoch = settings.number();
+        self.plan = publish::plan_of(&self.handle, &self.shared);
         // A place that left the configuration keeps its settings until its streams have left.
         let Some(listed) = settings.lists.find(self.handle.key().place) else { return };
         self.handle.servers.store(Arc::new(listed.serving().to_vec()));
@@ -470,13 +466,6 @@ async fn first_watch(
             Ok(None) => return Vec::new(),
         }
     }
-}
-
-/// The status for a type whose class has no room.
-fn no_room() -> Status {
-    let text = "there is no room for another node class; the limits are `limits.node_classes`, \
-        `limits.node_classes_per_connection` and `limits.secret_classes`";
-    Status::new(Code::ResourceExhausted, text)
 }
 
 async fn wait_until(due: Option<Instant>) {

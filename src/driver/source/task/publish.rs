@@ -8,14 +8,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::SourceTask;
+use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::plans::PlanHandle;
+use crate::driver::ground::source_key::Owner;
 use crate::driver::source::checkpoint::CheckpointSchedule;
+use crate::driver::source::handle::SourceHandle;
 use crate::engine::cache::SessionId;
+use crate::engine::rollout::UnitId;
+use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{Attachment, Output, StreamIndex};
 use crate::engine::upstream::{self, Event};
 use crate::xds::{RelayPath, TypeUrl};
 
 /// The maximum age of the published status.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
+
+/// The plan of a source with several clients.
+pub(super) fn plan_of(handle: &SourceHandle, shared: &DriverContext) -> Option<Arc<PlanHandle>> {
+    let is_shared = handle.key().owner == Owner::Everyone && !handle.server(0).is_made_up();
+    is_shared.then(|| shared.plans.of_source(&handle.status().list, &handle.key().class))?
+}
 
 impl SourceTask {
     /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.
@@ -24,8 +36,7 @@ impl SourceTask {
         let snapshot = self.source.take_snapshot();
         let changed = snapshot.is_some();
         if let Some(snapshot) = snapshot {
-            self.handle.snapshot.store(snapshot.clone());
-            self.shared.encoder.move_on(self.number, &snapshot);
+            self.store(&snapshot);
         }
         while let Some(output) = self.source.poll_output() {
             match output {
@@ -86,6 +97,17 @@ impl SourceTask {
             self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.note(lives));
         }
         self.publish_status(changed || told);
+    }
+
+    fn store(&self, snapshot: &Arc<Snapshot>) {
+        match &self.plan {
+            None => self.handle.snapshot.store(snapshot.clone()),
+            Some(plan) => {
+                let before = self.handle.snapshot.swap(snapshot.clone());
+                plan.published(UnitId(self.handle.id().0), &before, snapshot);
+            }
+        }
+        self.shared.encoder.move_on(self.number, snapshot);
     }
 
     /// Whether the stream's server is unreachable.

@@ -43,6 +43,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         lists,
         source: source::SourceSettings::default(),
         classes: NodeClasses::default(),
+        rollouts: Vec::new(),
         policy: Policy::default(),
         limits: RelayLimits {
             node_classes: 10,

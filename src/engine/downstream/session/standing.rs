@@ -40,6 +40,8 @@ pub struct PushStanding {
     /// The time when the client was sent content of the push; `None` if it was not. Of content that was ACKed, the time
     /// of the client's latest answer for the type at most.
     pub sent_at: Option<Time>,
+    /// A source whose content of the push the client was sent.
+    pub source: Option<SourceId>,
     pub rejections: Vec<PushRejection>,
 }
 
@@ -120,6 +122,7 @@ impl Session {
             let progress = compared.progress(of, part, pushed, live.as_deref());
             if progress.sent || progress.accepted {
                 standing.sent_at = standing.sent_at.max(of.nonces.sent_at());
+                standing.source = Some(part.source());
             }
             let nack = of.nonces.nack.as_ref().filter(|nack| nack.is_of(unit, pushed, part, progress));
             if let Some(nack) = nack {
@@ -224,11 +227,15 @@ impl Progress {
         if is_new && wanted.is_none() {
             return;
         }
-        if sent == wanted && part.accepted(&of.name) == wanted {
-            self.accepted = true;
-        } else if sent == wanted {
-            self.sent = true;
-        } else if sent == of.version_before() || is_new || live(&of.name) == wanted {
+        if sent == wanted {
+            let is_accepted = part.accepted(&of.name) == wanted;
+            self.accepted |= is_accepted;
+            self.sent |= !is_accepted;
+            return;
+        }
+        let live = live(&of.name);
+        // Content that went back is due to nobody.
+        if is_new || live == wanted || sent == of.version_before() && live != sent {
             self.due = true;
         } else {
             self.overtaken = true;

@@ -283,6 +283,24 @@ fn tru_1_a_client_that_skipped_a_push_is_overtaken() {
 }
 
 #[test]
+fn tru_1_a_push_that_went_back_is_due_to_nobody() {
+    let mut bench = Bench::files(&[(CDS, "x=1")]);
+    let [client, late] = [bench.sotw(), bench.sotw()];
+    for client in [client, late] {
+        bench.ask(client, CDS, "");
+        bench.drain(client);
+    }
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(CDS, "x=2")]);
+    let push = push(&bench, &before);
+    bench.drain(client);
+    assert_eq!([client, late].map(|client| state(&bench, client, &push)), ["accepted", "pending"]);
+    bench.state(0, &[(CDS, "x=1")]);
+    bench.drain(client);
+    assert_eq!([client, late].map(|client| state(&bench, client, &push)), ["overtaken", "overtaken"]);
+}
+
+#[test]
 fn tru_6_suspects_are_named_by_the_text_or_else_all_that_changed() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(CDS, "x=1 y=1 z=1")]);

@@ -85,6 +85,13 @@ impl Rollout {
         self.plan = plan;
     }
 
+    /// The configuration has no such plan any more.
+    pub fn end(&mut self, now: Time) {
+        self.gathering = None;
+        self.cutting = None;
+        self.close(Outcome::Abandoned, now);
+    }
+
     /// A gated type of a unit changed in something that clients know.
     pub fn changed(&mut self, unit: UnitId, now: Time) {
         self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);

@@ -1,0 +1,165 @@
+//! The plans in force, as sources and streams see them (WAV-12).
+//!
+//! A source tells the plan of changes, and a lost stream tells all plans with a push under way. Both leave a note and wake the
+//! plan's task. Without a plan, the cost is a branch per publication, and a branch per end of a stream.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::Notify;
+
+use crate::driver::ground::registry::lock;
+use crate::engine::Time;
+use crate::engine::class::NodeClass;
+use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
+use crate::engine::rollout::{Plan, UnitId};
+use crate::engine::snapshot::Snapshot;
+use crate::xds::Node;
+
+/// The maximum number of lost streams between two tallies. So many losses have halted the push long before.
+const ENDED_MAX: usize = 100_000;
+
+/// All plans, in the order of the configuration.
+#[derive(Debug, Default)]
+pub struct Plans(ArcSwap<Vec<Arc<PlanHandle>>>);
+
+impl Plans {
+    pub fn all(&self) -> Arc<Vec<Arc<PlanHandle>>> {
+        self.0.load_full()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+
+    pub fn exchange(&self, plans: Vec<Arc<PlanHandle>>) {
+        self.0.store(Arc::new(plans));
+    }
+
+    /// The plan of a shared source: the first match.
+    pub fn of_source(&self, list: &str, class: &NodeClass) -> Option<Arc<PlanHandle>> {
+        let plans = self.0.load();
+        plans.iter().find(|handle| handle.plan().units.matches(list, &class.node)).cloned()
+    }
+}
+
+/// A plan and the notes for its task.
+#[derive(Debug)]
+pub struct PlanHandle {
+    plan: ArcSwap<Plan>,
+    /// The configuration has no such plan any more.
+    is_over: AtomicBool,
+    /// The content of units before the first change without the task's knowledge.
+    changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
+    /// The push under way.
+    watched: ArcSwapOption<Watched>,
+    noted: Notify,
+}
+
+/// A push under way, as streams see it at their end.
+#[derive(Debug)]
+pub struct Watched {
+    pub set: PushSet,
+    /// Shared by all ends between two tallies.
+    compared: Mutex<Compared>,
+    ended: Mutex<Vec<Ended>>,
+}
+
+/// A lost stream, while a push was under way.
+#[derive(Debug)]
+pub struct Ended {
+    pub stream: u64,
+    pub node: Option<Arc<Node>>,
+    pub at: Time,
+    pub standing: PushStanding,
+    /// The sources of the stream.
+    pub sources: Vec<SourceId>,
+}
+
+impl PlanHandle {
+    pub fn new(plan: Arc<Plan>) -> PlanHandle {
+        PlanHandle {
+            plan: ArcSwap::new(plan),
+            is_over: AtomicBool::new(false),
+            changed: Mutex::default(),
+            watched: ArcSwapOption::empty(),
+            noted: Notify::new(),
+        }
+    }
+
+    pub fn plan(&self) -> Arc<Plan> {
+        self.plan.load_full()
+    }
+
+    /// Exchanges the plan for another with the same name.
+    pub fn configure(&self, plan: Arc<Plan>) {
+        self.plan.store(plan);
+        self.noted.notify_one();
+    }
+
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.noted.notify_one();
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// A source has published. Called by the source's task, after the publication.
+    pub fn published(&self, unit: UnitId, before: &Arc<Snapshot>, after: &Snapshot) {
+        let plan = self.plan.load();
+        if !PushUnit::differs(before, after, &|type_url| plan.gated.contains(type_url)) {
+            return;
+        }
+        lock(&self.changed).entry(unit).or_insert_with(|| before.clone());
+        self.noted.notify_one();
+    }
+
+    pub fn take_changed(&self) -> BTreeMap<UnitId, Arc<Snapshot>> {
+        std::mem::take(&mut *lock(&self.changed))
+    }
+
+    /// Resolves when there is a note for the task.
+    pub async fn noted(&self) {
+        self.noted.notified().await;
+    }
+
+    pub fn watch(&self, watched: Option<Arc<Watched>>) {
+        self.watched.store(watched);
+    }
+
+    /// The push under way, for the end of a stream.
+    pub fn watched(&self) -> Option<Arc<Watched>> {
+        self.watched.load_full()
+    }
+}
+
+impl Watched {
+    pub fn new(set: PushSet) -> Watched {
+        Watched { set, compared: Mutex::default(), ended: Mutex::default() }
+    }
+
+    /// Notes a lost stream. `latest` as in [`Session::poll_answer`].
+    pub fn note_end(
+        &self,
+        (stream, node): (u64, Option<Arc<Node>>),
+        session: &Session,
+        sources: Vec<SourceId>,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        at: Time,
+    ) {
+        let standing = session.push_standing(&self.set, &mut lock(&self.compared), latest, at);
+        let mut ended = lock(&self.ended);
+        if ended.len() < ENDED_MAX {
+            ended.push(Ended { stream, node, at, standing, sources });
+        }
+    }
+
+    pub fn take_ended(&self) -> Vec<Ended> {
+        *lock(&self.compared) = Compared::default();
+        std::mem::take(&mut *lock(&self.ended))
+    }
+}

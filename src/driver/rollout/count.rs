@@ -1,0 +1,319 @@
+//! The count of the clients of a push: one walk over the streams, one lock at a time (TRU-1, TRU-2).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::plans::{Ended, Watched};
+use crate::driver::rollout::rejecters::Rejecters;
+use crate::driver::stream::loss::LOST_WITHIN;
+use crate::driver::stream::private_part::shared_source;
+use crate::driver::stream::state::{StreamState, Tables, newest};
+use crate::engine::Time;
+use crate::engine::downstream::{Compared, PushRejection, PushStanding, SourceId};
+use crate::engine::rollout::tally::{Control, REJECTIONS_MAX, Rejection};
+use crate::engine::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, UnitId};
+use crate::xds::Node;
+
+/// The number of streams between two turns of other tasks (ADM-6).
+const STREAMS_PER_TURN: usize = 64;
+
+/// The suspects of one rejection in a tally.
+const SUSPECTS_MAX: usize = 16;
+
+/// The maximum number of kept rejections of a push. The counts have all rejections.
+const KEPT_MAX: usize = 10_000;
+
+/// The clients of one push, from its begin to its release.
+#[derive(Debug)]
+pub struct Clients {
+    pub number: u64,
+    pub watched: Arc<Watched>,
+    /// When each stream was first seen with content of the push.
+    first_sent: HashMap<u64, Time>,
+    /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
+    rejected: BTreeMap<u64, Rejection>,
+    /// The lost streams so far: the seat, and the source of the push for the stream.
+    lost: Vec<(Seat, Option<UnitId>)>,
+    /// The ends of streams without the push so far.
+    lost_without: u64,
+}
+
+/// A stream at one moment.
+struct Seen {
+    stream: u64,
+    node: Option<Arc<Node>>,
+    standing: PushStanding,
+    is_relay: bool,
+    is_of_plan: bool,
+}
+
+impl Clients {
+    pub fn new(number: u64, watched: Arc<Watched>) -> Clients {
+        Clients {
+            number,
+            watched,
+            first_sent: HashMap::new(),
+            rejected: BTreeMap::new(),
+            lost: Vec::new(),
+            lost_without: 0,
+        }
+    }
+
+    /// Counts all streams. `units`: the units of the plan. `admission`: the latest word of the machine.
+    pub async fn tally(
+        &mut self,
+        plan: &Plan,
+        units: &BTreeSet<UnitId>,
+        admission: Admission,
+        rejecters: &mut Rejecters,
+        (shared, tables): (&DriverContext, &Tables),
+    ) -> Tally {
+        let mut count = Count::new(plan, admission);
+        let mut compared = Compared::default();
+        let (mut last, mut seen) = (None, 0);
+        let mut still = HashMap::with_capacity(self.first_sent.len());
+        while let Some(stream) = tables.streams.next(last) {
+            last = Some(stream.number());
+            let found = self.look(&stream, units, &mut compared, shared.clock.now());
+            if found.is_of_plan {
+                if let Some(sent) = found.standing.sent_at {
+                    let first = self.first_sent.get(&found.stream).copied().unwrap_or(sent);
+                    still.insert(found.stream, first.min(sent));
+                }
+                self.count(found, &mut count, rejecters);
+            }
+            seen += 1;
+            if seen % STREAMS_PER_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.count_ended(plan, units);
+        self.first_sent = still;
+        self.finish(count)
+    }
+
+    fn look(
+        &self,
+        stream: &StreamState,
+        units: &BTreeSet<UnitId>,
+        compared: &mut Compared,
+        now: Time,
+    ) -> Seen {
+        let node = stream.node_of_client();
+        stream.look(|_, session, sources| Seen {
+            stream: stream.number(),
+            standing: session.push_standing(&self.watched.set, compared, &newest(sources), now),
+            is_relay: stream.is_relay(),
+            is_of_plan: is_of(units, sources.iter().map(|(id, _)| *id)),
+            node,
+        })
+    }
+
+    fn count(&mut self, seen: Seen, count: &mut Count<'_>, rejecters: &mut Rejecters) {
+        let node = seen.node.as_deref();
+        let seat = count.plan.seat(node.unwrap_or(&Node::default()));
+        if seen.is_relay {
+            return count.unjudged(seat, seen.standing.state);
+        }
+        let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
+        let is_known = rejecters.is_known(&node_id);
+        let mut state = seen.standing.state;
+        if let Some(of) = seen.standing.rejections.first() {
+            let is_new = !self.rejected.contains_key(&seen.stream) && self.rejected.len() < KEPT_MAX;
+            if is_new {
+                let rejection = rejection(of, (seen.stream, node_id), seat, is_known);
+                let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
+                let enough = count.plan.times.condemn_after;
+                count.tally.condemned.extend(rejecters.note(&rejection, votes, enough));
+                self.rejected.insert(seen.stream, rejection);
+            }
+        } else if self.rejected.contains_key(&seen.stream) {
+            state = ClientState::Rejected;
+        }
+        count.add(seat, state, is_known);
+        if state == ClientState::Rejected
+            && let Some(rejection) = self.rejected.get(&seen.stream)
+        {
+            count.reject(rejection);
+        }
+    }
+
+    /// Sorts the lost streams since the last tally.
+    fn count_ended(&mut self, plan: &Plan, units: &BTreeSet<UnitId>) {
+        for ended in self.watched.take_ended() {
+            if !is_of(units, ended.sources.iter().copied()) {
+                continue;
+            }
+            match self.had_push_for(&ended) {
+                None => self.lost_without += 1,
+                Some(had) if had > LOST_WITHIN => {}
+                Some(_) => {
+                    let seat = plan.seat(ended.node.as_deref().unwrap_or(&Node::default()));
+                    let unit = ended.standing.source.map(|source| UnitId(shared_source(source).0));
+                    self.lost.push((seat, unit));
+                }
+            }
+        }
+    }
+
+    /// How long a lost stream had content of the push; `None` without such content.
+    fn had_push_for(&self, ended: &Ended) -> Option<Duration> {
+        let sent = ended.standing.sent_at?;
+        let first = self.first_sent.get(&ended.stream).copied().unwrap_or(sent).min(sent);
+        Some(ended.at.since(first))
+    }
+
+    fn finish(&self, mut count: Count<'_>) -> Tally {
+        for (seat, unit) in &self.lost {
+            count.group(*seat).lost += 1;
+            count.blamed.extend(unit);
+        }
+        count.finish(self.lost_without)
+    }
+}
+
+fn is_of(units: &BTreeSet<UnitId>, mut sources: impl Iterator<Item = SourceId>) -> bool {
+    sources.any(|source| units.contains(&UnitId(source.0)))
+}
+
+fn rejection(
+    of: &PushRejection,
+    (stream, node): (u64, Arc<str>),
+    seat: Seat,
+    is_known_rejecter: bool,
+) -> Rejection {
+    let suspects = of.suspects.list.iter().filter_map(|of| Some((of.name.clone(), of.version?)));
+    Rejection {
+        stream,
+        node,
+        unit: UnitId(shared_source(of.source).0),
+        seat,
+        type_url: of.type_url.clone(),
+        words: of.words.as_str().into(),
+        suspects: suspects.take(SUSPECTS_MAX).collect(),
+        is_known_rejecter,
+    }
+}
+
+/// A tally in the making.
+struct Count<'a> {
+    plan: &'a Plan,
+    admission: Admission,
+    tally: Tally,
+    buckets: Vec<u16>,
+    /// The rejections of all other streams than the admitted.
+    of_others: Vec<Rejection>,
+    blamed: BTreeSet<UnitId>,
+}
+
+impl<'a> Count<'a> {
+    fn new(plan: &'a Plan, admission: Admission) -> Count<'a> {
+        let tally = Tally { labelled: vec![0; plan.steps.len()], ..Tally::default() };
+        Count { plan, admission, tally, buckets: Vec::new(), of_others: Vec::new(), blamed: BTreeSet::new() }
+    }
+
+    fn group(&mut self, seat: Seat) -> &mut Counts {
+        match self.admission.admits(seat) {
+            true => &mut self.tally.admitted,
+            false => &mut self.tally.others,
+        }
+    }
+
+    fn unjudged(&mut self, seat: Seat, state: ClientState) {
+        match state {
+            ClientState::Unaffected => self.group(seat).unaffected += 1,
+            _ => self.group(seat).unjudged += 1,
+        }
+    }
+
+    fn add(&mut self, seat: Seat, state: ClientState, is_known_rejecter: bool) {
+        self.group(seat).count(state, is_known_rejecter);
+        if state == ClientState::Unaffected {
+            self.tally.control.clients += 1;
+            return;
+        }
+        self.buckets.push(seat.bucket);
+        let step = seat.labelled_step.and_then(|step| usize::from(step).checked_sub(1));
+        if let Some(labelled) = step.and_then(|step| self.tally.labelled.get_mut(step)) {
+            *labelled += 1;
+        }
+    }
+
+    fn reject(&mut self, rejection: &Rejection) {
+        self.blamed.insert(rejection.unit);
+        let list = match self.admission.admits(rejection.seat) {
+            true => &mut self.tally.rejections,
+            false => &mut self.of_others,
+        };
+        if list.len() < REJECTIONS_MAX {
+            list.push(rejection.clone());
+        }
+    }
+
+    fn finish(mut self, lost_without: u64) -> Tally {
+        self.buckets.sort_unstable();
+        self.buckets.truncate(self.plan.at_least_max());
+        let mut tally = self.tally;
+        tally.control = Control { lost: lost_without, ..tally.control };
+        tally.smallest = self.buckets;
+        tally.rejections.append(&mut self.of_others);
+        tally.rejections.truncate(REJECTIONS_MAX);
+        tally.blamed = self.blamed.into_iter().collect();
+        tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rollout::RolloutState;
+    use crate::engine::rollout::plan::Step;
+
+    fn seat(bucket: u16, labelled_step: Option<u8>) -> Seat {
+        Seat { bucket, labelled_step }
+    }
+
+    fn rejection(stream: u64, seat: Seat) -> Rejection {
+        Rejection {
+            stream,
+            node: "n".into(),
+            unit: UnitId(stream),
+            seat,
+            type_url: crate::xds::TypeUrl::of_message("a.B"),
+            words: "".into(),
+            suspects: Vec::new(),
+            is_known_rejecter: false,
+        }
+    }
+
+    /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
+    #[test]
+    fn tru_1_clients_are_sorted_by_their_seats() {
+        let steps = Plan::new("edge").steps.into_iter().take(2);
+        let steps = steps.map(|step| Step { at_least: 2, ..step }).collect();
+        let plan = Plan { steps, ..Plan::new("edge") };
+        let admission = Admission { push: 1, threshold: 100, step: 1, state: RolloutState::Waving };
+        let mut count = Count::new(&plan, admission);
+        count.add(seat(700, None), ClientState::Accepted, false);
+        count.add(seat(99, None), ClientState::Accepted, false);
+        count.add(seat(100, None), ClientState::Pending, false);
+        count.add(seat(9_000, Some(1)), ClientState::Rejected, true);
+        count.add(seat(9_000, Some(2)), ClientState::Rejected, false);
+        count.add(seat(0, None), ClientState::Unaffected, false);
+        count.unjudged(seat(1, None), ClientState::Rejected);
+        count.unjudged(seat(1, None), ClientState::Unaffected);
+        count.reject(&rejection(8, seat(9_000, Some(2))));
+        count.reject(&rejection(7, seat(9_000, Some(1))));
+        let tally = count.finish(3);
+        let admitted =
+            Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };
+        assert_eq!(tally.admitted, admitted);
+        assert_eq!(tally.others, Counts { accepted: 1, pending: 1, rejected: 1, ..Counts::default() });
+        assert_eq!(tally.control, Control { clients: 1, lost: 3 });
+        assert_eq!((tally.smallest, tally.labelled), (vec![99, 100], vec![1, 1]));
+        let streams: Vec<_> = tally.rejections.iter().map(|of| of.stream).collect();
+        assert_eq!((streams, tally.blamed), (vec![7, 8], vec![UnitId(7), UnitId(8)]), "the admitted first");
+    }
+}

@@ -1,0 +1,12 @@
+//! One task for each plan: gathers what sources publish, asks the machine, and counts the clients of a push (WAV-12, WAV-19).
+//!
+//! The task changes nothing at sources and streams. It locks one stream at a time, once a second, and only while a push is
+//! under way. After a panic the task begins anew, without the push under way.
+//!
+//! In order: the judgement of rejections; the content of a push; the count of clients; the task; and all plans.
+
+pub mod rejecters;
+pub mod content;
+pub mod count;
+pub mod task;
+pub mod table;

@@ -1,0 +1,306 @@
+//! The task of one plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
+use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::plans::{PlanHandle, Watched};
+use crate::driver::ground::source_key::Owner;
+use crate::driver::rollout::content::unit_of;
+use crate::driver::rollout::count::Clients;
+use crate::driver::rollout::rejecters::Rejecters;
+use crate::driver::rollout::table::Shown;
+use crate::driver::source::handle::SourceHandle;
+use crate::driver::stream::state::Tables;
+use crate::engine::Time;
+use crate::engine::downstream::{PushSet, PushUnit};
+use crate::engine::rollout::report::RolloutState;
+use crate::engine::rollout::{Admission, Output, Plan, Rollout, RolloutReport, UnitId, UnitPush};
+use crate::engine::snapshot::Snapshot;
+use crate::telemetry::metrics::PlanMetrics;
+use crate::telemetry::rollouts;
+
+/// The time between two tallies.
+const TALLY_EVERY: Duration = Duration::from_secs(1);
+
+/// The maximum time from a publication to the note.
+const LATE_NOTES: Duration = Duration::from_secs(10);
+
+/// A push between its cut and its begin.
+struct Next {
+    number: u64,
+    set: PushSet,
+    /// The content of the units at the cut.
+    after: BTreeMap<UnitId, Arc<Snapshot>>,
+}
+
+/// A plan at work.
+pub(super) struct PlanTask {
+    handle: Arc<PlanHandle>,
+    shown: Arc<Shown>,
+    shared: Arc<DriverContext>,
+    tables: Tables,
+    plan: Arc<Plan>,
+    metrics: PlanMetrics,
+    rollout: Rollout,
+    /// The content of units before the waiting changes.
+    before: BTreeMap<UnitId, Arc<Snapshot>>,
+    /// The content of units at the latest cut, for late notes.
+    cut: BTreeMap<UnitId, Arc<Snapshot>>,
+    cut_until: Instant,
+    next: Option<Next>,
+    clients: Option<Clients>,
+    rejecters: Rejecters,
+    admission: Admission,
+    /// The units without a reachable server.
+    lost: BTreeSet<UnitId>,
+    tally_due: Instant,
+}
+
+impl PlanTask {
+    pub(super) fn new(
+        handle: Arc<PlanHandle>,
+        shown: Arc<Shown>,
+        shared: Arc<DriverContext>,
+        tables: Tables,
+    ) -> PlanTask {
+        let plan = handle.plan();
+        handle.watch(None);
+        PlanTask {
+            metrics: shared.metrics.rollouts.plan(&plan.name),
+            rollout: Rollout::new(plan.clone()),
+            plan,
+            handle,
+            shown,
+            shared,
+            tables,
+            before: BTreeMap::new(),
+            cut: BTreeMap::new(),
+            cut_until: Instant::now(),
+            next: None,
+            clients: None,
+            rejecters: Rejecters::default(),
+            admission: Admission { push: 0, threshold: 0, step: 0, state: RolloutState::Open },
+            lost: BTreeSet::new(),
+            tally_due: Instant::now(),
+        }
+    }
+
+    /// Runs until the configuration has no such plan.
+    pub(super) async fn run(mut self) {
+        self.show();
+        while !self.handle.is_over() {
+            let clock = self.shared.clock;
+            let timeout = self.rollout.poll_timeout().map(|due| clock.instant(due));
+            let tally = (self.rollout.wants_tally() || timeout.is_some()).then_some(self.tally_due);
+            let due = [timeout, tally].into_iter().flatten().min();
+            tokio::select! {
+                () = self.handle.noted() => {}
+                () = wait_until(due) => {}
+            }
+            self.follow_configuration();
+            self.take_changes();
+            self.rollout.handle_timeout(clock.now());
+            self.carry_out();
+            if Instant::now() >= self.tally_due {
+                self.tally_due = Instant::now() + TALLY_EVERY;
+                self.follow_servers();
+                self.tally().await;
+                self.carry_out();
+            }
+            self.show();
+        }
+        self.rollout.end(self.shared.clock.now());
+        self.carry_out();
+    }
+
+    fn follow_configuration(&mut self) {
+        let plan = self.handle.plan();
+        if plan != self.plan {
+            self.plan = plan.clone();
+            self.rollout.configure(plan, self.shared.clock.now());
+            self.before.clear();
+            self.next = None;
+        }
+    }
+
+    /// Takes the notes of the sources.
+    fn take_changes(&mut self) {
+        for (unit, before) in self.handle.take_changed() {
+            // The push may have the change already: its cut came between the publication and the note.
+            let known = self.cut.get(&unit).filter(|cut| cut.last_change() >= before.last_change());
+            let before = known.cloned().unwrap_or(before);
+            let before = self.before.entry(unit).or_insert(before).clone();
+            let now = self.shared.clock.now();
+            let Some(source) = self.source(unit) else {
+                self.before.remove(&unit);
+                self.rollout.gone(unit, now);
+                continue;
+            };
+            if PushUnit::differs(&before, &source.snapshot(), &|url| self.plan.gated.contains(url)) {
+                self.rollout.changed(unit, now);
+            } else {
+                self.before.remove(&unit);
+                self.rollout.returned(unit, now);
+            }
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(output) = self.rollout.poll_output() {
+            match output {
+                Output::Cut { push, units } => self.cut(push, &units),
+                Output::Admit(admission) => {
+                    self.admission = admission;
+                    self.begin(admission.push);
+                }
+                Output::Event(event) => {
+                    let report = self.rollout.report();
+                    rollouts::tell(&self.shared.metrics.events, &self.metrics, &event, &report);
+                }
+                Output::Release { push } => self.release(push),
+            }
+        }
+    }
+
+    /// Sums up the changes of the units since their first.
+    fn cut(&mut self, number: u64, units: &[UnitId]) {
+        let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
+        for unit in units {
+            let (Some(before), Some(source)) = (self.before.get(unit), self.source(*unit)) else { continue };
+            let snapshot = source.snapshot();
+            let (of_unit, push) = unit_of(&self.plan, *unit, before, &snapshot);
+            changes.push(of_unit);
+            pushed.push(push);
+            after.insert(*unit, snapshot);
+        }
+        let set = PushSet::new(changes);
+        if let Some(first) = pushed.first_mut() {
+            first.condemned = self.rejecters.condemned_in(&set);
+        }
+        self.next = Some(Next { number, set, after });
+        self.rollout.ready(pushed, self.shared.clock.now());
+    }
+
+    /// The latest cut is the push under way.
+    fn begin(&mut self, number: u64) {
+        let Some(next) = self.next.take_if(|next| next.number == number) else { return };
+        for (unit, after) in next.after {
+            self.before.remove(&unit);
+            self.cut.insert(unit, after);
+        }
+        let watched = Arc::new(Watched::new(next.set));
+        self.handle.watch(Some(watched.clone()));
+        self.rejecters.next_push();
+        self.clients = Some(Clients::new(number, watched));
+        // The first tally tells the step its affected clients.
+        self.tally_due = Instant::now();
+        self.cut_until = self.tally_due + LATE_NOTES;
+    }
+
+    fn release(&mut self, number: u64) {
+        if self.clients.as_ref().is_some_and(|clients| clients.number == number) {
+            self.clients = None;
+            self.handle.watch(None);
+            self.cut.clear();
+        }
+        if let Some(next) = self.next.take_if(|next| next.number == number) {
+            // The changes went back before the push began.
+            next.after.keys().for_each(|unit| drop(self.before.remove(unit)));
+        }
+    }
+
+    /// Tells the machine of lost servers, and of servers heard again, while a push is under way or waits.
+    fn follow_servers(&mut self) {
+        let report = self.rollout.report();
+        let of_push = report.push.iter().flat_map(|push| push.units.iter().copied());
+        let units: BTreeSet<UnitId> = of_push.chain(report.waiting).collect();
+        for unit in units {
+            let now = self.shared.clock.now();
+            let Some(source) = self.source(unit) else {
+                self.rollout.gone(unit, now);
+                continue;
+            };
+            if source.snapshot().standing().reach().is_lost() {
+                if self.lost.insert(unit) {
+                    self.rollout.lost(unit, now);
+                }
+            } else if self.lost.remove(&unit) {
+                self.rollout.heard(unit, now);
+            }
+        }
+    }
+
+    async fn tally(&mut self) {
+        if !self.rollout.wants_tally() {
+            return;
+        }
+        if Instant::now() >= self.cut_until {
+            self.cut.clear();
+        }
+        let units = own_sources(&self.handle, &self.shared, &self.tables);
+        let units = units.iter().map(|source| UnitId(source.id().0)).collect();
+        let Some(clients) = &mut self.clients else { return };
+        let around = (&*self.shared, &self.tables);
+        let tally = clients.tally(&self.plan, &units, self.admission, &mut self.rejecters, around).await;
+        self.rollout.tally(tally, self.shared.clock.now());
+    }
+
+    fn source(&self, unit: UnitId) -> Option<Arc<SourceHandle>> {
+        self.tables.sources.all().into_iter().find(|source| source.id().0 == unit.0)
+    }
+
+    fn show(&mut self) {
+        let report = self.rollout.report();
+        self.metrics.show(&report);
+        let mut units = self.shown.units_of(&report);
+        for unit in named(&report) {
+            if !units.contains_key(&unit)
+                && let Some(source) = self.source(unit)
+            {
+                units.insert(unit, unit_status(&source));
+            }
+        }
+        let origin = self.shared.clock.wall(Time::ZERO);
+        self.shown.show(RolloutStatus { plan: self.plan.clone(), report, units, origin });
+    }
+}
+
+/// The units in a report.
+pub(super) fn named(report: &RolloutReport) -> BTreeSet<UnitId> {
+    let pushes = report.push.iter().chain(&report.past);
+    let named = pushes.flat_map(|push| push.units.iter().chain(&push.blamed));
+    named.chain(&report.waiting).copied().collect()
+}
+
+pub(super) fn unit_status(source: &SourceHandle) -> UnitStatus {
+    let status = source.status();
+    UnitStatus { server: status.server.clone(), list: status.list.clone(), class: status.class.clone() }
+}
+
+/// The shared sources of a plan.
+pub(super) fn own_sources(
+    handle: &Arc<PlanHandle>,
+    shared: &DriverContext,
+    tables: &Tables,
+) -> Vec<Arc<SourceHandle>> {
+    let is_own = |source: &Arc<SourceHandle>| {
+        let plan = shared.plans.of_source(&source.status().list, &source.key().class);
+        let is_unit = source.key().owner == Owner::Everyone && !source.server(0).is_made_up();
+        is_unit && plan.is_some_and(|plan| Arc::ptr_eq(&plan, handle))
+    };
+    let mut sources = tables.sources.all();
+    sources.retain(is_own);
+    sources
+}
+
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
