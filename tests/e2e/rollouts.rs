@@ -116,7 +116,10 @@ async fn wav_19_a_push_that_all_accept_settles() {
     assert_eq!((sum(&push, "accepted"), &push["why"]), (20, &Value::Null), "{push}");
     assert_eq!(plan(&relay).await["state"], "open");
     // Endpoints are no push.
+    clients[0].want(EDS, &["a"]);
+    clients[0].take(EDS).await;
     origin.set(EDS, "a", "2");
+    clients[0].take(EDS).await;
     origin.set(CDS, "b", "2");
     eventually("the next push", || async { plan(&relay).await["push"] == 2 }).await;
     assert_eq!(plan(&relay).await["latest"]["types"].as_array().unwrap().len(), 1);
