@@ -29,7 +29,7 @@ pub trait ClientView: Send + Sync + 'static {
         name: &'a ResourceName,
     ) -> Box<dyn Iterator<Item = Holding> + Send + 'a>;
 
-    /// All streams, each with the state of its types. Relays among the clients are not judged.
+    /// All streams, each with the state of its types. The ACK of a relay among the clients means structure only.
     fn type_states(&self) -> Box<dyn Iterator<Item = ClientTypes> + Send + '_> {
         Box::new(std::iter::empty())
     }

@@ -222,6 +222,8 @@ impl PlanTask {
         for unit in units {
             let now = self.shared.clock.now();
             let Some(source) = self.source(unit) else {
+                self.before.remove(&unit);
+                self.lost.remove(&unit);
                 self.rollout.gone(unit, now);
                 continue;
             };
