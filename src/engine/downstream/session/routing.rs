@@ -155,7 +155,12 @@ impl Session {
         let group = router.group_of(type_url, None);
         let moves = |part: &Part| part.is_wildcard() && part.group != group;
         change.wildcard = subscription.parts.iter().any(moves).then_some(true);
-        self.apply(index, change, router)
+        let (keys, left): (Vec<_>, _) =
+            (change.names.keys().copied().collect(), subscription.held_by_names());
+        let watches = self.apply(index, change, router)?;
+        let parts = self.subscriptions[index].parts.iter_mut();
+        parts.filter(|part| keys.contains(&part.key())).for_each(|part| part.inherit(&left));
+        Ok(watches)
     }
 
     /// Routes the names of all types whose group has changed: the configuration has other authorities.
@@ -219,8 +224,18 @@ fn set_part(
         }
         None => {
             let key = kind.key(group.authority.style());
-            for source in subscription.set_part(group, None, kind) {
-                watches.push(Watch::Unwatch { source, type_url: type_url.clone(), key });
+            let former = subscription.set_part(group, None, kind);
+            for source in former {
+                // Names of unknown authorities have one source (FED-3), which may be asked by another part, too.
+                let asks = |part: &&Part| {
+                    part.collection.key() == key && part.sources().any(|asked| asked == source)
+                };
+                let collection = subscription.parts.iter().find(asks).map(|part| part.collection.clone());
+                let type_url = type_url.clone();
+                watches.push(match collection {
+                    Some(collection) => Watch::Watch { source, type_url, collection },
+                    None => Watch::Unwatch { source, type_url, key },
+                });
             }
         }
     }

@@ -143,6 +143,24 @@ impl Part {
         }
     }
 
+    /// Takes over what the client holds of names that came from other parts of the same kind.
+    pub fn inherit(&mut self, left: &[(CollectionKind, Arc<View>)]) {
+        let kind = self.kind();
+        for (_, left) in left.iter().filter(|(of, _)| *of == kind) {
+            if let Collection::Names(names) = &self.collection {
+                let is_new = |name: &&ResourceName| !self.held.has(name) && !self.held.knows_absent(name);
+                let came: Vec<_> =
+                    names.iter().filter(is_new).filter(|name| left.knows_absent(name)).collect();
+                if !came.is_empty() {
+                    let held = Arc::make_mut(&mut self.held);
+                    held.hold(std::iter::empty(), came.iter().copied());
+                    held.hold_annotations(came.into_iter(), left);
+                }
+            }
+            self.take_over(left, |_| true);
+        }
+    }
+
     /// Notes one of several messages that bring the client to a view.
     pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
         let sent = told.sent.iter().map(|(name, version)| (name, *version));

@@ -51,6 +51,12 @@ impl Subscription {
         Change { wildcard: None, names, non_canonical: false }
     }
 
+    /// The client's content of names and globs, by part.
+    pub fn held_by_names(&self) -> Vec<(CollectionKind, Arc<View>)> {
+        let named = self.parts.iter().filter(|part| !part.is_wildcard());
+        named.map(|part| (part.kind(), part.held.clone())).collect()
+    }
+
     /// Sets the collection of a part; `None` removes the part. The client's content stays. Returns
     /// the former sources of the part.
     pub fn set_part(

@@ -17,6 +17,8 @@ struct Routes {
     authorities: Authorities,
     /// Names; `*` is the wildcard.
     private: Vec<&'static str>,
+    /// An authority that another configuration lacks.
+    lacks: Option<AuthorityId>,
 }
 
 impl Router for Routes {
@@ -29,6 +31,7 @@ impl Router for Routes {
     fn source(&mut self, _: &TypeUrl, group: NameGroup, _server: u16) -> Result<SourceId, Status> {
         let source = match group.authority {
             Authority::None | Authority::Any => 0,
+            Authority::Configured(id) if self.lacks == Some(id) => 9,
             Authority::Configured(id) => {
                 if id == AuthorityId::of("a") {
                     1
@@ -55,7 +58,7 @@ struct Bench {
 impl Bench {
     fn new(variant: Variant) -> Bench {
         let session = Session::new(variant, Limits::default(), HashSeed(7), 1, Grant::everything());
-        let routes = Routes { authorities: Authorities::new(["a", ""]), private: Vec::new() };
+        let routes = Routes { authorities: Authorities::new(["a", ""]), ..Routes::default() };
         Bench { session, routes, variant }
     }
 
@@ -145,6 +148,18 @@ fn nam_3_a_wildcard_goes_to_the_default_list() {
         let mut bench = Bench::new(variant);
         assert_eq!(bench.ask(CDS, "* xdstp://a/t/1"), "1: xdstp://a/t/1, 0: *");
     }
+}
+
+/// Names of all unknown authorities have one source. Names of an authority that is about to go are asked for there, too.
+#[test]
+fn rel_6_fed_3_names_that_are_given_up_leave_those_of_another_unknown_authority() {
+    let mut bench = Bench::new(Variant::Delta);
+    bench.ask(EDS, "xdstp://b/t/1 xdstp://a/t/1");
+    bench.routes.lacks = Some(AuthorityId::of("a"));
+    let moved = told(bench.session.reroute(&mut bench.routes).unwrap());
+    assert_eq!(moved, "1: -, 9: xdstp://a/t/1");
+    assert_eq!(bench.ask(EDS, "-xdstp://a/t/1"), "9: xdstp://b/t/1");
+    assert_eq!(bench.ask(EDS, "-xdstp://b/t/1"), "9: -");
 }
 
 /// Private names leave the shared source, and a client that asks later goes to its own source at once.

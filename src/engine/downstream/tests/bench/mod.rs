@@ -244,6 +244,7 @@ impl Bench {
                 order: [0, 1, 2, 3],
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
+                is_unknown: false,
                 legacy: true,
                 last_changes: [0; 16],
                 features: ClientFeatures::default(),
@@ -350,6 +351,15 @@ impl Bench {
         if !self.slow_watches {
             self.deliver(client, usize::MAX);
         }
+    }
+
+    /// The client's configuration knows no authority of its names from now on.
+    pub fn regroup(&mut self, client: ClientId) {
+        let this = &mut self.clients[client];
+        this.routes.is_unknown = true;
+        let watches = this.session.regroup(&mut this.routes).unwrap();
+        this.on_the_way.extend(watches);
+        self.deliver(client, usize::MAX);
     }
 
     /// Makes due moves, as the driver does before a poll.

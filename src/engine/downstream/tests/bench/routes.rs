@@ -23,6 +23,8 @@ pub struct Routes {
     pub order: [u64; 4],
     pub old: u64,
     pub xdstp: u64,
+    /// Names of the `xdstp:` scheme are of no known authority.
+    pub is_unknown: bool,
     pub legacy: bool,
     /// The number of the latest change of the first sources. Changes of the others do not count.
     pub last_changes: [u64; 16],
@@ -31,7 +33,10 @@ pub struct Routes {
 
 impl Router for Routes {
     fn group_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
-        name.map_or(Authority::None, Authority::of_style).shared()
+        match name.map_or(Authority::None, Authority::of_style) {
+            Authority::Any if self.is_unknown => Authority::Unknown.shared(),
+            authority => authority.shared(),
+        }
     }
 
     fn fallback(&self, list: ListId) -> Option<List> {

@@ -307,3 +307,43 @@ fn rel_6_types_with_streams_of_their_own_move_together() {
     assert_eq!(bench.follow(client), "Cluster a=e2; ClusterLoadAssignment a=1");
     assert!(!bench.asks(client, 0));
 }
+
+/// A client with a name of an authority, and the answer of the source of names that no server is asked for.
+fn of_an_authority(is_delta: bool) -> (Bench, ClientId) {
+    let mut bench = Bench::new(vec![streams(), streams(), streams()]);
+    let client = if is_delta { bench.delta() } else { bench.sotw() };
+    (bench.clients[client].routes.old, bench.clients[client].routes.xdstp) = (0, 1);
+    if is_delta {
+        bench.change(client, LDS, "+a +xdstp:x +xdstp:y");
+    } else {
+        bench.ask(client, LDS, "a xdstp:x xdstp:y");
+    }
+    bench.names(0, LDS, "a=1");
+    bench.names(1, LDS, "xdstp:x=1 -xdstp:y");
+    let told = if is_delta { "Listener a=1 xdstp:x=1 -xdstp:y" } else { "Listener a=1 xdstp:x=1" };
+    // The client does not ACK yet.
+    assert_eq!((bench.shift(client).is_settled, bench.poll(client).as_str()), (false, told));
+    (bench, client)
+}
+
+/// The configuration loses the client's authority.
+fn lose_authority(bench: &mut Bench, client: ClientId) {
+    bench.reclassify(client, |routes| routes.xdstp = 2);
+    bench.names(2, LDS, "-xdstp:x -xdstp:y");
+    bench.shift(client);
+    assert!(bench.clients[client].moving_to.is_none());
+    bench.regroup(client);
+    bench.names(2, LDS, "-xdstp:x -xdstp:y");
+}
+
+#[test]
+fn rel_6_fed_3_names_of_an_authority_that_went_are_removed_though_no_answer_came_yet() {
+    for is_delta in [true, false] {
+        let (mut bench, client) = of_an_authority(is_delta);
+        lose_authority(&mut bench, client);
+        bench.ack(client, LDS);
+        let expected = if is_delta { "Listener -xdstp:x" } else { "Listener a=1" };
+        assert_eq!(bench.drain(client), expected);
+        bench.check(client, LDS, "a=1");
+    }
+}
