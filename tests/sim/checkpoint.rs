@@ -11,6 +11,7 @@ use sluice::engine::snapshot::{Snapshot, Standing};
 use sluice::engine::source::{Kept, RestoredType, Source};
 
 use super::hearing::Heard;
+use super::lists::server_of;
 use super::relay::StreamSlot;
 use super::restored::{Checkpoint, Names};
 use super::rng::Rng;
@@ -18,7 +19,7 @@ use super::schedule::SECOND;
 use super::words::{SHORT, read, show};
 use super::world::{Invariant, World};
 
-/// A server and a class.
+/// A seat and a class.
 type Key = (usize, usize);
 
 /// One file.
@@ -47,7 +48,7 @@ pub struct Disk {
 
 impl World {
     fn key(&self, slot: usize) -> Key {
-        (self.slots[slot].server, self.slots[slot].class)
+        (slot % self.seats(), self.slots[slot].class)
     }
 
     fn wall(&self) -> SystemTime {
@@ -92,7 +93,7 @@ impl World {
             self.fail(Invariant::CrashSafeDisk, || format!("slot {slot} writes secrets"));
         }
         self.note(30, slot as u64, bytes.len() as u64);
-        let reference = self.slots[slot].reference.checkpoint(self.tells_delta(key.0));
+        let reference = self.slots[slot].reference.checkpoint(self.tells_delta(server_of(key.0)));
         self.tell(|| format!("slot {slot} is written: {}", show_checkpoint(&reference)));
         self.disk.files.insert(key, File { bytes, reference, written_at: self.now });
     }
@@ -201,7 +202,7 @@ impl World {
         }
         self.disk.begun += 1;
         let id = self.disk.begun << 32 | self.generation << 8 | slot as u64;
-        let mut source = self.source(id, key.0);
+        let mut source = self.source(id, server_of(key.0));
         let Some(loaded) = self.disk.loaded.get(&key) else { return };
         let age = Duration::from_micros(now - loaded.at);
         source.restore(&loaded.restored.later(age).types, age, time);
@@ -278,10 +279,10 @@ impl World {
 /// A part of the type name of Secrets.
 const SECRET: &[u8] = b"tls.v3.Secret";
 
-fn identity((server, class): Key) -> Identity {
+fn identity((seat, class): Key) -> Identity {
     Identity {
-        list: format!("list {}", server / 2).into(),
-        server: format!("cp{server}").into(),
+        list: format!("list {}", seat / 2).into(),
+        server: format!("cp{}", server_of(seat)).into(),
         class: [class as u8; 32],
     }
 }

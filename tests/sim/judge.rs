@@ -217,6 +217,7 @@ impl World {
         // A complete set says nothing of a name that was asked for anew and that nobody knows yet: that is still to come.
         let owed = if sent.is_full { due & !put & self.unknown_names(stream, ty) } else { 0 };
         stream.mirror[ty].due &= !owed;
+        self.excuse_errors(stream, sent);
         let idle = stream.mirror[ty].take(sent);
         stream.mirror[ty].due |= owed;
         if idle != 0 {
@@ -257,11 +258,12 @@ impl World {
         let source = &self.slots[slot].reference;
         // While a lower server serves, a name that it lacks is as the higher one supplied it (RLY-42); and what only the one
         // before had may be withheld (RLY-51).
-        let first = self.first_of(stream, list);
-        let others = [first, first + 1].into_iter().filter(|other| *other != slot && self.plan.fallback);
-        // A stream that came from another class may keep what only that class had.
-        let former = (1 - stream.class) * self.servers.len() + list * 2;
-        let former = [former, former + 1].into_iter().filter(|_| self.came_lately(stream));
+        let here = stream.lists.of(list, ty);
+        let first = self.slot_at(stream, here, 0);
+        let others = [Some(first), self.second_of(stream, here)].into_iter().flatten();
+        let others = others.filter(|other| *other != slot && self.plan.fallback);
+        // A stream that came from another class, or from other lists, may keep what only the former sources had.
+        let former = self.all_slots_of(list).filter(|of| *of != slot && self.came_lately(stream));
         let of_list: Vec<&Source> = others.map(|other| &self.slots[other].reference).collect();
         let former = former.map(|other| &self.slots[other].reference);
         let others: Vec<&Source> = of_list.iter().copied().chain(former).collect();

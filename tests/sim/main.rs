@@ -23,6 +23,7 @@ mod guarded;
 mod hearing;
 mod held;
 mod judge;
+mod lists;
 mod message;
 mod places;
 mod polls;
@@ -46,7 +47,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
-use schedule::{EVENTS_MIN, GROWN_RELOADS, GROWN_WIRES, Plan};
+use schedule::{EVENTS_MIN, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES, Plan};
 
 /// The duration of new schedules under `cargo test`, and their minimum number.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -54,6 +55,9 @@ const SEEDS_MIN: u64 = 2_000;
 
 /// The schedules with reloads before the first open one.
 const RELOADS: u64 = 300;
+
+/// The schedules with reloads of server lists before the first open one.
+const LISTS: u64 = 600;
 
 /// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
 /// the stories.
@@ -98,6 +102,12 @@ const CORPUS: &[u64] = &[
     140737488362290,
     140737488856760,
     281474976711030,
+    562949953421449,
+    562949953421952,
+    562949953422296,
+    562949953422900,
+    562949953423437,
+    562949953424027,
 ];
 
 /// The number of seeds of one day: more than a day's runs reach.
@@ -114,6 +124,10 @@ const TESTS: &[Test] = &[
     ("no_schedule_violates_an_invariant", no_schedule_violates_an_invariant),
     ("no_schedule_of_other_wires_violates_an_invariant", no_schedule_of_other_wires_violates_an_invariant),
     ("no_schedule_with_reloads_violates_an_invariant", no_schedule_with_reloads_violates_an_invariant),
+    (
+        "no_schedule_with_other_lists_violates_an_invariant",
+        no_schedule_with_other_lists_violates_an_invariant,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -256,6 +270,12 @@ fn no_schedule_of_other_wires_violates_an_invariant() -> Result<String, String> 
 /// The first schedules with reloads, up to one that is open (README.md).
 fn no_schedule_with_reloads_violates_an_invariant() -> Result<String, String> {
     let (first, count) = (GROWN_RELOADS, RELOADS);
+    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+}
+
+/// As before, with reloads of server lists.
+fn no_schedule_with_other_lists_violates_an_invariant() -> Result<String, String> {
+    let (first, count) = (GROWN_LISTS, LISTS);
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 

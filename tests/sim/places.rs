@@ -5,6 +5,7 @@ use sluice::engine::downstream::SourceId;
 use sluice::xds::TypeUrl;
 
 use super::hearing::Heard;
+use super::lists::OF_TYPE;
 use super::relay::{Slot, StreamSlot};
 use super::schedule::Wire;
 use super::words::TYPES;
@@ -16,11 +17,18 @@ pub struct Place {
     pub list: usize,
     /// `None`: all types.
     pub ty: Option<usize>,
+    /// The type that has a list of its own.
+    pub own: Option<usize>,
 }
 
 impl Place {
     pub fn types(self) -> impl Iterator<Item = usize> {
-        (0..TYPES).filter(move |ty| self.ty.is_none_or(|own| own == *ty))
+        let is_here = move |ty: &usize| match self.list {
+            0 => self.own != Some(*ty),
+            OF_TYPE => self.own == Some(*ty),
+            _ => true,
+        };
+        (0..TYPES).filter(move |ty| self.ty.is_none_or(|of| of == *ty)).filter(is_here)
     }
 
     /// The number among all places that are possible.
@@ -30,48 +38,56 @@ impl Place {
 }
 
 /// The number of places that are possible.
-pub const PLACES: usize = 2 * TYPES;
+pub const PLACES: usize = 3 * TYPES;
 
 impl World {
     /// The places of a session that can have different servers.
-    pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
-        let wires = self.plan.wires;
-        (0..2).flat_map(move |list| {
-            let is_by_type = wires[list] != Wire::Aggregated;
+    pub fn places(&self, stream: &StreamSlot) -> impl Iterator<Item = Place> + use<> {
+        let (wires, own) = (self.plan.wires, stream.lists.own);
+        let places = (0..3).flat_map(move |list| {
+            let is_by_type = wires[list % 2] != Wire::Aggregated;
             let count = if is_by_type { TYPES } else { 1 };
-            (0..count).map(move |ty| Place { list, ty: is_by_type.then_some(ty) })
-        })
+            (0..count).map(move |ty| Place { list, ty: is_by_type.then_some(ty), own })
+        });
+        places.filter(|place| place.types().next().is_some())
     }
 
-    /// The place of a type of a list.
-    pub fn place(&self, list: usize, ty: usize) -> Place {
-        Place { list, ty: (self.plan.wires[list] != Wire::Aggregated).then_some(ty) }
+    /// The place of a type of the default list, or of the authority's list.
+    pub fn place(&self, stream: &StreamSlot, list: usize, ty: usize) -> Place {
+        let (list, own) = (stream.lists.of(list, ty), stream.lists.own);
+        Place { list, ty: (self.plan.wires[list % 2] != Wire::Aggregated).then_some(ty), own }
     }
 
     /// The server of a place that serves a session.
     pub fn serving(&self, stream: &StreamSlot, place: Place) -> usize {
+        let lists = stream.lists;
+        let id = lists.id(place.list);
         let Some(ty) = place.ty else {
             if stream.session.is_moving() {
                 let mut parts = stream.session.subscriptions().iter().flat_map(|of| &of.parts);
-                let own = parts.find(|part| part.asked.list.0 == place.list as u64);
+                let own = parts.find(|part| part.asked.list == id);
                 return own.map_or(0, |part| usize::from(part.asked.serving()));
             }
-            let served = stream.session.served_by().find(|(list, _)| list.0 == place.list as u64);
+            let served = stream.session.served_by().find(|(list, _)| *list == id);
             return served.map_or(0, |(_, server)| usize::from(server));
         };
         let of_type = |url: &TypeUrl| self.words.type_of(url) == ty;
         let mut parts = stream.session.subscriptions().iter().filter(|of| of_type(&of.type_url));
         let source = parts.find_map(|of| {
-            let mut parts = of.parts.iter().filter(|part| part.asked.list.0 == place.list as u64);
+            let mut parts = of.parts.iter().filter(|part| part.asked.list == id);
             parts.next().map(|part| part.source())
         });
-        source.map_or(0, |SourceId(slot)| slot as usize % 2)
+        let position = |SourceId(slot)| {
+            let seat = slot as usize % self.seats();
+            lists.order(place.list).iter().position(|server| *server == seat % 2)
+        };
+        source.and_then(position).unwrap_or(0)
     }
 
     /// The serving servers of all places.
     pub fn all_serving(&self, stream: &StreamSlot) -> [usize; PLACES] {
         let mut serving = [0; PLACES];
-        self.places().for_each(|place| serving[place.number()] = self.serving(stream, place));
+        self.places(stream).for_each(|place| serving[place.number()] = self.serving(stream, place));
         serving
     }
 
@@ -83,14 +99,10 @@ impl World {
         parts.any(|part| part.asked.sources().any(|source| source == SourceId(slot as u64)))
     }
 
-    /// The first source of a list for a session.
-    pub fn first_of(&self, stream: &StreamSlot, list: usize) -> usize {
-        stream.class * self.servers.len() + list * 2
-    }
-
     /// The source that serves a type of a list.
     pub fn slot_of(&self, stream: &StreamSlot, list: usize, ty: usize) -> usize {
-        self.first_of(stream, list) + self.serving(stream, self.place(list, ty))
+        let place = self.place(stream, list, ty);
+        self.slot_at(stream, place.list, self.serving(stream, place))
     }
 }
 

@@ -13,7 +13,7 @@ use super::schedule::MILLI;
 use super::track::{State, Track};
 use super::words::{ALL, Mask, NAMES, SDS, TYPES, bit, bits};
 use sluice::engine::collection::CollectionKind;
-use sluice::xds::Variant;
+use sluice::xds::{Code, Variant};
 
 /// The subscriptions of sessions to a type.
 #[derive(Clone, Debug, Default)]
@@ -225,6 +225,20 @@ impl Source {
         }
         self.settle_interest(ty, now);
         self.settle_patience(now);
+    }
+
+    /// No server is asked: all wanted names are absent.
+    pub fn know_nothing(&mut self) {
+        let moment = self.moment + 1;
+        for ty in 0..TYPES {
+            for name in bits(self.wanted(ty)) {
+                if self.names[ty][name].state() == State::Unknown {
+                    self.names[ty][name].set(State::Absent, moment);
+                    self.names[ty][name].failed = Some((Code::NotFound, true));
+                    self.moment = moment;
+                }
+            }
+        }
     }
 
     pub fn forget(&mut self, session: u64, now: u64) {

@@ -12,7 +12,7 @@ use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
 use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
 use sluice::engine::fallback;
 use sluice::engine::snapshot::Snapshot;
-use sluice::engine::source::{self, Attachment, Output, Source, Streams};
+use sluice::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
@@ -20,13 +20,14 @@ use super::guarded::Hold;
 use super::hearing::{Heard, Hearing};
 use super::held::{Held, Sent};
 use super::judge::Flight;
+use super::lists::{Lists, is_nobody, number_of, server_of};
 use super::places::{PLACES, Place};
 use super::reference;
 use super::reloads::ClassMove;
 use super::returns::Moves;
 use super::routes::Routing;
 use super::schedule::{MILLI, SECOND, Wire};
-use super::words::{Mask, TYPES, bit, read, show};
+use super::words::{Lexicon, Mask, TYPES, bit, read, show};
 use super::world::{Invariant, Job, World};
 
 /// The maximum number of answers of one stream that turn out empty at one moment.
@@ -38,6 +39,8 @@ pub const RESOURCE_TIMEOUT: u64 = 10 * SECOND;
 /// One source, with the driver's state for it.
 pub struct Slot {
     pub server: usize,
+    /// No server: all names are absent.
+    pub is_nobody: bool,
     pub class: usize,
     pub source: Option<Source>,
     pub snapshot: Arc<Snapshot>,
@@ -136,10 +139,14 @@ pub struct StreamSlot {
     /// By place.
     pub moves: [Moves; PLACES],
     pub routing: Routing,
-    /// The move to another class.
+    /// The server lists by which the stream is routed.
+    pub lists: Lists,
+    /// The move to another class, or to other lists.
     pub moving: Option<ClassMove>,
-    /// The time at which the stream came from another class.
+    /// The time at which the stream came from another class, or from other lists.
     pub came_at: Option<u64>,
+    /// Names of which the client was told that no server is asked for them.
+    pub told_nobody: [Mask; TYPES],
 }
 
 impl StreamSlot {
@@ -152,10 +159,12 @@ impl StreamSlot {
 /// The destinations of a session's subscriptions.
 pub struct Routes<'a> {
     authorities: &'a Authorities,
-    class: usize,
-    servers: usize,
-    fallback: bool,
-    wires: [Wire; 2],
+    pub words: &'a Lexicon,
+    pub class: usize,
+    pub seats: usize,
+    pub lists: Lists,
+    pub fallback: bool,
+    pub wires: [Wire; 2],
 }
 
 impl Router for Routes<'_> {
@@ -164,27 +173,32 @@ impl Router for Routes<'_> {
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
-        let first = self.class * self.servers + 2 * self.list(type_url, group).0 as usize;
-        Ok(SourceId((first + usize::from(server)) as u64))
+        let list = self.number(type_url, group);
+        Ok(SourceId(self.slot(list, usize::from(server)) as u64))
     }
 
     fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
         Ok(true)
     }
 
-    fn list(&self, _: &TypeUrl, group: NameGroup) -> ListId {
-        ListId(u64::from(group.authority != Authority::None))
+    fn list(&self, type_url: &TypeUrl, group: NameGroup) -> ListId {
+        self.lists.id(self.number(type_url, group))
     }
 
     fn fallback(&self, id: ListId) -> Option<List> {
-        let list = List {
+        let list = number_of(id);
+        let has_choice = self.fallback && self.lists.order(list).len() > 1;
+        has_choice.then(|| List {
             id,
             servers: 2,
-            by_type: self.wires[id.0 as usize] != Wire::Aggregated,
+            by_type: self.is_by_type(list),
             settings: fallback::FallbackSettings::default(),
             deleting: 0,
-        };
-        self.fallback.then_some(list)
+        })
+    }
+
+    fn position_of(&self, list: ListId, source: SourceId) -> Option<u16> {
+        self.position(list, source)
     }
 }
 
@@ -193,21 +207,23 @@ impl World {
 
     pub fn start_relay(&mut self) {
         self.generation += 1;
-        let servers = self.servers.len();
-        self.slots = (0..servers * self.plan.classes)
+        let seats = self.seats();
+        self.slots = (0..seats * self.plan.classes)
             .map(|slot| {
-                let (server, class) = (slot % servers, slot / servers);
+                let (seat, class) = (slot % seats, slot / seats);
+                let (server, is_nobody) = (server_of(seat), is_nobody(seat));
                 let id = self.generation << 8 | slot as u64;
                 Slot {
                     server,
+                    is_nobody,
                     class,
-                    source: Some(self.source(id, server)),
+                    source: Some(if is_nobody { self.nobody(id) } else { self.source(id, server) }),
                     snapshot: Arc::default(),
                     links: Vec::new(),
                     reference: self.reference_of(server),
                     heard: Vec::new(),
                     was_lost: [false; TYPES],
-                    wire: self.plan.wire(server),
+                    wire: if is_nobody { Wire::Aggregated } else { self.plan.wire(server) },
                     of_types: Vec::new(),
                     connection: Heard::Pending,
                     due: None,
@@ -237,14 +253,22 @@ impl World {
             }),
             ..upstream::UpstreamSettings::default()
         };
-        let settings = source::SourceSettings {
+        let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
+        Source::new(id, self.settings(), attachment).of_server("cp".into(), false)
+    }
+
+    fn settings(&self) -> source::SourceSettings {
+        source::SourceSettings {
             tells_reach: self.plan.fallback,
             linger: Duration::from_micros(LINGER),
             coalescing: Duration::from_micros(self.plan.coalescing),
             ..source::SourceSettings::default()
-        };
-        let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
-        Source::new(id, settings, attachment).of_server("cp".into(), false)
+        }
+    }
+
+    /// The source of names that no server is asked for.
+    fn nobody(&self, id: u64) -> Source {
+        Source::new(id, self.settings(), Attachment::Files(Files::nothing())).of_server("none".into(), false)
     }
 
     /// Ends and restarts the process; only the checkpoint survives.
@@ -299,6 +323,9 @@ impl World {
             }
             this.compared = this.reference.moment;
             self.compare(slot);
+        }
+        if self.slots[slot].is_nobody {
+            return;
         }
         self.compare_reach(slot);
         self.judge_listed(slot);
@@ -395,8 +422,10 @@ impl World {
             routing: Routing::default(),
             forced: 0,
             early: 0,
+            lists: self.lists,
             moving: None,
             came_at: None,
+            told_nobody: [0; TYPES],
         })));
         id
     }
@@ -424,7 +453,7 @@ impl World {
     pub fn take_request(&mut self, id: u64, request: &Request) {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         let time = self.time();
-        let taken = stream.session.request(request, &mut self.routes(stream.class), time);
+        let taken = stream.session.request(request, &mut self.routes(stream.class, stream.lists), time);
         self.note(22, id, 0);
         self.judge_request(&mut stream, request, taken.as_ref().ok().map(|taken| &taken.verdict));
         match taken {
@@ -438,9 +467,10 @@ impl World {
         self.wake(id);
     }
 
-    pub fn routes(&self, class: usize) -> Routes<'_> {
-        let (servers, fallback) = (self.servers.len(), self.plan.fallback);
-        Routes { authorities: &self.authorities, class, servers, fallback, wires: self.plan.wires }
+    pub fn routes(&self, class: usize, lists: Lists) -> Routes<'_> {
+        let authorities = if lists.lacks_authority { &self.no_authorities } else { &self.authorities };
+        let (words, seats, fallback) = (&self.words, self.seats(), self.plan.fallback);
+        Routes { authorities, words, class, seats, lists, fallback, wires: self.plan.wires }
     }
 
     pub fn queue_watches(&mut self, stream: &mut StreamSlot, watches: Vec<Watch>) {
@@ -463,10 +493,13 @@ impl World {
             return;
         }
         let before = self.all_serving(stream);
-        let asks_second = |place: Place| self.asks(stream, place, self.first_of(stream, place.list) + 1);
-        let asked: Vec<Place> = self.places().filter(|place| asks_second(*place)).collect();
-        let class = stream.moving.map_or(stream.class, |moving| moving.to);
-        let shift = stream.session.shift(&latest, &mut self.routes(class), time);
+        let slots_before = self.served_slots(stream);
+        let second = |place: &Place| self.second_of(stream, place.list);
+        let asks_second = |place: &Place| second(place).is_some_and(|slot| self.asks(stream, *place, slot));
+        let asked: Vec<Place> = self.places(stream).filter(asks_second).collect();
+        let (class, lists) =
+            stream.moving.map_or((stream.class, stream.lists), |moving| (moving.to, moving.lists));
+        let shift = stream.session.shift(&latest, &mut self.routes(class, lists), time);
         if shift.refused.is_some() {
             return self.fail(Invariant::Hygiene, || "a shift was refused".to_owned());
         }
@@ -474,7 +507,7 @@ impl World {
         if stream.moving.is_some() {
             self.note_moves_ahead(stream, &shift.moves);
         }
-        if !self.judge_settled(stream, &shift) {
+        if !self.judge_settled(stream, &shift, slots_before) {
             self.judge_shift(stream, before, &asked);
             self.note_moves(stream, before);
         }
@@ -546,6 +579,9 @@ impl World {
                         let mask = self.words.mask_of(names.iter());
                         reference.watch(id, ty, Some(mask), None, now);
                     }
+                }
+                if self.slots[slot].is_nobody {
+                    self.slots[slot].reference.know_nothing();
                 }
                 if let Some(source) = &mut self.slots[slot].source {
                     source.watch(SessionId(id), &type_url, &collection, time);

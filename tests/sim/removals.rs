@@ -46,7 +46,8 @@ impl World {
     fn judge_gone(&mut self, stream: &StreamSlot, sent: &Sent, name: usize) {
         let (ty, list) = (sent.ty, list_of(name));
         let slot = self.slot_of(stream, list, ty);
-        let has_moved = |of: usize| stream.moves[self.place(list, of).number()].is_within(REST, self.now);
+        let has_moved =
+            |of: usize| stream.moves[self.place(stream, list, of).number()].is_within(REST, self.now);
         let routing = [LDS, RDS].into_iter().filter(|routing| {
             let held = &stream.mirror[*routing];
             let asks = held.wanted & names_of_list(list) != 0 || (held.wildcard && list == 0);

@@ -49,10 +49,10 @@ impl World {
         }
         for slot in 0..self.slots.len() {
             let this = &self.slots[slot];
-            let is_lower = this.server % 2 == 1;
+            let is_lower = !self.is_first(slot) && !this.is_nobody;
             if is_lower && (!this.reference.is_idle() || this.links.iter().any(Option::is_some)) {
                 self.fail(Invariant::Revert, || {
-                    format!("slot {slot} is still asked, though the higher server is back")
+                    format!("slot {slot} is still asked, though it is not the first of a list")
                 });
             }
             self.judge_truth(slot);
@@ -101,6 +101,9 @@ impl World {
 
     /// The known state of a source is the server's state.
     fn judge_truth(&mut self, slot: usize) {
+        if self.slots[slot].is_nobody {
+            return;
+        }
         let (server, class) = (self.slots[slot].server, self.slots[slot].class);
         for ty in 0..TYPES {
             for name in bits(self.plan.names) {

@@ -45,7 +45,7 @@ impl Moves {
 impl World {
     /// A session looked at its servers, and was served by these before.
     pub fn note_moves(&mut self, stream: &mut StreamSlot, before: [usize; PLACES]) {
-        for place in self.places() {
+        for place in self.places(stream) {
             let (serving, before) = (self.serving(stream, place), before[place.number()]);
             if serving != before {
                 stream.moves[place.number()].note(self.now);
@@ -58,12 +58,13 @@ impl World {
 
     /// I10, I6: a session asks a lower server only if the one that serves it is lost, and is served by one only then.
     pub fn judge_shift(&mut self, stream: &StreamSlot, before: [usize; PLACES], asked: &[Place]) {
-        for place in self.places() {
+        for place in self.places(stream) {
             let (list, before) = (place.list, before[place.number()]);
-            let first = self.first_of(stream, list);
+            let former = self.slot_at(stream, list, before);
             let now = self.serving(stream, place);
-            let opens = self.asks(stream, place, first + 1) && !asked.contains(&place);
-            if opens && !self.lacks(stream, place, first + before) {
+            let asks_second = self.second_of(stream, list).is_some_and(|slot| self.asks(stream, place, slot));
+            let opens = asks_second && !asked.contains(&place);
+            if opens && !self.lacks(stream, place, former) {
                 let who = self.show_stream(stream);
                 self.fail(Invariant::Gate, || {
                     format!("{who} asks a second server of list {list}, and lacks nothing")
@@ -75,7 +76,7 @@ impl World {
             if now != before {
                 self.tell(|| format!("client {} is served by server {now} of list {list}", stream.client));
             }
-            if (opens || now > before) && !self.slots[first + before].reach_at(place, self.now).is_lost() {
+            if (opens || now > before) && !self.slots[former].reach_at(place, self.now).is_lost() {
                 let who = self.show_stream(stream);
                 self.fail(Invariant::Gate, || {
                     format!("{who} leaves server {before} of list {list}, which is not lost")
@@ -88,7 +89,7 @@ impl World {
     fn wants(&self, stream: &StreamSlot, place: Place) -> impl Iterator<Item = Wants> + use<> {
         let wants = |ty: usize| {
             let held = &stream.mirror[ty];
-            let wildcard = place.list == 0 && held.asked && held.wildcard;
+            let wildcard = place.list != 1 && held.asked && held.wildcard;
             Wants { ty, wildcard, names: held.wanted & names_of_list(place.list) }
         };
         place.types().map(wants).collect::<Vec<_>>().into_iter()
@@ -99,9 +100,11 @@ impl World {
     /// has everything that the session wants, where an error is a state like any other (FBK-3), and has answered
     /// for all of it since it is heard again (RLY-44).
     fn judge_return(&mut self, stream: &StreamSlot, place: Place) {
-        let (first, list) = (self.first_of(stream, place.list), place.list);
+        let (first, list) = (self.slot_at(stream, place.list, 0), place.list);
         let Heard::Yes(since) = self.slots[first].reach_at(place, self.now) else { return };
-        if since + RESOLVE <= self.now || self.slots[first + 1].reach_at(place, self.now).is_lost() {
+        let second = self.second_of(stream, list).map(|second| self.slots[second].reach_at(place, self.now));
+        let is_asked_for_long = since + RESOLVE <= self.now;
+        if is_asked_for_long || second.is_some_and(Heard::is_lost) {
             return;
         }
         let source = &self.slots[first].reference;
@@ -121,7 +124,7 @@ impl World {
         place.types().any(|ty| {
             let held = &stream.mirror[ty];
             let unknown = |name: usize| source.names[ty][name].state() == State::Unknown;
-            let lacks_members = place.list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            let lacks_members = place.list != 1 && held.asked && held.wildcard && !source.complete[ty];
             lacks_members || bits(held.wanted & names_of_list(place.list)).any(unknown)
         })
     }
@@ -138,7 +141,7 @@ impl World {
                     && tracks[name].failed.is_none()
                     && !source.is_in_doubt(ty)
             };
-            let owes_members = place.list == 0 && held.asked && held.wildcard && !source.complete[ty];
+            let owes_members = place.list != 1 && held.asked && held.wildcard && !source.complete[ty];
             owes_members || bits(held.wanted & names_of_list(place.list)).any(is_owed)
         })
     }
@@ -148,13 +151,14 @@ impl World {
         if stream.moving.is_some() {
             return self.judge_moving(stream);
         }
-        for place in self.places() {
+        for place in self.places(stream) {
             if self.serving(stream, place) == 0 {
                 continue;
             }
-            let (first, list) = (self.first_of(stream, place.list), place.list);
+            let (first, list) = (self.slot_at(stream, place.list, 0), place.list);
             let Heard::Yes(since) = self.slots[first].reach_at(place, self.now) else { continue };
             let is_held = stream.moves[place.number()].is_held(self.now);
+            let since = since.max(stream.came_at.unwrap_or(0));
             let is_over = since + RESOLVE <= self.now;
             let source = &self.slots[first].reference;
             let is_answered = self.wants(stream, place).all(|wants| source.must_be_current(wants));

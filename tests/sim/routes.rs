@@ -174,7 +174,7 @@ impl World {
     ) -> Option<usize> {
         let (source, held, list) = (&slot.reference, &stream.mirror[ty], list_of(cluster));
         let (flight, is_full) = (&stream.flights[ty], held.is_full(ty, stream.variant));
-        let is_lower = self.serving(stream, self.place(list, ty)) > 0;
+        let is_lower = self.serving(stream, self.place(stream, list, ty)) > 0;
         let before = stream.routing.before[ty].filter(|_| flight.is_waiting());
         bits(stream.routing.sent[ty] & names_of_list(list)).find(|name| {
             let names =

@@ -17,6 +17,8 @@ pub const GROWN_AGAIN: u64 = 1 << 21;
 pub const GROWN_WIRES: u64 = 1 << 47;
 /// From this seed on worlds have the additions of [`Plan::grow_reloads`].
 pub const GROWN_RELOADS: u64 = 1 << 48;
+/// From this seed on reloads change server lists, too.
+pub const GROWN_LISTS: u64 = 1 << 49;
 
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +120,8 @@ pub struct Plan {
     pub reloads: bool,
     /// The classes have equal answers.
     pub twins: bool,
+    /// Configurations have other server lists.
+    pub lists: bool,
 }
 
 /// Events of later worlds: removes most of a type from a server, or restores the type; an operator confirms.
@@ -183,6 +187,7 @@ impl Plan {
             refresh: SECOND,
             reloads: false,
             twins: false,
+            lists: seed >= GROWN_LISTS,
         };
         if seed >= GROWN {
             plan.grow();

@@ -88,7 +88,7 @@ pub fn count(mask: Mask) -> u64 {
 }
 
 pub fn names_of_list(list: usize) -> Mask {
-    if list == 0 { ALL_OLD } else { ALL & !ALL_OLD }
+    if list == 1 { ALL & !ALL_OLD } else { ALL_OLD }
 }
 
 pub fn is_full_state(ty: usize) -> bool {

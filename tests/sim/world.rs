@@ -11,6 +11,7 @@ use super::checkpoint::Disk;
 use super::client::Client;
 use super::control_plane::ControlPlane;
 use super::held::Sent;
+use super::lists::Lists;
 use super::message::Message;
 use super::relay::{Slot, StreamSlot};
 use super::rng::{Rng, mix};
@@ -123,6 +124,7 @@ pub struct World {
     pub plan: Plan,
     pub words: Lexicon,
     pub authorities: Authorities,
+    pub no_authorities: Authorities,
     /// Microseconds since the schedule began.
     pub now: u64,
     /// The engine's clock at the start (I18).
@@ -150,6 +152,8 @@ pub struct World {
     pub disk: Disk,
     /// The class of each client by the configuration in force.
     pub configured: Vec<usize>,
+    /// The server lists in force.
+    pub lists: Lists,
 }
 
 pub struct Outcome {
@@ -196,6 +200,7 @@ impl World {
             clients,
             words: Lexicon::new(),
             authorities: Authorities::new([AUTHORITY]),
+            no_authorities: Authorities::default(),
             now: 0,
             origin,
             rng: Rng::new(mix(plan.seed)),
@@ -215,6 +220,7 @@ impl World {
             is_healed: false,
             disk: Disk::default(),
             configured,
+            lists: Lists::default(),
         }
     }
 
