@@ -89,7 +89,7 @@ pub(super) enum ListeningSocket {
 }
 
 /// An accepted connection.
-pub(super) enum Accepted {
+pub(crate) enum Accepted {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
@@ -249,7 +249,7 @@ impl Listener {
     }
 
     /// Accepts nothing while a hand-over of the socket is under way (HND-3).
-    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
         loop {
             self.pause.is_over().await;
             tokio::select! {

@@ -249,7 +249,7 @@ impl Inner {
         }
 
         // HND-3: from here on the kernel queues connections, and nobody writes the checkpoint.
-        let checkpoint = parts.relay.pause_checkpoint().await;
+        let _paused = parts.relay.pause_checkpoint().await;
         parts.ways.pause();
         let attempt = match on_thread(attempt, Attempt::let_accept).await {
             Ok((attempt, ())) => attempt,
@@ -259,7 +259,6 @@ impl Inner {
             }
         };
         parts.relay.be_succeeded();
-        drop(checkpoint);
         parts.ways.give_up();
         // HND-6: the supervisor takes the word of its main process alone, so the word comes before the new process's READY.
         if let Err(error) = parts.supervisor.tell(&format!("MAINPID={}", hello.pid)) {

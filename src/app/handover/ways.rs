@@ -68,3 +68,31 @@ impl Ways {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpStream;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::server::Listener;
+
+    /// HND-3: until the word of the predecessor, new listeners accept nobody.
+    #[tokio::test]
+    async fn hnd_3_a_listener_that_is_added_during_a_pause_leaves_its_clients_in_the_queue() {
+        let ways = Ways::default();
+        ways.pause();
+        let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
+        ways.add("127.0.0.1:0".to_owned(), &listener);
+        let _client = TcpStream::connect(listener.address().unwrap()).unwrap();
+        let mut accepting = pin!(listener.accept());
+        for _ in 0..5 {
+            assert!(accepting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            tokio::task::yield_now().await;
+        }
+        ways.resume();
+        accepting.await.unwrap();
+    }
+}

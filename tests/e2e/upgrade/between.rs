@@ -1,10 +1,9 @@
 //! Real processes on both sides, and this test binary between them: it cuts the conversation at each message by the death of
 //! either side, and speaks as a build of another age would (HND-2, HND-3).
 
-use std::io::{IoSlice, Write};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,6 +17,7 @@ use sluice::handover::{Channel, Fault, Message};
 use tokio::net::TcpStream;
 
 use super::site::Site;
+use super::stand_in::{program, send_head};
 use crate::support::control_plane::eventually;
 use crate::support::relay::BINARY;
 use crate::support::{CDS, Client, Variant};
@@ -30,20 +30,9 @@ const PID: &str = "BETWEEN_PID";
 
 /// A program that starts this test binary between the processes, with a part to play.
 fn wrapper(directory: &Path, part: &str) -> PathBuf {
-    let path = directory.join("wrapper");
-    let own = std::env::current_exe().unwrap();
-    let script = format!(
-        "#!/bin/sh\n{PART}='{part}' {PID}={:?} {COMMAND}=\"$*\" exec {:?} --ignored --exact \
-         upgrade::between::stands_between --nocapture\n",
-        directory.join("pid").display().to_string(),
-        own.display().to_string()
-    );
-    let mut file = std::fs::File::create(path.with_extension("new")).unwrap();
-    file.write_all(script.as_bytes()).unwrap();
-    file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
-    drop(file);
-    std::fs::rename(path.with_extension("new"), &path).unwrap();
-    path
+    let pid = directory.join("pid").display().to_string();
+    let variables = format!("{PART}='{part}' {PID}={pid:?} {COMMAND}=\"$*\"");
+    program(directory, &variables, "upgrade::between::stands_between")
 }
 
 /// One direction of the conversation, or both.
@@ -120,11 +109,8 @@ impl Between {
     }
 }
 
-fn send(mut to: &UnixStream, head: &Value, descriptors: &[OwnedFd]) -> std::io::Result<()> {
-    let head = serde_json::to_vec(head).unwrap();
-    let length = u32::try_from(head.len()).unwrap().to_le_bytes();
-    let count = u16::try_from(descriptors.len()).unwrap().to_le_bytes();
-    to.write_all(&[&length[..], &count, &head].concat())?;
+fn send(to: &UnixStream, head: &Value, descriptors: &[OwnedFd]) -> std::io::Result<()> {
+    send_head(to, &head.to_string(), descriptors.len())?;
     for descriptor in descriptors {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -106,6 +106,7 @@ async fn hnd_5_a_second_upgrade_waits_or_ends_the_predecessor() {
     let (code, tried, _) = sluice(&["upgrade", "--now", "--dry-run"]);
     assert_eq!((code, tried.contains("accepts the configuration")), (0, true), "{tried}");
     client.quiet().await;
+    assert!(!site.relay.log().contains("wants this one to end now"), "{}", site.relay.log());
     site.upgrade("?now=1").await;
     assert_eq!(client.ended().await.code(), Code::Unavailable);
     site.first_is_gone().await;

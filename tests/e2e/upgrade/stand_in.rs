@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sluice::handover::message::{Hello, NEWEST};
 use sluice::handover::{Channel, Message};
@@ -14,12 +15,14 @@ const PART: &str = "STAND_IN";
 
 /// A program that starts this test binary as a successor with a part to play.
 pub fn successor(directory: &Path, part: &str) -> PathBuf {
+    program(directory, &format!("{PART}={part}"), "upgrade::stand_in::plays_a_successor")
+}
+
+/// A program that runs an ignored test of this binary, under these variables of its shell.
+pub fn program(directory: &Path, variables: &str, test: &str) -> PathBuf {
     let path = directory.join("successor");
-    let own = std::env::current_exe().unwrap();
-    let script = format!(
-        "#!/bin/sh\n{PART}={part} exec {:?} --ignored --exact upgrade::stand_in::plays_a_successor --nocapture\n",
-        own.display().to_string()
-    );
+    let own = std::env::current_exe().unwrap().display().to_string();
+    let script = format!("#!/bin/sh\n{variables} exec {own:?} --ignored --exact {test} --nocapture\n");
     // Written beside and renamed: the file must not be open for writing when it is started.
     let mut file = std::fs::File::create(path.with_extension("new")).unwrap();
     file.write_all(script.as_bytes()).unwrap();
@@ -31,8 +34,21 @@ pub fn successor(directory: &Path, part: &str) -> PathBuf {
 
 /// Sends a head as another build would write it.
 pub fn send_raw(socket: &UnixStream, head: &str) {
+    send_head(socket, head, 0).unwrap();
+}
+
+/// Sends a head, which `count` descriptors follow.
+pub fn send_head(mut socket: &UnixStream, head: &str, count: usize) -> std::io::Result<()> {
     let length = u32::try_from(head.len()).unwrap().to_le_bytes();
-    (&*socket).write_all(&[&length[..], &[0, 0], head.as_bytes()].concat()).unwrap();
+    let count = u16::try_from(count).unwrap().to_le_bytes();
+    socket.write_all(&[&length[..], &count, head.as_bytes()].concat())
+}
+
+/// No single wait of the old process is long.
+fn chatter(socket: &UnixStream) {
+    while send_head(socket, r#"{"message":"weather","is":"fine"}"#, 0).is_ok() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Started by [`successor`] only.
@@ -79,6 +95,7 @@ fn plays_a_successor() {
     }
     match &*part {
         "is_silent" => _ = channel.receive(),
+        "chatters" => return chatter(&socket),
         "refuses" => {
             let reason = "listeners[0].address: no such interface".to_owned();
             channel.send(&Message::Refused { reason }, &[]).unwrap();

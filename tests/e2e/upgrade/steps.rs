@@ -77,6 +77,34 @@ async fn hnd_2_a_successor_of_tomorrow_takes_over() {
     site.first_is_gone().await;
 }
 
+/// HND-3: the limit is one for the whole work: a successor that says something all the time is late, too.
+#[tokio::test]
+async fn hnd_3_a_successor_that_chatters_is_late() {
+    let site = with_successor("chatters").await;
+    let tried = tokio::time::timeout(Duration::from_secs(20), site.relay.post("/upgrade")).await;
+    let (status, text) = tried.expect("an answer");
+    assert_eq!((status, text.contains("was not ready within 2s")), (502, true), "{text}");
+    assert_eq!(site.relay.children(), 0);
+}
+
+/// HND-3: a successor that ends while the old process drains is no zombie.
+#[tokio::test]
+async fn hnd_3_a_successor_that_ends_early_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = successor(directory.path(), "of_tomorrow");
+    let mut site = Site::start(&[&format!("handover: {{ drain: 1h, binary: {script:?} }}")]).await;
+    let mut client = Client::open(&site.relay.address, Variant::Delta, "one").await;
+    site.origin.set(CDS, "a", "1");
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    let upgraded = site.upgrade("").await;
+    assert_eq!(site.relay.children(), 1);
+    let pid = upgraded["pid"].to_string();
+    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    eventually("no child", || async { site.relay.children() == 0 }).await;
+    client.quiet().await;
+}
+
 /// The old process, played by the test.
 struct OldProcess {
     channel: Option<Channel>,
