@@ -21,15 +21,12 @@ use super::text::safe;
 /// The relay answers when the reload is over: ten seconds at most, and some for a busy host.
 const TIMEOUT_MIN: Duration = Duration::from_secs(15);
 
+/// Arguments of every change of the configuration.
 #[derive(Args, Debug)]
-#[command(after_help = HELP)]
-pub struct Reload {
-    /// Only say what the reload would do, or why it cannot be done.
+pub struct Wish {
+    /// Only say what the change would do, or why it cannot be done.
     #[arg(long)]
     dry_run: bool,
-    /// A plan for this file, in place of the file of the relay's process.
-    #[arg(short = 'f', long = "file", value_name = "FILE", requires = "dry_run")]
-    file: Option<PathBuf>,
     /// Also if many clients move, or names go.
     #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
@@ -38,6 +35,16 @@ pub struct Reload {
     form: Form,
     #[command(flatten)]
     reach: Reach,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Reload {
+    /// A plan for this file, in place of the file of the relay's process.
+    #[arg(short = 'f', long = "file", value_name = "FILE", requires = "dry_run")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    wish: Wish,
 }
 
 const HELP: &str = "\
@@ -61,17 +68,8 @@ pub struct Rollback {
     /// The number of a generation [default: the one before that in force].
     #[arg(long, value_name = "GENERATION")]
     to: Option<u64>,
-    /// Only say what the way back would do.
-    #[arg(long)]
-    dry_run: bool,
-    /// Also if many clients move, or names go.
-    #[arg(long, conflicts_with = "dry_run")]
-    yes: bool,
-    /// Form of the output; json: the answer of the API, with `relay`.
-    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
-    form: Form,
     #[command(flatten)]
-    reach: Reach,
+    wish: Wish,
 }
 
 const ROLLBACK_HELP: &str = "\
@@ -85,36 +83,38 @@ Examples:
   sluice rollback --to 3";
 
 pub(super) async fn reload(reload: Reload, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Reload { dry_run, file, yes, form, reach } = reload;
+    let Reload { file, wish } = reload;
     let read = |file: PathBuf| {
         let text = fs::read(&file);
         text.map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))
     };
     let body = file.map(read).transpose()?.map(Bytes::from);
-    let query = path("/reload", flags(dry_run, yes));
-    act(&reach, &query, body, form, console).await
+    let query = path("/reload", wish.flags());
+    act(&wish, &query, body, console).await
 }
 
 pub(super) async fn rollback(rollback: Rollback, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Rollback { to, dry_run, yes, form, reach } = rollback;
+    let Rollback { to, wish } = rollback;
     let to = to.map(|to| ("to", to.to_string()));
-    let query = path("/rollback", to.into_iter().chain(flags(dry_run, yes)));
-    act(&reach, &query, None, form, console).await
+    let query = path("/rollback", to.into_iter().chain(wish.flags()));
+    act(&wish, &query, None, console).await
 }
 
-fn flags(dry_run: bool, yes: bool) -> impl Iterator<Item = (&'static str, String)> {
-    let set = [("dry_run", dry_run), ("yes", yes)].into_iter().filter(|(_, is_set)| *is_set);
-    set.map(|(key, _)| (key, "1".to_owned()))
+impl Wish {
+    fn flags(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let set = [("dry_run", self.dry_run), ("yes", self.yes)].into_iter().filter(|(_, is_set)| *is_set);
+        set.map(|(key, _)| (key, "1".to_owned()))
+    }
 }
 
 async fn act(
-    reach: &Reach,
+    wish: &Wish,
     path: &str,
     body: Option<Bytes>,
-    form: Form,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
-    let relays = Relays::new(reach).await?;
+    let form = wish.form;
+    let relays = Relays::new(&wish.reach).await?;
     let ask = async |caller: &Caller, relay: &Relay| {
         let caller = Caller { timeout: caller.timeout.max(TIMEOUT_MIN), ..caller.clone() };
         caller.post(relay, path, body.clone().unwrap_or_default()).await
