@@ -9,6 +9,7 @@ the stories fail if CI=true, and are skipped elsewhere.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import shutil
@@ -16,34 +17,21 @@ import subprocess
 import sys
 import time
 import traceback
-import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 INSTALLED = TARGET / "page"
-PYTHON = INSTALLED / "venv" / "bin" / "python"
 AXE = INSTALLED / "node" / "node_modules" / "axe-core" / "axe.min.js"
 sys.path.insert(0, str(ROOT / "tests" / "interop"))
 
 import packages  # noqa: E402
+import stage  # noqa: E402
 
 
 def missing():
     """Installs missing packages; the reason of a failure, None for success."""
-    return install_python() or install_axe() or install_browser()
-
-
-def install_python():
-    requirements, stamp = HERE / "requirements.txt", INSTALLED / "venv" / "installed"
-    if packages.is_stamped(stamp, requirements):
-        return None
-    try:
-        venv.create(INSTALLED / "venv", with_pip=True, clear=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        return f"no virtual environment can be made (Debian has it in python3-venv): {error}"
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", requirements]
-    return packages.finish(pip, INSTALLED, stamp, requirements)
+    return stage.install(INSTALLED, HERE / "requirements.txt") or install_axe() or install_browser()
 
 
 def install_axe():
@@ -112,43 +100,25 @@ def play(options):
     chosen = [story for story in STORIES if options.only in story.__name__]
     if not chosen:
         sys.exit(f"no story is called {options.only}")
-    passed = failed = 0
-    with Stage(options.sluice.resolve(), direct=False) as stage:
-        fleet = Fleet(stage, max(options.clients, 0))
+    with Stage(options.sluice.resolve(), direct=False) as peers:
+        fleet = Fleet(peers, max(options.clients, 0))
         if options.clients >= 0:
             fleet.assemble()
-        profile = stage.directory / "profile"
-        browser = Browser(*browser_paths(), profile, stage.admin, AXE.read_text())
-        stage.callback(browser.end)
+        profile = peers.directory / "profile"
+        browser = Browser(*browser_paths(), profile, peers.admin, AXE.read_text())
+        peers.callback(browser.end)
         browser.size(WIDE)
         if options.pictures:
             take_pictures(browser, options.pictures)
             return 0
-        for story in chosen:
-            start = time.monotonic()
-            try:
-                story(browser, fleet)
-            except Exception:
-                failed += 1
-                print(f"FAILED {story.__name__}\n{traceback.format_exc()}{browser.text('body')[:1500]}\n", flush=True)
-            else:
-                passed += 1
-                print(f"ok {story.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
-    print(f"page: {passed} passed, {failed} failed, 0 skipped")
-    return int(failed > 0)
+        checks = [(story.__name__, functools.partial(story, browser, fleet)) for story in chosen]
+        return stage.play("page", checks, explain=lambda error: traceback.format_exc() + browser.text("body")[:1500])
 
 
 def main():
     options = arguments()
-    reason = missing()
-    if reason:
-        in_ci = os.environ.get("CI") == "true"
-        print(f"\n!!! THE PAGE IS NOT TESTED IN A BROWSER: {reason}\n")
-        print(f"page: 0 passed, {int(in_ci)} failed, {int(not in_ci)} skipped")
-        return int(in_ci)
-    if pathlib.Path(sys.prefix).resolve() != (INSTALLED / "venv").resolve():
-        os.execv(PYTHON, [PYTHON, *sys.argv])
-    return play(options)
+    ended = stage.enter("page", INSTALLED, missing(), "THE PAGE IS NOT TESTED IN A BROWSER")
+    return play(options) if ended is None else ended
 
 
 if __name__ == "__main__":
