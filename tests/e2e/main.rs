@@ -35,7 +35,6 @@ mod observed;
 mod reload;
 mod restart;
 mod rollouts;
-mod rollout_commands;
 mod routing;
 mod suspects;
 mod tail;
