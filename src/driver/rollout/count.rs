@@ -71,6 +71,7 @@ impl Clients {
         (shared, tables): (&DriverContext, &Tables),
     ) -> Tally {
         let mut count = Count::new(plan, admission);
+        rejecters.next_tally();
         let mut compared = Compared::default();
         let (mut last, mut seen) = (None, 0);
         let mut still = HashMap::with_capacity(self.first_sent.len());
@@ -118,24 +119,23 @@ impl Clients {
             return count.unjudged(seat, seen.standing.state);
         }
         let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
-        let is_known = rejecters.is_known(&node_id);
-        let mut state = seen.standing.state;
-        if let Some(of) = seen.standing.rejections.first() {
-            let is_new = !self.rejected.contains_key(&seen.stream) && self.rejected.len() < KEPT_MAX;
-            if is_new {
-                let rejection = rejection(of, (seen.stream, node_id), seat, is_known);
-                let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
-                let enough = count.plan.times.condemn_after;
-                count.tally.condemned.extend(rejecters.note(&rejection, votes, enough));
-                self.rejected.insert(seen.stream, rejection);
-            }
-        } else if self.rejected.contains_key(&seen.stream) {
-            state = ClientState::Rejected;
+        let found = seen.standing.rejections.first();
+        let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream);
+        let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
+        let is_known = is_rejected && rejecters.is_known(&node_id);
+        if let Some(of) = found
+            && !self.rejected.contains_key(&seen.stream)
+            && self.rejected.len() < KEPT_MAX
+        {
+            let rejection = rejection(of, (seen.stream, node_id), seat, is_known);
+            let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
+            let enough = count.plan.times.condemn_after;
+            count.tally.condemned.extend(rejecters.note(&rejection, votes, enough));
+            self.rejected.insert(seen.stream, rejection);
         }
         count.add(seat, state, is_known);
-        if state == ClientState::Rejected
-            && let Some(rejection) = self.rejected.get(&seen.stream)
-        {
+        if let Some(rejection) = self.rejected.get_mut(&seen.stream) {
+            rejection.is_known_rejecter = is_known;
             count.reject(rejection);
         }
     }

@@ -19,10 +19,13 @@ type Content = (TypeUrl, ResourceName, Version);
 /// The memory of a plan.
 #[derive(Debug, Default)]
 pub struct Rejecters {
-    /// The rejecting nodes of the push before.
-    before: BTreeSet<Arc<str>>,
-    /// The rejecting nodes of the push under way.
-    now: BTreeSet<Arc<str>>,
+    /// The nodes that rejected the push before, each with its greatest number of rejecting streams. Many clients may share an
+    /// id, or have none: one of them must not speak for the others.
+    before: BTreeMap<Arc<str>, u32>,
+    /// As `before`, of the push under way.
+    now: BTreeMap<Arc<str>, u32>,
+    /// The rejecting streams of each node in the tally under way.
+    live: BTreeMap<Arc<str>, u32>,
     /// The blaming nodes of each content.
     votes: BTreeMap<Content, BTreeSet<Arc<str>>>,
     condemned: BTreeSet<Content>,
@@ -34,18 +37,31 @@ impl Rejecters {
         self.before = std::mem::take(&mut self.now);
     }
 
-    pub fn is_known(&self, node: &str) -> bool {
-        self.before.contains(node)
+    /// Another tally begins.
+    pub fn next_tally(&mut self) {
+        self.live.clear();
     }
 
-    /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only change. Returns the
-    /// contents newly condemned: `enough` different nodes blame them.
-    pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32) -> Vec<Condemned> {
-        if self.now.len() < NODES_MAX {
-            self.now.insert(rejection.node.clone());
+    /// Counts a rejecting stream of the tally. Returns whether its node is a known rejecter: it rejected the push before with as
+    /// many streams as now.
+    pub fn is_known(&mut self, node: &Arc<str>) -> bool {
+        if self.live.len() >= NODES_MAX && !self.live.contains_key(node) {
+            return self.before.contains_key(node);
         }
+        let streams = self.live.entry(node.clone()).or_default();
+        *streams += 1;
+        if self.now.len() < NODES_MAX || self.now.contains_key(node) {
+            let most = self.now.entry(node.clone()).or_default();
+            *most = (*most).max(*streams);
+        }
+        self.before.get(node).is_some_and(|before| *streams <= *before)
+    }
+
+    /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only change. A known rejecter
+    /// has no vote, as it blames whatever comes. Returns the contents newly condemned: `enough` different nodes blame them.
+    pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32) -> Vec<Condemned> {
         let mut condemned = Vec::new();
-        for (name, version) in rejection.suspects.iter().filter(|_| votes) {
+        for (name, version) in rejection.suspects.iter().filter(|_| votes && !rejection.is_known_rejecter) {
             let content = (rejection.type_url.clone(), name.clone(), *version);
             let is_full = self.votes.len() + self.condemned.len() >= CONTENTS_MAX;
             if self.condemned.contains(&content) || is_full && !self.votes.contains_key(&content) {
@@ -109,13 +125,43 @@ mod tests {
     }
 
     #[test]
-    fn qua_4_a_node_is_known_by_the_push_before() {
+    fn qua_4_known_rejecters_condemn_nothing() {
         let mut of = Rejecters::default();
-        of.note(&rejection("a", "x"), true, 2);
-        assert!(!of.is_known("a"));
+        for node in ["a", "b"] {
+            let known = Rejection { is_known_rejecter: true, ..rejection(node, "x") };
+            assert!(of.note(&known, true, 1).is_empty());
+        }
+        assert_eq!(of.note(&rejection("c", "x"), true, 1).len(), 1);
+    }
+
+    #[test]
+    fn qua_4_a_node_is_known_by_the_push_before() {
+        let (mut of, a, b) = (Rejecters::default(), Arc::from("a"), Arc::from("b"));
+        assert!(!of.is_known(&a));
         of.next_push();
-        assert!(of.is_known("a") && !of.is_known("b"));
+        of.next_tally();
+        assert!(of.is_known(&a) && !of.is_known(&b));
         of.next_push();
-        assert!(!of.is_known("a"), "it accepted the last push");
+        of.next_push();
+        of.next_tally();
+        assert!(!of.is_known(&a), "it accepted the last push");
+    }
+
+    /// One rejecter among clients of one id, or without an id, makes the others no known rejecters.
+    #[test]
+    fn qua_4_as_many_streams_of_a_node_are_known_as_rejected_before() {
+        let (mut of, shared) = (Rejecters::default(), Arc::from(""));
+        for _ in 0..3 {
+            of.next_tally();
+            assert!(!of.is_known(&shared), "one stream, in each tally");
+        }
+        of.next_push();
+        for _ in 0..2 {
+            of.next_tally();
+            assert_eq!([(); 3].map(|()| of.is_known(&shared)), [true, false, false]);
+        }
+        of.next_push();
+        of.next_tally();
+        assert_eq!([(); 4].map(|()| of.is_known(&shared)), [true, true, true, false]);
     }
 }
