@@ -68,7 +68,7 @@ fn tell_note(plan: &str, push: u64, note: &Note, about: &dyn Fn(Occurrence)) {
             warn!(plan, push, finding = text, "a guard warns of a push");
             about(Occurrence::warn(Kind::Push, "a guard warns of a push").detail(text));
         }
-        Note::NobodyInStep(_) => {
+        Note::NobodyInStep(_) | Note::NoVoiceInStep { .. } => {
             info!(plan, push, note = text, "a step of a push gave no evidence");
             about(Occurrence::info(Kind::Push, "a step of a push gave no evidence").detail(text));
         }
@@ -123,6 +123,14 @@ pub fn note_text(note: &Note) -> String {
     match note {
         Note::Grown(grown) => grown_text(grown),
         Note::NobodyInStep(step) => format!("step {step} had no client that the push affects"),
+        Note::NoVoiceInStep { step, overtaken, rejected_again } => {
+            let overtaken = (*overtaken > 0)
+                .then(|| format!("{} judged only a later change", count(*overtaken, "client")));
+            let again = (*rejected_again > 0)
+                .then(|| format!("{} had rejected the push before, too", count(*rejected_again, "client")));
+            let parts: Vec<_> = overtaken.into_iter().chain(again).collect();
+            format!("step {step} gave no evidence: {}", parts.join("; "))
+        }
     }
 }
 
@@ -223,6 +231,18 @@ mod tests {
         let none =
             PushReport { verdict: None, ..push(RolloutState::Waving, 1, grown(GrownPart::Count, 1, 2)) };
         assert_eq!(why(&none), None);
+    }
+
+    #[test]
+    fn wav_12_a_note_says_why_a_step_gave_no_evidence() {
+        let text = |overtaken, rejected_again| {
+            note_text(&Note::NoVoiceInStep { step: 2, overtaken, rejected_again })
+        };
+        assert_eq!(text(30, 0), "step 2 gave no evidence: 30 clients judged only a later change");
+        assert_eq!(
+            text(1, 2),
+            "step 2 gave no evidence: 1 client judged only a later change; 2 clients had rejected the push before, too"
+        );
     }
 
     #[test]

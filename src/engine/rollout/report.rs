@@ -194,6 +194,12 @@ pub enum Note {
     Grown(Grown),
     /// No connected client was affected and admitted, so the step gave no evidence.
     NobodyInStep(u8),
+    /// The admitted and affected clients judged only a later push, or are known rejecters: the step gave no evidence.
+    NoVoiceInStep {
+        step: u8,
+        overtaken: u64,
+        rejected_again: u64,
+    },
 }
 
 impl PushReport {

@@ -177,9 +177,9 @@ impl Push {
         }
         self.is_open = true;
         let wanted = self.step(plan).map_or(0, |step| step.at_least as usize);
-        let bucket = tally.smallest.iter().take(wanted).next_back().copied();
-        // Clients without a text for their seat all have the last bucket.
-        let threshold = bucket.filter(|bucket| *bucket < LAST_BUCKET).map_or(0, |bucket| bucket + 1);
+        // Clients without a text for their seat all have the last bucket, and are never first.
+        let seated = tally.smallest.iter().filter(|bucket| **bucket < LAST_BUCKET);
+        let threshold = seated.take(wanted).last().map_or(0, |bucket| bucket + 1);
         if let Some(step) = self.report.steps.last_mut()
             && step.threshold < threshold
         {
@@ -213,7 +213,7 @@ impl Push {
                 }
                 return;
             }
-            Evidence::Nobody => self.note(Note::NobodyInStep(number), outputs),
+            Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
             Evidence::Enough => {}
         }
         if self.report.verdict.is_some() {
@@ -333,5 +333,14 @@ impl Push {
 
     fn tell(&self, what: What, outputs: &mut Outputs) {
         outputs.push_back(Output::Event(RolloutEvent { push: self.report.number, what }));
+    }
+}
+
+/// The note of a step that nobody spoke for or against.
+fn voiceless(step: u8, admitted: &Counts) -> Note {
+    let Counts { overtaken, rejected_again, .. } = *admitted;
+    match admitted.affected() {
+        0 => Note::NobodyInStep(step),
+        _ => Note::NoVoiceInStep { step, overtaken, rejected_again },
     }
 }

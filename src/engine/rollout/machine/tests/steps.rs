@@ -157,6 +157,15 @@ fn wav_14_clients_without_a_text_are_never_first() {
 }
 
 #[test]
+fn wav_14_clients_without_a_text_keep_no_place_from_others() {
+    let steps = vec![Step { at_least: 5, ..plan().steps[0].clone() }];
+    let mut world = World::pushed(Plan { steps, ..plan() });
+    let smallest = vec![10, 7_000, 9_999, 9_999, 9_999];
+    world.tally(2_000, Tally { smallest, ..admitted(Counts::default()) });
+    assert_eq!(world.step(), (1, 7_001));
+}
+
+#[test]
 fn wav_14_fewer_affected_clients_than_wanted_are_all_admitted() {
     let steps = vec![Step { at_least: 3, ..plan().steps[0].clone() }];
     let mut world = World::pushed(Plan { steps, ..plan() });
@@ -186,6 +195,15 @@ fn wav_12_a_push_that_affects_nobody_passes_with_notes_after_its_bakes() {
     assert_eq!(world.step().0, 1, "the threshold was not final before");
     world.tally(32_000, admitted(Counts { unaffected: 7, ..Counts::default() }));
     assert_eq!((world.step().0, world.push().notes.as_slice()), (2, &[Note::NobodyInStep(1)][..]));
+}
+
+#[test]
+fn wav_12_a_step_whose_clients_have_no_voice_passes_with_another_note() {
+    let mut world = World::pushed(plan());
+    let counts = Counts { overtaken: 30, rejected_again: 1, ..Counts::default() };
+    (31..=32).for_each(|second| world.tally(second * 1_000, admitted(counts)));
+    let note = Note::NoVoiceInStep { step: 1, overtaken: 30, rejected_again: 1 };
+    assert_eq!((world.step().0, world.push().notes.as_slice()), (2, &[note][..]));
 }
 
 #[test]
