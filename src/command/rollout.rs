@@ -80,6 +80,9 @@ Examples:
   sluice rollout history
   sluice rollout history -o json";
 
+/// The letters of a client's words in a table.
+const WORDS_MAX: usize = 200;
+
 /// Clients with a line each below a push; the JSON has a hundred.
 const REJECTIONS_SHOWN: usize = 20;
 
@@ -124,12 +127,26 @@ async fn whole(
             }
             match key.map_or(Some(item), |key| item.get(key).filter(|push| !push.is_null())) {
                 Some(push) => describe(push, !show.no_headers, console)?,
-                None => writeln!(console.out, "{}: no push yet", plan_of(item))?,
+                None => writeln!(console.out, "{}", between(item))?,
             }
         }
         Ok(())
     };
     answer::show(show, console, &Forms { key: Some("relays"), table: &table, names }, ask).await
+}
+
+/// A plan without a push under way.
+fn between(item: &Value) -> String {
+    let plan = plan_of(item);
+    let state = safe(&text(item, "state").unwrap_or_default()).into_owned();
+    match item.get("pushes").and_then(|of| of.get(0)).and_then(Value::as_u64) {
+        Some(last) => {
+            format!(
+                "{plan}: {state}; push {last} is over: `sluice rollout history {plan} {last}` has it in full"
+            )
+        }
+        None => format!("{plan}: {state}; no push yet"),
+    }
 }
 
 fn plan_of(item: &Value) -> String {
@@ -277,13 +294,22 @@ fn rejections(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::
     let mut table = Table::plain(&["REJECTED BY", "STREAM", "TYPE", "TEXT", "SUSPECTS"]);
     for of in all.iter().take(REJECTIONS_SHOWN) {
         let suspects: Vec<_> = items_of(of, "suspects").iter().filter_map(Value::as_str).collect();
-        let cells = [text(of, "node"), text(of, "id"), type_name(of), text(of, "message")];
+        let words = text(of, "message").map(shortened);
+        let cells = [text(of, "node"), text(of, "id"), type_name(of), words];
         table.push(cells.into_iter().chain([Some(suspects.join(", "))]));
     }
     table.write(console.out, has_heads, false)?;
     match all.len().saturating_sub(REJECTIONS_SHOWN) {
         0 => Ok(()),
         more => writeln!(console.out, "and {more} more; -o json has their words"),
+    }
+}
+
+/// The begin of a long text: the columns of all lines would be as wide.
+fn shortened(words: String) -> String {
+    match words.char_indices().nth(WORDS_MAX) {
+        Some((end, _)) => format!("{}… (-o json has all)", &words[..end]),
+        None => words,
     }
 }
 
@@ -337,6 +363,24 @@ REJECTED BY  STREAM  TYPE  TEXT  SUSPECTS
 e\\u{1b}[2J   71      B     no    main
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn wav_19_long_words_of_a_client_widen_no_table() {
+        assert_eq!(shortened("ü".repeat(200)), "ü".repeat(200));
+        assert_eq!(shortened("ü".repeat(5_000)), format!("{}… (-o json has all)", "ü".repeat(200)));
+    }
+
+    #[test]
+    fn wav_19_a_plan_between_two_pushes_names_the_last_one() {
+        assert_eq!(
+            between(&json!({"name": "edge", "state": "open", "pushes": [4, 3], "latest": null})),
+            "edge: open; push 4 is over: `sluice rollout history edge 4` has it in full"
+        );
+        assert_eq!(
+            between(&json!({"name": "edge", "state": "gathering", "pushes": []})),
+            "edge: gathering; no push yet"
+        );
     }
 
     #[test]

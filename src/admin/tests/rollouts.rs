@@ -270,3 +270,13 @@ async fn pag_1_the_page_of_a_push_shows_who_stopped_it_and_in_which_words() {
     assert_eq!(admin.get("/ui/rollouts/nobody").await.status, 404);
     assert_eq!(admin.get("/ui/rollouts/edge/99").await.status, 404);
 }
+
+#[tokio::test]
+async fn pag_1_a_plan_between_two_pushes_has_had_some() {
+    let edge = RolloutStatus::clone(&some()[0]);
+    let report = RolloutReport { state: RolloutState::Open, push: None, ..edge.report.clone() };
+    let rollouts = vec![Arc::new(RolloutStatus { report, ..edge })];
+    let view = FakeView { rollouts, ..FakeView::default() };
+    let page = Fixture::of(view, AdminSettings::default(), None).get("/ui/rollouts/edge").await.body;
+    assert!(page.contains("No push is under way") && !page.contains("No push yet"), "{page}");
+}

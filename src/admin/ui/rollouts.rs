@@ -46,7 +46,7 @@ struct PushPage {
     frame: Frame,
     plan: String,
     state: Mark,
-    /// `None`: the plan has had no push yet.
+    /// `None`: no push is under way.
     push: Option<Push>,
     /// Units whose changes wait for the next push.
     waiting: Option<String>,
