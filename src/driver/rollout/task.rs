@@ -10,7 +10,7 @@ use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{PlanHandle, Watched};
 use crate::driver::ground::source_key::Owner;
-use crate::driver::rollout::content::unit_of;
+use crate::driver::rollout::content::{condemn, unit_of};
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::rejecters::Rejecters;
 use crate::driver::rollout::table::Shown;
@@ -179,9 +179,7 @@ impl PlanTask {
             after.insert(*unit, snapshot);
         }
         let set = PushSet::new(changes);
-        if let Some(first) = pushed.first_mut() {
-            first.condemned = self.rejecters.condemned_in(&set);
-        }
+        condemn(&mut pushed, self.rejecters.condemned_in(&set));
         self.next = Some(Next { number, set, after });
         self.rollout.ready(pushed, self.shared.clock.now());
     }
