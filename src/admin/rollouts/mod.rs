@@ -19,9 +19,8 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
 pub(super) use item::{plan_state, step_percent};
 
-fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, Response> {
-    let mut params = Params::parse(uri, &["after", "limit"]).map_err(bad_request)?;
-    Page::read(&mut params, headers).map_err(bad_request)
+fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
+    Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)
 }
 
 /// `GET /rollouts`.
@@ -30,7 +29,7 @@ pub(super) async fn plans(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
-    let page = read_page(&uri, &headers)?;
+    let page = read_page(&uri, &headers).map_err(bad_request)?;
     let after: Option<String> = page.after().map_err(bad_request)?;
     let plans = admin.relay.rollouts();
     let from = after.map_or(0, |after| position(&plans, &after).map_or(plans.len(), |at| at + 1));
@@ -63,7 +62,7 @@ pub(super) async fn pushes(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Response> {
-    let page = read_page(&uri, &headers)?;
+    let page = read_page(&uri, &headers).map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     Ok(list::respond("pushes", &page, move |writer| async move {

@@ -6,8 +6,10 @@ use super::catalogue::{Catalogue, Counters, Gauges};
 use crate::engine::rollout::report::Outcome;
 use crate::engine::rollout::{Counts, RolloutReport, RolloutState};
 
+type CountOf = fn(&Counts) -> u64;
+
 /// The states of clients in the metric, each with its count.
-const CLIENTS: [(&str, fn(&Counts) -> u64); 8] = [
+const CLIENTS: [(&str, CountOf); 8] = [
     ("accepted", |of| of.accepted),
     ("pending", |of| of.pending),
     ("rejected", |of| of.rejected + of.rejected_again),

@@ -28,6 +28,8 @@ mod hearing;
 pub mod held;
 #[path = "../../sim/judge.rs"]
 mod judge;
+#[path = "../../sim/lists.rs"]
+mod lists;
 #[path = "../../sim/message.rs"]
 mod message;
 #[path = "../../sim/places.rs"]
