@@ -69,7 +69,7 @@ Examples:
 const HISTORY_HELP: &str = "\
 Columns:
   PLAN, PUSH  the plan, and the number of the push
-  OUTCOME     finished, halted, paused or abandoned; the state of a push that is not over
+  OUTCOME     finished, unjudged, halted, paused, abandoned; the state of a push that is not over
   BEGAN       the end of its gathering, in UTC
   TOOK        the time from there to its end
   STEP        the step that it reached

@@ -148,6 +148,42 @@ async fn wav_12_clients_that_die_of_a_push_halt_it() {
     assert_eq!(sum(&found, "accepted"), 5, "{found}");
 }
 
+/// TRU-1: a rejection stands when its stream is over. A client that comes back is still one client.
+#[tokio::test]
+async fn tru_1_a_client_that_rejects_and_leaves_has_rejected() {
+    let (origin, relay) = start(PLAN).await;
+    let mut well = clients(&relay.address, 25).await;
+    let mut other = Client::open(&relay.address, Variant::Delta, "other").await;
+    other.want(CDS, &["*"]);
+    other.take(CDS).await;
+    origin.set(CDS, "a", "2");
+    for client in &mut well {
+        client.take(CDS).await;
+    }
+    let answer = other.next(CDS).await;
+    eventually("the push", || async { plan(&relay).await["push"] == 1 }).await;
+    // The end comes right behind the rejection, before any tally can see the stream.
+    other.nack(&answer, "cluster a: no such extension");
+    other.half_close();
+    other.ended().await;
+    let count = async || {
+        let found = plan(&relay).await;
+        (sum(&found, "accepted"), sum(&found, "rejected"), sum(&found, "lost"))
+    };
+    eventually("the verdict", async || count().await == (25, 1, 0)).await;
+    let found = plan(&relay).await;
+    assert_eq!(found["state"], "halted");
+    assert!(found["latest"]["rejections"][0]["message"].as_str().unwrap().contains("no such"), "{found}");
+
+    let mut back = Client::open(&relay.address, Variant::Delta, "other").await;
+    back.want(CDS, &["*"]);
+    back.take(CDS).await;
+    let more = clients(&relay.address, 1).await;
+    eventually("the next tally", async || count().await.0 == 26).await;
+    assert_eq!(count().await, (26, 1, 0));
+    drop(more);
+}
+
 /// REL-2: another plan of the same name takes over, and the push under way is abandoned. Without plans nothing is judged.
 #[tokio::test]
 async fn a_reload_exchanges_the_plans() {

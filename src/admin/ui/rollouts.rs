@@ -156,7 +156,7 @@ fn outcome(push: &PushReport) -> Mark {
     let Some(end) = push.end else { return mark(push.state) };
     let look = match end.outcome {
         Outcome::Finished => Look::Good,
-        Outcome::Abandoned => Look::None,
+        Outcome::Unjudged | Outcome::Abandoned => Look::None,
         Outcome::Paused => Look::Late,
         Outcome::Halted => Look::Bad,
     };

@@ -67,7 +67,7 @@ pub struct Watched {
     ended: Mutex<Vec<Ended>>,
 }
 
-/// A lost stream, while a push was under way.
+/// A lost stream, or a stream with a rejection that ended, while a push was under way.
 #[derive(Debug)]
 pub struct Ended {
     pub stream: u64,
@@ -142,16 +142,19 @@ impl Watched {
         Watched { set, compared: Mutex::default(), ended: Mutex::default() }
     }
 
-    /// Notes a lost stream. `latest` as in [`Session::poll_answer`].
+    /// Notes a lost stream, and the rejection of any stream. `latest` as in [`Session::poll_answer`].
     pub fn note_end(
         &self,
-        (stream, node): (u64, Option<Arc<Node>>),
+        (stream, node, is_lost): (u64, Option<Arc<Node>>, bool),
         session: &Session,
         sources: Vec<SourceId>,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         at: Time,
     ) {
         let standing = session.push_standing(&self.set, &mut lock(&self.compared), latest, at);
+        if !is_lost && standing.rejections.is_empty() {
+            return;
+        }
         let mut ended = lock(&self.ended);
         if ended.len() < ENDED_MAX {
             ended.push(Ended { stream, node, at, standing, sources });

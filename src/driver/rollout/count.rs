@@ -25,6 +25,9 @@ const SUSPECTS_MAX: usize = 16;
 /// The maximum number of kept rejections of a push. The counts have all rejections.
 const KEPT_MAX: usize = 10_000;
 
+/// The maximum number of nodes with a kept rejection and no stream.
+const GONE_MAX: usize = 1_000;
+
 /// The clients of one push, from its begin to its release.
 #[derive(Debug)]
 pub struct Clients {
@@ -34,6 +37,8 @@ pub struct Clients {
     first_sent: HashMap<u64, Time>,
     /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
     rejected: BTreeMap<u64, Rejection>,
+    /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
+    gone: BTreeMap<Arc<str>, Rejection>,
     /// The lost streams so far: the seat, and the source of the push for the stream.
     lost: Vec<(Seat, Option<UnitId>)>,
     /// The ends of streams without the push so far.
@@ -56,6 +61,7 @@ impl Clients {
             watched,
             first_sent: HashMap::new(),
             rejected: BTreeMap::new(),
+            gone: BTreeMap::new(),
             lost: Vec::new(),
             lost_without: 0,
         }
@@ -90,7 +96,8 @@ impl Clients {
                 tokio::task::yield_now().await;
             }
         }
-        self.count_ended(plan, units);
+        self.count_ended(&mut count, units, rejecters);
+        self.count_gone(&mut count, rejecters);
         self.first_sent = still;
         self.finish(count)
     }
@@ -120,40 +127,73 @@ impl Clients {
         }
         let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
         let found = seen.standing.rejections.first();
-        let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream);
+        // A rejection stands when its client comes back with another stream.
+        let is_back = self.gone.contains_key(&node_id) && !count.spoken.contains(&node_id);
+        let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream) || is_back;
         let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
         let is_known = is_rejected && rejecters.is_known(&node_id);
         if let Some(of) = found
             && !self.rejected.contains_key(&seen.stream)
             && self.rejected.len() < KEPT_MAX
         {
-            let rejection = rejection(of, (seen.stream, node_id), seat, is_known);
-            let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
-            let enough = count.plan.times.condemn_after;
-            count.tally.condemned.extend(rejecters.note(&rejection, votes, enough));
+            let rejection = rejection(of, (seen.stream, node_id.clone()), seat, is_known);
+            count.vote(of, &rejection, rejecters);
             self.rejected.insert(seen.stream, rejection);
         }
         count.add(seat, state, is_known);
-        if let Some(rejection) = self.rejected.get_mut(&seen.stream) {
+        let own = self.rejected.get_mut(&seen.stream);
+        if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
             rejection.is_known_rejecter = is_known;
             count.reject(rejection);
+            count.rejecting.insert(seen.stream);
+            count.spoken.insert(node_id);
         }
     }
 
-    /// Sorts the lost streams since the last tally.
-    fn count_ended(&mut self, plan: &Plan, units: &BTreeSet<UnitId>) {
+    /// Sorts the ended streams since the last tally: lost, or with a rejection that no tally saw.
+    fn count_ended(&mut self, count: &mut Count<'_>, units: &BTreeSet<UnitId>, rejecters: &mut Rejecters) {
         for ended in self.watched.take_ended() {
-            if !is_of(units, ended.sources.iter().copied()) {
+            if !is_of(units, ended.sources.iter().copied()) || self.rejected.contains_key(&ended.stream) {
+                continue;
+            }
+            let node = ended.node.as_deref();
+            let seat = count.plan.seat(node.unwrap_or(&Node::default()));
+            if let Some(of) = ended.standing.rejections.first() {
+                let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
+                if self.gone.len() < GONE_MAX && !self.gone.contains_key(&node_id) {
+                    let is_known = rejecters.rejected_before(&node_id);
+                    let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
+                    count.vote(of, &rejection, rejecters);
+                    self.gone.insert(node_id, rejection);
+                }
                 continue;
             }
             match self.had_push_for(&ended) {
                 None => self.lost_without += 1,
                 Some(had) if had > LOST_WITHIN => {}
                 Some(_) => {
-                    let seat = plan.seat(ended.node.as_deref().unwrap_or(&Node::default()));
                     let unit = ended.standing.source.map(|source| UnitId(shared_source(source).0));
                     self.lost.push((seat, unit));
                 }
+            }
+        }
+    }
+
+    /// Counts the rejections of ended streams: of each node one, unless the node has counted already.
+    fn count_gone(&mut self, count: &mut Count<'_>, rejecters: &mut Rejecters) {
+        let rejected = std::mem::take(&mut self.rejected);
+        for (stream, rejection) in rejected {
+            if count.rejecting.contains(&stream) {
+                self.rejected.insert(stream, rejection);
+            } else if self.gone.len() < GONE_MAX {
+                self.gone.entry(rejection.node.clone()).or_insert(rejection);
+            }
+        }
+        for (node, rejection) in &mut self.gone {
+            if count.spoken.insert(node.clone()) {
+                rejection.is_known_rejecter = rejecters.is_known(node);
+                count.group(rejection.seat).count(ClientState::Rejected, rejection.is_known_rejecter);
+                count.reject(rejection);
             }
         }
     }
@@ -206,12 +246,25 @@ struct Count<'a> {
     /// The rejections of all other streams than the admitted.
     of_others: Vec<Rejection>,
     blamed: BTreeSet<UnitId>,
+    /// The connected streams with a rejection.
+    rejecting: BTreeSet<u64>,
+    /// The nodes with a counted rejection.
+    spoken: BTreeSet<Arc<str>>,
 }
 
 impl<'a> Count<'a> {
     fn new(plan: &'a Plan, admission: Admission) -> Count<'a> {
         let tally = Tally { labelled: vec![0; plan.steps.len()], ..Tally::default() };
-        Count { plan, admission, tally, buckets: Vec::new(), of_others: Vec::new(), blamed: BTreeSet::new() }
+        Count {
+            plan,
+            admission,
+            tally,
+            buckets: Vec::new(),
+            of_others: Vec::new(),
+            blamed: BTreeSet::new(),
+            rejecting: BTreeSet::new(),
+            spoken: BTreeSet::new(),
+        }
     }
 
     fn group(&mut self, seat: Seat) -> &mut Counts {
@@ -239,6 +292,13 @@ impl<'a> Count<'a> {
         if let Some(labelled) = step.and_then(|step| self.tally.labelled.get_mut(step)) {
             *labelled += 1;
         }
+    }
+
+    /// The client of a new rejection votes against the suspects (QUA-2).
+    fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
+        let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
+        let enough = self.plan.times.condemn_after;
+        self.tally.condemned.extend(rejecters.note(rejection, votes, enough));
     }
 
     fn reject(&mut self, rejection: &Rejection) {

@@ -42,6 +42,11 @@ impl Rejecters {
         self.live.clear();
     }
 
+    /// Whether a stream of the node rejected the push before.
+    pub fn rejected_before(&self, node: &str) -> bool {
+        self.before.contains_key(node)
+    }
+
     /// Counts a rejecting stream of the tally. Returns whether its node is a known rejecter: it rejected the push before with as
     /// many streams as now.
     pub fn is_known(&mut self, node: &Arc<str>) -> bool {

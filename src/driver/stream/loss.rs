@@ -20,14 +20,14 @@ impl StreamState {
 }
 
 impl StreamState {
-    /// Tells all plans with a push under way of the lost stream.
-    pub(crate) fn tell_plans(&self, inner: &Inner, now: Time) {
+    /// Tells all plans with a push under way of the end of the stream.
+    pub(crate) fn tell_plans(&self, inner: &Inner, is_lost: bool, now: Time) {
         if self.shared.plans.is_empty() || self.is_relay() {
             return;
         }
         for watched in self.shared.plans.all().iter().filter_map(|plan| plan.watched()) {
             let sources = inner.sources.iter().map(|(id, _)| *id).collect();
-            let client = (self.id, inner.node.clone());
+            let client = (self.id, inner.node.clone(), is_lost);
             watched.note_end(client, &inner.session, sources, &newest(&inner.sources), now);
         }
     }

@@ -117,11 +117,11 @@ impl Drop for Guard {
         let sources = {
             let inner = &mut *lock(&stream.inner);
             inner.give_up_changes();
-            if stream.is_lost(inner) {
-                let now = stream.shared.clock.now();
+            let (is_lost, now) = (stream.is_lost(inner), stream.shared.clock.now());
+            if is_lost {
                 inner.count_loss(now);
-                stream.tell_plans(inner, now);
             }
+            stream.tell_plans(inner, is_lost, now);
             std::mem::take(&mut inner.sources)
         };
         for (id, source) in &sources {

@@ -101,6 +101,9 @@ pub struct End {
 pub enum Outcome {
     /// All clients stood with the push for the final bake.
     Finished,
+    /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were sent a later
+    /// push instead, or only known rejecters answered.
+    Unjudged,
     /// The evidence, or a guard, was against the push.
     Halted,
     /// The evidence never sufficed.
@@ -110,11 +113,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub const ALL: [Outcome; 4] = [Outcome::Finished, Outcome::Halted, Outcome::Paused, Outcome::Abandoned];
+    pub const ALL: [Outcome; 5] =
+        [Outcome::Finished, Outcome::Unjudged, Outcome::Halted, Outcome::Paused, Outcome::Abandoned];
 
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Finished => "finished",
+            Outcome::Unjudged => "unjudged",
             Outcome::Halted => "halted",
             Outcome::Paused => "paused",
             Outcome::Abandoned => "abandoned",

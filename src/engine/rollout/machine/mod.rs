@@ -150,7 +150,8 @@ impl Rollout {
         let Some(push) = &mut self.push else { return };
         push.tally(&self.plan, tally, &mut self.outputs, now);
         if push.is_finished() {
-            self.close(Outcome::Finished, now);
+            let outcome = push.outcome();
+            self.close(outcome, now);
         }
         self.advance(now);
     }

@@ -35,6 +35,8 @@ pub(super) struct Push {
     /// All steps of the plan are over, and everybody is admitted.
     is_last: bool,
     is_watched: bool,
+    /// Clients spoke for the push in some step.
+    is_judged: bool,
     is_finished: bool,
 }
 
@@ -71,6 +73,7 @@ impl Push {
             is_open: false,
             is_last: false,
             is_watched: true,
+            is_judged: false,
             is_finished: false,
         };
         let resources = push.report.resources();
@@ -99,7 +102,8 @@ impl Push {
         match self.report.state {
             RolloutState::Halted => Outcome::Halted,
             RolloutState::Paused => Outcome::Paused,
-            _ => Outcome::Finished,
+            _ if self.is_judged => Outcome::Finished,
+            _ => Outcome::Unjudged,
         }
     }
 
@@ -214,7 +218,7 @@ impl Push {
                 return;
             }
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
-            Evidence::Enough => {}
+            Evidence::Enough => self.is_judged = true,
         }
         if self.report.verdict.is_some() {
             self.resume(outputs);

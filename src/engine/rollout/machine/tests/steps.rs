@@ -198,6 +198,21 @@ fn wav_12_a_push_that_affects_nobody_passes_with_notes_after_its_bakes() {
 }
 
 #[test]
+fn wav_12_a_push_without_any_evidence_ends_unjudged() {
+    let passed = |counts: Counts| {
+        let mut world = World::pushed(plan());
+        (2..1_000).for_each(|second| world.tally(second * 1_000, admitted(counts)));
+        world.past()
+    };
+    assert_eq!(passed(Counts { unaffected: 7, ..Counts::default() }), [(1, Outcome::Unjudged)]);
+    assert_eq!(
+        passed(Counts { overtaken: 7, rejected_again: 1, ..Counts::default() }),
+        [(1, Outcome::Unjudged)]
+    );
+    assert_eq!(passed(Counts { overtaken: 7, ..accepted(1) }), [(1, Outcome::Finished)]);
+}
+
+#[test]
 fn wav_12_a_step_whose_clients_have_no_voice_passes_with_another_note() {
     let mut world = World::pushed(plan());
     let counts = Counts { overtaken: 30, rejected_again: 1, ..Counts::default() };
