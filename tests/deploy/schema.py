@@ -23,9 +23,9 @@ VALUES = ["", "nonsense", 0, -1, 1, 1.5, True, None, [], {}, "10s", "64KiB", "of
 UNKNOWABLE = {
     r"found \"\$\{": "a variable has its value elsewhere, and may be of another type",
     r"does not apply to|nothing: `insecure`|a gRPC type; for REST|REST, for a server": "a key depends on the kind of the server, of the address or of the policy",
-    r"missing; expected \[\{type: tls|how long to wait between two polls|missing; expected the (key|certificate) of": "a key is required beside another only",
+    r"missing; expected \[\{type: tls|how long to wait between two polls|missing; expected the (key|certificate) of|missing; with spiffe_trust_bundle_map_file": "a key is required beside another only",
     r"missing; expected a list of grants|and `deny` exclude": "one of two keys",
-    r"none or several": "one of several keys",
+    r"none or several|found nothing; expected text, \{": "one of several keys: nothing is a map without keys",
     r"found a list; expected|missing; expected at least one|at least one|entries; expected|servers; expected": "the length of a list",
     r"expected (IP:port|unix: and a path|host:port|a port|an IP address|a DNS name|http://HOST|a SPIFFE ID|a prefix with a whole|a trust domain|a host name|a header|the name of)": "the form of an address or a name",
     r"does not begin with spiffe|belongs to gRPC|is not a valid authority|percent-encoded|full message name": "the form of a name",
