@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Takes ratios of interleaved pairs: what collectors of traces, and people who look, cost the clients (OBS-6, ADM-6).
+"""Takes ratios of interleaved pairs: what collectors of traces, people who look, and plans cost the clients (OBS-6, ADM-6, TRU-2).
 
     cargo build --release --workspace --bins
     python3 loadtest/pairs.py collector              # no traces; an absent collector; one that accepts and hangs. One worker
     python3 loadtest/pairs.py viewers                # 0 and 8 viewers, at 10,000 clients
+    python3 loadtest/pairs.py plan                   # no plan, and one that observes all clients
     python3 loadtest/pairs.py viewers --clients 200 --pairs 1 --seconds 5 --binaries target/debug
 
 Each run has a fresh relay. A viewer does as the operator's page does: holds /events, asks for /overview each second, and turns
@@ -144,6 +145,12 @@ def viewers(options):
     return judge(take(conditions, options.pairs), "0 viewers", {"8 viewers": (1.05, 16.0)})
 
 
+def plan(options):
+    watched = "rollouts: [{ name: all, mode: observe }]\n"
+    conditions = {"no plan": lambda: measure(options), "a plan": lambda: measure(options, watched)}
+    return judge(take(conditions, options.pairs), "no plan", {"a plan": (1.05, 16.0)})
+
+
 def take(conditions, pairs):
     """All runs by condition. Every other round has the opposite order."""
     runs = {name: [] for name in conditions}
@@ -172,14 +179,14 @@ def judge(runs, base, bounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collector", "viewers"])
+    parser.add_argument("what", choices=["collector", "viewers", "plan"])
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--rate", type=float, default=2.0, help="changes a second")
     parser.add_argument("--binaries", type=Path, default=ROOT / "target" / "release", help="the folder of sluice and sluice-load")
     options = parser.parse_args()
-    return int(not {"collector": collector, "viewers": viewers}[options.what](options))
+    return int(not {"collector": collector, "viewers": viewers, "plan": plan}[options.what](options))
 
 
 if __name__ == "__main__":
