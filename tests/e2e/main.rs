@@ -35,6 +35,7 @@ mod observed;
 mod reload;
 mod restart;
 mod rollouts;
+mod rollout_commands;
 mod routing;
 mod suspects;
 mod tail;

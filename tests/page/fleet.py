@@ -98,7 +98,10 @@ class Fleet:
         server["backoff"] = {"initial": "100ms", "max": "500ms"}
         # Clusters by client, so that there are classes.
         classes = [{"split_by": {"cluster": True}}]
-        self.port = stage.relay([server], node={"id": "sluice-eu-1"}, node_classes=classes, handover={"drain": "8s"})
+        # Everybody is admitted to the first step.
+        plan = {"name": "all", "mode": "observe", "gather": {"quiet": "100ms", "max": "1s"}, "steps": [{"percent": 100}]}
+        keys = {"node": {"id": "sluice-eu-1"}, "node_classes": classes, "rollouts": [plan], "handover": {"drain": "8s"}}
+        self.port = stage.relay([server], **keys)
         self.admin = stage.admin
         self.plane.put(*map(cluster, SERVICES), *map(endpoints, SERVICES))
         self.plane.put(*(route(f"{name}-route", name) for name in SERVICES))

@@ -11,6 +11,7 @@ from fleet import REQUEST, RUDE, eventually, get, resources
 BELOW = (
     ("clients?q=envoy-api-1", r"clients/\d+"),
     ("changes?type=Cluster", r"changes/c-\d+-\d+"),
+    ("rollouts", r"rollouts/[a-z]+"),
     ("resources?type=Cluster&name=web", r"resource\?.*"),
 )
 
@@ -178,6 +179,16 @@ def the_page_is_live(browser, fleet):
     eventually("the rows of the former relay are struck out", lambda: browser.find("tbody tr.gone"))
 
 
+def a_push_tells_who_stopped_it_and_in_which_words(browser, fleet):
+    """WAV-19: from the overview to the words of the clients."""
+    told = lambda: browser.go("/ui/") or [link for link in browser.find(".banner a") if "would have halted push" in link.text]
+    eventually("the verdict", told)
+    told()[0].click()
+    assert "Proto constraint validation failed" in browser.text("blockquote"), browser.text()
+    assert "envoy-api-1" in browser.text() and "1 of 6 clients rejected it" in browser.text(), browser.text()
+    assert "rollouts/all" in links(browser, ".crumb a") and not browser.lines()
+
+
 def the_configuration_tells_its_generations_and_faults(browser, fleet):
     """PAG-4: a reload is a generation with its difference, and a fault leads from the overview to its words."""
     started = fleet.config()
@@ -249,6 +260,7 @@ STORIES = [
     scripts_are_not_needed,
     tabs_leave_room_for_others,
     a_tail_shows_what_comes_and_its_end,
+    a_push_tells_who_stopped_it_and_in_which_words,
     the_configuration_tells_its_generations_and_faults,
     the_page_is_live,
     an_upgrade_is_told_and_hinders_nobody,
