@@ -15,7 +15,7 @@ use super::query::changes;
 use super::state::Admin;
 use super::types;
 use crate::driver::api::change_name::ChangeName;
-use crate::driver::api::changes::{ChangeRejection, ChangeStatus};
+use crate::driver::api::changes::{ChangeRejection, ChangeStatus, ChangedNames};
 use crate::xds::ResourceName;
 
 #[derive(Debug, Serialize)]
@@ -31,12 +31,8 @@ struct Change<'a> {
     versions: Option<Versions<'a>>,
     received_at: String,
     age_seconds: f64,
-    added: Vec<&'a str>,
-    changed: Vec<&'a str>,
-    removed: Vec<&'a str>,
-    added_count: usize,
-    changed_count: usize,
-    removed_count: usize,
+    #[serde(flatten)]
+    names: Names<'a>,
     bytes: usize,
     wanted: u32,
     acked: u32,
@@ -48,6 +44,34 @@ struct Change<'a> {
     last_seconds: Option<f64>,
     rejections: Vec<Rejection<'a>>,
 }
+
+/// The names that changed, bounded, and their numbers.
+#[derive(Debug, Serialize)]
+pub(super) struct Names<'a> {
+    added: Vec<&'a str>,
+    changed: Vec<&'a str>,
+    removed: Vec<&'a str>,
+    added_count: usize,
+    changed_count: usize,
+    removed_count: usize,
+}
+
+impl<'a> Names<'a> {
+    /// Each list has the names to show, and the number of all names.
+    pub(super) fn of(added: Listed<'a>, changed: Listed<'a>, removed: Listed<'a>) -> Names<'a> {
+        let names = |(names, _): Listed<'a>| names.iter().map(ResourceName::as_str).collect();
+        Names {
+            added: names(added),
+            changed: names(changed),
+            removed: names(removed),
+            added_count: added.1,
+            changed_count: changed.1,
+            removed_count: removed.1,
+        }
+    }
+}
+
+type Listed<'a> = (&'a [ResourceName], usize);
 
 #[derive(Debug, Serialize)]
 struct Versions<'a> {
@@ -78,8 +102,8 @@ struct Page<'a> {
 }
 
 fn change(status: &ChangeStatus) -> Change<'_> {
-    fn names(names: &[ResourceName]) -> Vec<&str> {
-        names.iter().map(ResourceName::as_str).collect()
+    fn names(list: &ChangedNames) -> (&[ResourceName], usize) {
+        (&list.names, list.count)
     }
     let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
     let counts = &status.counts;
@@ -96,12 +120,7 @@ fn change(status: &ChangeStatus) -> Change<'_> {
         }),
         received_at: rfc_3339(status.received_at),
         age_seconds: status.age.as_secs_f64(),
-        added: names(&status.added.names),
-        changed: names(&status.changed.names),
-        removed: names(&status.removed.names),
-        added_count: status.added.count,
-        changed_count: status.changed.count,
-        removed_count: status.removed.count,
+        names: Names::of(names(&status.added), names(&status.changed), names(&status.removed)),
         bytes: status.bytes,
         wanted: counts.wanted,
         acked: counts.acked,

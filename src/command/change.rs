@@ -10,7 +10,7 @@ use super::list::{path, with_relay};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Table, list, number, span, text, type_name, version};
+use super::table::{Table, changed_names, list, number, span, text, type_name, version};
 use super::text::safe;
 use super::yaml::yaml;
 use crate::text::{encoded, size};
@@ -115,7 +115,7 @@ fn describe(
         head += &format!("  at {}", get("relay"));
     }
     writeln!(console.out, "{}", safe(&head))?;
-    let names = ["changed", "added", "removed"].map(|key| format!("{key} {}", names(of, key)));
+    let names = ["changed", "added", "removed"].map(|key| format!("{key} {}", changed_names(of, key)));
     let bytes = number(of, "bytes").map(size).unwrap_or_default();
     writeln!(console.out, "{}; {bytes}", safe(&names.join("; ")))?;
     let counts = ["wanted", "acked", "rejected", "waiting", "superseded"];
@@ -136,18 +136,6 @@ fn describe(
         table.write(console.out, has_heads, false)?;
     }
     Ok(())
-}
-
-/// The names of a change; the API bounds them.
-fn names(of: &Value, key: &str) -> String {
-    let names: Vec<_> = list(of, key).iter().filter_map(Value::as_str).collect();
-    let all = number(of, &format!("{key}_count")).unwrap_or(names.len() as u64);
-    match (names.is_empty(), all.saturating_sub(names.len() as u64)) {
-        (true, 0) => "none".to_owned(),
-        (true, more) => more.to_string(),
-        (false, 0) => names.join(", "),
-        (false, more) => format!("{} and {more} more", names.join(", ")),
-    }
 }
 
 #[cfg(test)]

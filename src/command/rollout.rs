@@ -13,7 +13,7 @@ use super::list::{self, List, path, with_relay};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Table, list as items_of, number, span, text, type_name};
+use super::table::{Table, changed_names, list as items_of, number, span, text, type_name};
 use super::text::safe;
 use crate::text::{encoded, size};
 
@@ -310,18 +310,6 @@ fn shortened(words: String) -> String {
     match words.char_indices().nth(WORDS_MAX) {
         Some((end, _)) => format!("{}… (-o json has all)", &words[..end]),
         None => words,
-    }
-}
-
-/// The names of a change; the API bounds them.
-fn changed_names(of: &Value, key: &str) -> String {
-    let names: Vec<_> = items_of(of, key).iter().filter_map(Value::as_str).collect();
-    let all = number(of, &format!("{key}_count")).unwrap_or(names.len() as u64);
-    match (names.is_empty(), all.saturating_sub(names.len() as u64)) {
-        (true, 0) => "none".to_owned(),
-        (true, more) => more.to_string(),
-        (false, 0) => names.join(", "),
-        (false, more) => format!("{} and {more} more", names.join(", ")),
     }
 }
 

@@ -164,6 +164,18 @@ pub(super) fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// The names of a change; the API bounds them.
+pub(super) fn changed_names(of: &Value, key: &str) -> String {
+    let names: Vec<_> = list(of, key).iter().filter_map(Value::as_str).collect();
+    let all = number(of, &format!("{key}_count")).unwrap_or(names.len() as u64);
+    match (names.is_empty(), all.saturating_sub(names.len() as u64)) {
+        (true, 0) => "none".to_owned(),
+        (true, more) => more.to_string(),
+        (false, 0) => names.join(", "),
+        (false, more) => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

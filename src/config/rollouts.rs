@@ -21,7 +21,7 @@ const PLANS_MAX: usize = 64;
 
 /// The name is a label of metrics and a part of paths.
 const NAME_BYTES_MAX: usize = 64;
-const NAME: &str = "a name of at most 64 letters, digits, `-`, `_` and `.`";
+const NAME: &str = "a name of at most 64 letters, digits, `-`, `_` and `.`, with no `.` at the beginning";
 const NAME_FORM: &[Form] = &[Form::Pattern("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")];
 
 /// The reader knows the word `enforce`, and refuses the word with an explanation.

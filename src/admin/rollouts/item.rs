@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::super::changes::Names;
 use super::super::item::rfc_3339;
 use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
@@ -234,12 +235,8 @@ pub(super) struct WholePush<'a> {
 #[derive(Debug, Serialize)]
 struct Type<'a> {
     r#type: &'a str,
-    added: Vec<&'a str>,
-    changed: Vec<&'a str>,
-    removed: Vec<&'a str>,
-    added_count: usize,
-    changed_count: usize,
-    removed_count: usize,
+    #[serde(flatten)]
+    names: Names<'a>,
     resources: BeforeAfter,
     bytes: BeforeAfter,
     largest: Option<Largest<'a>>,
@@ -320,17 +317,12 @@ impl<'a> WholePush<'a> {
 }
 
 fn type_of(of: &TypePush) -> Type<'_> {
-    fn names(list: &NameList) -> Vec<&str> {
-        list.names.iter().map(ResourceName::as_str).collect()
+    fn names(list: &NameList) -> (&[ResourceName], usize) {
+        (&list.names, list.count)
     }
     Type {
         r#type: of.type_url.message(),
-        added: names(&of.added),
-        changed: names(&of.changed),
-        removed: names(&of.removed),
-        added_count: of.added.count,
-        changed_count: of.changed.count,
-        removed_count: of.removed.count,
+        names: Names::of(names(&of.added), names(&of.changed), names(&of.removed)),
         resources: before_after(of.resources),
         bytes: before_after(of.bytes),
         largest: of

@@ -33,7 +33,7 @@ fn wav_19_a_plan_needs_a_name_and_its_mode() {
     assert_eq!(
         faults("rollouts: [{match: {}}]"),
         [
-            "name: missing; expected a name of at most 64 letters, digits, `-`, `_` and `.`",
+            "name: missing; expected a name of at most 64 letters, digits, `-`, `_` and `.`, with no `.` at the beginning",
             "mode: missing; expected observe",
         ]
     );

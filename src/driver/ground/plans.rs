@@ -1,6 +1,6 @@
 //! The plans in force, as sources and streams see them (WAV-12).
 //!
-//! A source tells the plan of changes, and a lost stream tells all plans with a push under way. Both leave a note and wake the
+//! A source tells the plan of changes, and a stream tells its end to all plans with a push under way. Both leave a note and wake the
 //! plan's task. Without a plan, the cost is a branch per publication, and a branch per end of a stream.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::engine::rollout::{Plan, UnitId};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::Node;
 
-/// The maximum number of lost streams between two tallies. So many losses have halted the push long before.
+/// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
 
 /// All plans, in the order of the configuration.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{Ended, Watched};
 use crate::driver::rollout::rejecters::Rejecters;
+use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::loss::LOST_WITHIN;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::{StreamState, Tables, newest};
@@ -109,7 +110,7 @@ impl Clients {
         compared: &mut Compared,
         now: Time,
     ) -> Seen {
-        let node = stream.node_of_client();
+        let node = stream.node();
         stream.look(|_, session, sources| Seen {
             stream: stream.number(),
             standing: session.push_standing(&self.watched.set, compared, &newest(sources), now),

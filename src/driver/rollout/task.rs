@@ -1,6 +1,6 @@
 //! The task of one plan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{PlanHandle, Watched};
-use crate::driver::ground::source_key::Owner;
 use crate::driver::rollout::content::{condemn, unit_of};
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::rejecters::Rejecters;
@@ -130,13 +129,15 @@ impl PlanTask {
 
     /// Takes the notes of the sources.
     fn take_changes(&mut self) {
-        for (unit, before) in self.handle.take_changed() {
+        let changed = self.handle.take_changed();
+        let sources = if changed.is_empty() { HashMap::new() } else { self.sources() };
+        for (unit, before) in changed {
             // The push may have the change already: its cut came between the publication and the note.
             let known = self.cut.get(&unit).filter(|cut| cut.last_change() >= before.last_change());
             let before = known.cloned().unwrap_or(before);
             let before = self.before.entry(unit).or_insert(before).clone();
             let now = self.shared.clock.now();
-            let Some(source) = self.source(unit) else {
+            let Some(source) = sources.get(&unit) else {
                 self.before.remove(&unit);
                 self.rollout.gone(unit, now);
                 continue;
@@ -170,8 +171,9 @@ impl PlanTask {
     /// Sums up the changes of the units since their first.
     fn cut(&mut self, number: u64, units: &[UnitId]) {
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
+        let sources = self.sources();
         for unit in units {
-            let (Some(before), Some(source)) = (self.before.get(unit), self.source(*unit)) else { continue };
+            let (Some(before), Some(source)) = (self.before.get(unit), sources.get(unit)) else { continue };
             let snapshot = source.snapshot();
             let (of_unit, push) = unit_of(&self.plan, *unit, before, &snapshot);
             changes.push(of_unit);
@@ -217,9 +219,10 @@ impl PlanTask {
         let report = self.rollout.report();
         let of_push = report.push.iter().flat_map(|push| push.units.iter().copied());
         let units: BTreeSet<UnitId> = of_push.chain(report.waiting).collect();
+        let sources = self.sources();
         for unit in units {
             let now = self.shared.clock.now();
-            let Some(source) = self.source(unit) else {
+            let Some(source) = sources.get(&unit) else {
                 self.before.remove(&unit);
                 self.lost.remove(&unit);
                 self.rollout.gone(unit, now);
@@ -250,21 +253,18 @@ impl PlanTask {
         self.rollout.tally(tally, self.shared.clock.now());
     }
 
-    fn source(&self, unit: UnitId) -> Option<Arc<SourceHandle>> {
-        self.tables.sources.all().into_iter().find(|source| source.id().0 == unit.0)
+    fn sources(&self) -> HashMap<UnitId, Arc<SourceHandle>> {
+        let all = self.tables.sources.all().into_iter();
+        all.map(|source| (UnitId(source.id().0), source)).collect()
     }
 
     fn show(&mut self) {
         let report = self.rollout.report();
         self.metrics.show(&report);
         let mut units = self.shown.units_of(&report);
-        for unit in named(&report) {
-            if !units.contains_key(&unit)
-                && let Some(source) = self.source(unit)
-            {
-                units.insert(unit, unit_status(&source));
-            }
-        }
+        let new: Vec<_> = named(&report).into_iter().filter(|unit| !units.contains_key(unit)).collect();
+        let sources = if new.is_empty() { HashMap::new() } else { self.sources() };
+        units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
         self.shown.show(RolloutStatus { plan: self.plan.clone(), report, units, origin });
     }
@@ -288,13 +288,8 @@ pub(super) fn own_sources(
     shared: &DriverContext,
     tables: &Tables,
 ) -> Vec<Arc<SourceHandle>> {
-    let is_own = |source: &Arc<SourceHandle>| {
-        let plan = shared.plans.of_source(&source.status().list, &source.key().class);
-        let is_unit = source.key().owner == Owner::Everyone && !source.server(0).is_made_up();
-        is_unit && plan.is_some_and(|plan| Arc::ptr_eq(&plan, handle))
-    };
     let mut sources = tables.sources.all();
-    sources.retain(is_own);
+    sources.retain(|source| source.plan(&shared.plans).is_some_and(|plan| Arc::ptr_eq(&plan, handle)));
     sources
 }
 

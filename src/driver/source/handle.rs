@@ -9,8 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use crate::driver::api::content::UpstreamVersions;
 use crate::driver::api::estate::Estate;
 use crate::driver::api::status::SourceStatus;
+use crate::driver::ground::plans::{PlanHandle, Plans};
 use crate::driver::ground::servers::Server;
-use crate::driver::ground::source_key::SourceKey;
+use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::changes::ChangeRing;
 use crate::driver::source::losses::Losses;
 use crate::engine::cache::SessionId;
@@ -155,6 +156,12 @@ impl SourceHandle {
 
     pub fn key(&self) -> &SourceKey {
         &self.key
+    }
+
+    /// The plan that judges the pushes of the source. A source of one client has none.
+    pub fn plan(&self, plans: &Plans) -> Option<Arc<PlanHandle>> {
+        let is_shared = self.key.owner == Owner::Everyone && !self.server(0).is_made_up();
+        is_shared.then(|| plans.of_source(&self.status.load().list, &self.key.class))?
     }
 
     pub fn identifier(&self) -> &str {

@@ -1,12 +1,9 @@
 //! The end of a stream as a sign about its client (TRU-1, WAV-12).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::ground::registry::lock;
 use crate::driver::stream::state::{Inner, StreamState, newest};
 use crate::engine::Time;
-use crate::xds::Node;
 
 /// An end this soon after a response may be the response's fault.
 pub(crate) const LOST_WITHIN: Duration = Duration::from_secs(60);
@@ -17,9 +14,7 @@ impl StreamState {
     pub(crate) fn is_lost(&self, inner: &Inner) -> bool {
         inner.end.is_none() && !self.peer.connection.is_left()
     }
-}
 
-impl StreamState {
     /// Tells all plans with a push under way of the end of the stream.
     pub(crate) fn tell_plans(&self, inner: &Inner, is_lost: bool, now: Time) {
         if self.shared.plans.is_empty() || self.is_relay() {
@@ -35,10 +30,6 @@ impl StreamState {
     /// Whether the client is a relay: the ACK of a relay means structure (TIR-1).
     pub(crate) fn is_relay(&self) -> bool {
         self.peer.relays.is_some()
-    }
-
-    pub(crate) fn node_of_client(&self) -> Option<Arc<Node>> {
-        lock(&self.inner).node.clone()
     }
 }
 

@@ -81,7 +81,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
         };
-        let plan = publish::plan_of(&for_task, &shared);
+        let plan = for_task.plan(&shared.plans);
         let checkpoint = restore(&mut source, &mut report, identity.clone(), &shared);
         let task = SourceTask {
             source,
@@ -398,7 +398,7 @@ impl SourceTask {
             return;
         }
         self.epoch = settings.number();
-        self.plan = publish::plan_of(&self.handle, &self.shared);
+        self.plan = self.handle.plan(&self.shared.plans);
         // A place that left the configuration keeps its settings until its streams have left.
         let Some(listed) = settings.lists.find(self.handle.key().place) else { return };
         self.handle.servers.store(Arc::new(listed.serving().to_vec()));

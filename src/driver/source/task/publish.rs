@@ -8,11 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::SourceTask;
-use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::PlanHandle;
-use crate::driver::ground::source_key::Owner;
 use crate::driver::source::checkpoint::CheckpointSchedule;
-use crate::driver::source::handle::SourceHandle;
 use crate::engine::cache::SessionId;
 use crate::engine::rollout::UnitId;
 use crate::engine::snapshot::Snapshot;
@@ -22,12 +18,6 @@ use crate::xds::{RelayPath, TypeUrl};
 
 /// The maximum age of the published status.
 const STATUS_PERIOD: Duration = Duration::from_millis(250);
-
-/// The plan of a source with several clients.
-pub(super) fn plan_of(handle: &SourceHandle, shared: &DriverContext) -> Option<Arc<PlanHandle>> {
-    let is_shared = handle.key().owner == Owner::Everyone && !handle.server(0).is_made_up();
-    is_shared.then(|| shared.plans.of_source(&handle.status().list, &handle.key().class))?
-}
 
 impl SourceTask {
     /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.

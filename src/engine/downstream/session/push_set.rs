@@ -160,14 +160,15 @@ impl PushType {
 }
 
 impl Extent {
-    /// Takes time proportional to the number of names.
+    /// Takes time proportional to the number of names outside of the wildcard.
     fn of(types: &TypeSnapshot) -> Extent {
         let named = types.names.known.values().filter_map(Known::resource);
-        let members = types.wildcard.members.values().chain(types.globs.members.values());
-        let sizes = members.map(|cached| cached.resource.size()).chain(named.map(|resource| resource.size()));
-        sizes.fold(Extent::default(), |sum, size| Extent {
+        let members = types.globs.members.values().map(|cached| &cached.resource);
+        let (resources, bytes) =
+            types.wildcard.view.as_ref().map_or((0, 0), |view| (view.len(), view.bytes()));
+        members.chain(named).fold(Extent { resources, bytes }, |sum, resource| Extent {
             resources: sum.resources + 1,
-            bytes: sum.bytes + size,
+            bytes: sum.bytes + resource.size(),
         })
     }
 }
