@@ -20,6 +20,7 @@ pub mod authorization;
 pub mod upstream;
 pub mod cache;
 pub mod source;
+pub mod lanes;
 pub mod fallback;
 pub mod downstream;
 

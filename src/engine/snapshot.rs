@@ -272,10 +272,21 @@ impl TypeSnapshot {
     }
 }
 
+/// The release that a snapshot serves, where pushes go by steps (WAV-2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneMark {
+    /// Counts the releases of the source. A session whose snapshots name another release than before moves from lane
+    /// to lane (WAV-9). 0 before the first push.
+    pub release: u64,
+    /// For the candidate: its push.
+    pub push: Option<u64>,
+}
+
 /// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few
 /// pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
+    lane: LaneMark,
     standing: Standing,
     /// The number of the source's latest change of content.
     last_change: u64,
@@ -283,6 +294,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The release that this snapshot serves.
+    pub fn lane(&self) -> LaneMark {
+        self.lane
+    }
+
     pub fn standing(&self) -> &Standing {
         &self.standing
     }

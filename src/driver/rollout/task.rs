@@ -83,7 +83,13 @@ impl PlanTask {
             next: None,
             clients: None,
             rejecters: Rejecters::default(),
-            admission: Admission { push: 0, threshold: 0, step: 0, state: RolloutState::Open },
+            admission: Admission {
+                push: 0,
+                threshold: 0,
+                step: 0,
+                state: RolloutState::Open,
+                holders_only: false,
+            },
             lost: BTreeSet::new(),
             tally_due: Instant::now(),
         }

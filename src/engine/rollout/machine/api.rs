@@ -31,11 +31,17 @@ pub struct Admission {
     /// The step under way, from 1; 0 before the first step.
     pub step: u8,
     pub state: RolloutState,
+    /// Clients that have the push keep it, and nobody else is given it (WAV-16).
+    pub holders_only: bool,
 }
 
 impl Admission {
-    pub fn admits(&self, seat: Seat) -> bool {
-        seat.bucket < self.threshold || seat.labelled_step.is_some_and(|step| step <= self.step)
+    /// Whether a client may have the push. `served`: the push that the client was last served.
+    pub fn admits(&self, seat: Seat, served: Option<u64>) -> bool {
+        match self.holders_only {
+            true => served == Some(self.push),
+            false => seat.bucket < self.threshold || seat.labelled_step.is_some_and(|step| step <= self.step),
+        }
     }
 }
 
@@ -67,4 +73,19 @@ pub enum What {
     Resumed,
     Condemned(Condemned),
     Over(Outcome),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wav_16_after_a_halt_that_stays_only_those_who_have_the_push_may_have_it() {
+        let seat = Seat { bucket: 5, labelled_step: None };
+        let waving =
+            Admission { push: 7, threshold: 6, step: 1, state: RolloutState::Waving, holders_only: false };
+        let halted = Admission { holders_only: true, ..waving };
+        assert!(waving.admits(seat, None) && !Admission { threshold: 5, ..waving }.admits(seat, Some(7)));
+        assert_eq!([None, Some(6), Some(7)].map(|served| halted.admits(seat, served)), [false, false, true]);
+    }
 }

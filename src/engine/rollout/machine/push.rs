@@ -325,6 +325,7 @@ impl Push {
             threshold: self.report.steps.last().map_or(0, |step| step.threshold),
             step: self.number_of_step(),
             state: self.report.state,
+            holders_only: false,
         }));
     }
 

@@ -1,0 +1,60 @@
+//! The snapshots that a source serves: its own content, and the lanes of a push that goes by steps (WAV-2).
+
+use std::sync::Arc;
+
+use crate::engine::rollout::{Admission, Seat};
+use crate::engine::snapshot::Snapshot;
+
+/// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one release.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    pub live: Arc<Snapshot>,
+    /// `None` without a plan, and while nothing is held.
+    pub lanes: Option<Box<PublishedLanes>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PublishedLanes {
+    /// The push under way, and its content.
+    pub candidate: Option<(u64, Arc<Snapshot>)>,
+    /// The content that everybody may have.
+    pub stable: Option<Arc<Snapshot>>,
+}
+
+impl Published {
+    /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
+    /// stable, else live. `served`: the push that the client was last served.
+    pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {
+        let Some(lanes) = &self.lanes else { return &self.live };
+        match &lanes.candidate {
+            Some((push, candidate)) if *push == admission.push && admission.admits(seat, served) => candidate,
+            _ => lanes.stable.as_ref().unwrap_or(&self.live),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rollout::RolloutState;
+
+    #[test]
+    fn wav_2_a_client_takes_the_candidate_if_admitted_else_stable_else_live() {
+        let [live, stable, candidate] = [(); 3].map(|()| Arc::new(Snapshot::default()));
+        let seat = Seat { bucket: 5, labelled_step: None };
+        let (state, holders_only) = (RolloutState::Waving, false);
+        let admission = |push, threshold| Admission { push, threshold, step: 1, state, holders_only };
+        let picks = |published: &Published, admission: Admission, expected: &Arc<Snapshot>| {
+            Arc::ptr_eq(published.pick(&admission, seat, None), expected)
+        };
+        let mut published = Published { live: live.clone(), lanes: None };
+        assert!(picks(&published, admission(1, 10), &live));
+        let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: Some(stable.clone()) };
+        published.lanes = Some(Box::new(lanes));
+        assert!(picks(&published, admission(2, 6), &candidate));
+        assert!(picks(&published, admission(2, 5), &stable), "not admitted");
+        assert!(picks(&published, admission(1, 10), &stable), "the admission of another push");
+        published.lanes = Some(Box::new(PublishedLanes { candidate: Some((2, candidate)), stable: None }));
+        assert!(picks(&published, admission(1, 10), &live));
+    }
+}
