@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::emptying::Departure;
+use super::endings::{Endings, Goaway, Progress};
 use super::gate::ConnectionPermit;
 use super::handshake::Security;
 use super::handshake::certificate::{ClientLeaf, LeafEnd};
@@ -19,41 +20,18 @@ use super::http2;
 use super::listener::ListenerOptions;
 use super::service::Service;
 use super::socket::Plain;
-use super::streams::{StreamId, Streams};
+use super::streams::Streams;
 use super::transport::{Protocol, Socket, Transport};
-use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, RelayStream, Signal};
+use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
 use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
-use crate::xds::{Code, Status};
 
 /// An old connection that may not close yet is checked again after its grace, and at least this much later.
 const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 
 /// The first byte of a client that speaks TLS.
 const TLS_HANDSHAKE: u8 = 0x16;
-
-/// The reason for a GOAWAY.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goaway {
-    /// The connection never opened a stream.
-    Idle,
-    /// The connection reached its age (KAL-4).
-    Age,
-    /// The server drains (RLY-77).
-    Drain,
-    /// An operator empties the relay (HND-9).
-    Emptied { window: Duration },
-    /// The certificate of the client does not carry the connection any more (CRT-8, CRT-9).
-    Certificate(LeafEnd),
-}
-
-impl Goaway {
-    /// Whether the process or the relay leaves, and not this connection alone.
-    fn is_departure(self) -> bool {
-        matches!(self, Goaway::Drain | Goaway::Emptied { .. })
-    }
-}
 
 /// Serves one connection until its end. After its departure the connection ends within the window.
 #[expect(
@@ -183,13 +161,14 @@ async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> 
 
 /// A connection of either protocol.
 pub(super) trait Connection {
-    /// Whether a request on its way is answered after [`Connection::shut_down`].
+    /// Whether a request on its way is answered after [`Connection::shut_down`]. Otherwise only a response can announce the
+    /// end of the connection.
     const ANSWERS_LATE: bool;
 
     /// Serves until the end of the connection.
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
-    /// Refuses new requests: by GOAWAY, or by the end of keep-alive.
+    /// Refuses new requests: by GOAWAY, or by the end of keep-alive. A second call has no effect.
     fn shut_down(self: Pin<&mut Self>);
 }
 
@@ -345,36 +324,29 @@ async fn wind_down<R: OpenStreams, C: Connection>(
     reason: Goaway,
 ) -> Option<Result<(), Fault>> {
     let mut reason = reason;
-    // HND-1: a connection that has just opened is not closed before the answer to its first request.
-    let mut waits = !C::ANSWERS_LATE && reason.is_departure() && !streams.was_used();
-    let mut endings = announce(streams, shared, reason, waits, None);
-    if !waits {
+    let waits = |reason: Goaway| !C::ANSWERS_LATE && reason.waits_for_request(streams.was_used());
+    let mut endings = announce(streams, shared, reason, waits(reason), None);
+    if !waits(reason) {
         connection.as_mut().shut_down();
     }
-    let mut serve = |context: &mut Context<'_>| {
-        let end = connection.as_mut().poll_end(context);
-        if end.is_ready() || !waits || !streams.was_used() {
-            return end;
-        }
-        waits = false;
-        connection.as_mut().shut_down();
-        connection.as_mut().poll_end(context)
-    };
     let mut process_end = pin!(process_end.raised());
     loop {
         let next = endings.next();
         tokio::select! {
             biased;
-            result = poll_fn(&mut serve) => return Some(result),
+            result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
             // No connection outlives the server, even with time left (RLY-77).
             () = &mut process_end, if reason != Goaway::Drain => {
                 reason = Goaway::Drain;
-                endings = announce(streams, shared, reason, false, Some(endings.cut));
-            }
-            () = sleep_until(next) => {
-                if endings.end_due(streams, Instant::now()) == Progress::Over {
-                    return None;
+                endings = announce(streams, shared, reason, waits(reason), Some(endings.cut));
+                if !waits(reason) {
+                    connection.as_mut().shut_down();
                 }
+            }
+            () = sleep_until(next) => match endings.end_due(streams, Instant::now()) {
+                Progress::Going => {}
+                Progress::Ended => connection.as_mut().shut_down(),
+                Progress::Over => return None,
             }
         }
     }
@@ -412,88 +384,4 @@ fn announce<R: OpenStreams>(
     let now = Instant::now();
     let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
     Endings::plan(streams, reason, waits, now, window)
-}
-
-/// The planned ends of the streams of a closing connection.
-struct Endings {
-    /// The streams with their moments, the next moment last.
-    planned: Vec<(Instant, StreamId)>,
-    /// The time that ends all remaining streams, e.g. streams opened before the client saw the GOAWAY.
-    end_all: Instant,
-    all_ended: bool,
-    cut: Instant,
-    status: Status,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Progress {
-    Going,
-    Over,
-}
-
-impl Endings {
-    /// Spreads the ends of answered streams over the window, so that their clients don't all return at once. The last
-    /// tenth of the window is left for messages that are being written. In a drain, streams without any response end at
-    /// once, because no answer will come (RLY-77).
-    fn plan<S: RelayStream>(
-        streams: &Streams<S>,
-        reason: Goaway,
-        waits: bool,
-        now: Instant,
-        window: Duration,
-    ) -> Self {
-        let flush = window / 10;
-        let end_all = now + (window - flush);
-        let mut planned = Vec::new();
-        for (id, stream) in streams.all() {
-            let at = match (reason, stream.has_answered()) {
-                (_, false) if reason.is_departure() => now,
-                (_, false) => end_all,
-                (_, true) => now + (window - flush).mul_f64(fastrand::f64()),
-            };
-            planned.push((at, id));
-        }
-        planned.sort_unstable_by(|a, b| b.cmp(a));
-        let text = match reason {
-            Goaway::Idle => "the connection was idle",
-            Goaway::Age => "the connection reached its maximum age",
-            Goaway::Drain | Goaway::Emptied { .. } => "the server is draining",
-            Goaway::Certificate(LeafEnd::Expires { .. }) => "the client certificate expires",
-            Goaway::Certificate(LeafEnd::Refused { .. }) => "the client certificate is not accepted any more",
-        };
-        let status = Status::new(Code::Unavailable, text);
-        // A connection without streams has only the GOAWAY to write. Only a peer that doesn't answer, or an endless
-        // health watch, keeps the connection open.
-        let is_brief = reason.is_departure() && planned.is_empty() && !waits;
-        let cut = now + if is_brief { flush } else { window };
-        Endings { planned, end_all, all_ended: false, cut, status }
-    }
-
-    /// The time of the next call of [`Endings::end_due`].
-    fn next(&self) -> Instant {
-        let ending = match self.planned.last() {
-            Some((at, _)) => *at,
-            None if self.all_ended => self.cut,
-            None => self.end_all,
-        };
-        ending.min(self.cut)
-    }
-
-    fn end_due<S: RelayStream>(&mut self, streams: &Streams<S>, now: Instant) -> Progress {
-        if now >= self.cut {
-            return Progress::Over;
-        }
-        while let Some((_, id)) = self.planned.pop_if(|(at, _)| *at <= now) {
-            if let Some(stream) = streams.get(id) {
-                stream.fail(self.status.clone());
-            }
-        }
-        if now >= self.end_all && !self.all_ended {
-            self.all_ended = true;
-            for (_, stream) in streams.all() {
-                stream.fail(self.status.clone());
-            }
-        }
-        Progress::Going
-    }
 }

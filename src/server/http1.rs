@@ -33,7 +33,7 @@ pub(super) fn open<R: OpenStreams>(
 }
 
 impl<R: OpenStreams> Connection for Http1<R> {
-    /// The connection closes at once unless a request has begun.
+    /// At rest, a connection closes at once.
     const ANSWERS_LATE: bool = false;
 
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {

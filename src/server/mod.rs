@@ -10,8 +10,8 @@
 //! - `doorway`: connections for a server of another kind.
 //! - [`listening`]: the listeners in service, opened and closed while the server runs.
 //! - `emptying`: the end of connections: of all with the process or by an operator, of one listener with the listener.
-//! - `transport`, `authority`, `cut`, `meter`: the bytes of a connection. `connection`: its life from the first byte to the last,
-//!   with deadlines, age and GOAWAY. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
+//! - `transport`, `authority`, `cut`, `meter`, `lingering`: the bytes of a connection, and its orderly close. `connection`:
+//!   its life from the first byte to the last, with deadlines, age and GOAWAY. `endings`: the moments at which its streams end. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
 //! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content is dropped.
 //!   `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses. `streams`: the open
@@ -27,10 +27,12 @@ mod call;
 mod connection;
 mod doorway;
 mod emptying;
+mod endings;
 mod gate;
 mod handshake;
 mod http1;
 mod http2;
+mod lingering;
 mod load_reports;
 mod passage;
 pub mod limits;

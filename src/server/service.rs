@@ -81,12 +81,22 @@ impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
         Either<Ready<Result<Response, Infallible>>, BoxFuture<'static, Result<Response, Infallible>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let streams = self.streams.clone();
+        let announced = move |response| Ok(announce_end(response, &streams));
         match self.answer(request.map(RequestBody::Http1)) {
-            Answer::Now(response) => Either::Left(ready(Ok(response))),
-            Answer::Later(response) => Either::Right(response.map(Ok).boxed()),
-            Answer::Stream { .. } | Answer::LoadReports(_) => Either::Left(ready(Ok(no_http2()))),
+            Answer::Now(response) => Either::Left(ready(announced(response))),
+            Answer::Later(response) => Either::Right(response.map(announced).boxed()),
+            Answer::Stream { .. } | Answer::LoadReports(_) => Either::Left(ready(announced(no_http2()))),
         }
     }
+}
+
+/// HND-1: the client of a closing connection sends its next request on another one. The connection ends with this response.
+fn announce_end<S: RelayStream>(mut response: Response, streams: &Streams<S>) -> Response {
+    if streams.is_going() {
+        response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// Streams and trailers need HTTP/2.

@@ -71,6 +71,11 @@ impl<S: RelayStream> Streams<S> {
         self.going.raise();
     }
 
+    /// Whether the connection is about to close.
+    pub(super) fn is_going(&self) -> bool {
+        self.going.is_raised()
+    }
+
     /// Waits until the connection closes. Returns the status for streams that are not registered.
     pub(super) async fn going(&self) -> Status {
         self.going.raised().await;

@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::authority::AuthorityFilter;
 use super::cut::Cutter;
 use super::handshake::TlsSocket;
+use super::lingering::Lingering;
 use super::meter::FrameMeter;
 use super::socket::Plain;
 
@@ -56,6 +57,14 @@ impl Socket {
             Socket::Tls(stream) => stream.get_ref().0.plain(),
         };
         matches!(plain, Plain::Unix(_))
+    }
+
+    /// The socket below TLS.
+    fn plain_mut(&mut self) -> &mut Plain {
+        match self {
+            Socket::Plain(plain) => plain,
+            Socket::Tls(stream) => stream.get_mut().0.plain_mut(),
+        }
     }
 
     /// Bytes received below TLS; 0 without TLS.
@@ -100,6 +109,8 @@ pub(super) struct Transport {
     frames: Option<Frames>,
     /// Used by HTTP/1.1.
     slow: Option<SlowReader>,
+    /// Present after the last byte was sent. Boxed: most connections are open.
+    lingering: Option<Box<Lingering>>,
 }
 
 /// A client of HTTP/1.1 that reads this many bytes within the timeout may go on.
@@ -224,13 +235,22 @@ impl Transport {
         let authorities = socket.is_unix().then(Box::default);
         let cutter = Cutter::default();
         let frames = Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, overhead };
-        (Transport { socket, opening: Bytes::from_static(PREFACE), frames: Some(frames), slow: None }, heard)
+        (
+            Transport {
+                socket,
+                opening: Bytes::from_static(PREFACE),
+                frames: Some(frames),
+                slow: None,
+                lingering: None,
+            },
+            heard,
+        )
     }
 
     /// `opening` contains the bytes that were read to detect the protocol.
     pub(super) fn http1(socket: Socket, opening: Bytes, write_timeout: Duration) -> Self {
         let slow = SlowReader { timeout: write_timeout, timer: None, taken: 0 };
-        Transport { socket, opening, frames: None, slow: Some(slow) }
+        Transport { socket, opening, frames: None, slow: Some(slow), lingering: None }
     }
 
     fn wrote(
@@ -334,8 +354,14 @@ impl AsyncWrite for Transport {
         Pin::new(&mut this.socket).poll_flush(context)
     }
 
+    /// Ready when the peer has closed its side, too, or took too long: see [`Lingering`].
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
+        let this = self.get_mut();
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.socket).poll_shutdown(context))?;
+        }
+        let lingering = this.lingering.get_or_insert_with(Box::default);
+        lingering.poll(this.socket.plain_mut(), context).map(Ok)
     }
 }
 

@@ -342,7 +342,7 @@ def judge_envoy(envoy, upgrades):
     never = [
         *(f"cluster.{name}.upstream_cx_connect_fail" for name in ("xds", "xds-rest")),
         "cluster.xds.upstream_rq_rx_reset",
-        "cluster.xds.upstream_cx_destroy_remote_with_active_rq",
+        *(f"cluster.{name}.upstream_cx_destroy_remote_with_active_rq" for name in ("xds", "xds-rest")),
         "cluster_manager.cluster_removed",
         "listener_manager.listener_removed",
         "listener_manager.listener_modified",

@@ -9,6 +9,7 @@ mod kit;
 mod raw;
 mod web;
 
+mod closing;
 mod connections;
 mod drain;
 mod exhaustion;

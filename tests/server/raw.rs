@@ -11,15 +11,31 @@ pub const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 pub const DATA: u8 = 0;
 pub const SETTINGS: u8 = 4;
-const HEADERS: u8 = 1;
+pub const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const PING: u8 = 6;
+pub const PING: u8 = 6;
 pub const WINDOW_UPDATE: u8 = 8;
-const END_HEADERS: u8 = 4;
+pub const END_HEADERS: u8 = 4;
+pub const END_STREAM: u8 = 1;
+pub const ACK: u8 = 1;
 
 pub fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u32).to_be_bytes();
-    [&length[1..], &[frame_type, flags], &stream.to_be_bytes(), payload].concat()
+    [&frame_head(frame_type, flags, stream, payload.len()), payload].concat()
+}
+
+pub fn frame_head(frame_type: u8, flags: u8, stream: u32, length: usize) -> Vec<u8> {
+    let length = (length as u32).to_be_bytes();
+    [&length[1..], &[frame_type, flags], &stream.to_be_bytes()].concat()
+}
+
+/// Type, flags and stream of each complete frame.
+pub fn frames(mut bytes: &[u8]) -> impl Iterator<Item = (u8, u8, u32)> {
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.split_first_chunk::<9>()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        bytes = rest.get(length..)?;
+        Some((head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]])))
+    })
 }
 
 pub fn opening() -> Vec<u8> {

@@ -28,6 +28,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::closing;
 use crate::kit::{Client, Running, SOTW, eventually, soon, start_on};
 use crate::raw;
 
@@ -426,4 +427,12 @@ async fn crt_8_a_removed_authority_ends_its_connections_and_spares_others() {
     timeout(Duration::from_secs(10), old.connection).await.unwrap().unwrap().unwrap();
     assert_eq!(fixture.server.metrics.goaways_certificate_refused.get(), 1);
     assert!(!spared.connection.is_finished());
+}
+
+/// HND-1: below TLS, too, nobody is reset.
+#[tokio::test]
+async fn hnd_1_an_ack_on_its_way_at_the_end_is_not_reset_with_tls() {
+    let fixture = Fixture::new(ClientCertificate::None, ServerLimits::default());
+    let socket = fixture.connect(fixture.config(None, &[b"h2"])).await.unwrap();
+    closing::a_late_ack_is_not_reset(&fixture.server, socket).await;
 }

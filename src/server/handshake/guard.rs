@@ -110,6 +110,10 @@ impl Guard {
         &self.socket
     }
 
+    pub(in crate::server) fn plain_mut(&mut self) -> &mut Plain {
+        &mut self.socket
+    }
+
     /// The bytes of the peer so far, also after the handshake.
     pub(in crate::server) fn received(&self) -> u64 {
         self.received
