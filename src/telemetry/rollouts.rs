@@ -6,7 +6,7 @@ use super::events::{Events, Kind, Occurrence};
 use super::metrics::PlanMetrics;
 use crate::engine::rollout::push::{Condemned, Growth};
 use crate::engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
-use crate::engine::rollout::{RolloutEvent, RolloutReport, RolloutState, What};
+use crate::engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
 use crate::text::{count, size, span};
 
 /// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the report after the
@@ -35,7 +35,13 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
         What::Halted(_) | What::Paused(_) => {
             let found = find(report, *push);
             let why = found.and_then(why).unwrap_or_default();
-            let text = if matches!(what, What::Halted(_)) { HALTED } else { PAUSED };
+            let enforces = found.is_some_and(|push| push.mode == Mode::Enforce);
+            let text = match (matches!(what, What::Halted(_)), enforces) {
+                (true, false) => HALTED,
+                (false, false) => PAUSED,
+                (true, true) => "a push is halted",
+                (false, true) => "a push is paused",
+            };
             warn!(plan, push, why, "{text}");
             about(Occurrence::warn(Kind::Push, text).detail(why));
         }
@@ -54,6 +60,46 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             metrics.is_over(outcome);
             about(Occurrence::info(Kind::Push, "a push is over").detail(outcome.name()));
         }
+        What::Barred(_)
+        | What::Pinned(_)
+        | What::Unpinned(_)
+        | What::Frozen(_)
+        | What::Unfrozen
+        | What::Full => {
+            tell_of_operator(plan, what, &about);
+        }
+    }
+}
+
+/// The orders of operators, and a limit.
+fn tell_of_operator(plan: &str, what: &What, about: &dyn Fn(Occurrence)) {
+    match what {
+        What::Barred(unit) => {
+            info!(plan, source = unit.0, "a unit waits, and the others go on");
+            about(Occurrence::info(Kind::Push, "a unit waits, and the others go on").detail(unit.0));
+        }
+        What::Pinned(release) => {
+            warn!(plan, release, "a release of the past is served to all clients");
+            about(Occurrence::warn(Kind::Push, "a release of the past is served").detail(release));
+        }
+        What::Unpinned(release) => {
+            info!(plan, release, "a release of the past is pinned no longer");
+            about(Occurrence::info(Kind::Push, "a release of the past is pinned no longer").detail(release));
+        }
+        What::Frozen(left) => {
+            let left = span(*left);
+            warn!(plan, left, "no push begins: an operator froze the plan");
+            about(Occurrence::warn(Kind::Push, "an operator froze the plan").detail(left));
+        }
+        What::Unfrozen => {
+            info!(plan, "pushes begin again: the freeze is over");
+            about(Occurrence::info(Kind::Push, "a freeze is over"));
+        }
+        What::Full => {
+            warn!(plan, "no push begins: the contents that are held take too many bytes");
+            about(Occurrence::warn(Kind::Push, "no push begins: held contents take too many bytes"));
+        }
+        _ => {}
     }
 }
 
@@ -86,12 +132,19 @@ pub fn percent(threshold: u16) -> f64 {
 }
 
 /// The verdict of a push: `would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12 clients
-/// rejected it`. `None` without a verdict.
+/// rejected it`. A push of a plan that enforces did halt. `None` without a verdict.
 pub fn why(push: &PushReport) -> Option<String> {
     let verdict = push.verdict.as_ref()?;
     let Verdict { after, step, clients, reason, .. } = verdict;
     let verb = if push.state == RolloutState::Halted { "halted" } else { "paused" };
     let had = push.others.answered();
+    if push.mode == Mode::Enforce {
+        let when = match step {
+            0 => "before its first client".to_owned(),
+            _ => format!("after {} and {}", span(*after), count(*clients, "client")),
+        };
+        return Some(format!("{verb} push {} {when}: {}", push.number, reason_text(reason)));
+    }
     let when = match step {
         0 => format!("before its first client; {} had it", count(had + push.admitted.answered(), "client")),
         _ => format!("after {} and {}; {had} more had it", span(*after), count(*clients, "client")),
@@ -115,6 +168,9 @@ fn reason_text(reason: &Reason) -> String {
             format!("only {accepted} of {} accepted it in time", count(*of, "client"))
         }
         Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
+        Reason::Operator => "an operator stopped it".to_owned(),
+        Reason::Frozen => "an operator froze the plan".to_owned(),
+        Reason::Restarted => "the relay has begun anew since".to_owned(),
     }
 }
 
@@ -177,6 +233,8 @@ mod tests {
         let after = Duration::from_millis(400);
         PushReport {
             number: 41,
+            mode: Mode::Observe,
+            step_count: 4,
             gathered_from: at,
             began: at,
             state,
@@ -228,6 +286,12 @@ mod tests {
         ] {
             assert!(text(RolloutState::Halted, 1, reason).ends_with(words), "{words}");
         }
+        let enforced = PushReport {
+            mode: Mode::Enforce,
+            ..push(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, of: 12 })
+        };
+        let words = "halted push 41 after 400ms and 12 clients: 1 of 12 clients rejected it";
+        assert_eq!(why(&enforced).unwrap(), words);
         let none =
             PushReport { verdict: None, ..push(RolloutState::Waving, 1, grown(GrownPart::Count, 1, 2)) };
         assert_eq!(why(&none), None);
@@ -254,8 +318,7 @@ mod tests {
         let report = RolloutReport {
             state: RolloutState::Halted,
             push: Some(Arc::new(halted)),
-            waiting: Vec::new(),
-            past: Vec::new(),
+            ..RolloutReport::default()
         };
         let condemned = Condemned {
             type_url: TypeUrl::of_message("envoy.config.cluster.v3.Cluster"),

@@ -97,11 +97,11 @@ impl<'a> Rollout<'a> {
         let counts = push.map(|push| (push.admitted, push.others)).unwrap_or_default();
         Rollout {
             name: &status.plan.name,
-            mode: "observe",
+            mode: status.plan.mode.name(),
             state: plan_state(status).name(),
             push: push.map(|push| push.number),
             step: push.map_or(0, reached),
-            steps: status.plan.step_count(),
+            steps: push.map_or_else(|| status.plan.step_count(), |push| push.step_count),
             percent: push.and_then(|push| push.steps.last()).map(step_percent),
             units: status.units.len(),
             clients: counts.0.affected(),
@@ -203,7 +203,7 @@ impl<'a> Push<'a> {
             ended: push.end.map(|end| wall(end.at)),
             seconds: push.end.map(|end| end.at.since(push.began).as_secs_f64()),
             step: reached(push),
-            steps: status.plan.step_count(),
+            steps: push.step_count,
             units: push.units.len(),
             resources: push.resources(),
             clients: push.admitted.affected(),

@@ -7,7 +7,7 @@ use crate::engine::change::NameList;
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::{End, Note, Outcome, Reason, StepReport, Verdict};
 use crate::engine::rollout::tally::Rejection;
-use crate::engine::rollout::{Counts, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId};
+use crate::engine::rollout::{Counts, Mode, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId};
 
 impl RolloutsView for FakeView {
     fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
@@ -34,8 +34,9 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
         push: Some(Arc::new(halted())),
         waiting: vec![UnitId(4)],
         past: vec![Arc::new(finished())],
+        ..RolloutReport::default()
     };
-    let idle = RolloutReport { state: RolloutState::Open, push: None, waiting: vec![], past: vec![] };
+    let idle = RolloutReport::default();
     vec![status("edge", edge, &units), status("idle", idle, &[])]
 }
 
@@ -58,6 +59,8 @@ fn finished() -> PushReport {
     };
     PushReport {
         number: 40,
+        mode: Mode::Observe,
+        step_count: 4,
         gathered_from: at(0),
         began: at(1_000),
         state: RolloutState::Settling,

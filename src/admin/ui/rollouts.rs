@@ -124,7 +124,7 @@ fn plan_row(of: &RolloutStatus) -> PlanRow {
         name: of.plan.name.to_string(),
         state: mark(plan_state(of)),
         push: push.map(|push| push.number),
-        step: push.map(|push| step(of, push)).unwrap_or_default(),
+        step: push.map(step).unwrap_or_default(),
         units: count(of.units.len()),
         admitted: bar(counts.0),
         others: bar(counts.1),
@@ -134,11 +134,11 @@ fn plan_row(of: &RolloutStatus) -> PlanRow {
 }
 
 /// The step that a push has reached: `2 of 4, 10 %`.
-fn step(of: &RolloutStatus, push: &PushReport) -> String {
+fn step(push: &PushReport) -> String {
     let reached = push.steps.last();
     reached.map_or_else(
         || "none".to_owned(),
-        |step| format!("{} of {}, {} %", step.number, of.plan.step_count(), step_percent(step)),
+        |step| format!("{} of {}, {} %", step.number, push.step_count, step_percent(step)),
     )
 }
 
@@ -146,7 +146,7 @@ fn mark(state: RolloutState) -> Mark {
     let look = match state {
         RolloutState::Open | RolloutState::Settling => Look::Good,
         RolloutState::Gathering | RolloutState::Waving => Look::None,
-        RolloutState::Paused => Look::Late,
+        RolloutState::Paused | RolloutState::Pinned | RolloutState::Frozen => Look::Late,
         RolloutState::Halted => Look::Bad,
     };
     Mark { look, word: state.name(), why: None }
@@ -155,8 +155,8 @@ fn mark(state: RolloutState) -> Mark {
 fn outcome(push: &PushReport) -> Mark {
     let Some(end) = push.end else { return mark(push.state) };
     let look = match end.outcome {
-        Outcome::Finished => Look::Good,
-        Outcome::Unjudged | Outcome::Abandoned => Look::None,
+        Outcome::Finished | Outcome::Restored => Look::Good,
+        Outcome::Unjudged | Outcome::Abandoned | Outcome::Withdrawn => Look::None,
         Outcome::Paused => Look::Late,
         Outcome::Halted => Look::Bad,
     };
@@ -261,7 +261,7 @@ fn facts(status: &RolloutStatus, push: &PushReport) -> Vec<(&'static str, String
     let mut facts = vec![
         ("First change", wall(push.gathered_from)),
         ("Began", wall(push.began)),
-        ("Step", step(status, push)),
+        ("Step", step(push)),
         ("Resources", count(push.resources())),
         ("Affected clients", count(affected.affected())),
         ("Not affected", count(affected.unaffected)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
-use crate::engine::rollout::{Plan, UnitId, UnitPush};
+use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::Resource;
 
@@ -14,15 +14,23 @@ pub fn unit_of(plan: &Plan, unit: UnitId, before: &Snapshot, after: &Snapshot) -
     let changes =
         PushUnit::between(SourceId(unit.0), before, after, &|type_url| plan.gated.contains(type_url));
     let types = changes.types.iter().map(summed).collect();
-    let pushed = UnitPush { unit, types, condemned: None, is_current: is_current(plan, after) };
+    // Only a plan that enforces compares contents with those of the past.
+    let digest = |snapshot: &Snapshot| match plan.enforces() {
+        true => ReleaseDigest::of(snapshot, &|type_url| plan.gated.contains(type_url)),
+        false => ReleaseDigest::default(),
+    };
+    let (stable, candidate) = (digest(before), digest(after));
+    let pushed =
+        UnitPush { unit, types, condemned: None, is_current: is_current(plan, after), stable, candidate };
     (changes, pushed)
 }
 
-/// Notes a condemned content of a push (QUA-2). The machine drops units whose content is again as before, so the note is
-/// at another unit.
-pub fn condemn(pushed: &mut [UnitPush], condemned: Option<Condemned>) {
-    if let Some(first) = pushed.iter_mut().find(|push| !push.is_empty()) {
-        first.condemned = condemned;
+/// Notes the condemned contents of a push (QUA-2): at each unit one.
+pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Condemned)>) {
+    for (unit, of) in condemned {
+        if let Some(push) = pushed.iter_mut().find(|push| push.unit == unit) {
+            push.condemned = Some(of);
+        }
     }
 }
 
@@ -73,7 +81,7 @@ mod tests {
     use crate::xds::{TypeUrl, Version};
 
     #[test]
-    fn qua_2_a_condemned_content_is_noted_at_a_unit_that_changes() {
+    fn qua_2_a_condemned_content_is_noted_at_its_unit() {
         let unit = |number, changed: &[&str]| {
             let mut names = NameList::default();
             changed.iter().for_each(|name| names.add(&(*name).into()));
@@ -86,11 +94,13 @@ mod tests {
                 bytes: Growth::default(),
                 largest: None,
             };
-            UnitPush { unit: UnitId(number), types: vec![of], condemned: None, is_current: true }
+            let (stable, candidate) = Default::default();
+            let (unit, types) = (UnitId(number), vec![of]);
+            UnitPush { unit, types, condemned: None, is_current: true, stable, candidate }
         };
-        let mut pushed = [unit(1, &[]), unit(2, &["main"])];
+        let mut pushed = [unit(1, &["main"]), unit(2, &["main"])];
         let bad = Condemned { type_url: TypeUrl::new("T"), name: "main".into(), version: Version(1) };
-        condemn(&mut pushed, Some(bad.clone()));
+        condemn(&mut pushed, vec![(UnitId(2), bad.clone())]);
         assert_eq!((&pushed[0].condemned, &pushed[1].condemned), (&None, &Some(bad)));
     }
 }

@@ -269,7 +269,7 @@ impl<'a> Count<'a> {
     }
 
     fn group(&mut self, seat: Seat) -> &mut Counts {
-        match self.admission.admits(seat, None) {
+        match self.admission.is_seated(seat) {
             true => &mut self.tally.admitted,
             false => &mut self.tally.others,
         }
@@ -304,7 +304,7 @@ impl<'a> Count<'a> {
 
     fn reject(&mut self, rejection: &Rejection) {
         self.blamed.insert(rejection.unit);
-        let list = match self.admission.admits(rejection.seat, None) {
+        let list = match self.admission.is_seated(rejection.seat) {
             true => &mut self.tally.rejections,
             false => &mut self.of_others,
         };
@@ -355,8 +355,8 @@ mod tests {
         let steps = Plan::new("edge").steps.into_iter().take(2);
         let steps = steps.map(|step| Step { at_least: 2, ..step }).collect();
         let plan = Plan { steps, ..Plan::new("edge") };
-        let admission =
-            Admission { push: 1, threshold: 100, step: 1, state: RolloutState::Waving, holders_only: false };
+        let state = RolloutState::Waving;
+        let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
         let mut count = Count::new(&plan, admission);
         count.add(seat(700, None), ClientState::Accepted, false);
         count.add(seat(99, None), ClientState::Accepted, false);

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::downstream::PushSet;
+use crate::engine::downstream::{PushSet, PushUnit};
+use crate::engine::rollout::UnitId;
 use crate::engine::rollout::push::Condemned;
 use crate::engine::rollout::tally::Rejection;
 use crate::xds::{ResourceName, TypeUrl, Version};
@@ -84,18 +85,21 @@ impl Rejecters {
         condemned
     }
 
-    /// A condemned content of a push.
-    pub fn condemned_in(&self, set: &PushSet) -> Option<Condemned> {
+    /// The condemned contents of a push: of each unit the first.
+    pub fn condemned_in(&self, set: &PushSet) -> Vec<(UnitId, Condemned)> {
         if self.condemned.is_empty() {
-            return None;
+            return Vec::new();
         }
-        let types = set.units().iter().flat_map(|unit| &unit.types);
-        let contents = types.flat_map(|of| of.names().map(move |name| (&of.type_url, name)));
-        let mut found = contents.filter_map(|(type_url, pushed)| {
-            let content = (type_url.clone(), pushed.name.clone(), pushed.version()?);
-            self.condemned.contains(&content).then_some(content)
-        });
-        found.next().map(|(type_url, name, version)| Condemned { type_url, name, version })
+        let first = |of: &PushUnit| {
+            let contents = of.types.iter().flat_map(|of| of.names().map(move |name| (&of.type_url, name)));
+            let mut condemned = contents.filter_map(|(type_url, pushed)| {
+                let content = (type_url.clone(), pushed.name.clone(), pushed.version()?);
+                self.condemned.contains(&content).then_some(content)
+            });
+            let (type_url, name, version) = condemned.next()?;
+            Some((UnitId(of.source.0), Condemned { type_url, name, version }))
+        };
+        set.units().iter().filter_map(first).collect()
     }
 }
 
@@ -103,7 +107,7 @@ impl Rejecters {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::rollout::{Seat, UnitId};
+    use crate::engine::rollout::Seat;
 
     fn rejection(node: &str, name: &str) -> Rejection {
         Rejection {

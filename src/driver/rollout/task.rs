@@ -17,7 +17,6 @@ use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit};
-use crate::engine::rollout::report::RolloutState;
 use crate::engine::rollout::{Admission, Output, Plan, Rollout, RolloutReport, UnitId, UnitPush};
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::PlanMetrics;
@@ -83,13 +82,7 @@ impl PlanTask {
             next: None,
             clients: None,
             rejecters: Rejecters::default(),
-            admission: Admission {
-                push: 0,
-                threshold: 0,
-                step: 0,
-                state: RolloutState::Open,
-                holders_only: false,
-            },
+            admission: Admission::NOBODY,
             lost: BTreeSet::new(),
             tally_due: Instant::now(),
         }
@@ -170,6 +163,8 @@ impl PlanTask {
                     rollouts::tell(&self.shared.metrics.events, &self.metrics, &event, &report);
                 }
                 Output::Release { push } => self.release(push),
+                // An observing plan holds nothing.
+                Output::Back { .. } | Output::Settle { .. } | Output::Serve { .. } | Output::Open => {}
             }
         }
     }
@@ -234,6 +229,11 @@ impl PlanTask {
                 self.rollout.gone(unit, now);
                 continue;
             };
+            if !self.owns(source) {
+                self.before.remove(&unit);
+                self.rollout.taken(unit, now);
+                continue;
+            }
             if source.snapshot().standing().reach().is_lost() {
                 if self.lost.insert(unit) {
                     self.rollout.lost(unit, now);
@@ -242,6 +242,10 @@ impl PlanTask {
                 self.rollout.heard(unit, now);
             }
         }
+    }
+
+    fn owns(&self, source: &SourceHandle) -> bool {
+        source.plan(&self.shared.plans).is_some_and(|plan| Arc::ptr_eq(&plan, &self.handle))
     }
 
     async fn tally(&mut self) {

@@ -42,8 +42,8 @@ mod tests {
     fn wav_2_a_client_takes_the_candidate_if_admitted_else_stable_else_live() {
         let [live, stable, candidate] = [(); 3].map(|()| Arc::new(Snapshot::default()));
         let seat = Seat { bucket: 5, labelled_step: None };
-        let (state, holders_only) = (RolloutState::Waving, false);
-        let admission = |push, threshold| Admission { push, threshold, step: 1, state, holders_only };
+        let state = RolloutState::Waving;
+        let admission = |push, threshold| Admission { push, threshold, step: 1, state, ..Admission::NOBODY };
         let picks = |published: &Published, admission: Admission, expected: &Arc<Snapshot>| {
             Arc::ptr_eq(published.pick(&admission, seat, None), expected)
         };

@@ -2,21 +2,28 @@
 //!
 //! A *plan* covers *units*: shared sources. The gated changes that reach its units close together are a *push*. The
 //! machine leads a push through the steps of the plan and judges the evidence of its clients. In `mode: observe`
-//! nothing is held from anybody: the machine tells what it would have done (WAV-19).
+//! nothing is held from anybody: the machine tells what it would have done (WAV-19). In `mode: enforce`, clients get a push
+//! when they are admitted.
 //!
 //! In order: the plan, as the operator states it; the seat of a client; the content of a push; the evidence of its
-//! clients; the machine; and its reports.
+//! clients; the machine; its reports; and the commands of operators.
 
 pub mod plan;
 pub mod seat;
 pub mod push;
 pub mod tally;
 pub mod report;
+pub mod command;
+mod digest;
 mod machine;
 
-pub use machine::{Admission, Output, Rollout, RolloutEvent, What};
-pub use plan::Plan;
-pub use push::{UnitId, UnitPush};
+pub use command::{Command, CommandError};
+pub use machine::{
+    Admission, Output, PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, Rollout, RolloutEvent,
+    UnitRecord, What,
+};
+pub use plan::{Mode, OnHalt, Plan};
+pub use push::{Differs, ReleaseDigest, UnitId, UnitPush};
 pub use report::{PushReport, RolloutReport, RolloutState};
 pub use seat::Seat;
 pub use tally::{ClientState, Counts, Tally};

@@ -12,10 +12,14 @@ pub const BUCKETS: u16 = 10_000;
 /// More steps would wait longer than they tell.
 pub const STEPS_MAX: usize = 20;
 
+/// The releases that a plan remembers, if nothing else is stated.
+pub const RELEASES: usize = 10;
+
 /// A plan, as configured. The first plan that matches a unit decides about the unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub name: Box<str>,
+    pub mode: Mode,
     pub units: UnitMatch,
     pub gated: Gated,
     pub bucket_by: BucketBy,
@@ -25,7 +29,39 @@ pub struct Plan {
     pub steps: Vec<Step>,
     pub times: Times,
     pub halt_on: HaltOn,
+    pub on_halt: OnHalt,
     pub guards: Guards,
+    /// The releases that the plan remembers: contents that all clients were given.
+    pub releases: usize,
+}
+
+/// The power of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing is held from anybody, and the plan tells what it would have done (WAV-19).
+    #[default]
+    Observe,
+    /// Clients get a push when they are admitted.
+    Enforce,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Observe => "observe",
+            Mode::Enforce => "enforce",
+        }
+    }
+}
+
+/// The clients that keep a halted push (WAV-16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnHalt {
+    /// Nobody: all admitted clients go back.
+    #[default]
+    Rollback,
+    /// The clients that have the push.
+    Stay,
 }
 
 /// The units of a plan.
@@ -185,6 +221,7 @@ impl Plan {
     pub fn new(name: &str) -> Plan {
         Plan {
             name: name.into(),
+            mode: Mode::Observe,
             units: UnitMatch::default(),
             gated: Gated::Default,
             bucket_by: BucketBy::Id,
@@ -193,13 +230,19 @@ impl Plan {
             steps: default_steps(),
             times: Times::default(),
             halt_on: HaltOn::default(),
+            on_halt: OnHalt::Rollback,
             guards: Guards::default(),
+            releases: RELEASES,
         }
     }
 
     /// The steps of a push, with the step that admits all clients.
     pub fn step_count(&self) -> u8 {
         u8::try_from(self.steps.len() + 1).unwrap_or(u8::MAX)
+    }
+
+    pub fn enforces(&self) -> bool {
+        self.mode == Mode::Enforce
     }
 
     /// The most clients that a step asks for by `at_least`.

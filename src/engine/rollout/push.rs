@@ -17,6 +17,27 @@ pub struct UnitPush {
     pub condemned: Option<Condemned>,
     /// The unit's server can be heard, and has answered for all gated types.
     pub is_current: bool,
+    /// The content that all clients may have. Zero under `mode: observe`, as is the candidate.
+    pub stable: ReleaseDigest,
+    /// The content of the push.
+    pub candidate: ReleaseDigest,
+}
+
+/// The identity of the gated content of a unit: equal contents have equal digests, in each process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReleaseDigest(pub u128);
+
+/// The newest gated content of a unit, compared with the contents that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Differs {
+    /// The content differs from the stable content.
+    pub from_stable: bool,
+    /// The content differs from the unit's latest candidate, which the unit keeps for this question: until another one is cut, or the
+    /// stable content equals the newest. After [`Output::Serve`], the newest content at that moment takes the place of the candidate. Without
+    /// any, as `from_stable`.
+    ///
+    /// [`Output::Serve`]: super::Output::Serve
+    pub from_candidate: bool,
 }
 
 impl UnitPush {

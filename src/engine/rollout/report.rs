@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::command::Until;
+use super::plan::Mode;
 use super::push::{Condemned, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
 use crate::engine::Time;
@@ -13,7 +15,7 @@ use crate::xds::{ResourceName, TypeUrl};
 pub const PUSHES_MAX: usize = 10;
 
 /// A plan at one moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RolloutReport {
     pub state: RolloutState,
     /// The push under way, or the halted or paused push that no other push has followed yet.
@@ -22,11 +24,30 @@ pub struct RolloutReport {
     pub waiting: Vec<UnitId>,
     /// The pushes that are over, the latest first; at most [`PUSHES_MAX`].
     pub past: Vec<Arc<PushReport>>,
+    /// The oldest change that is held from somebody.
+    pub behind_from: Option<Time>,
+    /// Units whose content waits although other units go on.
+    pub barred: Vec<UnitId>,
+    pub pin: Option<Pin>,
+    pub frozen_until: Option<Time>,
+    /// The numbers of the releases that the plan can serve again, the latest first. 0 is the content before the first push.
+    pub releases: Vec<u64>,
+    /// No push begins, because the contents that are held take too many bytes.
+    pub is_full: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A release that is served to all clients, whatever the servers say (HIS-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin {
+    pub release: u64,
+    pub from: Time,
+    pub until: Until,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RolloutState {
     /// No push.
+    #[default]
     Open,
     /// Changes have come; more may belong to the push.
     Gathering,
@@ -37,16 +58,22 @@ pub enum RolloutState {
     /// All clients are admitted, and the final bake is under way.
     Settling,
     Halted,
+    /// A release of the past is served, and changes wait.
+    Pinned,
+    /// No push begins before an end that an operator stated.
+    Frozen,
 }
 
 impl RolloutState {
-    pub const ALL: [RolloutState; 6] = [
+    pub const ALL: [RolloutState; 8] = [
         RolloutState::Open,
         RolloutState::Gathering,
         RolloutState::Waving,
         RolloutState::Paused,
         RolloutState::Settling,
         RolloutState::Halted,
+        RolloutState::Pinned,
+        RolloutState::Frozen,
     ];
 
     pub fn name(self) -> &'static str {
@@ -57,6 +84,8 @@ impl RolloutState {
             RolloutState::Paused => "paused",
             RolloutState::Settling => "settling",
             RolloutState::Halted => "halted",
+            RolloutState::Pinned => "pinned",
+            RolloutState::Frozen => "frozen",
         }
     }
 }
@@ -65,6 +94,9 @@ impl RolloutState {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushReport {
     pub number: u64,
+    pub mode: Mode,
+    /// The steps of the plan that began the push, with the step that admits all clients.
+    pub step_count: u8,
     /// The first change of the push.
     pub gathered_from: Time,
     /// The end of the gathering.
@@ -108,13 +140,24 @@ pub enum Outcome {
     Halted,
     /// The evidence never sufficed.
     Paused,
-    /// Another configuration exchanged the plan.
+    /// Another configuration exchanged the plan, or gave its units to another plan.
     Abandoned,
+    /// The servers took the push back.
+    Withdrawn,
+    /// The content is that of an earlier release, so all clients were given it at once.
+    Restored,
 }
 
 impl Outcome {
-    pub const ALL: [Outcome; 5] =
-        [Outcome::Finished, Outcome::Unjudged, Outcome::Halted, Outcome::Paused, Outcome::Abandoned];
+    pub const ALL: [Outcome; 7] = [
+        Outcome::Finished,
+        Outcome::Unjudged,
+        Outcome::Halted,
+        Outcome::Paused,
+        Outcome::Abandoned,
+        Outcome::Withdrawn,
+        Outcome::Restored,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -123,6 +166,8 @@ impl Outcome {
             Outcome::Halted => "halted",
             Outcome::Paused => "paused",
             Outcome::Abandoned => "abandoned",
+            Outcome::Withdrawn => "withdrawn",
+            Outcome::Restored => "restored",
         }
     }
 }
@@ -172,6 +217,18 @@ pub enum Reason {
     },
     /// The server of a unit is lost, so its content may not be the newest.
     ServerLost(UnitId),
+    /// An operator's command.
+    Operator,
+    Frozen,
+    /// The relay has begun anew, and has not seen the content of the push again.
+    Restarted,
+}
+
+impl Reason {
+    /// The clocks of the push stand, and go on when the reason is gone.
+    pub(super) fn stops_clocks(&self) -> bool {
+        matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen | Reason::Restarted)
+    }
 }
 
 /// A finding of the guard against growth (GRD-4).

@@ -8,7 +8,7 @@ use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::{
     Compared, PushSet, PushStanding, PushUnit, SILENT_AFTER, SourceId, Suspects,
 };
-use crate::engine::rollout::ClientState;
+use crate::engine::rollout::{ClientState, ReleaseDigest};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Code, Status, TypeUrl};
 
@@ -335,4 +335,25 @@ fn tru_6_suspects_are_named_by_the_text_or_else_all_that_changed() {
             bench.poll(client);
         }
     }
+}
+
+#[test]
+fn wav_17_equal_gated_contents_have_equal_digests() {
+    let mut bench = Bench::cold();
+    let client = bench.sotw();
+    let digest = |bench: &Bench| ReleaseDigest::of(&bench.snapshots[0], &is_gated);
+    bench.ask(client, CDS, "x y");
+    let unknown = digest(&bench);
+    bench.says(CDS, "x=1 y=1");
+    let first = digest(&bench);
+    bench.says(CDS, "x=2 y=1");
+    let second = digest(&bench);
+    assert!(unknown != first && first != second);
+    bench.ask(client, EDS, "e");
+    bench.says(EDS, "e=1");
+    assert_eq!(digest(&bench), second, "endpoints flow");
+    bench.says(CDS, "x=1 y=2");
+    assert_ne!(digest(&bench), first, "versions belong to their names");
+    bench.says(CDS, "x=1 y=1");
+    assert_eq!(digest(&bench), first);
 }

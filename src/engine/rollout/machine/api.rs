@@ -1,5 +1,7 @@
 //! Outputs of the machine.
 
+use std::time::Duration;
+
 use crate::engine::rollout::push::{Condemned, UnitId};
 use crate::engine::rollout::report::{Note, Outcome, RolloutState, Verdict};
 use crate::engine::rollout::seat::Seat;
@@ -15,6 +17,21 @@ pub enum Output {
     },
     /// The clients that the step under way admits.
     Admit(Admission),
+    /// All units of the push give the stable content to all clients: moves backwards get their marks (WAV-10). Under `mode: enforce` only,
+    /// as the outputs below. Comes before the admission that takes the push away.
+    Back {
+        push: u64,
+    },
+    /// All units of the push: the candidate is the stable content from now on. The admission stays as it is.
+    Settle {
+        push: u64,
+    },
+    /// All units of the plan: the stable content is that of a release, which is the unit's latest with this number or a smaller one.
+    Serve {
+        release: u64,
+    },
+    /// All units of the plan: nobody is held back any more.
+    Open,
     Event(RolloutEvent),
     /// No tally of the push will be asked for: its snapshots may go.
     Release {
@@ -31,17 +48,41 @@ pub struct Admission {
     /// The step under way, from 1; 0 before the first step.
     pub step: u8,
     pub state: RolloutState,
-    /// Clients that have the push keep it, and nobody else is given it (WAV-16).
+    /// Clients that have the halted push keep it, and nobody else gets it (WAV-16).
     pub holders_only: bool,
+    /// Clients that kept this halted push are admitted, whatever their seat (WAV-17).
+    pub holders_of: Option<u64>,
 }
 
 impl Admission {
-    /// Whether a client may have the push. `served`: the push that the client was last served.
+    /// Admits nobody to anything.
+    pub const NOBODY: Admission = Admission {
+        push: 0,
+        threshold: 0,
+        step: 0,
+        state: RolloutState::Open,
+        holders_only: false,
+        holders_of: None,
+    };
+
+    /// Whether a client may have the candidate of the push. `served`: the latest push whose candidate the client was given.
     pub fn admits(&self, seat: Seat, served: Option<u64>) -> bool {
-        match self.holders_only {
-            true => served == Some(self.push),
-            false => seat.bucket < self.threshold || seat.labelled_step.is_some_and(|step| step <= self.step),
+        match self.state {
+            RolloutState::Waving | RolloutState::Paused | RolloutState::Settling => {
+                // A holder of the former push is one of this push, once it was given this one.
+                let is_holder = |former| served == Some(former) || served == Some(self.push);
+                self.is_seated(seat) || self.holders_of.is_some_and(is_holder)
+            }
+            RolloutState::Halted => self.holders_only && served == Some(self.push),
+            RolloutState::Open | RolloutState::Gathering | RolloutState::Pinned | RolloutState::Frozen => {
+                false
+            }
         }
+    }
+
+    /// Whether the steps so far have admitted the seat, whatever became of the push.
+    pub fn is_seated(&self, seat: Seat) -> bool {
+        seat.bucket < self.threshold || seat.labelled_step.is_some_and(|step| step <= self.step)
     }
 }
 
@@ -73,19 +114,14 @@ pub enum What {
     Resumed,
     Condemned(Condemned),
     Over(Outcome),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wav_16_after_a_halt_that_stays_only_those_who_have_the_push_may_have_it() {
-        let seat = Seat { bucket: 5, labelled_step: None };
-        let waving =
-            Admission { push: 7, threshold: 6, step: 1, state: RolloutState::Waving, holders_only: false };
-        let halted = Admission { holders_only: true, ..waving };
-        assert!(waving.admits(seat, None) && !Admission { threshold: 5, ..waving }.admits(seat, Some(7)));
-        assert_eq!([None, Some(6), Some(7)].map(|served| halted.admits(seat, served)), [false, false, true]);
-    }
+    /// A unit waits, and the others go on.
+    Barred(UnitId),
+    /// All clients are served this release.
+    Pinned(u64),
+    Unpinned(u64),
+    /// No push begins for this time. Told at the begin, and each hour.
+    Frozen(Duration),
+    Unfrozen,
+    /// No push begins, because the contents that are held take too many bytes.
+    Full,
 }

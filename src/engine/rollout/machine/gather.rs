@@ -10,17 +10,28 @@ use crate::engine::rollout::push::UnitId;
 /// The wait before another look at units that were not current.
 const RETRY: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Gathering {
     pub first: Time,
     last: Time,
     not_before: Time,
+    /// Since when a cut is allowed: changes that waited for another push may still be in the middle of something.
+    free_since: Option<Time>,
+    /// An operator wants the push now.
+    is_urgent: bool,
     pub units: BTreeSet<UnitId>,
 }
 
 impl Gathering {
     pub(super) fn new(now: Time) -> Gathering {
-        Gathering { first: now, last: now, not_before: now, units: BTreeSet::new() }
+        Gathering {
+            first: now,
+            last: now,
+            not_before: now,
+            free_since: None,
+            is_urgent: false,
+            units: BTreeSet::new(),
+        }
     }
 
     pub(super) fn add(&mut self, unit: UnitId, now: Time) {
@@ -33,14 +44,27 @@ impl Gathering {
         (!self.units.is_empty()).then_some(self)
     }
 
+    pub(super) fn hurry(&mut self) {
+        self.is_urgent = true;
+    }
+
+    /// A cut is allowed from now on, or is not allowed.
+    pub(super) fn allow(&mut self, is_allowed: bool, now: Time) {
+        match is_allowed {
+            true => drop(self.free_since.get_or_insert(now)),
+            false => self.free_since = None,
+        }
+    }
+
     /// The time of the cut, if nothing changes until then.
     pub(super) fn due(&self, plan: &Plan) -> Time {
-        (self.last + plan.gather.quiet).max(self.not_before).min(self.latest(plan))
+        let quiet = if self.is_urgent { self.first } else { self.last + plan.gather.quiet };
+        quiet.max(self.not_before).min(self.latest(plan))
     }
 
     /// The time of the cut, whatever changes.
     pub(super) fn latest(&self, plan: &Plan) -> Time {
-        self.first + plan.gather.max
+        self.free_since.unwrap_or(self.first) + plan.gather.max
     }
 
     /// Goes on gathering, with the changes that came during the cut.

@@ -8,15 +8,41 @@ use crate::engine::rollout::report::{Grown, GrownPart, Note, Reason};
 const BYTES_FLOOR: u64 = 1 << 20;
 const COUNT_FLOOR: u64 = 20;
 
-/// The reason against a push, and the findings that only warn.
-pub(super) fn check(plan: &Plan, units: &[UnitPush]) -> (Option<Reason>, Vec<Note>) {
+/// The results of the guards.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// The reason against the push.
+    pub reason: Option<Reason>,
+    /// The units of the reason.
+    pub blamed: Vec<UnitId>,
+    /// Findings that only warn.
+    pub notes: Vec<Note>,
+}
+
+pub(super) fn check(plan: &Plan, units: &[UnitPush]) -> Findings {
     // A content that clients rejected is the better reason.
-    let condemned = units.iter().find_map(|unit| unit.condemned.clone()).map(Reason::Condemned);
-    let grown = || units.iter().find_map(grown);
+    let condemned = condemned(units);
+    let grown = || units.iter().filter_map(grown);
     match plan.guards.growth {
-        GuardAction::Halt => (condemned.or_else(|| grown().map(Reason::Grown)), Vec::new()),
-        GuardAction::Warn => (condemned, grown().map(Note::Grown).into_iter().collect()),
-        GuardAction::Off => (condemned, Vec::new()),
+        GuardAction::Halt if condemned.reason.is_none() => Findings {
+            reason: grown().next().map(Reason::Grown),
+            blamed: grown().map(|of| of.unit).collect(),
+            notes: Vec::new(),
+        },
+        GuardAction::Halt | GuardAction::Off => condemned,
+        GuardAction::Warn => {
+            Findings { notes: grown().next().map(Note::Grown).into_iter().collect(), ..condemned }
+        }
+    }
+}
+
+/// Contents that clients rejected before (QUA-2).
+pub(super) fn condemned(units: &[UnitPush]) -> Findings {
+    let of_units = || units.iter().filter(|unit| unit.condemned.is_some());
+    Findings {
+        reason: of_units().next().and_then(|unit| unit.condemned.clone()).map(Reason::Condemned),
+        blamed: of_units().map(|unit| unit.unit).collect(),
+        notes: Vec::new(),
     }
 }
 

@@ -8,16 +8,22 @@
 //! ```
 //!
 //! Only a tally moves a push to its next step: no timer promotes. One push is under way at a time; changes meanwhile
-//! wait and become the next push (WAV-17). Nobody is held back, so a halted or paused push ends with that verdict when the next
-//! push has been gathered: else one bad push would be the last one that the plan observed.
+//! wait and become the next push (WAV-17). An observing plan holds nobody back, so a halted or paused push ends with that verdict when
+//! the next push has been gathered: else one bad push would be the last one that the plan observed. Under `mode: enforce` a halted push
+//! stands until the content of every blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; the guards; the evidence; the push under way.
+//! In order: the outputs; the gathering; the guards; the evidence; the push under way; the contents that are held; freezes; the
+//! commands; and the record that outlives the process.
 
 mod api;
 mod gather;
 mod guards;
 mod judge;
 mod push;
+mod held;
+mod halts;
+mod commands;
+mod record;
 
 #[cfg(test)]
 mod tests;
@@ -26,15 +32,19 @@ use std::collections::{BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
+use super::command::Until;
 use super::plan::Plan;
-use super::push::{UnitId, UnitPush};
-use super::report::{Outcome, PUSHES_MAX, PushReport, Reason, RolloutReport, RolloutState};
+use super::push::{Differs, UnitId, UnitPush};
+use super::report::{Outcome, PUSHES_MAX, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use gather::Gathering;
-use push::Push;
+use halts::Freeze;
+use held::Held;
+use push::{Gathered, Push, Start};
 
 pub use api::{Admission, Output, RolloutEvent, What};
+pub use record::{PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, UnitRecord};
 
 /// A plan at work.
 #[derive(Debug)]
@@ -51,6 +61,15 @@ pub struct Rollout {
     past: VecDeque<Arc<PushReport>>,
     /// Units whose server is lost.
     lost: BTreeSet<UnitId>,
+    /// Units of the push that belong to another plan now.
+    taken: BTreeSet<UnitId>,
+    held: Held,
+    frozen: Option<Freeze>,
+    pin: Option<Pin>,
+    /// An operator's step for the next push.
+    promoted: Option<u8>,
+    /// The push under way was under way when the relay began anew, and its content has not been seen again.
+    is_restored: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -64,6 +83,12 @@ impl Rollout {
             push: None,
             past: VecDeque::new(),
             lost: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            held: Held::default(),
+            frozen: None,
+            pin: None,
+            promoted: None,
+            is_restored: false,
             outputs: VecDeque::new(),
         }
     }
@@ -72,17 +97,30 @@ impl Rollout {
         &self.plan
     }
 
-    /// Another configuration has this plan under the same name. The push under way and the waiting changes end.
+    /// Another configuration has this plan under the same name. The push under way and the waiting changes end. Under `mode: enforce`,
+    /// all clients have the stable content, and what differs is gathered anew; a plan that only observes from now on lets all go.
     pub fn configure(&mut self, plan: Arc<Plan>, now: Time) {
         if *plan == *self.plan {
             return;
+        }
+        let former = mem::replace(&mut self.plan, plan);
+        if former.enforces()
+            && self.plan.enforces()
+            && let Some(push) = &mut self.push
+        {
+            push.withdraw(&mut self.outputs);
         }
         self.close(Outcome::Abandoned, now);
         if self.cutting.take().is_some() {
             self.outputs.push_back(Output::Release { push: self.last_push + 1 });
         }
         self.gathering = None;
-        self.plan = plan;
+        self.promoted = None;
+        if former.enforces() && !self.plan.enforces() {
+            self.let_go();
+        }
+        self.gather_held(now);
+        self.advance(now);
     }
 
     /// The configuration has no such plan any more.
@@ -90,17 +128,52 @@ impl Rollout {
         self.gathering = None;
         self.cutting = None;
         self.close(Outcome::Abandoned, now);
+        if self.plan.enforces() {
+            self.let_go();
+        }
     }
 
-    /// A gated type of a unit changed in something that clients know.
+    /// Nobody is held back any more.
+    fn let_go(&mut self) {
+        self.held = Held::default();
+        (self.pin, self.frozen) = (None, None);
+        self.outputs.push_back(Output::Open);
+    }
+
+    /// A gated type of a unit changed in something that clients know. For `mode: observe`.
     pub fn changed(&mut self, unit: UnitId, now: Time) {
         self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
         self.advance(now);
     }
 
-    /// The content of a unit is again what it was before the changes that wait.
+    /// The content of a unit is again what it was before the changes that wait. For `mode: observe`.
     pub fn returned(&mut self, unit: UnitId, now: Time) {
         self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
+        self.advance(now);
+    }
+
+    /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
+    /// changed those. For `mode: enforce`.
+    pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
+        if self.held.compare(unit, differs, now) || self.is_restored {
+            let is_known = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
+            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+            if !is_known && self.pin.is_some_and(|pin| pin.until == Until::NextPush) {
+                self.unpin(now);
+            }
+        } else {
+            self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
+        }
+        self.withdraw(now);
+        self.advance(now);
+    }
+
+    /// The contents that are held take more bytes than allowed, or no longer (WAV-11).
+    pub fn set_full(&mut self, is_full: bool, now: Time) {
+        if is_full && !self.held.is_full {
+            self.tell(What::Full);
+        }
+        self.held.is_full = is_full;
         self.advance(now);
     }
 
@@ -118,27 +191,58 @@ impl Rollout {
 
     /// A unit has ended.
     pub fn gone(&mut self, unit: UnitId, now: Time) {
+        self.held.forget(unit);
+        if let Some(push) = &mut self.push {
+            push.report.blamed.retain(|blamed| *blamed != unit);
+        }
         self.returned(unit, now);
         self.heard(unit, now);
+        self.withdraw(now);
+    }
+
+    /// A unit belongs to another plan. A push without any unit left is abandoned.
+    pub fn taken(&mut self, unit: UnitId, now: Time) {
+        if let Some(push) = &self.push {
+            self.taken.insert(unit);
+            if push.report.units.iter().all(|unit| self.taken.contains(unit)) {
+                self.close(Outcome::Abandoned, now);
+            }
+        }
+        self.gone(unit, now);
     }
 
     /// The answer to [`Output::Cut`].
     pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
         let Some(cut) = self.cutting.take() else { return };
+        if self.is_restored {
+            return self.see_again(&units, now);
+        }
         let number = self.last_push + 1;
-        if units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan) {
+        let is_stale = units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan);
+        if is_stale || self.stands_still() {
             self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
-            return;
+            return self.advance(now);
         }
         let units: Vec<UnitPush> = units.into_iter().filter(|unit| !unit.is_empty()).collect();
         if units.is_empty() {
             self.outputs.push_back(Output::Release { push: number });
             return self.advance(now);
         }
+        let holders_of = self.push.as_ref().and_then(Push::holders);
         let verdict = self.push.as_ref().map(|push| push.outcome());
         self.close(verdict.unwrap_or(Outcome::Finished), now);
         self.last_push = number;
-        self.push = Some(Push::begin(&self.plan, (number, cut.first), units, &mut self.outputs, now));
+        let start = match self.promoted.take() {
+            Some(step) => Start::Promoted(step),
+            None if self.plan.enforces() && self.held.knows(&units) => Start::Restored,
+            None => Start::Judged,
+        };
+        self.held.begin(&units);
+        let gathered = Gathered { number, from: cut.first, units, holders_of, start };
+        let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
+        if start == Start::Restored && !push.is_halted() {
+            self.close(Outcome::Restored, now);
+        }
         self.stand_or_go(now);
     }
 
@@ -162,15 +266,19 @@ impl Rollout {
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
+        self.follow_clocks(now);
         self.advance(now);
     }
 
     /// When [`Rollout::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        if !self.may_cut() {
-            return None;
-        }
-        self.gathering.as_ref().map(|gathering| gathering.due(&self.plan))
+        let cut =
+            self.gathering.as_ref().filter(|_| self.may_cut()).map(|gathering| gathering.due(&self.plan));
+        let pin = self.pin.and_then(|pin| match pin.until {
+            Until::Time(until) => Some(until),
+            Until::NextPush | Until::Unpin => None,
+        });
+        [cut, pin, self.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
     }
 
     pub fn poll_output(&mut self) -> Option<Output> {
@@ -178,50 +286,154 @@ impl Rollout {
     }
 
     pub fn report(&self) -> RolloutReport {
-        let waits = [&self.cutting, &self.gathering];
-        let waiting: BTreeSet<UnitId> =
-            waits.into_iter().flatten().flat_map(|gathering| gathering.units.iter().copied()).collect();
-        let state = match &self.push {
-            Some(push) => push.report.state,
-            None if waiting.is_empty() => RolloutState::Open,
-            None => RolloutState::Gathering,
-        };
         RolloutReport {
-            state,
+            state: self.state(),
             push: self.push.as_ref().map(|push| Arc::new(push.report.clone())),
-            waiting: waiting.into_iter().collect(),
+            waiting: self.waiting().into_iter().collect(),
             past: self.past.iter().cloned().collect(),
+            behind_from: self.behind_from(),
+            barred: self.held.barred.iter().copied().collect(),
+            pin: self.pin,
+            frozen_until: self.frozen.map(|frozen| frozen.until),
+            releases: self.held.releases().map(|release| release.push).collect(),
+            is_full: self.held.is_full,
         }
     }
 
-    /// A push that goes on is not disturbed. One with a verdict only waits for its successor.
+    fn state(&self) -> RolloutState {
+        match &self.push {
+            _ if self.pin.is_some() => RolloutState::Pinned,
+            Some(push) => push.report.state,
+            None if self.frozen.is_some() => RolloutState::Frozen,
+            None if self.waiting().is_empty() => RolloutState::Open,
+            None => RolloutState::Gathering,
+        }
+    }
+
+    /// The units whose changes wait for the next push.
+    fn waiting(&self) -> BTreeSet<UnitId> {
+        let gathered = [&self.cutting, &self.gathering].into_iter().flatten();
+        let gathered = gathered.flat_map(|gathering| gathering.units.iter().copied());
+        let of_push =
+            |unit: &&UnitId| self.push.as_ref().is_some_and(|push| push.report.units.contains(unit));
+        gathered.chain(self.held.away.keys().filter(|unit| !of_push(unit)).copied()).collect()
+    }
+
+    /// The oldest change that is held from somebody. What all clients are given is not held.
+    fn behind_from(&self) -> Option<Time> {
+        let given = self.push.as_ref().filter(|push| push.is_settling());
+        let is_given = |unit: &UnitId| given.is_some_and(|push| push.report.units.contains(unit));
+        let changed =
+            |unit: &UnitId| self.gathering.as_ref().filter(|gathering| gathering.units.contains(unit));
+        let held = self.held.away.iter().filter_map(|(unit, since)| match is_given(unit) {
+            true => changed(unit).map(|gathering| gathering.first),
+            false => Some(*since),
+        });
+        held.min()
+    }
+
+    /// Nothing begins, whatever has been gathered.
+    fn stands_still(&self) -> bool {
+        self.frozen.is_some() || self.pin.is_some() || self.held.is_full
+    }
+
+    /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode: enforce`, the content of all blamed
+    /// units must have changed.
     fn may_cut(&self) -> bool {
-        self.cutting.is_none() && self.push.as_ref().is_none_or(|push| push.report.verdict.is_some())
+        if self.cutting.is_some() || self.stands_still() {
+            return false;
+        }
+        let Some(push) = &self.push else { return true };
+        let has_changed = |unit: &UnitId| {
+            let gathering = self.gathering.as_ref();
+            self.held.barred.contains(unit)
+                || gathering.is_some_and(|gathering| gathering.units.contains(unit))
+        };
+        match self.plan.enforces() {
+            false => push.report.verdict.is_some(),
+            true if self.is_restored => true,
+            true => {
+                push.is_halted() && (self.promoted.is_some() || push.report.blamed.iter().all(has_changed))
+            }
+        }
     }
 
     /// Asks for the snapshots of a gathering that is complete.
     fn advance(&mut self, now: Time) {
-        if self.poll_timeout().is_none_or(|due| now < due) {
+        let may_cut = self.may_cut();
+        if let Some(gathering) = &mut self.gathering {
+            gathering.allow(may_cut, now);
+        }
+        let Some(gathering) = self.gathering.take_if(|of| may_cut && now >= of.due(&self.plan)) else {
+            return;
+        };
+        let (push, units) = match (self.is_restored, self.plan.enforces()) {
+            (true, _) => (self.last_push, gathering.units.iter().copied().collect()),
+            (_, true) => (self.last_push + 1, self.held.units()),
+            (_, false) => (self.last_push + 1, gathering.units.iter().copied().collect()),
+        };
+        if units.is_empty() {
             return;
         }
-        let Some(gathering) = self.gathering.take() else { return };
-        let units = gathering.units.iter().copied().collect();
-        self.outputs.push_back(Output::Cut { push: self.last_push + 1, units });
+        self.outputs.push_back(Output::Cut { push, units });
         self.cutting = Some(gathering);
     }
 
-    /// The clocks of a push stand while the server of a unit is lost.
+    /// Gathers what is held, for another push.
+    fn gather_held(&mut self, now: Time) {
+        for unit in self.held.units() {
+            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+        }
+    }
+
+    /// The servers took all of the push back (WAV-17).
+    fn withdraw(&mut self, now: Time) {
+        let Some(push) = self.push.as_mut().filter(|_| self.plan.enforces() && !self.is_restored) else {
+            return;
+        };
+        if push.report.units.iter().any(|unit| self.held.away.contains_key(unit)) {
+            return;
+        }
+        push.withdraw(&mut self.outputs);
+        let units = push.report.units.clone();
+        self.close(Outcome::Withdrawn, now);
+        for unit in units {
+            self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
+        }
+    }
+
+    /// The clocks of a push stand while the server of a unit is lost, and while an operator wants it.
     fn stand_or_go(&mut self, now: Time) {
-        let Some(push) = &mut self.push else { return };
-        let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
-        push.stand_or_go(lost.map(Reason::ServerLost), &mut self.outputs, now);
+        if let Some(push) = &mut self.push {
+            let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
+            let reason = match lost {
+                _ if self.is_restored => Some(Reason::Restarted),
+                _ if self.frozen.is_some() => Some(Reason::Frozen),
+                _ if push.is_paused => Some(Reason::Operator),
+                lost => lost.map(Reason::ServerLost),
+            };
+            push.stand_or_go(reason, &mut self.outputs, now);
+        }
         self.advance(now);
     }
 
     /// The push under way is over.
     fn close(&mut self, outcome: Outcome, now: Time) {
         let Some(push) = mem::take(&mut self.push) else { return };
+        self.taken.clear();
+        self.is_restored = false;
+        let is_given = matches!(outcome, Outcome::Finished | Outcome::Unjudged | Outcome::Restored);
+        if self.plan.enforces() && is_given {
+            self.outputs.push_back(Output::Settle { push: push.report.number });
+            let waiting =
+                self.gathering.as_ref().map(|gathering| gathering.units.clone()).unwrap_or_default();
+            self.held.settle(&push.report, &waiting, self.plan.releases);
+        }
         self.past.push_front(Arc::new(push.close(outcome, &mut self.outputs, now)));
         self.past.truncate(PUSHES_MAX);
+    }
+
+    fn tell(&mut self, what: What) {
+        self.outputs.push_back(Output::Event(RolloutEvent { push: self.last_push, what }));
     }
 }

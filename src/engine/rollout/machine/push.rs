@@ -1,19 +1,20 @@
 //! The push under way.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::mem;
 use std::time::Duration;
 
 use super::api::{Admission, Output, RolloutEvent, What};
-use super::guards;
+use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use crate::engine::Time;
-use crate::engine::rollout::plan::{BUCKETS, Plan, Step};
-use crate::engine::rollout::push::UnitPush;
+use crate::engine::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
+use crate::engine::rollout::push::{UnitId, UnitPush};
 use crate::engine::rollout::report::{
     End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
 };
 use crate::engine::rollout::seat::LAST_BUCKET;
-use crate::engine::rollout::tally::{Counts, Tally};
+use crate::engine::rollout::tally::{Counts, REJECTIONS_MAX, Rejection, Tally};
 
 /// The clients of a halted push are counted for this time, so that the report tells how many had the push.
 const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
@@ -21,42 +22,91 @@ const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
 /// The condemned contents and the notes that a report lists.
 const LISTED_MAX: usize = 100;
 
-type Outputs = VecDeque<Output>;
+pub(super) type Outputs = VecDeque<Output>;
 
 #[derive(Debug)]
 pub(super) struct Push {
     pub report: PushReport,
     /// The begin of the step, moved on by the time that the clocks stood.
-    step_from: Time,
-    /// Since when the clocks stand, because the server of a unit is lost.
-    stands_since: Option<Time>,
+    pub(super) step_from: Time,
+    /// Since when the clocks stand: the server of a unit is lost, or an operator wants it.
+    pub(super) stands_since: Option<Time>,
     /// The step knows the buckets of the affected clients, so its threshold is final (WAV-14).
-    is_open: bool,
+    pub(super) is_open: bool,
     /// All steps of the plan are over, and everybody is admitted.
-    is_last: bool,
-    is_watched: bool,
+    pub(super) is_last: bool,
+    pub(super) is_watched: bool,
     /// Clients spoke for the push in some step.
-    is_judged: bool,
-    is_finished: bool,
+    pub(super) is_judged: bool,
+    pub(super) is_finished: bool,
+    pub(super) on_halt: OnHalt,
+    /// Clients that kept the push before this one, although it was halted.
+    pub(super) holders_of: Option<u64>,
+    /// Clients keep the push, although it is halted.
+    pub(super) has_holders: bool,
+    /// An operator wants the clocks to stand.
+    pub(super) is_paused: bool,
+    /// The relay has begun anew, and has not seen the content again: nobody is admitted.
+    pub(super) is_unseen: bool,
+}
+
+/// A gathered push.
+pub(super) struct Gathered {
+    pub number: u64,
+    pub from: Time,
+    pub units: Vec<UnitPush>,
+    pub holders_of: Option<u64>,
+    pub start: Start,
+}
+
+/// The begin of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// By the guards, and with the first step.
+    Judged,
+    /// With this step, whatever the guards say.
+    Promoted(u8),
+    /// All clients are admitted, as they had the content before, unless a content is condemned.
+    Restored,
 }
 
 impl Push {
-    pub(super) fn begin(
-        plan: &Plan,
-        (number, gathered_from): (u64, Time),
-        units: Vec<UnitPush>,
-        outputs: &mut Outputs,
-        now: Time,
-    ) -> Push {
-        let (reason, notes) = guards::check(plan, &units);
+    pub(super) fn begin(plan: &Plan, gathered: Gathered, outputs: &mut Outputs, now: Time) -> Push {
+        let Gathered { number, from, units, holders_of, start } = gathered;
+        let mut push = Push { holders_of, ..Push::new(plan, number, &units, now) };
+        push.report.gathered_from = from;
+        let resources = push.report.resources();
+        push.tell(What::Gathered { units: units.len(), resources }, outputs);
+        let Findings { reason, blamed, notes } = match start {
+            Start::Judged => guards::check(plan, &units),
+            Start::Promoted(_) => Findings::default(),
+            Start::Restored => guards::condemned(&units),
+        };
+        for note in notes {
+            push.note(note, outputs);
+        }
+        push.report.blamed = blamed;
+        match (reason, start) {
+            (Some(reason), _) => push.halt(reason, outputs, now),
+            (None, Start::Judged) => push.begin_step(plan, 1, outputs, now),
+            (None, Start::Promoted(step)) => push.begin_step(plan, step, outputs, now),
+            (None, Start::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
+        }
+        push
+    }
+
+    /// A push before its first step.
+    pub(super) fn new(plan: &Plan, number: u64, units: &[UnitPush], now: Time) -> Push {
         let report = PushReport {
             number,
-            gathered_from,
+            mode: plan.mode,
+            step_count: plan.step_count(),
+            gathered_from: now,
             began: now,
             state: RolloutState::Waving,
             end: None,
             units: units.iter().map(|unit| unit.unit).collect(),
-            types: merged(&units),
+            types: merged(units),
             steps: Vec::new(),
             verdict: None,
             notes: Vec::new(),
@@ -66,7 +116,7 @@ impl Push {
             blamed: Vec::new(),
             condemned: Vec::new(),
         };
-        let mut push = Push {
+        Push {
             report,
             step_from: now,
             stands_since: None,
@@ -75,17 +125,12 @@ impl Push {
             is_watched: true,
             is_judged: false,
             is_finished: false,
-        };
-        let resources = push.report.resources();
-        push.tell(What::Gathered { units: units.len(), resources }, outputs);
-        for note in notes {
-            push.note(note, outputs);
+            on_halt: plan.on_halt,
+            holders_of: None,
+            has_holders: false,
+            is_paused: false,
+            is_unseen: false,
         }
-        match reason {
-            Some(reason) => push.halt(reason, outputs, now),
-            None => push.begin_step(plan, 1, outputs, now),
-        }
-        push
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -116,10 +161,11 @@ impl Push {
     }
 
     pub(super) fn tally(&mut self, plan: &Plan, tally: Tally, outputs: &mut Outputs, now: Time) {
-        self.note_tally(&tally, outputs);
-        if self.report.state == RolloutState::Halted {
+        if self.is_halted() {
+            self.note_late(tally, outputs);
             return self.watch_on(outputs, now);
         }
+        self.note_tally(&tally, outputs);
         // The tally was made with the former threshold. Its rejections count, its silence does not.
         let was_open = self.is_open;
         self.open(plan, &tally, outputs);
@@ -133,29 +179,54 @@ impl Push {
     }
 
     /// Stops the clocks, or lets them go on.
-    pub(super) fn stand_or_go(&mut self, lost: Option<Reason>, outputs: &mut Outputs, now: Time) {
-        match (lost, self.stands_since) {
-            (Some(reason), None) if self.report.state != RolloutState::Halted => {
-                self.stands_since = Some(now);
-                if self.report.verdict.is_none() {
+    pub(super) fn stand_or_go(&mut self, reason: Option<Reason>, outputs: &mut Outputs, now: Time) {
+        if self.is_halted() {
+            self.stands_since = None;
+            return;
+        }
+        let verdict = self.report.verdict.as_ref().map(|verdict| &verdict.reason);
+        let stops = verdict.is_some_and(Reason::stops_clocks);
+        match (reason, self.stands_since) {
+            (Some(reason), since) => {
+                self.stands_since = Some(since.unwrap_or(now));
+                // An operator's word is the better reason than missing evidence.
+                let is_word = matches!(reason, Reason::Operator | Reason::Frozen);
+                if verdict.is_none() || (stops || is_word) && verdict != Some(&reason) {
                     self.pause(reason, outputs, now);
                 }
             }
             (None, Some(since)) => {
                 self.stands_since = None;
                 self.step_from = self.step_from + now.since(since);
-                let is_for_server = |verdict: &Verdict| matches!(verdict.reason, Reason::ServerLost(_));
-                if self.report.verdict.as_ref().is_some_and(is_for_server) {
+                if stops {
                     self.resume(outputs);
                 }
             }
-            _ => {}
+            (None, None) => {}
         }
     }
 
     /// The step under way; `None` after the last step of the plan.
     fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
-        plan.steps.get(self.report.steps.len().checked_sub(1)?)
+        plan.steps.get(usize::from(self.number_of_step()).checked_sub(1)?)
+    }
+
+    /// The clients of a halted push. Those of a plan that enforces go back, so only their words count.
+    fn note_late(&mut self, tally: Tally, outputs: &mut Outputs) {
+        if self.report.mode == Mode::Observe {
+            return self.note_tally(&tally, outputs);
+        }
+        let known = mem::take(&mut self.report.rejections);
+        let is_new = |of: &&Rejection| !known.iter().any(|known| known.stream == of.stream);
+        let more: Vec<_> = tally.rejections.iter().filter(is_new).cloned().collect();
+        self.report.rejections = known.into_iter().chain(more).take(REJECTIONS_MAX).collect();
+        self.blame(&tally.blamed);
+        self.note_condemned(&tally, outputs);
+    }
+
+    fn blame(&mut self, units: &[UnitId]) {
+        let all: BTreeSet<UnitId> = self.report.blamed.iter().chain(units).copied().collect();
+        self.report.blamed = all.into_iter().collect();
     }
 
     fn note_tally(&mut self, tally: &Tally, outputs: &mut Outputs) {
@@ -166,6 +237,10 @@ impl Push {
         if let Some(step) = self.report.steps.last_mut().filter(|step| step.ended.is_none()) {
             step.admitted = tally.admitted;
         }
+        self.note_condemned(tally, outputs);
+    }
+
+    fn note_condemned(&mut self, tally: &Tally, outputs: &mut Outputs) {
         for condemned in &tally.condemned {
             self.tell(What::Condemned(condemned.clone()), outputs);
             if self.report.condemned.len() < LISTED_MAX {
@@ -194,7 +269,7 @@ impl Push {
 
     /// A step of labels that name no affected client is passed without a bake (WAV-14).
     fn is_deserted(&self, plan: &Plan, tally: &Tally) -> bool {
-        let at = self.report.steps.len().saturating_sub(1);
+        let at = usize::from(self.number_of_step()).saturating_sub(1);
         let names_only = self.step(plan).is_some_and(|step| step.clients.is_some() && step.threshold == 0);
         names_only && tally.labelled.get(at).copied().unwrap_or(0) == 0
     }
@@ -229,14 +304,14 @@ impl Push {
         }
     }
 
-    fn number_of_step(&self) -> u8 {
+    pub(super) fn number_of_step(&self) -> u8 {
         self.report.steps.last().map_or(0, |step| step.number)
     }
 
-    fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
+    pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
         self.end_step(now);
         let before = self.report.steps.last().map_or(0, |step| step.threshold);
-        let step = plan.steps.get(usize::from(number) - 1);
+        let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
         let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
         let admitted = Counts::default();
         self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
@@ -259,7 +334,7 @@ impl Push {
     }
 
     /// The state without a verdict.
-    fn moving_state(&self) -> RolloutState {
+    pub(super) fn moving_state(&self) -> RolloutState {
         if self.is_last { RolloutState::Settling } else { RolloutState::Waving }
     }
 
@@ -274,8 +349,24 @@ impl Push {
         }
     }
 
-    fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+    pub(super) fn is_halted(&self) -> bool {
+        self.report.state == RolloutState::Halted
+    }
+
+    /// All clients are admitted.
+    pub(super) fn is_settling(&self) -> bool {
+        self.is_last && !self.is_halted()
+    }
+
+    pub(super) fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
         self.end_step(now);
+        let stays = self.on_halt == OnHalt::Stay && reason != Reason::Operator;
+        if self.report.mode == Mode::Enforce && !self.report.steps.is_empty() {
+            self.has_holders = stays;
+            if !stays {
+                outputs.push_back(Output::Back { push: self.report.number });
+            }
+        }
         self.stop(RolloutState::Halted, What::Halted, reason, outputs, now);
     }
 
@@ -298,7 +389,7 @@ impl Push {
         self.admit(outputs);
     }
 
-    fn resume(&mut self, outputs: &mut Outputs) {
+    pub(super) fn resume(&mut self, outputs: &mut Outputs) {
         self.report.verdict = None;
         self.report.state = self.moving_state();
         self.tell(What::Resumed, outputs);
@@ -319,13 +410,15 @@ impl Push {
         }
     }
 
-    fn admit(&self, outputs: &mut Outputs) {
+    pub(super) fn admit(&self, outputs: &mut Outputs) {
+        let reached = self.report.steps.last().filter(|_| !self.is_unseen);
         outputs.push_back(Output::Admit(Admission {
             push: self.report.number,
-            threshold: self.report.steps.last().map_or(0, |step| step.threshold),
-            step: self.number_of_step(),
+            threshold: reached.map_or(0, |step| step.threshold),
+            step: reached.map_or(0, |step| step.number),
             state: self.report.state,
-            holders_only: false,
+            holders_only: self.has_holders,
+            holders_of: self.holders_of,
         }));
     }
 

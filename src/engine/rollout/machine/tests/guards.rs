@@ -19,8 +19,9 @@ fn grown(resources: (u64, u64), bytes: (u64, u64), largest: (u64, u64)) -> UnitP
 }
 
 fn part(push: UnitPush) -> Option<GrownPart> {
-    let (reason, _) = check(&plan(), &[unit_push(2), push]);
-    match reason {
+    let found = check(&plan(), &[unit_push(2), push]);
+    assert_eq!(found.blamed, Vec::from_iter(found.reason.is_some().then(|| unit(1))));
+    match found.reason {
         Some(Reason::Grown(grown)) => Some(grown.of),
         _ => None,
     }

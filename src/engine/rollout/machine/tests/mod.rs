@@ -1,8 +1,12 @@
 //! A plan on scripts, and on random tallies.
 
+mod commands;
+mod enforce;
 mod gathering;
 mod guards;
+mod pins;
 mod random;
+mod records;
 mod steps;
 
 use std::sync::Arc;
@@ -10,8 +14,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::change::NameList;
-use crate::engine::rollout::plan::{Guards, HaltOn, Step};
-use crate::engine::rollout::push::{Growth, TypePush};
+use crate::engine::rollout::plan::{Guards, HaltOn, Mode, OnHalt, Step};
+use crate::engine::rollout::push::{Growth, ReleaseDigest, TypePush};
 use crate::engine::rollout::report::{Note, Verdict};
 use crate::engine::rollout::tally::{Control, Counts};
 use crate::xds::{ResourceName, TypeUrl};
@@ -20,6 +24,10 @@ const LISTENER: &str = "envoy.config.listener.v3.Listener";
 
 fn plan() -> Plan {
     Plan::new("edge")
+}
+
+fn enforcing() -> Plan {
+    Plan { mode: Mode::Enforce, ..plan() }
 }
 
 fn at(ms: u64) -> Time {
@@ -43,7 +51,14 @@ fn unit_push(number: u64) -> UnitPush {
         bytes: Growth { before: 100, after: 110 },
         largest: Some((ResourceName::from("main"), Growth { before: 100, after: 110 })),
     };
-    UnitPush { unit: unit(number), types: vec![of], condemned: None, is_current: true }
+    UnitPush {
+        unit: unit(number),
+        types: vec![of],
+        condemned: None,
+        is_current: true,
+        stable: ReleaseDigest(0),
+        candidate: ReleaseDigest(1),
+    }
 }
 
 fn accepted(count: u64) -> Counts {
@@ -61,6 +76,8 @@ struct World {
     admissions: Vec<Admission>,
     released: Vec<u64>,
     cuts: Vec<(u64, Vec<UnitId>)>,
+    /// The outputs that move clients, in order.
+    moves: Vec<Output>,
 }
 
 impl World {
@@ -71,7 +88,7 @@ impl World {
     fn of(plan: Plan) -> World {
         let rollout = Rollout::new(Arc::new(plan));
         let (events, admissions, released, cuts) = (vec![], vec![], vec![], vec![]);
-        World { rollout, now: 0, events, admissions, released, cuts }
+        World { rollout, now: 0, events, admissions, released, cuts, moves: vec![] }
     }
 
     /// Runs a call of the machine at a time, and collects its outputs.
@@ -82,7 +99,13 @@ impl World {
         while let Some(output) = self.rollout.poll_output() {
             match output {
                 Output::Cut { push, units } => self.cuts.push((push, units)),
-                Output::Admit(admission) => self.admissions.push(admission),
+                Output::Admit(admission) => {
+                    self.admissions.push(admission);
+                    self.moves.push(output);
+                }
+                Output::Back { .. } | Output::Settle { .. } | Output::Serve { .. } | Output::Open => {
+                    self.moves.push(output);
+                }
                 Output::Event(event) => self.events.push(event.what),
                 Output::Release { push } => self.released.push(push),
             }
@@ -116,6 +139,27 @@ impl World {
         world
     }
 
+    /// The newest content of a unit, compared with stable and with the candidate.
+    fn live(&mut self, ms: u64, number: u64, from_stable: bool, from_candidate: bool) {
+        let differs = Differs { from_stable, from_candidate };
+        self.run(ms, |rollout, now| rollout.compared(unit(number), differs, now));
+    }
+
+    /// A push of an enforcing plan whose first step begins at 1 s.
+    fn enforced(units: &[u64]) -> World {
+        let mut world = World::of(enforcing());
+        world.push_of(units);
+        world
+    }
+
+    fn push_of(&mut self, units: &[u64]) {
+        let ms = self.now;
+        units.iter().for_each(|number| self.live(ms, *number, true, true));
+        self.timer(ms + 1_000);
+        self.ready(ms + 1_000, units.iter().map(|number| unit_push(*number)).collect());
+        units.iter().for_each(|number| self.live(ms + 1_000, *number, true, false));
+    }
+
     fn state(&self) -> RolloutState {
         self.rollout.report().state
     }
@@ -131,6 +175,10 @@ impl World {
     fn step(&self) -> (u8, u16) {
         let last = self.admissions.last().unwrap();
         (last.step, last.threshold)
+    }
+
+    fn push_number(&self) -> Option<u64> {
+        self.rollout.report().push.map(|push| push.number)
     }
 
     fn past(&self) -> Vec<(u64, Outcome)> {

@@ -1,6 +1,7 @@
 //! Random inputs: a promise of the plan is checked after each.
 
 use super::*;
+use crate::engine::rollout::command::{Command, PinFor, Promotion};
 use crate::engine::rollout::plan::BUCKETS;
 
 /// A step of a linear generator: equal seeds give equal schedules.
@@ -97,4 +98,186 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan() {
         world.admissions.clear();
     }
     assert!(finished > 10 && halted > 10, "{finished} finished, {halted} halted");
+}
+
+/// A unit that serves contents as a source would. A content is a number.
+#[derive(Clone, Default)]
+struct Lane {
+    live: u128,
+    stable: u128,
+    /// The push of the candidate, and its content.
+    candidate: Option<(u64, u128)>,
+}
+
+impl Lane {
+    fn differs(&self) -> Differs {
+        let from_stable = self.live != self.stable;
+        let from_candidate = self.candidate.map_or(from_stable, |(_, content)| self.live != content);
+        Differs { from_stable, from_candidate }
+    }
+}
+
+const LANES: u64 = 4;
+
+/// The units of an enforcing plan, and what the outputs so far have done to them.
+#[derive(Default)]
+struct Lanes {
+    all: Vec<Lane>,
+    admission: Option<Admission>,
+    is_back: bool,
+    settled: u64,
+}
+
+impl Lanes {
+    fn new() -> Lanes {
+        Lanes { all: vec![Lane::default(); LANES as usize], ..Lanes::default() }
+    }
+
+    fn carry_out(&mut self, output: Output, report: &RolloutReport) {
+        match output {
+            Output::Admit(admission) => self.admit(admission, report),
+            Output::Back { .. } => self.is_back = true,
+            Output::Settle { push } => {
+                let admission = self.admission.expect("nobody was admitted");
+                assert_eq!((admission.push, admission.threshold), (push, BUCKETS), "stable is what all have");
+                for lane in self.all.iter_mut().filter(|lane| lane.candidate.is_some_and(|of| of.0 == push)) {
+                    lane.stable = lane.candidate.take().unwrap().1;
+                }
+                self.settled += 1;
+            }
+            Output::Serve { .. } => {
+                for lane in &mut self.all {
+                    (lane.stable, lane.candidate) = (0, Some((0, lane.live)));
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn admit(&mut self, admission: Admission, report: &RolloutReport) {
+        let seat = crate::engine::rollout::Seat { bucket: 0, labelled_step: None };
+        let was = self.admission.replace(admission).filter(|was| was.push == admission.push);
+        if admission.admits(seat, None) {
+            let units = &report.push.as_ref().or(report.past.first()).unwrap().units;
+            let is_there = |unit: &UnitId| {
+                self.all[unit.0 as usize].candidate.is_some_and(|(push, _)| push == admission.push)
+            };
+            assert!(units.iter().all(is_there), "a candidate is published before it is admitted");
+        } else if was.is_some_and(|was| was.admits(seat, None)) {
+            assert!(self.is_back, "back before the admission that takes away");
+        }
+        self.is_back = false;
+    }
+}
+
+#[test]
+fn wav_12_random_schedules_keep_the_promises_of_a_plan_that_enforces() {
+    let mut dice = Dice(42);
+    let mut world = World::of(Plan { steps: plan().steps[..1].to_vec(), ..enforcing() });
+    let mut lanes = Lanes::new();
+    let mut outcomes = std::collections::BTreeSet::new();
+    for _ in 0..TALLIES {
+        let (before, ms) = (world.rollout.report(), world.now + 1 + dice.roll(3_000));
+        let number = before.push.as_ref().map_or(0, |push| push.number);
+        let (mut may_promote, mut may_repeat) = (false, false);
+        let at = dice.roll(LANES);
+        match dice.roll(60) {
+            0..=1 => lanes.all[at as usize].live = u128::from(dice.roll(5)),
+            2 => world.run(ms, |rollout, now| rollout.lost(unit(at), now)),
+            3..=5 => (0..LANES).for_each(|of| world.run(ms, |rollout, now| rollout.heard(unit(of), now))),
+            6..=12 => world.run(ms, Rollout::handle_timeout),
+            13 => {
+                let command = match dice.roll(9) {
+                    0 => Command::Pause { push: number },
+                    1 => Command::Resume { push: number },
+                    2 => Command::Promote { push: number, to: Promotion::Next },
+                    3 => Command::Abort { push: number },
+                    4 => Command::Bar { push: number, unit: unit(at) },
+                    5 => Command::Pin { release: 0, until: PinFor::NextPush },
+                    6 => Command::Freeze { length: Duration::from_secs(dice.roll(9)) },
+                    7 => Command::Unpin,
+                    _ => Command::Rollback { push: number },
+                };
+                may_promote = matches!(command, Command::Promote { .. });
+                let _ = world.command(ms, command);
+            }
+            _ => {
+                may_promote = true;
+                let blamed = before.push.iter().flat_map(|push| push.units.first().copied()).collect();
+                world.tally(ms, Tally { blamed, ..dice.tally() });
+            }
+        }
+        let after = world.rollout.report();
+        if let (Some(was), Some(is)) = (&before.push, &after.push)
+            && was.number == is.number
+        {
+            assert!(was.state != RolloutState::Halted || is.state == RolloutState::Halted, "a halt stands");
+            assert!(is.steps.len() == was.steps.len() || may_promote, "only evidence and operators promote");
+        }
+        settle(&mut world, &mut lanes, ms);
+        if let Some((number, units)) = world.cuts.pop() {
+            let is_open = world.rollout.report().push.is_none_or(|push| push.state == RolloutState::Halted);
+            assert!(is_open, "a push that goes on is not disturbed");
+            may_repeat |= world.rollout.promoted.is_some();
+            let (halted, former) = (world.rollout.report(), lanes.all.clone());
+            let pushed = units.iter().map(|unit| cut(&mut lanes, number, *unit)).collect();
+            world.ready(ms, pushed);
+            begun(&world, &former, &halted, may_repeat);
+            settle(&mut world, &mut lanes, ms);
+        }
+        outcomes.extend(world.past().first().map(|(_, outcome)| outcome.name()));
+        world.events.clear();
+        world.admissions.clear();
+    }
+    assert_eq!(Vec::from_iter(outcomes), ["finished", "halted", "restored", "withdrawn"]);
+    assert!(lanes.settled > 10);
+}
+
+/// Carries the outputs out, and tells the machine of the lanes, as a driver does.
+fn settle(world: &mut World, lanes: &mut Lanes, ms: u64) {
+    loop {
+        let moves = std::mem::take(&mut world.moves);
+        let is_over = moves.is_empty();
+        for output in moves {
+            let report = world.rollout.report();
+            lanes.carry_out(output, &report);
+        }
+        for number in 0..LANES {
+            let Differs { from_stable, from_candidate } = lanes.all[number as usize].differs();
+            world.live(ms, number, from_stable, from_candidate);
+        }
+        if is_over && world.moves.is_empty() {
+            return;
+        }
+    }
+}
+
+fn cut(lanes: &mut Lanes, number: u64, of: UnitId) -> UnitPush {
+    let lane = &mut lanes.all[of.0 as usize];
+    lane.candidate = Some((number, lane.live));
+    let push = UnitPush {
+        stable: ReleaseDigest(lane.stable),
+        candidate: ReleaseDigest(lane.live),
+        ..unit_push(of.0)
+    };
+    match lane.stable == lane.live {
+        true => UnitPush { types: vec![], ..push },
+        false => push,
+    }
+}
+
+/// A push has begun after `halted`: no blamed content of a halted push comes again by itself.
+fn begun(world: &World, former: &[Lane], halted: &RolloutReport, may_repeat: bool) {
+    let report = world.rollout.report();
+    let (Some(was), Some(is)) = (&halted.push, &report.push) else { return };
+    if was.number == is.number || may_repeat {
+        return;
+    }
+    for unit in was.blamed.iter().filter(|unit| !halted.barred.contains(unit)) {
+        let lane = &former[unit.0 as usize];
+        assert!(
+            lane.candidate.is_none_or(|(_, content)| content != lane.live),
+            "a blamed content begins again"
+        );
+    }
 }

@@ -1,0 +1,110 @@
+//! The contents of a plan that enforces: what is held, from when, and which releases can come back (WAV-4, WAV-17, HIS-3).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::engine::Time;
+use crate::engine::rollout::push::{Differs, ReleaseDigest, UnitId, UnitPush};
+use crate::engine::rollout::report::PushReport;
+
+/// A content that all clients were given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Release {
+    pub push: u64,
+    pub units: BTreeMap<UnitId, ReleaseDigest>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Units whose newest content differs from the stable content, since when.
+    pub away: BTreeMap<UnitId, Time>,
+    /// Units that wait although others go on, until their content changes.
+    pub barred: BTreeSet<UnitId>,
+    /// The contents of the push under way.
+    pub digests: BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
+    /// The latest first.
+    releases: VecDeque<Release>,
+    /// The contents take too many bytes.
+    pub is_full: bool,
+}
+
+impl Held {
+    /// Notes the newest content of a unit. Returns whether the content waits for the next push.
+    pub(super) fn compare(&mut self, unit: UnitId, differs: Differs, now: Time) -> bool {
+        match differs.from_stable {
+            true => drop(self.away.entry(unit).or_insert(now)),
+            false => drop(self.away.remove(&unit)),
+        }
+        if differs.from_candidate || !differs.from_stable {
+            self.barred.remove(&unit);
+        }
+        differs.from_candidate
+    }
+
+    /// The units of the next push.
+    pub(super) fn units(&self) -> Vec<UnitId> {
+        self.away.keys().filter(|unit| !self.barred.contains(unit)).copied().collect()
+    }
+
+    /// A push begins.
+    pub(super) fn begin(&mut self, units: &[UnitPush]) {
+        self.digests = units.iter().map(|unit| (unit.unit, (unit.stable, unit.candidate))).collect();
+        if self.releases.is_empty() {
+            self.add(Release { push: 0, units: BTreeMap::new() }, 1);
+        }
+        // A unit that is new to the plan has had its stable content from the beginning of the plan's memory.
+        if let Some(latest) = self.releases.front_mut() {
+            latest.units.extend(self.digests.iter().map(|(unit, (stable, _))| (*unit, *stable)));
+        }
+    }
+
+    /// All clients have the push: its content is a release. `waiting`: the units that have changed since.
+    pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeSet<UnitId>, most: usize) {
+        let mut units = self.releases.front().map(|latest| latest.units.clone()).unwrap_or_default();
+        units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate)));
+        self.add(Release { push: push.number, units }, most);
+        self.away.retain(|unit, _| waiting.contains(unit) || !push.units.contains(unit));
+    }
+
+    pub(super) fn add(&mut self, release: Release, most: usize) {
+        self.releases.push_front(release);
+        self.releases.truncate(most.max(1));
+    }
+
+    /// Whether all contents of a push were given to all clients before.
+    pub(super) fn knows(&self, units: &[UnitPush]) -> bool {
+        let was = |unit: &UnitPush| {
+            self.releases.iter().any(|of| of.units.get(&unit.unit) == Some(&unit.candidate))
+        };
+        !units.is_empty() && units.iter().all(was)
+    }
+
+    pub(super) fn releases(&self) -> impl Iterator<Item = &Release> {
+        self.releases.iter()
+    }
+
+    /// The latest release before a push.
+    pub(super) fn before(&self, push: u64) -> Option<u64> {
+        self.releases.iter().map(|of| of.push).find(|number| *number < push)
+    }
+
+    /// A unit has ended, or belongs to another plan.
+    pub(super) fn forget(&mut self, unit: UnitId) {
+        self.away.remove(&unit);
+        self.barred.remove(&unit);
+    }
+
+    /// A unit has another number since the relay began anew.
+    pub(super) fn rename(&mut self, former: UnitId, unit: UnitId) {
+        fn moved<T>(map: &mut BTreeMap<UnitId, T>, former: UnitId, unit: UnitId) {
+            if let Some(value) = map.remove(&former) {
+                map.insert(unit, value);
+            }
+        }
+        moved(&mut self.away, former, unit);
+        moved(&mut self.digests, former, unit);
+        self.releases.iter_mut().for_each(|of| moved(&mut of.units, former, unit));
+        if self.barred.remove(&former) {
+            self.barred.insert(unit);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Pushes that are held back.
+
+use super::*;
+use crate::engine::rollout::Seat;
+use crate::engine::rollout::push::Condemned;
+use crate::engine::rollout::tally::Rejection;
+use crate::xds::Version;
+
+const REJECTED: Counts = Counts {
+    rejected: 1,
+    accepted: 9,
+    unaffected: 0,
+    pending: 0,
+    rejected_again: 0,
+    silent: 0,
+    overtaken: 0,
+    lost: 0,
+    unjudged: 0,
+};
+
+/// The stable content of the push, and the numbers of the outputs that move clients: `1!2` admits step 2 of push 1.
+fn moves(world: &mut World) -> String {
+    let of = |output: Output| match output {
+        Output::Back { push } => format!("back {push}"),
+        Output::Settle { push } => format!("settle {push}"),
+        Output::Serve { release } => format!("serve {release}"),
+        Output::Open => "open".into(),
+        Output::Admit(of) => match of.state {
+            RolloutState::Open => format!("{} nobody", of.push),
+            _ => format!("{} {} {}", of.push, of.state.name(), of.step),
+        },
+        other => panic!("{other:?} moves nobody"),
+    };
+    std::mem::take(&mut world.moves).into_iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn wav_2_a_push_that_all_accept_is_stable_in_the_end_and_stays_admitted() {
+    let mut world = World::enforced(&[1, 2]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(moves(&mut world), "1 waving 1, 1 waving 2, 1 waving 3, 1 settling 4, settle 1");
+    assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Finished)]));
+    let report = world.rollout.report();
+    assert_eq!((report.behind_from, report.releases), (None, vec![1, 0]));
+}
+
+#[test]
+fn wav_17_a_halted_push_goes_back_and_stands_until_each_blamed_unit_has_changed() {
+    let mut world = World::enforced(&[1, 2, 3]);
+    let blamed = vec![unit(1), unit(2)];
+    world.tally(1_400, Tally { blamed, ..admitted(REJECTED) });
+    assert_eq!(moves(&mut world), "1 waving 1, back 1, 1 halted 1");
+    world.live(2_000, 4, true, true);
+    world.live(3_000, 3, true, true);
+    world.live(4_000, 1, true, true);
+    world.run(90_000, Rollout::handle_timeout);
+    assert_eq!((world.cuts.len(), world.rollout.poll_timeout()), (1, None), "unit 2 is as it was");
+    world.live(91_000, 2, true, true);
+    world.timer(92_000);
+    let all = [1, 2, 3, 4].map(unit).to_vec();
+    assert_eq!(world.cuts.last().unwrap(), &(2, all), "all that is newest, unit 3 with its change, too");
+    world.ready(92_000, [1, 2, 3, 4].map(unit_push).to_vec());
+    assert_eq!((moves(&mut world).as_str(), world.past()), ("2 waving 1", vec![(1, Outcome::Halted)]));
+}
+
+#[test]
+fn wav_17_units_without_a_change_of_their_own_begin_again_with_the_mended_ones() {
+    let mut world = World::enforced(&[1, 2]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    world.live(2_000, 1, true, true);
+    world.timer(3_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(1), unit(2)]));
+}
+
+#[test]
+fn wav_17_a_blamed_unit_that_is_as_halted_again_has_not_changed() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    world.live(2_000, 1, true, true);
+    world.live(2_500, 1, true, false);
+    world.run(60_000, Rollout::handle_timeout);
+    assert_eq!((world.cuts.len(), world.state()), (1, RolloutState::Halted));
+}
+
+#[test]
+fn wav_12_a_paused_push_waits_for_evidence_and_not_for_its_successor() {
+    let mut world = World::enforced(&[1]);
+    world.tally(2_000, admitted(accepted(1)));
+    world.run(3_000, |rollout, now| rollout.lost(unit(1), now));
+    world.live(4_000, 1, true, true);
+    world.run(900_000, Rollout::handle_timeout);
+    assert_eq!((world.state(), world.cuts.len()), (RolloutState::Paused, 1));
+}
+
+#[test]
+fn wav_17_servers_that_take_a_push_back_send_its_clients_back_at_once() {
+    let mut world = World::enforced(&[1, 2]);
+    world.live(5_000, 1, false, true);
+    assert_eq!(world.state(), RolloutState::Waving, "unit 2 still has the push");
+    world.live(6_000, 2, false, true);
+    assert_eq!(moves(&mut world), "1 waving 1, back 1, 1 nobody");
+    assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Withdrawn)]));
+    assert_eq!((world.rollout.poll_timeout(), world.rollout.report().behind_from), (None, None));
+}
+
+#[test]
+fn wav_17_a_halted_push_that_is_taken_back_is_over() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    world.live(6_000, 1, false, true);
+    assert_eq!(moves(&mut world), "1 waving 1, back 1, 1 halted 1", "all are back already");
+    assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Withdrawn)]));
+}
+
+#[test]
+fn wav_17_a_content_that_all_had_before_is_for_all_at_once() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    moves(&mut world);
+    world.live(200_000, 1, true, true);
+    world.timer(201_000);
+    world.ready(
+        201_000,
+        vec![UnitPush { stable: ReleaseDigest(1), candidate: ReleaseDigest(0), ..unit_push(1) }],
+    );
+    assert_eq!(moves(&mut world), "2 settling 4, settle 2");
+    assert_eq!(world.past()[0], (2, Outcome::Restored));
+}
+
+#[test]
+fn qua_2_a_condemned_content_is_for_nobody_although_all_had_it_before() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    moves(&mut world);
+    world.live(200_000, 1, true, true);
+    world.timer(201_000);
+    let name = ResourceName::from("main");
+    let condemned = Some(Condemned { type_url: TypeUrl::of_message(LISTENER), name, version: Version(7) });
+    let candidate = ReleaseDigest(0);
+    world.ready(201_000, vec![UnitPush { stable: ReleaseDigest(1), candidate, condemned, ..unit_push(1) }]);
+    assert_eq!((moves(&mut world).as_str(), world.push().blamed.as_slice()), ("2 halted 0", &[unit(1)][..]));
+}
+
+#[test]
+fn wav_16_who_has_a_halted_push_may_keep_it_and_is_first_with_the_next() {
+    let mut world = World::of(Plan { on_halt: OnHalt::Stay, ..enforcing() });
+    world.push_of(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    let halted = *world.admissions.last().unwrap();
+    let (in_step, last) =
+        (Seat { bucket: 3, labelled_step: None }, Seat { bucket: 9_000, labelled_step: None });
+    assert_eq!(moves(&mut world), "1 waving 1, 1 halted 1");
+    assert!(
+        halted.admits(last, Some(1)) && !halted.admits(in_step, None) && !halted.admits(in_step, Some(0))
+    );
+    world.live(2_000, 1, true, true);
+    world.timer(3_000);
+    world.ready(3_000, vec![unit_push(1)]);
+    let next = *world.admissions.last().unwrap();
+    assert_eq!((next.push, next.holders_of, next.holders_only), (2, Some(1), false));
+    assert!(next.admits(last, Some(1)) && next.admits(last, Some(2)) && next.admits(in_step, None));
+    assert!(!next.admits(last, None));
+}
+
+#[test]
+fn wav_15_nobody_is_given_a_halted_push() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    let seat = Seat { bucket: 0, labelled_step: Some(1) };
+    let halted = world.admissions.last().unwrap();
+    assert!(!halted.admits(seat, None) && !halted.admits(seat, Some(1)) && halted.is_seated(seat));
+}
+
+#[test]
+fn wav_17_late_words_against_a_halted_push_blame_their_units_and_change_no_count() {
+    let mut world = World::enforced(&[1, 2]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    let late = Rejection {
+        stream: 7,
+        node: "n".into(),
+        unit: unit(2),
+        seat: Seat { bucket: 0, labelled_step: None },
+        type_url: TypeUrl::of_message(LISTENER),
+        words: "no".into(),
+        suspects: vec![],
+        is_known_rejecter: false,
+    };
+    let tally = Tally { blamed: vec![unit(2)], rejections: vec![late], ..admitted(Counts::default()) };
+    world.tally(2_400, tally);
+    assert_eq!((world.push().blamed.as_slice(), world.push().admitted), (&[unit(1), unit(2)][..], REJECTED));
+    assert_eq!(world.push().rejections.len(), 1);
+}
+
+#[test]
+fn wav_11_no_push_begins_while_too_much_is_held() {
+    let mut world = World::of(enforcing());
+    world.live(0, 1, true, true);
+    world.run(500, |rollout, now| rollout.set_full(true, now));
+    assert_eq!(world.rollout.poll_timeout(), None);
+    world.run(60_000, |rollout, now| rollout.set_full(false, now));
+    assert_eq!((world.cuts.len(), world.events.as_slice()), (1, &[What::Full][..]));
+    assert_eq!(world.rollout.report().behind_from, Some(at(0)));
+}
+
+#[test]
+fn behind_is_the_oldest_change_that_somebody_lacks() {
+    let mut world = World::enforced(&[1]);
+    let behind = |world: &World| world.rollout.report().behind_from;
+    assert_eq!(behind(&world), Some(at(0)));
+    (2..=160).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!((world.state(), behind(&world)), (RolloutState::Settling, None), "all clients have it");
+    world.live(161_000, 1, true, true);
+    assert_eq!(behind(&world), Some(at(161_000)));
+}
+
+#[test]
+fn another_plan_takes_the_push_back_and_gathers_anew() {
+    let mut world = World::enforced(&[1]);
+    world.run(2_000, |rollout, now| {
+        rollout.configure(Arc::new(Plan { salt: "b".into(), ..enforcing() }), now)
+    });
+    assert_eq!(moves(&mut world), "1 waving 1, back 1, 1 nobody");
+    assert_eq!(world.past(), [(1, Outcome::Abandoned)]);
+    world.timer(3_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(1)]));
+}
+
+#[test]
+fn a_plan_that_only_observes_from_now_on_lets_all_go() {
+    let mut world = World::enforced(&[1]);
+    world.run(2_000, |rollout, now| rollout.configure(Arc::new(plan()), now));
+    assert_eq!((moves(&mut world).as_str(), world.state()), ("1 waving 1, open", RolloutState::Open));
+    let mut world = World::enforced(&[1]);
+    world.run(2_000, Rollout::end);
+    assert_eq!(moves(&mut world), "1 waving 1, open");
+}
+
+#[test]
+fn a_push_whose_units_belong_to_another_plan_is_abandoned() {
+    let mut world = World::new();
+    [1, 2].iter().for_each(|number| world.changed(0, *number));
+    world.timer(1_000);
+    world.ready(1_000, vec![unit_push(1), unit_push(2)]);
+    world.run(2_000, |rollout, now| rollout.taken(unit(1), now));
+    assert_eq!(world.state(), RolloutState::Waving);
+    world.run(2_000, |rollout, now| rollout.taken(unit(2), now));
+    assert_eq!(world.past(), [(1, Outcome::Abandoned)]);
+}

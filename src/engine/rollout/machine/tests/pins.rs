@@ -1,0 +1,122 @@
+//! Pins, rollbacks and freezes.
+
+use super::*;
+use crate::engine::rollout::command::{Command, CommandError, FREEZE_MAX, PinFor, Promotion};
+
+const HOUR: u64 = 3_600_000;
+
+/// A plan whose first push is over after 200 s.
+fn finished() -> World {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    world.moves.clear();
+    world
+}
+
+#[test]
+fn his_3_a_rollback_serves_the_release_before_until_the_next_push() {
+    let mut world = finished();
+    for ms in [200_000, 201_000] {
+        world.command(ms, Command::Rollback { push: 1 }).unwrap();
+    }
+    assert_eq!(
+        (world.moves.as_slice(), world.state()),
+        (&[Output::Serve { release: 0 }][..], RolloutState::Pinned)
+    );
+    world.live(202_000, 1, true, false);
+    world.run(210_000, Rollout::handle_timeout);
+    assert_eq!((world.cuts.len(), world.rollout.report().waiting), (1, vec![unit(1)]), "the content waits");
+    world.live(300_000, 1, true, true);
+    assert_eq!(world.state(), RolloutState::Gathering);
+    world.timer(301_000);
+    world.ready(301_000, vec![UnitPush { candidate: ReleaseDigest(2), ..unit_push(1) }]);
+    assert_eq!((world.state(), world.step()), (RolloutState::Waving, (1, 100)), "by steps");
+}
+
+#[test]
+fn his_3_a_rollback_takes_a_push_that_is_under_way_back() {
+    let mut world = World::enforced(&[1]);
+    world.moves.clear();
+    world.command(2_000, Command::Rollback { push: 1 }).unwrap();
+    let is_halted = |of: &Output| matches!(of, Output::Admit(of) if of.state == RolloutState::Halted);
+    assert!(is_halted(&world.moves[1]));
+    assert_eq!(
+        (&world.moves[0], &world.moves[2]),
+        (&Output::Back { push: 1 }, &Output::Serve { release: 0 })
+    );
+    assert_eq!((world.past(), world.push_number()), (vec![(1, Outcome::Halted)], None));
+}
+
+#[test]
+fn his_3_a_pin_ends_when_it_was_told_to_and_the_content_goes_by_steps() {
+    let mut world = finished();
+    let until = PinFor::Length(Duration::from_secs(3_600));
+    world.command(200_000, Command::Pin { release: 0, until }).unwrap();
+    world.live(201_000, 1, true, false);
+    world.live(202_000, 1, true, true);
+    assert_eq!(world.rollout.poll_timeout(), Some(at(200_000 + HOUR)), "another content waits, too");
+    world.timer(200_000 + HOUR);
+    assert_eq!(world.state(), RolloutState::Gathering);
+    assert_eq!(world.events.last(), Some(&What::Unpinned(0)));
+    let mut world = finished();
+    world.command(200_000, Command::Pin { release: 0, until: PinFor::Unpin }).unwrap();
+    world.live(201_000, 1, true, false);
+    world.run(100 * HOUR, Rollout::handle_timeout);
+    assert_eq!(world.state(), RolloutState::Pinned);
+    world.command(100 * HOUR, Command::Unpin).unwrap();
+    world.command(100 * HOUR, Command::Unpin).unwrap();
+    world.timer(100 * HOUR + 1_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(1)]));
+}
+
+#[test]
+fn his_3_only_a_known_release_is_pinned() {
+    let mut world = finished();
+    let until = PinFor::Unpin;
+    assert_eq!(world.command(200_000, Command::Pin { release: 7, until }), Err(CommandError::NoSuchRelease));
+    assert_eq!(world.command(200_000, Command::Rollback { push: 0 }), Err(CommandError::NoSuchRelease));
+    assert_eq!(world.command(200_000, Command::Rollback { push: 9 }), Err(CommandError::AnotherPush(None)));
+    assert_eq!(world.state(), RolloutState::Open);
+}
+
+#[test]
+fn his_4_a_frozen_plan_begins_no_push_and_pauses_the_one_under_way() {
+    let mut world = World::enforced(&[1]);
+    world.command(2_000, Command::Freeze { length: Duration::from_secs(2 * 3_600) }).unwrap();
+    assert_eq!(world.verdict().reason, Reason::Frozen);
+    let promote = Command::Promote { push: 1, to: Promotion::All };
+    assert_eq!(world.command(3_000, promote), Err(CommandError::Frozen));
+    world.timer(2_000 + HOUR);
+    let told = |world: &World| world.events.iter().filter(|what| matches!(what, What::Frozen(_))).count();
+    assert_eq!(told(&world), 2, "at the begin, and each hour");
+    world.timer(2_000 + 2 * HOUR);
+    assert_eq!((world.state(), told(&world)), (RolloutState::Waving, 2));
+    let mut world = World::of(enforcing());
+    world.command(0, Command::Freeze { length: FREEZE_MAX }).unwrap();
+    world.live(1_000, 1, true, true);
+    assert_eq!((world.state(), world.rollout.poll_timeout()), (RolloutState::Frozen, Some(at(HOUR))));
+    world.command(9_000, Command::Unfreeze).unwrap();
+    world.command(9_000, Command::Unfreeze).unwrap();
+    assert_eq!(world.rollout.poll_timeout(), Some(at(9_000)).filter(|_| world.cuts.is_empty()));
+    assert_eq!(world.cuts.len(), 1);
+}
+
+#[test]
+fn his_4_a_freeze_has_an_end_within_seven_days() {
+    let mut world = World::of(enforcing());
+    let length = FREEZE_MAX + Duration::from_micros(1);
+    assert_eq!(world.command(0, Command::Freeze { length }), Err(CommandError::TooLong));
+    assert_eq!(world.state(), RolloutState::Open);
+}
+
+#[test]
+fn his_4_a_freeze_or_a_pin_during_a_cut_keeps_the_push_from_beginning() {
+    let mut world = World::of(enforcing());
+    world.live(0, 1, true, true);
+    world.timer(1_000);
+    world.command(1_100, Command::Freeze { length: Duration::from_secs(60) }).unwrap();
+    world.ready(1_200, vec![unit_push(1)]);
+    assert_eq!((world.state(), world.admissions.len()), (RolloutState::Frozen, 0));
+    world.timer(61_100);
+    assert_eq!(world.cuts.len(), 2);
+}

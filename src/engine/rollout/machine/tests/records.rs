@@ -1,0 +1,99 @@
+//! Plans that outlive their process.
+
+use super::*;
+use crate::engine::rollout::command::{Command, PinFor};
+
+/// The plan of another process, with an unequal clock, that began so many seconds after the record was written.
+fn restored(world: &World, seconds: u64) -> World {
+    let record = world.rollout.record(at(world.now));
+    let mut other = World::of(enforcing());
+    let passed = Duration::from_secs(seconds);
+    other.rollout = Rollout::restore(Arc::new(enforcing()), record, passed, at(0));
+    other.run(0, Rollout::handle_timeout);
+    other
+}
+
+#[test]
+fn wav_8_a_halted_push_is_halted_after_a_restart() {
+    let mut world = World::enforced(&[1, 2]);
+    world.tally(2_000, Tally { blamed: vec![unit(1)], ..admitted(Counts { rejected: 1, ..accepted(9) }) });
+    let mut world = restored(&world, 60);
+    assert_eq!((world.state(), world.push().number), (RolloutState::Halted, 1));
+    world.run(1_000, |rollout, now| rollout.found(unit(2), unit(72), now));
+    world.live(1_000, 72, false, true);
+    assert_eq!(world.state(), RolloutState::Halted, "unit 1 is not here yet");
+    world.run(2_000, |rollout, now| rollout.found(unit(1), unit(71), now));
+    world.live(2_000, 71, true, false);
+    assert_eq!(
+        (world.push().units.as_slice(), world.push().blamed.as_slice()),
+        (&[unit(71), unit(72)][..], &[unit(71)][..])
+    );
+    world.run(60_000, Rollout::handle_timeout);
+    assert_eq!(world.cuts, []);
+    world.live(61_000, 71, true, true);
+    world.timer(62_000);
+    assert_eq!(world.cuts, [(2, vec![unit(71)])]);
+}
+
+#[test]
+fn wav_8_a_push_goes_on_where_it_was_when_its_content_is_here_again() {
+    let mut world = World::enforced(&[1]);
+    (2..=40).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(world.step(), (2, 1_000));
+    let mut world = restored(&world, 60);
+    assert_eq!((world.state(), world.step()), (RolloutState::Paused, (0, 0)), "nobody is admitted yet");
+    world.run(1_000, |rollout, now| rollout.found(unit(1), unit(71), now));
+    world.live(1_000, 71, true, false);
+    world.timer(2_000);
+    assert_eq!(world.cuts, [(1, vec![unit(71)])]);
+    world.ready(2_000, vec![unit_push(71)]);
+    assert_eq!((world.state(), world.step()), (RolloutState::Waving, (2, 1_000)));
+    world.tally(3_000, admitted(accepted(10)));
+    world.tally(61_000, admitted(accepted(10)));
+    assert_eq!(world.step().0, 2, "the bake begins anew");
+    world.tally(62_001, admitted(accepted(10)));
+    assert_eq!(world.step().0, 3);
+}
+
+#[test]
+fn wav_8_another_content_after_a_restart_is_another_push() {
+    let world = World::enforced(&[1]);
+    let mut world = restored(&world, 60);
+    world.run(1_000, |rollout, now| rollout.found(unit(1), unit(71), now));
+    world.live(1_000, 71, true, true);
+    world.timer(2_000);
+    world.ready(2_000, vec![UnitPush { candidate: ReleaseDigest(9), ..unit_push(71) }]);
+    assert_eq!((world.past(), world.step()), (vec![(1, Outcome::Abandoned)], (0, 0)));
+    world.timer(3_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(71)]));
+}
+
+#[test]
+fn wav_8_freezes_and_pins_end_when_they_would_have_ended() {
+    let mut world = World::of(enforcing());
+    world.command(0, Command::Freeze { length: Duration::from_secs(600) }).unwrap();
+    let world = restored(&world, 200);
+    assert_eq!(world.rollout.report().frozen_until, Some(at(400_000)));
+    assert_eq!(restored(&world, 601).state(), RolloutState::Open);
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    let until = PinFor::Length(Duration::from_secs(600));
+    world.command(200_000, Command::Pin { release: 0, until }).unwrap();
+    let world = restored(&world, 100);
+    let report = world.rollout.report();
+    assert_eq!((report.state, report.releases), (RolloutState::Pinned, vec![1, 0]));
+    assert_eq!(world.rollout.poll_timeout(), Some(at(500_000)));
+}
+
+#[test]
+fn wav_17_a_restored_plan_knows_the_releases_of_the_past() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    let mut world = restored(&world, 0);
+    world.run(0, |rollout, now| rollout.found(unit(1), unit(71), now));
+    world.live(1_000, 71, true, true);
+    world.timer(2_000);
+    let push = UnitPush { stable: ReleaseDigest(1), candidate: ReleaseDigest(0), ..unit_push(71) };
+    world.ready(2_000, vec![push]);
+    assert_eq!(world.past()[0], (2, Outcome::Restored));
+}
