@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use crate::driver::api::status::ClassStatus;
 use crate::engine::Time;
-use crate::engine::rollout::{Plan, RolloutReport, UnitId};
+use crate::engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
+use crate::xds::ResourceName;
 
 /// The plans of the configuration in force.
 pub trait RolloutsView {
@@ -14,6 +18,28 @@ pub trait RolloutsView {
     fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
         Vec::new()
     }
+
+    /// Carries out a command of an operator. Returns the state after it.
+    fn command_plan(&self, _order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, PlanRefusal>> {
+        async { Err(PlanRefusal::NoSuchPlan) }.boxed()
+    }
+}
+
+/// A command for a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanOrder {
+    pub plan: String,
+    pub command: Command,
+    /// With [`Command::Abort`]: contents that no later push may bring, each by the name of its type and its own name.
+    pub condemn: Vec<(Box<str>, ResourceName)>,
+}
+
+/// The reason why a command had no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanRefusal {
+    /// The configuration has no such plan.
+    NoSuchPlan,
+    Refused(CommandError),
 }
 
 /// A plan at one moment: at the last tally, or at the last change of its state.

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use crate::engine::rollout::{Plan, UnitId};
+use crate::engine::rollout::{Command, CommandError, Plan, UnitId};
 use crate::engine::snapshot::Snapshot;
-use crate::xds::Node;
+use crate::xds::{Node, ResourceName};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
@@ -55,7 +55,17 @@ pub struct PlanHandle {
     changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
     /// The push under way.
     watched: ArcSwapOption<Watched>,
+    orders: Mutex<Vec<Order>>,
     noted: Notify,
+}
+
+/// A command of an operator, with the place for the answer.
+#[derive(Debug)]
+pub struct Order {
+    pub command: Command,
+    /// Contents of the push that no later push may bring, each by the name of its type and its own name.
+    pub condemn: Vec<(Box<str>, ResourceName)>,
+    pub done: oneshot::Sender<Result<(), CommandError>>,
 }
 
 /// A push under way, as streams see it at their end.
@@ -85,6 +95,7 @@ impl PlanHandle {
             is_over: AtomicBool::new(false),
             changed: Mutex::default(),
             watched: ArcSwapOption::empty(),
+            orders: Mutex::default(),
             noted: Notify::new(),
         }
     }
@@ -120,6 +131,22 @@ impl PlanHandle {
 
     pub fn take_changed(&self) -> BTreeMap<UnitId, Arc<Snapshot>> {
         std::mem::take(&mut *lock(&self.changed))
+    }
+
+    /// Gives the task a command. The answer comes when readers see the state after it; never, if the plan ends before.
+    pub fn command(
+        &self,
+        command: Command,
+        condemn: Vec<(Box<str>, ResourceName)>,
+    ) -> oneshot::Receiver<Result<(), CommandError>> {
+        let (done, answer) = oneshot::channel();
+        lock(&self.orders).push(Order { command, condemn, done });
+        self.noted.notify_one();
+        answer
+    }
+
+    pub fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut *lock(&self.orders))
     }
 
     /// Resolves when there is a note for the task.

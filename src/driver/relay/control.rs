@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use crate::driver::api::rollouts::{RolloutStatus, RolloutsView};
+use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView};
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
 use crate::xds::{Code, Status};
@@ -21,6 +21,20 @@ const REFRESH_MAX: Duration = Duration::from_millis(100);
 impl RolloutsView for Relay {
     fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
         self.rollouts.all(&self.shared, &self.tables)
+    }
+
+    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, PlanRefusal>> {
+        async move {
+            let PlanOrder { plan, command, condemn } = order;
+            let plans = self.shared.plans.all();
+            let handle = plans.iter().find(|handle| *handle.plan().name == *plan);
+            let said = handle.ok_or(PlanRefusal::NoSuchPlan)?.command(command, condemn).await;
+            // A plan that ended meanwhile is one that the configuration does not have.
+            said.map_err(|_| PlanRefusal::NoSuchPlan)?.map_err(PlanRefusal::Refused)?;
+            let all = self.rollouts();
+            all.into_iter().find(|of| *of.plan.name == *plan).ok_or(PlanRefusal::NoSuchPlan)
+        }
+        .boxed()
     }
 }
 

@@ -85,6 +85,19 @@ impl Rejecters {
         condemned
     }
 
+    /// Condemns contents of a push on an operator's word. Returns false if the push brings none of them.
+    pub fn condemn(&mut self, set: &PushSet, is_meant: &dyn Fn(&TypeUrl, &ResourceName) -> bool) -> bool {
+        let types = set.units().iter().flat_map(|unit| &unit.types);
+        let contents = types.flat_map(|of| of.names().map(move |name| (&of.type_url, name)));
+        let meant = contents.filter(|(type_url, of)| is_meant(type_url, &of.name));
+        let found: Vec<Content> = meant
+            .filter_map(|(type_url, of)| Some((type_url.clone(), of.name.clone(), of.version()?)))
+            .collect();
+        let is_found = !found.is_empty();
+        self.condemned.extend(found);
+        is_found
+    }
+
     /// The condemned contents of a push: of each unit the first.
     pub fn condemned_in(&self, set: &PushSet) -> Vec<(UnitId, Condemned)> {
         if self.condemned.is_empty() {

@@ -8,9 +8,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::{PlanHandle, Watched};
+use crate::driver::ground::plans::{Order, PlanHandle, Watched};
 use crate::driver::rollout::content::{condemn, unit_of};
 use crate::driver::rollout::count::Clients;
+use crate::driver::rollout::orders::{Answer, carry_out_order};
 use crate::driver::rollout::rejecters::Rejecters;
 use crate::driver::rollout::table::Shown;
 use crate::driver::source::handle::SourceHandle;
@@ -103,6 +104,7 @@ impl PlanTask {
             self.follow_configuration();
             self.take_changes();
             self.rollout.handle_timeout(clock.now());
+            let answers = self.obey();
             self.carry_out();
             if Instant::now() >= self.tally_due {
                 self.tally_due = Instant::now() + TALLY_EVERY;
@@ -111,6 +113,7 @@ impl PlanTask {
                 self.carry_out();
             }
             self.show();
+            answers.into_iter().for_each(Answer::send);
         }
         self.rollout.end(self.shared.clock.now());
         self.carry_out();
@@ -148,6 +151,19 @@ impl PlanTask {
                 self.rollout.returned(unit, now);
             }
         }
+    }
+
+    /// Carries out the commands of operators.
+    fn obey(&mut self) -> Vec<Answer> {
+        let orders = self.handle.take_orders();
+        let now = self.shared.clock.now();
+        let obeyed = |Order { command, condemn, done }| {
+            let set = self.clients.as_ref().map(|clients| &clients.watched.set);
+            let said =
+                carry_out_order((&mut self.rollout, &mut self.rejecters), set, (command, &condemn), now);
+            Answer { said, done }
+        };
+        orders.into_iter().map(obeyed).collect()
     }
 
     fn carry_out(&mut self) {

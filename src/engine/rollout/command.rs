@@ -98,6 +98,8 @@ pub enum CommandError {
     NoSuchRelease,
     /// The unit has no part in the push.
     NoSuchUnit,
+    /// The push changes no resource with the name that was to be condemned.
+    NoSuchContent,
     /// Longer than [`FREEZE_MAX`].
     TooLong,
 }
