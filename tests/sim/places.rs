@@ -58,15 +58,24 @@ impl World {
         Place { list, ty: (self.plan.wires[list % 2] != Wire::Aggregated).then_some(ty), own }
     }
 
+    /// The place by the configuration that a session is on its way to.
+    pub fn bound_for(&self, stream: &StreamSlot, place: Place) -> Place {
+        Place { own: stream.moving.map_or(stream.lists, |moving| moving.lists).own, ..place }
+    }
+
     /// The server of a place that serves a session.
     pub fn serving(&self, stream: &StreamSlot, place: Place) -> usize {
         let lists = stream.lists;
         let id = lists.id(place.list);
         let Some(ty) = place.ty else {
             if stream.session.is_moving() {
-                let mut parts = stream.session.subscriptions().iter().flat_map(|of| &of.parts);
-                let own = parts.find(|part| part.asked.list == id);
-                return own.map_or(0, |part| usize::from(part.asked.serving()));
+                // A type that leaves the list keeps its source, and the others may move meanwhile.
+                let stays: Vec<_> = self.bound_for(stream, place).types().collect();
+                let leaves = |url: &TypeUrl| !stays.contains(&self.words.type_of(url));
+                let parts = stream.session.subscriptions().iter();
+                let parts = parts.flat_map(|of| of.parts.iter().map(move |part| (&of.type_url, part)));
+                let own = parts.filter(|(_, part)| part.asked.list == id).min_by_key(|(url, _)| leaves(url));
+                return own.map_or(0, |(_, part)| usize::from(part.asked.serving()));
             }
             let served = stream.session.served_by().find(|(list, _)| *list == id);
             return served.map_or(0, |(_, server)| usize::from(server));
@@ -102,6 +111,16 @@ impl World {
     /// The source that serves a type of a list.
     pub fn slot_of(&self, stream: &StreamSlot, list: usize, ty: usize) -> usize {
         let place = self.place(stream, list, ty);
+        // On the way to other lists, a type that leaves a list keeps its source.
+        if stream.session.is_moving() {
+            let id = stream.lists.id(place.list);
+            let mut of =
+                stream.session.subscriptions().iter().filter(|of| self.words.type_of(&of.type_url) == ty);
+            let part = of.find_map(|of| of.parts.iter().find(|part| part.asked.list == id));
+            if let Some(SourceId(slot)) = part.map(|part| part.source()) {
+                return slot as usize;
+            }
+        }
         self.slot_at(stream, place.list, self.serving(stream, place))
     }
 }

@@ -99,13 +99,17 @@ impl World {
         let Some(moving) = stream.moving.filter(|_| shift.is_settled) else {
             return false;
         };
+        let (class, lists) = (stream.class, stream.lists);
         self.settle(stream, moving);
         let slots = self.served_slots(stream);
         // The server that served before may lack as much as before, and so may an authority that was unknown.
         let was_nobody = |slot: usize| self.slots[slot].is_nobody;
         let is_other = |list: usize, ty: usize| {
             let (slot, before) = (slots[list][ty], before[list][ty]);
-            slot != before && !was_nobody(before)
+            // A type whose class and list stay may move between the servers of its list at the same time.
+            let of = |lists: Lists| lists.id(lists.of(list, ty));
+            let has_other = moving.to != class || of(lists) != of(moving.lists);
+            slot != before && has_other && !was_nobody(before)
         };
         let owes = (0..2).flat_map(|list| (0..TYPES).map(move |ty| (list, ty))).any(|(list, ty)| {
             let place = self.place(stream, list, ty);

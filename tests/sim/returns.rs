@@ -64,7 +64,9 @@ impl World {
             let now = self.serving(stream, place);
             let asks_second = self.second_of(stream, list).is_some_and(|slot| self.asks(stream, place, slot));
             let opens = asks_second && !asked.contains(&place);
-            if opens && !self.lacks(stream, place, former) {
+            // A type that joins the list by another configuration may be what the list lacks.
+            let joined = self.bound_for(stream, place);
+            if opens && !self.lacks(stream, place, former) && !self.lacks(stream, joined, former) {
                 let who = self.show_stream(stream);
                 self.fail(Invariant::Gate, || {
                     format!("{who} asks a second server of list {list}, and lacks nothing")
@@ -108,9 +110,14 @@ impl World {
             return;
         }
         let source = &self.slots[first].reference;
-        let unanswered = self.wants(stream, place).find(|wants| !source.may_be_current(*wants, self.now));
+        // A type that leaves the list by another configuration is served by its former source still.
+        let stays: Vec<_> = self.bound_for(stream, place).types().collect();
+        let mut wants = self.wants(stream, place).filter(|wants| stays.contains(&wants.ty));
+        let unanswered = wants.find(|wants| !source.may_be_current(*wants, self.now));
+        let mut alone =
+            place.types().filter(|ty| stays.contains(ty)).map(|ty| Place { ty: Some(ty), ..place });
         let why = match unanswered {
-            _ if self.owes(stream, place, first) => "which lacks something".to_owned(),
+            _ if alone.any(|place| self.owes(stream, place, first)) => "which lacks something".to_owned(),
             Some(wants) => format!("which did not answer for {wants:?}"),
             None => return,
         };
