@@ -17,7 +17,10 @@ use crate::engine::snapshot::Snapshot;
 use crate::xds::TypeUrl;
 
 #[derive(Debug, Default)]
-pub struct ListPositions(pub(super) Vec<ListPosition>);
+pub struct ListPositions(pub(super) Vec<ListPosition>, IsMoving);
+
+/// Whether the session moves to another configuration.
+type IsMoving = bool;
 
 /// One list, or one type of a list.
 #[derive(Debug)]
@@ -41,11 +44,13 @@ pub(super) struct Former {
 }
 
 impl ListPositions {
-    /// The position in a list with collections, created at the first use; `None` if the list has one server.
+    /// The position in a list with collections, created at the first use; `None` if the list has one server. Collections
+    /// that are new during a move have a former state, too, which the moves of the new sources leave alone.
     pub(super) fn enter(
         &mut self,
         id: ListId,
         type_url: &TypeUrl,
+        which: Which,
         router: &dyn Router,
     ) -> Option<&ListPosition> {
         let index = match self.0.iter().position(|position| position.covers(type_url, id)) {
@@ -54,11 +59,12 @@ impl ListPositions {
                 let list = router.fallback(id)?;
                 let type_url = list.by_type.then(|| type_url.clone());
                 self.0.reserve_exact(1);
+                let has_former = self.1 && which == Which::Serving;
                 self.0.push(ListPosition {
                     list,
                     type_url,
                     fallback: Fallback::default(),
-                    former_fallback: None,
+                    former_fallback: has_former.then(Box::default),
                     refused_until: None,
                     former: None,
                 });
@@ -71,7 +77,7 @@ impl ListPositions {
     /// The position in a list that is new to the session, whose server at `serving` serves the session already.
     pub fn begin_at(&mut self, id: ListId, type_url: &TypeUrl, serving: u16, router: &dyn Router) {
         if !self.0.iter().any(|position| position.covers(type_url, id))
-            && self.enter(id, type_url, router).is_some()
+            && self.enter(id, type_url, Which::Last, router).is_some()
             && let Some(position) = self.0.last_mut()
         {
             position.fallback = Fallback::at(serving.min(position.list.servers.saturating_sub(1)));
@@ -80,6 +86,7 @@ impl ListPositions {
 
     /// Another configuration: each list is looked at anew from the state of its serving server on.
     pub(super) fn begin_move(&mut self) {
+        self.1 = true;
         for position in &mut self.0 {
             match &position.former_fallback {
                 Some(former) => position.fallback = (**former).clone(),
@@ -90,6 +97,7 @@ impl ListPositions {
 
     /// The session has moved, or stays.
     pub(super) fn end_move(&mut self) {
+        self.1 = false;
         self.0.iter_mut().for_each(|position| position.former_fallback = None);
     }
 
@@ -102,7 +110,7 @@ impl ListPositions {
         until: Time,
         router: &dyn Router,
     ) {
-        if self.enter(id, type_url, router).is_none() {
+        if self.enter(id, type_url, Which::Last, router).is_none() {
             let settings = FallbackSettings::default();
             let list = List { id, servers: 1, by_type: false, settings, deleting: 0 };
             let fallback = Fallback::default();

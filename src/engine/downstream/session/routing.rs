@@ -30,7 +30,7 @@ impl Asked {
         router: &mut dyn Router,
     ) -> Result<Asked, Status> {
         let list = router.list(type_url, group);
-        let Some(position) = positions.enter(list, type_url, router) else {
+        let Some(position) = positions.enter(list, type_url, which, router) else {
             return Ok(Asked { list, source: router.source(type_url, group, 0)?, others: None });
         };
         let fallback = position.fallback_of(which);

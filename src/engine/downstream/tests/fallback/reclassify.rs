@@ -308,6 +308,29 @@ fn rel_6_types_with_streams_of_their_own_move_together() {
     assert!(!bench.asks(client, 0));
 }
 
+/// The new servers of the type take turns, and the former one serves.
+#[test]
+fn rel_6_a_type_that_is_new_during_the_move_stays_with_its_former_server() {
+    let mut bench = Bench::new((0..4).map(|_| streams_by_type(Transport::PerType)).collect());
+    (bench.servers, bench.by_type) = (2, true);
+    let client = bench.delta();
+    bench.clients[client].routes.order = [0, 2, 2, 2];
+    bench.change(client, CDS, "+a");
+    bench.names(0, CDS, "a=e1");
+    assert_eq!(bench.follow(client), "Cluster a=e1");
+    bench.reclassify(client, |routes| routes.order = [1, 3, 3, 3]);
+    bench.change(client, EDS, "+a");
+    bench.lose(1);
+    bench.follow(client);
+    bench.hear(3);
+    bench.names(3, EDS, "a=2");
+    bench.follow(client);
+    bench.change(client, EDS, "+b");
+    assert!(bench.asks(client, 0) && !bench.asks(client, 2));
+    bench.names(0, EDS, "a=1 b=1");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1 b=1");
+}
+
 /// A client with a name of an authority, and the answer of the source of names that no server is asked for.
 fn of_an_authority(is_delta: bool) -> (Bench, ClientId) {
     let mut bench = Bench::new(vec![streams(), streams(), streams()]);
