@@ -57,7 +57,7 @@ const SEEDS_MIN: u64 = 2_000;
 const RELOADS: u64 = 300;
 
 /// The schedules with reloads of server lists before the first open one.
-const LISTS: u64 = 600;
+const LISTS: u64 = 2000;
 
 /// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
 /// the stories.
@@ -108,6 +108,11 @@ const CORPUS: &[u64] = &[
     562949953422900,
     562949953423437,
     562949953424027,
+    562949953424256,
+    562949953424420,
+    562949953429098,
+    562949953439214,
+    562949953448431,
 ];
 
 /// The number of seeds of one day: more than a day's runs reach.
