@@ -239,6 +239,20 @@ mod tests {
         }
     }
 
+    /// Found by the fuzz target `leaf_identity`: readers of DER differ about a constructed flag. The leaf is refused.
+    #[test]
+    fn idn_2_a_malformed_flag_of_an_authority_counts() {
+        let now = wall_now();
+        let leaf = Leaf { uris: &["spiffe://d/a"], is_client: true, ..Leaf::default() };
+        let issued = Authority::new("test", DAY, now).unwrap().issue_with(&leaf, DAY, now, |params| {
+            let constraints = vec![0x30, 6, 0x21, 1, 0xff, 2, 1, 0];
+            let extension = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 19], constraints);
+            params.custom_extensions.push(extension);
+        });
+        let der = CertificateDer::from_pem_slice(issued.unwrap().certificate.as_bytes()).unwrap();
+        assert!(Certificate::parse(&der).is_ok_and(|leaf| leaf.is_authority));
+    }
+
     #[test]
     fn crt_3_a_cut_certificate_is_told_apart_from_one_with_a_tail() {
         let now = wall_now();

@@ -86,6 +86,10 @@ pub fn facts(der: &[u8]) -> Option<Facts<'_>> {
             }
             BASIC_CONSTRAINTS => {
                 let first = elements(value.content)?.into_iter().next();
+                // X.690, section 8.2.1: a flag that is constructed is malformed.
+                if first.is_some_and(|flag| flag.tag == 0x21) {
+                    return None;
+                }
                 facts.is_authority = first.is_some_and(|flag| flag.tag == 1 && flag.content != [0]);
             }
             KEY_USAGE => {

@@ -116,5 +116,11 @@ pub fn odd_leaves() -> Vec<Vec<u8>> {
             let extension = CustomExtension::from_oid_content(&[2, 5, 29, 14], vec![4, 22, 1]);
             params.custom_extensions.push(extension);
         }),
+        // Found by libFuzzer: the flag of an authority in a malformed form.
+        leaf(&[GOOD], &[], |params| {
+            let constraints = vec![0x30, 6, 0x21, 1, 0xff, 2, 1, 0];
+            let extension = CustomExtension::from_oid_content(&[2, 5, 29, 19], constraints);
+            params.custom_extensions.push(extension);
+        }),
     ]
 }
