@@ -315,6 +315,26 @@ async fn sec_9_an_identity_at_its_limit_harms_no_other() {
 }
 
 #[tokio::test]
+async fn sec_2_handshakes_are_computed_at_a_rate() {
+    let limits = ServerLimits { tls_handshakes_per_second: 20, ..ServerLimits::default() };
+    let fixture = Fixture::new(ClientCertificate::Required, limits);
+    let hello = client_hello(&fixture);
+    let begin = Instant::now();
+    let mut peers = Vec::new();
+    for _ in 0..22 {
+        let mut peer = TcpStream::connect(fixture.server.address).await.unwrap();
+        peer.write_all(&hello).await.unwrap();
+        peers.push(peer);
+    }
+    for peer in &mut peers {
+        // The ServerHello.
+        soon(peer.read_exact(&mut [0; 1])).await.unwrap();
+    }
+    // Two have the turns of the 100 ms before.
+    assert!(begin.elapsed() >= Duration::from_millis(900), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
 async fn sec_3_a_slow_handshake_is_closed_in_time() {
     const SHORT: Duration = Duration::from_millis(300);
     let limits = ServerLimits { tls_handshake_timeout: SHORT, ..ServerLimits::default() };
