@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use sluice::trust::issue::{Authority, Issued, Leaf};
 use sluice::trust::provider::provider;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use crate::support::relay::BINARY;
@@ -23,9 +23,10 @@ pub const HOST: &str = "relay.example";
 pub const WEB: &str = "spiffe://prod.example/ns/shop/sa/web";
 pub const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, is_client: true };
 
-/// Deadlines that end within a short run. Honest clients answer within milliseconds.
+/// Deadlines that end within a short run: honest clients answer within milliseconds. Places for handshakes that a crowd of a
+/// short run uses up.
 const SHORT_LIMITS: &str = "preface_timeout: 2s, tls_handshake_timeout: 2s, first_request_timeout: 2s, \
-    request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s";
+    request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256";
 
 /// The way to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,12 +92,15 @@ pub struct Target {
 }
 
 impl Target {
-    pub async fn tcp(&self, mode: Mode) -> io::Result<TcpStream> {
-        let address = match mode {
+    fn address(&self, mode: Mode) -> &str {
+        match mode {
             Mode::Plain => &self.plain,
             Mode::Tls => &self.tls,
-        };
-        let socket = TcpStream::connect(address).await?;
+        }
+    }
+
+    pub async fn tcp(&self, mode: Mode) -> io::Result<TcpStream> {
+        let socket = TcpStream::connect(self.address(mode)).await?;
         socket.set_nodelay(true)?;
         Ok(socket)
     }
@@ -106,6 +110,18 @@ impl Target {
         match mode {
             Mode::Plain => Ok(Box::new(self.tcp(mode).await?)),
             Mode::Tls => self.connect_with(self.config.clone()).await,
+        }
+    }
+
+    /// A connection for HTTP/2 with little memory in the kernel for unread bytes.
+    pub async fn connect_narrowly(&self, mode: Mode, bytes: u32) -> io::Result<Wire> {
+        let address = self.address(mode).parse().map_err(io::Error::other)?;
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(bytes)?;
+        let socket = socket.connect(address).await?;
+        match mode {
+            Mode::Plain => Ok(Box::new(socket)),
+            Mode::Tls => self.shake_hands(socket, self.config.clone()).await,
         }
     }
 
@@ -119,6 +135,10 @@ impl Target {
 
     pub async fn connect_with(&self, config: Arc<ClientConfig>) -> io::Result<Wire> {
         let socket = self.tcp(Mode::Tls).await?;
+        self.shake_hands(socket, config).await
+    }
+
+    async fn shake_hands(&self, socket: TcpStream, config: Arc<ClientConfig>) -> io::Result<Wire> {
         let name = ServerName::try_from(HOST).unwrap();
         Ok(Box::new(TlsConnector::from(config).connect(name, socket).await?))
     }

@@ -90,22 +90,28 @@ pub struct Sign {
     pub metric: &'static str,
     pub label: &'static str,
     pub values: &'static [&'static str],
+    /// Shows the present: read while the attack goes on, and not after.
+    pub is_gauge: bool,
+}
+
+const fn counter(metric: &'static str, label: &'static str, values: &'static [&'static str]) -> Sign {
+    Sign { metric, label, values, is_gauge: false }
 }
 
 pub const fn handshakes(results: &'static [&'static str]) -> Sign {
-    Sign { metric: "sluice_tls_handshakes_total", label: "result", values: results }
+    counter("sluice_tls_handshakes_total", "result", results)
 }
 
 pub const fn closes(reasons: &'static [&'static str]) -> Sign {
-    Sign { metric: "sluice_downstream_connections_closed_total", label: "reason", values: reasons }
+    counter("sluice_downstream_connections_closed_total", "reason", reasons)
 }
 
 pub const fn goaways(reasons: &'static [&'static str]) -> Sign {
-    Sign { metric: "sluice_downstream_goaways_total", label: "reason", values: reasons }
+    counter("sluice_downstream_goaways_total", "reason", reasons)
 }
 
 pub const fn limits(names: &'static [&'static str]) -> Sign {
-    Sign { metric: "sluice_limit_hits_total", label: "limit", values: names }
+    counter("sluice_limit_hits_total", "limit", names)
 }
 
 pub struct Attack {

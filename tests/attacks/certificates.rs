@@ -14,7 +14,7 @@ use rustls::sign::CertifiedKey;
 use sluice::trust::provider::provider;
 use tokio::io::AsyncWriteExt;
 
-use crate::arena::WEB;
+use crate::arena::{Trust, WEB};
 use crate::attack::{Attack, CLOSED_WITHIN, Outcome, Script, Strand, TLS, attack, handshakes};
 use crate::crowd::{lanes, until_closed};
 use crate::frames;
@@ -22,6 +22,8 @@ use crate::frames;
 const PAUSE: Duration = Duration::from_millis(50);
 const LANES: usize = 2;
 
+/// The authority is that of the relay's clients.
+type Make = fn(&Trust) -> Shown;
 type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// A client that shows a chain.
@@ -36,8 +38,10 @@ pub const ALL: &[Attack] = &[
     attack("a ring of authorities", TLS, handshakes(&["too_large"]), shows!(ring)),
     attack("many authorities of one name", TLS, handshakes(&["too_large"]), shows!(wide)),
     attack("a leaf of its own", TLS, handshakes(&["unknown_issuer"]), shows!(alone)),
-    attack("an unknown critical extension", TLS, handshakes(&["other", "unknown_issuer"]), shows!(critical)),
-    attack("a key on P-521", TLS, handshakes(&["other", "unknown_issuer", "version"]), shows!(large_key)),
+    attack("an unknown critical extension", TLS, handshakes(&["other"]), shows!(critical)),
+    attack("a key on P-521", TLS, handshakes(&["other"]), shows!(large_key)),
+    attack("a chain of nine", TLS, handshakes(&["too_large"]), shows!(long)),
+    attack("a chain of long certificates", TLS, handshakes(&["too_large"]), shows!(broad)),
 ];
 
 #[derive(Debug)]
@@ -54,8 +58,8 @@ impl ResolvesClientCert for Shows {
 }
 
 /// Shows the same chain again and again.
-async fn shows(strand: Strand, make: fn() -> Shown) -> Outcome {
-    let (chain, key) = make();
+async fn shows(strand: Strand, make: Make) -> Outcome {
+    let (chain, key) = make(&strand.target.trust);
     let key = provider().key_provider.load_private_key(key).unwrap();
     let mut config = strand.target.trust.client(&[b"h2"]);
     // A client of rustls would refuse to show some of them.
@@ -108,12 +112,12 @@ fn key() -> KeyPair {
 }
 
 /// 200 authorities with the name of the right one, 64 KiB in all.
-fn giant() -> Shown {
+fn giant(_: &Trust) -> Shown {
     many(200)
 }
 
 /// As many as a chain may have: each is tried as the issuer of the leaf.
-fn wide() -> Shown {
+fn wide(_: &Trust) -> Shown {
     many(7)
 }
 
@@ -126,7 +130,7 @@ fn many(count: u64) -> Shown {
 }
 
 /// Authorities that sign each other, of one name and one key: no path through them ends.
-fn ring() -> Shown {
+fn ring(_: &Trust) -> Shown {
     let issuer = Issuer::new(authority(0), key());
     let (mut chain, key_of_leaf) = signed(leaf(), key(), &issuer);
     for serial in 1..=7 {
@@ -135,19 +139,45 @@ fn ring() -> Shown {
     (chain, key_of_leaf)
 }
 
-fn alone() -> Shown {
+fn alone(_: &Trust) -> Shown {
     signed(leaf(), key(), &Issuer::new(authority(0), key()))
 }
 
-fn critical() -> Shown {
+/// Good but for the authorities beside it, which have names of their own.
+fn beside(trust: &Trust, count: u64, bytes: usize) -> Shown {
+    let (mut chain, key_of_leaf) = signed(leaf(), key(), &good_issuer(trust));
+    for serial in 1..=count {
+        let mut params = authority(serial);
+        params.distinguished_name.push(DnType::CommonName, format!("other {serial}"));
+        let extension = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 2], vec![4; bytes]);
+        params.custom_extensions.push(extension);
+        chain.push(params.self_signed(&key()).unwrap().der().clone());
+    }
+    (chain, key_of_leaf)
+}
+
+fn long(trust: &Trust) -> Shown {
+    beside(trust, 8, 10)
+}
+
+fn broad(trust: &Trust) -> Shown {
+    beside(trust, 2, 9_000)
+}
+
+/// The authority that the relay trusts.
+fn good_issuer(trust: &Trust) -> Issuer<'static, KeyPair> {
+    Issuer::new(authority(0), KeyPair::from_pem(&trust.authority.private_key()).unwrap())
+}
+
+fn critical(trust: &Trust) -> Shown {
     let mut params = leaf();
     let mut extension = CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![5, 0]);
     extension.set_criticality(true);
     params.custom_extensions.push(extension);
-    signed(params, key(), &Issuer::new(authority(0), key()))
+    signed(params, key(), &good_issuer(trust))
 }
 
-fn large_key() -> Shown {
+fn large_key(trust: &Trust) -> Shown {
     const LARGE: &SignatureAlgorithm = &PKCS_ECDSA_P521_SHA512;
-    signed(leaf(), KeyPair::generate_for(LARGE).unwrap(), &Issuer::new(authority(0), key()))
+    signed(leaf(), KeyPair::generate_for(LARGE).unwrap(), &good_issuer(trust))
 }

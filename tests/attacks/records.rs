@@ -16,13 +16,16 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::arena::{HOST, Mode, Target};
-use crate::attack::{Attack, CLOSED_WITHIN, Outcome, Script, Sign, Strand, TLS, attack, closes};
+use crate::attack::{Attack, Outcome, Script, Sign, Strand, TLS, attack, closes};
 use crate::crowd::{crowd, drain, lanes, unopened, until_closed};
 use crate::frames::{self, PING};
 use crate::hello::Hello;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LANES: usize = 2;
+
+/// Sooner than the close of a client that answers no PING.
+const CLOSED_AT_ONCE: Duration = Duration::from_secs(2);
 
 const ERROR: Sign = closes(&["error"]);
 
@@ -192,7 +195,7 @@ async fn repeat(strand: Strand, version: V, piece: fn() -> Piece) -> Outcome {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = until_closed(read, begin, CLOSED_WITHIN) => outcome,
+            outcome = until_closed(read, begin, CLOSED_AT_ONCE) => outcome,
             () = flood => unreachable!(),
         }
     })
@@ -201,7 +204,7 @@ async fn repeat(strand: Strand, version: V, piece: fn() -> Piece) -> Outcome {
 
 /// The relay serves HTTP from here on: it has answered the opening.
 async fn until_heard(read: &mut (impl AsyncRead + Unpin)) {
-    let _ = timeout(CLOSED_WITHIN, read.read(&mut [0; 512])).await;
+    let _ = timeout(CLOSED_AT_ONCE, read.read(&mut [0; 512])).await;
 }
 
 fn config(strand: &Strand, version: V) -> ClientConfig {
@@ -223,7 +226,7 @@ async fn ended(strand: Strand, bytes: Vec<u8>) -> Outcome {
     let _ = socket.write_all(&forger.forge(&(ContentType::ApplicationData, frames::opening()))).await;
     until_heard(&mut socket).await;
     let _ = socket.write_all(&bytes.repeat(3)).await;
-    until_closed(socket, begin, CLOSED_WITHIN).await
+    until_closed(socket, begin, CLOSED_AT_ONCE).await
 }
 
 async fn key_updates(strand: Strand, has_data: bool) -> Outcome {
@@ -283,7 +286,7 @@ async fn own_stack(strand: Strand, mut next: impl FnMut(&mut ClientConnection)) 
             () = flood => {}
         }
     };
-    Outcome::of_close(begin, timeout(CLOSED_WITHIN, closed).await.is_ok())
+    Outcome::of_close(begin, timeout(CLOSED_AT_ONCE, closed).await.is_ok())
 }
 
 /// The head of a record of 16 KiB, and a byte now and then: no sign of life (SEC-8).

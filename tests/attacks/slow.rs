@@ -12,7 +12,11 @@ use crate::frames::{self, DATA, END_HEADERS, HEADERS};
 use crate::support::words::Ask;
 use crate::support::{CDS, client};
 
-const BEHIND: Sign = Sign { metric: "sluice_downstream_streams_behind", label: "", values: &[""] };
+const BEHIND: Sign =
+    Sign { metric: "sluice_downstream_streams_behind", label: "", values: &[""], is_gauge: true };
+
+/// The kernel's memory for bytes that a stalled client has not read.
+const STALLED_BYTES: u32 = 4096;
 
 const fn slow(name: &'static str, shown_by: Sign, run: crate::attack::Run) -> Attack {
     attack(name, BOTH, shown_by, Script::Own(run))
@@ -51,7 +55,6 @@ pub const ALL: &[Attack] = &[
     slow("readers that stall", BEHIND, |strand| {
         Box::pin(crowd(strand.clone(), strand.count(500, 100), stalled))
     })
-    .counts_some()
     .lasts(2),
 ];
 
@@ -143,7 +146,7 @@ async fn http1(strand: Strand) -> Outcome {
 /// Asks for a large resource with windows for all of it, and does not read.
 async fn stalled(strand: Strand) -> Outcome {
     let begin = Instant::now();
-    let mut wire = match strand.target.connect(strand.mode).await {
+    let mut wire = match strand.target.connect_narrowly(strand.mode, STALLED_BYTES).await {
         Ok(wire) => wire,
         Err(error) => return unopened(error),
     };
@@ -153,5 +156,5 @@ async fn stalled(strand: Strand) -> Outcome {
     let _ = wire.write_all(&opening).await;
     let _ = wire.flush().await;
     sleep(strand.until.saturating_duration_since(Instant::now())).await;
-    Outcome { opened: 1, slowest: begin.elapsed(), ..Outcome::default() }
+    Outcome { opened: 1, closed: 1, slowest: begin.elapsed(), ..Outcome::default() }
 }

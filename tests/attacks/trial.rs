@@ -72,10 +72,14 @@ impl Attackers {
                 (*mode, self.handle.spawn(strand_of(attack, strand)))
             })
             .collect();
-        let mut peak = resident;
+        let (mut peak, mut shown) = (resident, 0.0_f64);
+        let is_gauge = attack.shown_by.as_ref().is_some_and(|sign| sign.is_gauge);
         while strands.iter().any(|(_, strand)| !strand.is_finished()) {
             sleep(Duration::from_millis(20)).await;
             peak = peak.max(site.relay.resident());
+            if is_gauge {
+                shown = shown.max(counted(site, &attack.shown_by).await - before);
+            }
         }
         let end = Instant::now();
         let cores = (site.relay.cpu_time() - cpu).as_secs_f64() / (end - begin).as_secs_f64();
@@ -88,9 +92,9 @@ impl Attackers {
             (percentiles.percentiles(begin, end).await, control.percentiles(begin, end).await);
         let grown = peak.saturating_sub(resident);
         let is_long = self.is_long;
-        let mut trial = Trial { outcomes, percentiles, control, is_long, grown, cores, counted: 0.0 };
+        let mut trial = Trial { outcomes, percentiles, control, is_long, grown, cores, counted: shown };
         let expected = trial.expected(attack);
-        while trial.counted < expected && end.elapsed() < COUNTED_WITHIN {
+        while !is_gauge && trial.counted < expected && end.elapsed() < COUNTED_WITHIN {
             trial.counted = counted(site, &attack.shown_by).await - before;
             sleep(Duration::from_millis(50)).await;
         }
