@@ -19,8 +19,8 @@ pub mod authority;
 pub mod authorization;
 pub mod upstream;
 pub mod cache;
-pub mod source;
 pub mod lanes;
+pub mod source;
 pub mod fallback;
 pub mod downstream;
 

@@ -144,6 +144,8 @@ pub struct NamesSnapshot {
 pub struct GlobsSnapshot {
     /// Each name is in one glob.
     pub members: CachedBodies,
+    /// The globs with complete membership.
+    pub complete: OrdSet<ResourceName>,
     pub sets: OrdMap<SetId, WatchedSet>,
     /// The last bytes of former members.
     pub departed: Bodies,
@@ -177,7 +179,7 @@ impl TypeSnapshot {
         self.departed_bodies(kind).get(name)
     }
 
-    fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {
+    pub(super) fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {
         match kind {
             CollectionKind::Wildcard => &self.wildcard.departed,
             CollectionKind::Globs => &self.globs.departed,
@@ -185,7 +187,7 @@ impl TypeSnapshot {
         }
     }
 
-    fn departed_bodies_mut(&mut self, kind: CollectionKind) -> &mut Bodies {
+    pub(super) fn departed_bodies_mut(&mut self, kind: CollectionKind) -> &mut Bodies {
         match kind {
             CollectionKind::Wildcard => &mut self.wildcard.departed,
             CollectionKind::Globs => &mut self.globs.departed,
@@ -297,6 +299,11 @@ impl Snapshot {
     /// The release that this snapshot serves.
     pub fn lane(&self) -> LaneMark {
         self.lane
+    }
+
+    /// This snapshot with other content.
+    pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
+        Snapshot { lane, standing: self.standing.clone(), last_change: self.last_change, types }
     }
 
     pub fn standing(&self) -> &Standing {

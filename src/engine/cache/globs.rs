@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 
 use super::members::{Members, put, takes_error};
 use super::slots::{Moved, SlotId, Slots, WatchedInSets, WatchedSet};
@@ -30,6 +30,8 @@ struct Glob {
 #[derive(Debug, Default)]
 pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
+    /// The globs with complete membership, shared with the snapshots.
+    complete: OrdSet<ResourceName>,
     members: Members,
     /// Errors and leases of globs and of their members.
     annotations: Annotations,
@@ -226,6 +228,7 @@ impl GlobCache {
         if std::mem::replace(&mut glob.complete, true) {
             return;
         }
+        self.complete.insert(name.clone());
         let is_empty = glob.members.is_empty();
         // Resources that a client holds beside the membership are gone.
         self.members.departed.lose_some();
@@ -257,8 +260,8 @@ impl GlobCache {
         self.globs.iter().filter(|(_, glob)| !glob.complete).map(|(name, _)| name)
     }
 
-    pub fn complete(&self) -> impl Iterator<Item = &ResourceName> {
-        self.globs.iter().filter(|(_, glob)| glob.complete).map(|(name, _)| name)
+    pub fn complete(&self) -> &OrdSet<ResourceName> {
+        &self.complete
     }
 
     /// Frees a glob without sessions (RLY-61), and adds its members to `freed`. Returns whether the glob
@@ -268,6 +271,7 @@ impl GlobCache {
             return false;
         }
         let Some(glob) = self.globs.remove(name) else { return false };
+        self.complete.remove(name);
         let annotated: Vec<_> = annotated(&self.annotations, name, &glob.members).cloned().collect();
         for name in &annotated {
             self.annotations.forget(name);

@@ -120,7 +120,7 @@ impl MemberChange {
 
 /// Adds or replaces a member in a view. Members are never counted as unknown: only the membership can be
 /// unknown.
-pub(super) fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
+pub(in crate::engine) fn put(view: &mut View, old: Option<&Resource>, new: &Resource) {
     if old.is_none() {
         view.add_unknown();
     }

@@ -6,7 +6,7 @@
 pub mod aliased;
 pub mod departed;
 pub mod expiry;
-mod members;
+pub(super) mod members;
 pub mod slots;
 pub mod state;
 pub mod named;

@@ -21,6 +21,13 @@ pub struct WatchedSet {
     pub view: Arc<View>,
 }
 
+/// By the view.
+impl PartialEq for WatchedSet {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.view, &other.view)
+    }
+}
+
 /// A watched set inside one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotId(u32);

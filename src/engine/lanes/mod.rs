@@ -1,5 +1,26 @@
-//! Lanes: the content of a source at two releases beside what its server says now.
+//! Lanes: the content of a source at two releases beside what its server says now (WAV-1).
+//!
+//! A source and its caches know nothing of lanes. A source publishes persistent snapshots. A lane is another snapshot
+//! that is made from them: the frozen content of the gated types, and the source's own content of all others. Each
+//! publication of the source brings the lanes up to date, at the cost of the change: a lane takes over what it does not
+//! know, and holds what it knows. Equal views are shared pointers.
+//!
+//! In order: the policies of types; names that only a lane knows; last bytes; the content of a type; one lane; releases
+//! of the history; the lanes of a source; and what a source serves.
 
+mod rule;
+mod forgotten;
+mod lasts;
+mod lane_type;
+mod members;
+mod lane;
+mod release;
+mod overlay;
+mod renew;
 mod published;
+#[cfg(test)]
+mod tests;
 
+pub use overlay::{Differences, Lanes};
 pub use published::{Published, PublishedLanes};
+pub use release::{Release, Restated};

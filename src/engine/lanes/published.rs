@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::release::Restated;
 use crate::engine::rollout::{Admission, Seat};
 use crate::engine::snapshot::Snapshot;
 
@@ -11,6 +12,8 @@ pub struct Published {
     pub live: Arc<Snapshot>,
     /// `None` without a plan, and while nothing is held.
     pub lanes: Option<Box<PublishedLanes>>,
+    /// The latest push that went back. A client that rejected it is restated all of its names (WAV-10).
+    pub restated: Option<Arc<Restated>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -47,7 +50,7 @@ mod tests {
         let picks = |published: &Published, admission: Admission, expected: &Arc<Snapshot>| {
             Arc::ptr_eq(published.pick(&admission, seat, None), expected)
         };
-        let mut published = Published { live: live.clone(), lanes: None };
+        let mut published = Published { live: live.clone(), lanes: None, restated: None };
         assert!(picks(&published, admission(1, 10), &live));
         let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: Some(stable.clone()) };
         published.lanes = Some(Box::new(lanes));

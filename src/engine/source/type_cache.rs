@@ -60,6 +60,7 @@ impl TypeCache {
             },
             globs: GlobsSnapshot {
                 members: self.globs.members().clone(),
+                complete: self.globs.complete().clone(),
                 sets: self.globs.sets().clone(),
                 departed: self.globs.departed().bodies().clone(),
                 annotations: self.globs.annotations().clone(),

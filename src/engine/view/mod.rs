@@ -7,6 +7,7 @@
 //! encoded once.
 
 mod held;
+mod lanes;
 
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;

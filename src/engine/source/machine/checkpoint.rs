@@ -51,7 +51,7 @@ impl Source {
                     image.versions.insert((type_url.clone(), kind), versions);
                 }
             }
-            let globs: Vec<_> = cache.globs.complete().cloned().collect();
+            let globs: Vec<_> = cache.globs.complete().iter().cloned().collect();
             if !globs.is_empty() {
                 image.complete_globs.insert(type_url.clone(), globs);
             }
@@ -215,7 +215,7 @@ impl Source {
                     }
                 }
                 CollectionKind::Globs => {
-                    let globs: Vec<_> = cache.globs.complete().cloned().collect();
+                    let globs: Vec<_> = cache.globs.complete().iter().cloned().collect();
                     self.start_linger(&type_url, globs, now);
                 }
                 CollectionKind::Names => {
@@ -249,7 +249,7 @@ impl Source {
             match kind {
                 CollectionKind::Wildcard => self.linger_briefly(&type_url, None, now),
                 CollectionKind::Globs => {
-                    let globs: Vec<_> = cache.globs.complete().cloned().collect();
+                    let globs: Vec<_> = cache.globs.complete().iter().cloned().collect();
                     globs.into_iter().for_each(|glob| self.linger_briefly(&type_url, Some(glob), now));
                 }
                 CollectionKind::Names => {

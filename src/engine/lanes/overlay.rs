@@ -1,0 +1,359 @@
+//! The lanes of one source.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::lane::Lane;
+use super::lane_type::{LaneType, changed_names};
+use super::lasts::{Ended, Lasts};
+use super::members::{changed_members, is_whole};
+use super::published::{Published, PublishedLanes};
+use super::release::{Release, Restated};
+use super::rule::{Rule, Stamps};
+use crate::engine::Time;
+use crate::engine::cache::Known;
+use crate::engine::collection::CollectionKind;
+use crate::engine::rollout::plan::Gated;
+use crate::engine::snapshot::{LaneMark, Snapshot, TypeSnapshot};
+use crate::xds::{ResourceName, TypeUrl};
+
+/// The lanes of one source with a plan.
+#[derive(Debug)]
+pub struct Lanes {
+    pub(super) gated: Gated,
+    pub(super) stamps: Stamps,
+    /// The source's own content.
+    pub(super) live: Arc<Snapshot>,
+    /// The release that everybody may have.
+    release: u64,
+    /// The number of releases so far.
+    releases: u64,
+    pub(super) stable: Option<Lane>,
+    pub(super) candidate: Option<Lane>,
+    pub(super) ended: Vec<Ended>,
+    restated: Option<Arc<Restated>>,
+    history: VecDeque<Release>,
+    history_max: usize,
+}
+
+/// Whether the source's gated content differs from the lanes'.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Something is held: the next push has content.
+    pub from_stable: bool,
+    /// Something changed since the push under way was cut.
+    pub from_candidate: bool,
+}
+
+impl Lanes {
+    /// `source` is the number of the source, as for its views. `history`: the number of releases that are kept.
+    pub fn new(source: u64, gated: Gated, history: usize) -> Lanes {
+        Lanes {
+            gated,
+            stamps: Stamps::new(source),
+            live: Arc::default(),
+            release: 0,
+            releases: 0,
+            stable: None,
+            candidate: None,
+            ended: Vec::new(),
+            restated: None,
+            history: VecDeque::new(),
+            history_max: history,
+        }
+    }
+
+    /// Takes the next snapshot of the source, before it is published. Holds before the first change of known gated
+    /// content (WAV-4). `before`: the snapshot that the source published before, without lanes.
+    pub fn follow(&mut self, before: &Arc<Snapshot>, live: &Arc<Snapshot>, now: Time) -> Published {
+        if self.stable.is_none() && self.begins(before, live) {
+            let mark = LaneMark { release: self.release, push: None };
+            self.stable = Some(Lane::freeze(before, &self.gated, mark));
+        }
+        self.live = live.clone();
+        if let Some(stable) = &mut self.stable {
+            stable.follow(before, live, &self.gated, None, &mut self.stamps);
+            if let Some(candidate) = &mut self.candidate {
+                candidate.follow(before, live, &self.gated, Some(stable), &mut self.stamps);
+            }
+            self.renew_changed(before);
+            self.end_if_equal();
+        }
+        self.published(now)
+    }
+
+    /// Whether known gated content changes.
+    fn begins(&self, before: &Snapshot, live: &Snapshot) -> bool {
+        let nothing = TypeSnapshot::default();
+        before.types().filter(|(type_url, _)| self.gated.contains(type_url)).any(|(type_url, before)| {
+            let live = live.of(type_url).unwrap_or(&nothing);
+            !before.holds_the_same(live) && has_known_change(before, live)
+        })
+    }
+
+    /// The snapshots that the source serves now. Due after each operation, and at [`Lanes::poll_timeout`].
+    pub fn published(&mut self, now: Time) -> Published {
+        self.expire(now);
+        let restated = self.restated.clone();
+        let (live, stamps) = (&self.live, &mut self.stamps);
+        let Some(stable) = &mut self.stable else {
+            return Published { live: self.live_after_lanes(), lanes: None, restated };
+        };
+        let stable = Arc::new(stable.snapshot(live, stamps));
+        let candidate = self
+            .candidate
+            .as_mut()
+            .and_then(|candidate| Some((candidate.mark.push?, Arc::new(candidate.snapshot(live, stamps)))));
+        let lanes = Some(Box::new(PublishedLanes { candidate, stable: Some(stable) }));
+        Published { live: live.clone(), lanes, restated }
+    }
+
+    /// The source's own content for clients that may come from lanes.
+    fn live_after_lanes(&mut self) -> Arc<Snapshot> {
+        if self.release == 0 && self.ended.is_empty() {
+            return self.live.clone();
+        }
+        let mark = LaneMark { release: self.release, push: None };
+        let mut types: BTreeMap<TypeUrl, TypeSnapshot> =
+            self.live.types().map(|(type_url, of)| (type_url.clone(), of.clone())).collect();
+        for ended in &self.ended {
+            for (type_url, kinds) in &ended.types {
+                let Some(of) = types.get_mut(type_url) else { continue };
+                let mut lasts = Lasts::default();
+                for (kind, bodies) in kinds {
+                    let lacking = bodies.keys().filter(|name| of.body(*kind, name).is_none()).cloned();
+                    lasts.renew(*kind, lacking, |name| bodies.get(name).cloned(), &mut self.stamps);
+                }
+                let live = of.clone();
+                lasts.add_to(of, Some(&live), &mut self.stamps);
+            }
+        }
+        Arc::new(self.live.with_types(types, mark))
+    }
+
+    /// The time when [`Lanes::published`] has news without an event: bytes of ended lanes go.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.ended.iter().filter_map(|ended| ended.until).min()
+    }
+
+    fn expire(&mut self, now: Time) {
+        self.stamps.now = now;
+        let count = self.ended.len();
+        self.ended.retain_mut(|ended| !ended.expire(now));
+        if self.ended.len() < count {
+            self.renew_all();
+        }
+    }
+
+    pub fn differs(&self) -> Differences {
+        let differs = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.differs(&self.gated));
+        Differences { from_stable: differs(&self.stable), from_candidate: differs(&self.candidate) }
+    }
+
+    /// Whether changes are held.
+    pub fn is_holding(&self) -> bool {
+        self.stable.is_some()
+    }
+
+    /// The source's content becomes the candidate of a push (WAV-4). No effect while nothing is held.
+    pub fn cut(&mut self, push: u64) {
+        if self.stable.is_none() {
+            return;
+        }
+        let former = self.candidate.take();
+        self.releases += 1;
+        let mark = LaneMark { release: self.releases, push: Some(push) };
+        self.candidate = Some(Lane::freeze(&self.live, &self.gated, mark));
+        self.end(former);
+        self.renew_all();
+    }
+
+    /// The candidate is stable from now on. The hold goes on if the source has changed since the cut.
+    pub fn settle(&mut self, push: u64) {
+        let Some(mut candidate) = self.take_candidate(push) else { return };
+        candidate.mark.push = None;
+        self.release = candidate.mark.release;
+        let release = Release::of(push, &candidate, &self.gated);
+        let former = self.stable.replace(candidate);
+        if let Some(former) = former.as_ref().filter(|_| self.history.is_empty()) {
+            self.history.push_back(Release::of(0, former, &self.gated));
+        }
+        self.history.push_back(release);
+        self.history.drain(..self.history.len().saturating_sub(self.history_max));
+        self.end(former);
+        self.end_if_equal();
+    }
+
+    /// The candidate is given to nobody any more. Who has it goes back to stable.
+    pub fn go_back(&mut self, push: u64) {
+        let Some(candidate) = self.take_candidate(push) else { return };
+        if let Some(stable) = &self.stable {
+            self.restated = Some(Arc::new(self.restated(push, &candidate, stable)));
+        }
+        self.end(Some(candidate));
+        self.end_if_equal();
+    }
+
+    /// All lanes end: everybody is served the source's own content.
+    pub fn release(&mut self) {
+        let lanes = [self.candidate.take(), self.stable.take()];
+        if lanes.iter().any(Option::is_some) {
+            self.releases += 1;
+            self.release = self.releases;
+        }
+        for lane in lanes {
+            self.end(lane);
+        }
+    }
+
+    /// A release of the history is stable from now on (HIS-3). The push under way is given to nobody any more.
+    pub fn serve(&mut self, release: &Release) {
+        let (gated, none) = (&self.gated, LaneMark::default());
+        let former = self.stable.take().unwrap_or_else(|| Lane::freeze(&self.live, gated, none));
+        self.releases += 1;
+        self.release = self.releases;
+        let mark = LaneMark { release: self.release, push: None };
+        let endpoints = Lane { mark, types: former.types.clone() };
+        let stable = Lane::of_release(release, endpoints, &self.live, gated, mark, &mut self.stamps);
+        self.stable = Some(stable);
+        let candidate = self.candidate.take();
+        self.end(Some(former));
+        self.end(candidate);
+        self.end_if_equal();
+    }
+
+    /// The latest releases, oldest first.
+    pub fn released(&self) -> impl Iterator<Item = &Release> {
+        self.history.iter()
+    }
+
+    /// The push of a release in the history whose content the source has now.
+    pub fn equal_release(&self) -> Option<u64> {
+        let mut releases = self.history.iter().rev();
+        Some(releases.find(|release| release.is_content_of(&self.live, &self.gated))?.push)
+    }
+
+    /// The memory of content that the source itself does not have any more, in bytes.
+    pub fn held_bytes(&self) -> usize {
+        let ended: usize = self.ended.iter().map(Ended::bytes).sum();
+        let mut seen = BTreeSet::new();
+        let mut bytes = 0;
+        for lane in [&self.stable, &self.candidate].into_iter().flatten() {
+            for (type_url, of) in &lane.types {
+                let live = self.live.of(type_url);
+                for kind in CollectionKind::ALL {
+                    for name in of.differing(kind, live) {
+                        let Some(body) = of.content.body(kind, &name) else { continue };
+                        let lives = live.and_then(|live| live.body(kind, &name));
+                        let is_lives = lives.is_some_and(|lives| lives.version == body.version);
+                        if !is_lives && seen.insert((type_url, kind, name, body.version)) {
+                            bytes += body.size();
+                        }
+                    }
+                }
+            }
+        }
+        bytes + ended
+    }
+
+    fn take_candidate(&mut self, push: u64) -> Option<Lane> {
+        self.candidate.take_if(|candidate| candidate.mark.push == Some(push))
+    }
+
+    /// Ends the hold when the source has stable's content again, and no push is under way.
+    fn end_if_equal(&mut self) {
+        let gated = &self.gated;
+        if self.candidate.is_none()
+            && let Some(stable) = self.stable.take_if(|stable| !stable.differs(gated))
+        {
+            self.release = stable.mark.release;
+            self.end(Some(stable));
+        }
+    }
+
+    /// Keeps the bytes of an ended lane that a remaining one lacks.
+    fn end(&mut self, lane: Option<Lane>) {
+        let Some(lane) = lane else { return };
+        let lanes = || [&self.stable, &self.candidate].into_iter().flatten();
+        let nothing = TypeSnapshot::default();
+        let remaining = |type_url: &TypeUrl| {
+            let of_live = self.live.of(type_url).filter(|_| self.stable.is_none());
+            let of_lanes = lanes().filter_map(|lane| lane.types.get(type_url));
+            let mut all: Vec<_> = of_lanes.map(|of| of.content.clone()).collect();
+            all.extend(of_live.cloned());
+            if all.is_empty() {
+                all.push(nothing.clone());
+            }
+            all
+        };
+        let differing = |type_url: &TypeUrl, kind| {
+            let of = std::iter::once(&lane).chain(lanes()).filter_map(|lane| lane.types.get(type_url));
+            let live = self.live.of(type_url);
+            of.flat_map(|of| of.differing(kind, live)).collect()
+        };
+        let ended = Ended::of(&lane, remaining, differing);
+        if !ended.types.is_empty() {
+            self.ended.push(ended);
+        }
+        self.renew_all();
+    }
+
+    fn restated(&self, push: u64, candidate: &Lane, stable: &Lane) -> Restated {
+        let mut types: BTreeMap<TypeUrl, BTreeMap<_, _>> = BTreeMap::new();
+        for (type_url, of) in candidate.types.iter().filter(|(type_url, _)| self.gated.contains(type_url)) {
+            let (live, stable) = (self.live.of(type_url), stable.types.get(type_url));
+            for kind in CollectionKind::ALL {
+                let names = stable.into_iter().chain([of]).flat_map(|of| of.differing(kind, live));
+                let version =
+                    |of: &LaneType, name: &ResourceName| of.content.body(kind, name).map(|body| body.version);
+                let differ = |name: &ResourceName| {
+                    version(of, name) != stable.and_then(|stable| version(stable, name))
+                };
+                let names: imbl::OrdSet<_> = names.filter(differ).collect();
+                if !names.is_empty() {
+                    types.entry(type_url.clone()).or_default().insert(kind, names);
+                }
+            }
+        }
+        Restated { push, types }
+    }
+}
+
+/// Whether something known changes that lanes would hold.
+fn has_known_change(before: &TypeSnapshot, live: &TypeSnapshot) -> bool {
+    let rule = Rule::Gated;
+    let known =
+        |of: &TypeSnapshot, name: &ResourceName| of.names.known.get(name).cloned().unwrap_or_default();
+    let names = || {
+        changed_names(&before.names, &live.names).iter().any(|name| {
+            match (known(before, name), known(live, name)) {
+                (Known::Unknown, _) | (_, Known::Unknown) | (Known::Absent(_), Known::Absent(_)) => false,
+                (old, new) => {
+                    rule.holds(name, old.resource().map(Arc::as_ref), new.resource().map(Arc::as_ref))
+                }
+            }
+        })
+    };
+    let changes = |name: &ResourceName, before: Option<&_>, live: Option<&_>| {
+        let resource = |of: Option<&crate::engine::cache::CachedResource>| of.map(|of| of.resource.clone());
+        rule.holds(name, resource(before).as_deref(), resource(live).as_deref())
+    };
+    let wildcard = || {
+        let (before, live) = (&before.wildcard, &live.wildcard);
+        let names = changed_members(&before.members, &live.members);
+        is_whole(before)
+            && is_whole(live)
+            && names.iter().any(|name| changes(name, before.members.get(name), live.members.get(name)))
+    };
+    let globs = || {
+        let (before, live) = (&before.globs, &live.globs);
+        let is_known = |name: &ResourceName| {
+            name.glob().is_some_and(|glob| before.complete.contains(&glob) && live.complete.contains(&glob))
+        };
+        let names = changed_members(&before.members, &live.members);
+        names
+            .iter()
+            .any(|name| is_known(name) && changes(name, before.members.get(name), live.members.get(name)))
+    };
+    names() || wildcard() || globs()
+}

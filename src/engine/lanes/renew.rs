@@ -1,0 +1,93 @@
+//! Finds the last bytes of the lanes: after a change of the source, and when lanes begin and end.
+
+use std::collections::BTreeSet;
+
+use super::lane::{Lane, is_covered};
+use super::lane_type::changed_names;
+use super::members::changed_members;
+use super::overlay::Lanes;
+use crate::engine::collection::CollectionKind;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::xds::{ResourceName, TypeUrl};
+
+impl Lanes {
+    /// Finds the last bytes of the lanes again, after a change of the source.
+    pub(super) fn renew_changed(&mut self, before: &Snapshot) {
+        let live = self.live.clone();
+        let nothing = TypeSnapshot::default();
+        for (type_url, lives) in live.types() {
+            if !self.keeps_lasts(type_url) {
+                continue;
+            }
+            let before = before.of(type_url).unwrap_or(&nothing);
+            for (kind, names) in [
+                (CollectionKind::Names, changed_names(&before.names, &lives.names)),
+                (
+                    CollectionKind::Wildcard,
+                    changed_members(&before.wildcard.members, &lives.wildcard.members),
+                ),
+                (CollectionKind::Globs, changed_members(&before.globs.members, &lives.globs.members)),
+            ] {
+                self.renew(type_url, kind, &names);
+            }
+        }
+    }
+
+    fn keeps_lasts(&self, type_url: &TypeUrl) -> bool {
+        type_url.kind().is_cluster_side() && is_covered(type_url, &self.gated)
+    }
+
+    /// Finds all last bytes of the lanes again.
+    pub(super) fn renew_all(&mut self) {
+        let lanes = || [&self.stable, &self.candidate].into_iter().flatten();
+        let of_ended = self.ended.iter().flat_map(|of| of.types.keys());
+        let types = lanes().flat_map(|lane| lane.types.keys()).chain(of_ended);
+        let types: BTreeSet<_> = types.filter(|type_url| self.keeps_lasts(type_url)).cloned().collect();
+        for type_url in types {
+            for kind in CollectionKind::ALL {
+                let names = self.names_with_lasts(&type_url, kind);
+                self.renew(&type_url, kind, &names);
+            }
+        }
+    }
+
+    /// The names that may have last bytes.
+    fn names_with_lasts(&self, type_url: &TypeUrl, kind: CollectionKind) -> Vec<ResourceName> {
+        let mut names = BTreeSet::new();
+        let lanes = [&self.stable, &self.candidate].into_iter().flatten();
+        for of in lanes.filter_map(|lane| lane.types.get(type_url)) {
+            names.extend(of.differing(kind, self.live.of(type_url)));
+            names.extend(of.lasts.bodies.get(&kind).into_iter().flat_map(|of| of.keys()).cloned());
+        }
+        let ended = self.ended.iter().filter_map(|of| of.types.get(type_url)?.get(&kind));
+        names.extend(ended.flat_map(|of| of.keys()).cloned());
+        names.into_iter().collect()
+    }
+
+    fn renew(&mut self, type_url: &TypeUrl, kind: CollectionKind, names: &[ResourceName]) {
+        if names.is_empty() {
+            return;
+        }
+        let content = |lane: &Option<Lane>| Some(lane.as_ref()?.types.get(type_url)?.content.clone());
+        let (stable, candidate) = (content(&self.stable), content(&self.candidate));
+        let ended = &self.ended;
+        for (lane, own, other) in
+            [(&mut self.stable, &stable, &candidate), (&mut self.candidate, &candidate, &stable)]
+        {
+            let Some(lane) = lane else { continue };
+            let body = |of: &Option<TypeSnapshot>, name: &ResourceName| {
+                of.as_ref().and_then(|of| of.body(kind, name)).cloned()
+            };
+            let find = |name: &ResourceName| {
+                if body(own, name).is_some() {
+                    return None;
+                }
+                let ended =
+                    || ended.iter().rev().find_map(|of| of.types.get(type_url)?.get(&kind)?.get(name));
+                body(other, name).or_else(|| ended().cloned())
+            };
+            let Some(of) = lane.types.get_mut(type_url) else { continue };
+            of.lasts.renew(kind, names.iter().cloned(), find, &mut self.stamps);
+        }
+    }
+}

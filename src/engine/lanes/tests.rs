@@ -1,0 +1,228 @@
+//! Lanes of a source with names and a wildcard.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Differences, Lanes, Published};
+use crate::engine::Time;
+use crate::engine::cache::{Known, SessionId};
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
+use crate::engine::rollout::plan::Gated;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::source::{Attachment, Source, SourceSettings, Streams};
+use crate::engine::upstream::{Cause, Changes, UpstreamSettings};
+use crate::engine::view::View;
+use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
+
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+struct Bench {
+    source: Source,
+    live: Arc<Snapshot>,
+    lanes: Lanes,
+    published: Published,
+    now: Time,
+}
+
+fn url() -> TypeUrl {
+    TypeUrl::new(CLUSTER)
+}
+
+fn resource(name: &str, version: u128) -> Arc<Resource> {
+    Arc::new(Resource {
+        name: name.into(),
+        version: Version(version),
+        body: Any { type_url: Arc::from(CLUSTER), value: Bytes::from(vec![0; 10]) },
+        aliases: Box::default(),
+        ttl: None,
+        do_not_cache: false,
+        metadata: None,
+        endpoints: None,
+        constraints: None,
+    })
+}
+
+fn names(list: &[&str]) -> Collection {
+    let names = list.iter().map(|name| ResourceName::new(name));
+    Collection::Names(Arc::new(NameSet::of(names, HashSeed(7))))
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let attachment = Attachment::Streams(Box::new(Streams::new(UpstreamSettings::default())));
+        let source = Source::new(1, SourceSettings::default(), attachment);
+        let lanes = Lanes::new(1, Gated::Default, 2);
+        let (live, published) = (Arc::default(), Published::default());
+        Bench { source, live, lanes, published, now: Time::from_micros(1) }
+    }
+
+    fn watch(&mut self, session: u64, collection: &Collection) {
+        self.source.watch(SessionId(session), &url(), collection, self.now);
+        self.settle();
+    }
+
+    fn say(&mut self, kind: CollectionKind, present: &[(&str, u128)], absent: &[&str]) {
+        let changes = Changes {
+            type_url: url(),
+            kind,
+            present: present.iter().map(|(name, version)| resource(name, *version)).collect(),
+            by_alias: Vec::new(),
+            absent: absent.iter().map(|name| (ResourceName::new(name), Cause::Removed)).collect(),
+            refreshed: Vec::new(),
+            replaces: false,
+            complete: kind == CollectionKind::Wildcard,
+            settled: Vec::new(),
+        };
+        self.source.handle_changes(changes, self.now);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while self.source.poll_output().is_some() {}
+        if let Some(live) = self.source.take_snapshot() {
+            let before = std::mem::replace(&mut self.live, live.clone());
+            self.published = self.lanes.follow(&before, &live, self.now);
+        }
+    }
+
+    fn operate(&mut self, operation: impl FnOnce(&mut Lanes)) {
+        operation(&mut self.lanes);
+        self.published = self.lanes.published(self.now);
+    }
+
+    fn live(&self) -> &TypeSnapshot {
+        self.published.live.of(&url()).unwrap()
+    }
+
+    fn stable(&self) -> &TypeSnapshot {
+        self.published.lanes.as_ref().unwrap().stable.as_ref().unwrap().of(&url()).unwrap()
+    }
+
+    fn candidate(&self) -> &TypeSnapshot {
+        self.published.lanes.as_ref().unwrap().candidate.as_ref().unwrap().1.of(&url()).unwrap()
+    }
+}
+
+fn versions(view: &View) -> Vec<(String, u128)> {
+    view.names().map(|name| (name.to_string(), view.version_of(name).unwrap().0)).collect()
+}
+
+fn view<'a>(of: &'a TypeSnapshot, list: &[&str]) -> &'a Arc<View> {
+    of.view(&names(list)).unwrap()
+}
+
+#[test]
+fn wav_5_views_that_do_not_differ_are_one_view_with_one_id() {
+    let mut bench = Bench::new();
+    bench.watch(1, &names(&["a", "b"]));
+    bench.watch(2, &names(&["c"]));
+    bench.say(CollectionKind::Names, &[("a", 1), ("b", 1), ("c", 1)], &[]);
+    assert!(bench.published.lanes.is_none(), "WAV-7: the first content is stable at once");
+    let before = view(bench.live(), &["a", "b"]).clone();
+    bench.say(CollectionKind::Names, &[("a", 2)], &[]);
+    assert_eq!(view(bench.stable(), &["a", "b"]).id(), before.id(), "WAV-4: held before the change");
+    assert_eq!(versions(view(bench.live(), &["a", "b"])), [("a".into(), 2), ("b".into(), 1)]);
+    assert!(Arc::ptr_eq(view(bench.stable(), &["c"]), view(bench.live(), &["c"])));
+    bench.operate(|lanes| lanes.cut(1));
+    assert!(Arc::ptr_eq(view(bench.candidate(), &["a", "b"]), view(bench.live(), &["a", "b"])));
+    // A new set with a held name is the source's view but for that name, and one view for both lanes if it is the same.
+    bench.watch(3, &names(&["a", "c"]));
+    assert_eq!(versions(view(bench.stable(), &["a", "c"])), [("a".into(), 1), ("c".into(), 1)]);
+    assert!(Arc::ptr_eq(view(bench.candidate(), &["a", "c"]), view(bench.live(), &["a", "c"])));
+    bench.say(CollectionKind::Names, &[("c", 2)], &[]);
+    assert!(
+        Arc::ptr_eq(view(bench.candidate(), &["c"]), view(bench.stable(), &["c"])),
+        "one encoding for both"
+    );
+    // The source returns.
+    bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+    assert!(Arc::ptr_eq(view(bench.stable(), &["a", "b"]), view(bench.live(), &["a", "b"])));
+}
+
+#[test]
+fn wav_10_a_view_that_a_lane_keeps_loses_what_only_the_newer_view_has() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("a", 1), ("b", 1)], &[]);
+    let newer = bench.live().view(&Collection::Wildcard).unwrap();
+    let stable = bench.stable().view(&Collection::Wildcard).unwrap();
+    assert_eq!(versions(stable), [("a".into(), 1)]);
+    assert!(newer.may_lose(stable));
+}
+
+#[test]
+fn wav_9_a_lane_has_the_last_bytes_of_the_others_until_half_a_minute_after_them() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("b", 1)], &["a"]);
+    bench.operate(|lanes| lanes.cut(1));
+    let lasts = |of: &TypeSnapshot| {
+        let lacking = of.wildcard.departed.keys().filter(|name| !of.wildcard.members.contains_key(*name));
+        lacking.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!([lasts(bench.stable()), lasts(bench.candidate())], [["b"], ["a"]]);
+    assert_ne!(bench.stable().last_bytes(), bench.candidate().last_bytes(), "WAV-6");
+    bench.operate(|lanes| lanes.go_back(1));
+    assert_eq!(lasts(bench.stable()), ["b"]);
+    let due = bench.lanes.poll_timeout().unwrap();
+    bench.now = due;
+    bench.operate(|_| {});
+    assert_eq!((lasts(bench.stable()), bench.lanes.poll_timeout()), (vec![], None));
+}
+
+#[test]
+fn wav_5_stable_forgets_nothing_that_lingers_out_of_the_source() {
+    let mut bench = Bench::new();
+    bench.watch(1, &names(&["a"]));
+    bench.watch(2, &names(&["b"]));
+    bench.say(CollectionKind::Names, &[("a", 1), ("b", 1)], &[]);
+    bench.say(CollectionKind::Names, &[("a", 2)], &[]);
+    bench.source.forget(SessionId(1), bench.now);
+    bench.settle();
+    while let Some(due) = bench.source.poll_timeout().filter(|due| due.since(bench.now).as_secs() < 120) {
+        bench.now = due;
+        bench.source.handle_timeout(due);
+        bench.settle();
+        if bench.live().names.known.get(&ResourceName::new("a")).is_none() {
+            break;
+        }
+    }
+    assert!(bench.live().names.known.get(&ResourceName::new("a")).is_none(), "the source forgot the name");
+    assert!(!bench.lanes.is_holding(), "nothing known differs");
+    bench.say(CollectionKind::Names, &[("b", 2)], &[]);
+    bench.watch(3, &names(&["a", "b"]));
+    assert!(matches!(bench.live().names.known.get(&ResourceName::new("a")), Some(Known::Unknown)));
+    assert_eq!(versions(view(bench.stable(), &["a", "b"])), [("b".into(), 1)]);
+}
+
+#[test]
+fn wav_4_a_push_settles_and_joins_the_history_and_the_hold_goes_on_against_it() {
+    let mut bench = Bench::new();
+    bench.watch(1, &names(&["a"]));
+    bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Names, &[("a", 2)], &[]);
+    assert_eq!(bench.lanes.differs(), Differences { from_stable: true, from_candidate: false });
+    bench.operate(|lanes| lanes.cut(1));
+    bench.say(CollectionKind::Names, &[("a", 3)], &[]);
+    assert_eq!(bench.lanes.differs(), Differences { from_stable: true, from_candidate: true });
+    let held: Vec<_> = [bench.stable(), bench.candidate(), bench.live()]
+        .map(|of| view(of, &["a"]).version_of(&"a".into()).unwrap().0)
+        .into();
+    assert_eq!(held, [1, 2, 3], "WAV-11: three contents at most");
+    assert_eq!(bench.lanes.held_bytes(), 2 * resource("a", 1).size());
+    bench.operate(|lanes| lanes.settle(1));
+    assert!(bench.lanes.is_holding());
+    assert_eq!(versions(view(bench.stable(), &["a"])), [("a".into(), 2)]);
+    assert_eq!(bench.lanes.released().map(|release| release.push).collect::<Vec<_>>(), [0, 1]);
+    bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+    assert_eq!(bench.lanes.equal_release(), Some(0), "WAV-17: content of the history");
+    bench.operate(|lanes| lanes.settle(7));
+    assert!(bench.lanes.is_holding(), "another push");
+    bench.operate(Lanes::release);
+    assert!(bench.published.lanes.is_none());
+}
