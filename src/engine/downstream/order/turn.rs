@@ -17,6 +17,8 @@ pub struct Turn<'a> {
     pub now: Time,
     /// Server lists with a recent move to another server.
     pub moved: Vec<ListId>,
+    /// Sources with a recent move to another release.
+    pub moved_lanes: Vec<SourceId>,
     /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
     /// responses (NON-4), each type once, and then the routing types.
     pub overdue: bool,

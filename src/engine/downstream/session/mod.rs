@@ -16,6 +16,7 @@ mod cluster_side;
 mod commit;
 mod complete_set;
 mod endpoints_due;
+mod lanes;
 pub mod grant;
 pub mod limits;
 pub mod list_position;
@@ -68,6 +69,8 @@ pub struct Session {
     positions: ListPositions,
     /// The session is on its way to the sources of another configuration.
     moving: Option<Moving>,
+    /// The releases that serve the session, while a push goes by steps or after it. Nearly always none.
+    lanes: Option<Box<lanes::Lanes>>,
     /// The start of the routing types' wait: the cluster side has news to send, or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
@@ -107,6 +110,7 @@ impl Session {
             sources: Vec::new(),
             positions: ListPositions::default(),
             moving: None,
+            lanes: None,
             held_since: None,
             held_until: None,
             round: None,

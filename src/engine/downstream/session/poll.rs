@@ -22,6 +22,7 @@ impl Session {
     ) -> Option<(usize, Answer)> {
         // One snapshot per source for all types, so that no type runs ahead of another.
         let newest = self.serve_from(latest, now);
+        self.follow_lanes(&newest, now);
         self.begin_round(&newest, latest, now);
         if let Some(round) = self.round.take() {
             let answer = match self.needs_stand_ins() {
@@ -60,7 +61,8 @@ impl Session {
     }
 
     pub(super) fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
-        Turn { snapshots, carried: self.carried, now, moved: self.positions.moved(), overdue }
+        let (moved, moved_lanes) = (self.positions.moved(), self.moved_lanes());
+        Turn { snapshots, carried: self.carried, now, moved, moved_lanes, overdue }
     }
 
     fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {

@@ -2,17 +2,20 @@
 //! routes. No client ever holds a route to a cluster that the client lacks (CNF-5, I15).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, streams};
+use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, name_of, short, streams, url};
+use super::client::content_of;
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
+use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{Attachment, Files};
-use crate::xds::{Code, Status, Variant};
+use crate::xds::{Code, Resource, ResourceName, Status, Variant};
 
 const CLUSTERS: [&str; 5] = ["c0", "c1", "c2", "c3", "c4"];
 /// Resources that refer to clusters, by type.
@@ -38,6 +41,8 @@ struct Model {
     /// Clusters that wait for their endpoints.
     warming: BTreeSet<String>,
     polled_at: Time,
+    /// Types of which the client rejected some content, and is not sent it again.
+    rejected: BTreeSet<&'static str>,
     /// The departure times of clusters and endpoints that the client was not sent again.
     gone: BTreeMap<(&'static str, String), Time>,
 }
@@ -169,14 +174,16 @@ impl History {
     fn poll(&mut self, index: usize, reject: bool) -> bool {
         let client = self.clients[index].id;
         self.clients[index].polled_at = self.bench.now;
+        self.note_returned(index);
         let text = self.bench.poll(client);
         let Some(short) = text.split_whitespace().next() else { return false };
         let message = *TYPES.iter().find(|message| message.ends_with(&format!(".{short}"))).unwrap();
         let nonce = self.bench.held(client, message).nonce.clone();
         let refers = message == LDS || message == RDS;
         self.clients[index].verdicts.push_back((message, nonce, reject && refers));
-        if !(reject && refers) {
-            self.apply(index, message, &text);
+        match reject && refers {
+            true => drop(self.clients[index].rejected.insert(message)),
+            false => self.apply(index, message, &text),
         }
         true
     }
@@ -200,7 +207,9 @@ impl History {
             held.remove(word);
         }
         for (name, content) in &put {
-            if self.truth[message].get(*name).map(String::as_str) == Some(content) {
+            if self.bench.lanes.is_none()
+                && self.truth[message].get(*name).map(String::as_str) == Some(content)
+            {
                 model.gone.remove(&(message, (*name).to_owned()));
             }
             match message {
@@ -223,6 +232,12 @@ impl History {
     fn judge(&self, index: usize, message: &str, text: &str, before: &BTreeSet<(String, &'static str)>) {
         let model = &self.clients[index];
         for (route, lacking) in model.dangling().difference(before) {
+            // A lane keeps only endpoints that its clusters name.
+            let cluster = model.held.get(CDS).and_then(|clusters| clusters.get(cluster_of(route)));
+            let is_static = cluster.is_some_and(|content| content.starts_with('s'));
+            if self.bench.lanes.is_some() && *lacking == EDS && is_static {
+                continue;
+            }
             let gone = model.gone.get(&(*lacking, cluster_of(route).to_owned()));
             assert!(
                 gone.filter(|_| message == *lacking).is_some_and(|since| self.bench.now.since(*since) >= CAP),
@@ -269,6 +284,106 @@ impl History {
                 if self.bench.now.since(self.clients[index].polled_at) > BLOCKED_MAX {
                     self.poll(index, false);
                 }
+            }
+        }
+    }
+
+    // === lanes ===
+
+    /// An operation on the lanes of the source, by which content may leave the lane of a client.
+    fn operate(&mut self, operation: impl FnOnce(&mut Bench)) {
+        let before: Vec<_> =
+            self.clients.iter().map(|client| self.bench.picked(client.id).remove(0)).collect();
+        operation(&mut self.bench);
+        for (client, before) in self.clients.iter_mut().zip(before) {
+            let after = self.bench.picked(client.id).remove(0);
+            for message in [CDS, EDS] {
+                let has = |snapshot: &Snapshot, name: &str| {
+                    let name = name_of(message, name);
+                    let types = snapshot.of(&url(message));
+                    types.is_some_and(|types| types.body(CollectionKind::Names, &name).is_some())
+                };
+                let left = CLUSTERS.iter().filter(|name| has(&before, name) && !has(&after, name));
+                for name in left {
+                    client.gone.entry((message, (*name).to_owned())).or_insert(self.bench.now);
+                }
+            }
+        }
+    }
+
+    /// The stream sees that content is in its lane again.
+    fn note_returned(&mut self, index: usize) {
+        if self.bench.lanes.is_some() {
+            let served = self.bench.picked(self.clients[index].id).remove(0);
+            self.clients[index].gone.retain(|(message, name), _| {
+                let types = served.of(&url(message));
+                types.is_none_or(|of| of.body(CollectionKind::Names, &name_of(message, name)).is_none())
+            });
+        }
+    }
+
+    fn step_of_lanes(&mut self, (what, x, y): (u8, u8, u8)) {
+        let client = self.clients[usize::from(x) % self.clients.len()].id;
+        match what % 25 {
+            16 | 17 => self.operate(|bench| bench.cut(&[client])),
+            18..=20 => self.operate(|bench| bench.admit(&[client])),
+            21 => self.operate(Bench::finish),
+            22 | 23 => self.operate(Bench::abort),
+            24 if y < 64 => self.operate(Bench::end_lanes),
+            24 => {
+                let lanes = self.bench.lanes.as_ref().unwrap();
+                let pushes: Vec<_> = lanes.of.released().map(|release| release.push).collect();
+                if let Some(push) = pushes.get(usize::from(y) % pushes.len().max(1)) {
+                    // A release has no endpoints: those that its clusters name are the source's.
+                    let is_gone = |name: &&str| !self.truth[EDS].contains_key(*name);
+                    let gone: Vec<_> = CLUSTERS.into_iter().filter(is_gone).collect();
+                    for name in gone {
+                        self.set(EDS, name, &format!("{}", self.versions));
+                    }
+                    self.publish();
+                    self.operate(|bench| bench.pin(*push));
+                }
+            }
+            what => self.step((what, x, y)),
+        }
+    }
+
+    /// All clients ACK everything. A client that asks by name keeps a name until it gives the name up, or for 15 s.
+    fn drain_for_long(&mut self) {
+        for _ in 0..2 {
+            for index in 0..self.clients.len() {
+                self.drain(index);
+            }
+            self.advance(Duration::from_secs(16));
+        }
+    }
+
+    /// All clients ACK everything, and then have what their lane has.
+    fn end_in_lanes(&mut self) {
+        self.drain_for_long();
+        for index in 0..self.clients.len() {
+            let id = self.clients[index].id;
+            let snapshot = self.bench.picked(id).remove(0);
+            let sotw = self.bench.clients[id].variant == Variant::Sotw;
+            for message in TYPES {
+                let Some(types) = snapshot.of(&url(message)) else { continue };
+                if self.clients[index].rejected.contains(message) {
+                    continue;
+                }
+                let is_wildcard = self.bench.held(id, message).wildcard;
+                let members = types.wildcard.members.iter().filter(|_| is_wildcard);
+                let members = members.map(|(name, cached)| (name, &cached.resource));
+                let names = types.names.known.iter().filter(|_| !is_wildcard);
+                let names = names.filter_map(|(name, known)| Some((name, known.resource()?)));
+                let text = |(name, body): (&ResourceName, &Arc<Resource>)| {
+                    (short(message, name), content_of(&body.body.value).to_string())
+                };
+                let due: Set = members.chain(names).map(text).collect();
+                let mut held = self.clients[index].held.get(message).cloned().unwrap_or_default();
+                if sotw && matches!(message, EDS | RDS) && !is_wildcard {
+                    held.retain(|name, _| due.contains_key(name));
+                }
+                assert_eq!(held, due, "WAV-9: client {index} {message}");
             }
         }
     }
@@ -352,5 +467,25 @@ proptest! {
             history.step(step);
         }
         history.end();
+    }
+
+    /// WAV-9: the same histories, with pushes that go by steps, go back, and give way to older releases.
+    #[test]
+    fn wav_9_no_move_between_releases_leaves_a_route_without_its_cluster(
+        files: bool, kinds: [(bool, bool); 3], steps in vec(any::<(u8, u8, u8)>(), 1..150)
+    ) {
+        let mut history = History::new(files, &kinds);
+        history.publish();
+        history.bench.hold();
+        for step in steps {
+            history.step_of_lanes(step);
+        }
+        history.end_in_lanes();
+        let everybody: Vec<_> = history.clients.iter().map(|client| client.id).collect();
+        while history.bench.lanes.as_ref().unwrap().of.is_holding() {
+            history.operate(|bench| bench.cut(&everybody));
+            history.operate(Bench::finish);
+        }
+        history.end_in_lanes();
     }
 }

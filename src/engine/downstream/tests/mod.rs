@@ -12,6 +12,7 @@ mod errors;
 mod fallback;
 mod faults;
 mod make_before_break;
+mod lanes;
 mod set_marks;
 mod order;
 mod endpoints_due;

@@ -1,6 +1,7 @@
 //! One or two sources, some clients, a clock, and rules that hold for every response.
 
 mod changes;
+pub mod lanes;
 mod notation;
 mod requests;
 mod responses;
@@ -62,6 +63,8 @@ pub struct Bench {
     pub reachability_only: bool,
     pub by_type: bool,
     pub deleting: u64,
+    /// The lanes of the first source.
+    pub lanes: Option<lanes::LaneBench>,
 }
 
 pub type ClientId = usize;
@@ -82,6 +85,7 @@ impl Bench {
             reachability_only: false,
             by_type: false,
             deleting: 0,
+            lanes: None,
         };
         attachments.into_iter().for_each(|attachment| bench.add(attachment));
         bench
@@ -192,7 +196,7 @@ impl Bench {
 
     /// Processes the outputs of the sources.
     pub fn settle(&mut self) {
-        for (source, snapshot) in self.sources.iter_mut().zip(&mut self.snapshots) {
+        for (index, (source, snapshot)) in self.sources.iter_mut().zip(&mut self.snapshots).enumerate() {
             while let Some(output) = source.poll_output() {
                 match output {
                     Output::Wake(sessions) => self.woken.extend(sessions),
@@ -203,6 +207,9 @@ impl Bench {
                 }
             }
             if let Some(new) = source.take_snapshot() {
+                if let Some(lanes) = self.lanes.as_mut().filter(|_| index == 0) {
+                    lanes.published = lanes.of.follow(snapshot, &new, self.now);
+                }
                 *snapshot = new;
             }
         }

@@ -13,7 +13,7 @@ impl Bench {
     /// The next response, as `Cluster a=1 b=2 -c`; empty if there is none. The response is not ACKed.
     pub fn poll(&mut self, client: ClientId) -> String {
         loop {
-            let snapshots = self.snapshots.clone();
+            let snapshots = self.picked(client);
             let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
             let now = self.now;
             let session = &mut self.clients[client].session;

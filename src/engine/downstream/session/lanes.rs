@@ -1,0 +1,128 @@
+//! Moves of a session between the releases of a source (WAV-9).
+//!
+//! A move is like a shift between servers: the client's content stays a view, and the other release's snapshot serves
+//! all types. The difference of two views is all that is sent, in the order of make before break. The lanes keep the
+//! last bytes that the client needs meanwhile, once for all clients.
+
+use std::sync::Arc;
+
+use crate::engine::Time;
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
+use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::Part;
+use crate::engine::lanes::Restated;
+use crate::xds::{TypeUrl, Version};
+
+/// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    positions: Vec<Position>,
+    restating: Option<Restating>,
+}
+
+/// The release of one source.
+#[derive(Debug)]
+struct Position {
+    source: SourceId,
+    release: u64,
+    /// Clients that ask by name may be on their way to other names until this time.
+    moved_until: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Restating {
+    of: Arc<Restated>,
+    /// The types that are restated already.
+    done: Vec<TypeUrl>,
+}
+
+impl Session {
+    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
+    /// it, whatever the client presents. All that differs is sent again, once for each type (WAV-10).
+    pub fn restate(&mut self, restated: Arc<Restated>) {
+        let restating = Restating { of: restated, done: Vec::new() };
+        self.lanes.get_or_insert_default().restating = Some(restating);
+    }
+
+    /// Notes the releases of these snapshots. A session that is served another release than before moves.
+    pub(super) fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
+        let release_of = |(_, snapshot): &(_, Option<Arc<crate::engine::snapshot::Snapshot>>)| {
+            snapshot.as_ref().map_or(0, |snapshot| snapshot.lane().release)
+        };
+        if self.lanes.is_none() && newest.iter().all(|snapshot| release_of(snapshot) == 0) {
+            return;
+        }
+        let mut lanes = self.lanes.take().unwrap_or_default();
+        lanes.positions.retain(|position| self.sources.contains(&position.source));
+        for snapshot in newest {
+            let (source, release) = (snapshot.0, release_of(snapshot));
+            let known = lanes.positions.iter_mut().position(|position| position.source == source);
+            let index = known.unwrap_or_else(|| {
+                lanes.positions.push(Position { source, release: 0, moved_until: None });
+                lanes.positions.len() - 1
+            });
+            let Some(position) = lanes.positions.get_mut(index) else { continue };
+            position.moved_until.take_if(|until| *until <= now);
+            if std::mem::replace(&mut position.release, release) != release && self.move_lane(source) {
+                position.moved_until = Some(now + ORDER_WAIT_MAX * 2);
+            }
+        }
+        self.restate_types(&mut lanes);
+        self.lanes = Some(lanes);
+    }
+
+    /// Ends what was begun with another release of a source. Returns whether the client has content of the source.
+    fn move_lane(&mut self, source: SourceId) -> bool {
+        let mut has_content = false;
+        let is_of = |part: &Part| part.source() == source;
+        for subscription in self.subscriptions.iter_mut().filter(|of| of.parts.iter().any(is_of)) {
+            subscription.interrupt();
+            has_content |= subscription.parts.iter().any(|part| is_of(part) && !part.held.is_empty());
+        }
+        self.round = None;
+        has_content
+    }
+
+    fn restate_types(&mut self, lanes: &mut Lanes) {
+        let Some(Restating { of, done }) = &mut lanes.restating else { return };
+        for subscription in &mut self.subscriptions {
+            let type_url = &subscription.type_url;
+            if of.types.contains_key(type_url) && !done.contains(type_url) {
+                done.push(type_url.clone());
+                subscription.restate(of);
+            }
+        }
+        if done.len() == of.types.len() {
+            lanes.restating = None;
+        }
+    }
+
+    /// The sources with a move so recent that clients may be on their way to other names.
+    pub(super) fn moved_lanes(&self) -> Vec<SourceId> {
+        let positions = self.lanes.iter().flat_map(|lanes| &lanes.positions);
+        positions.filter(|position| position.moved_until.is_some()).map(|position| position.source).collect()
+    }
+}
+
+impl Subscription {
+    /// Makes all names due that differ between a release and the former one, as if the client had unknown versions.
+    fn restate(&mut self, restated: &Restated) {
+        self.interrupt();
+        let Some(kinds) = restated.types.get(&self.type_url) else { return };
+        for part in &mut self.parts {
+            let names = kinds.get(&part.kind()).into_iter().flatten();
+            let names: Vec<_> = names.filter(|name| part.collection.covers(name)).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let held = Arc::make_mut(&mut part.held);
+            held.hold(names.into_iter().map(|name| (name, Version::default())), std::iter::empty());
+            part.at = None;
+            self.presented = None;
+            self.fresh = true;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Moves between the releases of a source (WAV).
+
+use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
+
+/// Two clients of wildcards, one in each variant, that have a cluster and its routes.
+fn fleet() -> (Bench, ClientId, ClientId) {
+    let mut bench = Bench::files(&FIRST);
+    let (sotw, delta) = (bench.sotw(), bench.delta());
+    for message in [CDS, LDS] {
+        bench.ask(sotw, message, "");
+        bench.change(delta, message, "+*");
+    }
+    for (message, list) in [(EDS, "a b"), (RDS, "r")] {
+        bench.ask(sotw, message, list);
+        let list: Vec<_> = list.split(' ').map(|name| format!("+{name}")).collect();
+        bench.change(delta, message, &list.join(" "));
+    }
+    bench.drain(sotw);
+    bench.drain(delta);
+    bench.hold();
+    (bench, sotw, delta)
+}
+
+const FIRST: [(&str, &str); 4] = [(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")];
+const SECOND: [(&str, &str); 4] = [(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")];
+
+#[test]
+fn wav_10_the_abort_of_an_addition_takes_the_route_back_before_the_cluster() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    assert_eq!([bench.drain(sotw), bench.drain(delta)], ["", ""], "held from everybody");
+    bench.cut(&[sotw, delta]);
+    let forwards =
+        |cluster| format!("Cluster {cluster}; ClusterLoadAssignment b=1; RouteConfiguration r=b.1");
+    assert_eq!(bench.drain(sotw), forwards("a=e1 b=e1"));
+    assert_eq!(bench.drain(delta), forwards("b=e1"));
+    bench.abort();
+    assert_eq!(bench.drain(sotw), "RouteConfiguration r=a.1; Cluster a=e1");
+    assert_eq!(bench.drain(delta), "RouteConfiguration r=a.1; Cluster -b");
+    assert!(bench.is_holding(), "the source still has the push");
+}
+
+#[test]
+fn wav_4_who_is_not_admitted_is_sent_nothing_until_the_push_has_settled() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    bench.cut(&[sotw]);
+    assert_ne!(bench.drain(sotw), "");
+    assert_eq!(bench.drain(delta), "");
+    bench.finish();
+    assert!(!bench.is_holding());
+    assert_eq!(
+        bench.drain(delta),
+        "Cluster b=e1; ClusterLoadAssignment b=1; RouteConfiguration r=b.1",
+        "slow clients follow"
+    );
+    assert_eq!(bench.drain(sotw), "", "the same release");
+}
+
+#[test]
+fn wav_4_a_change_after_the_cut_waits_for_the_next_push() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    bench.cut(&[sotw]);
+    bench.state(0, &[(CDS, "a=e2 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")]);
+    assert_eq!(bench.drain(sotw), "Cluster a=e1 b=e1; ClusterLoadAssignment b=1; RouteConfiguration r=b.1");
+    bench.finish();
+    assert!(bench.is_holding(), "against the new stable");
+    bench.drain(delta);
+    bench.check(delta, CDS, "a=e1 b=e1");
+    bench.cut(&[delta]);
+    assert_eq!(bench.drain(delta), "Cluster a=e2; ClusterLoadAssignment a=1");
+    bench.check(sotw, CDS, "a=e1 b=e1");
+}
+
+#[test]
+fn wav_4_a_source_that_returns_to_stable_ends_the_hold() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    assert!(bench.is_holding());
+    bench.state(0, &FIRST);
+    assert!(!bench.is_holding());
+    assert_eq!([bench.drain(sotw), bench.drain(delta)], ["", ""]);
+}
+
+#[test]
+fn wav_7_what_stable_does_not_know_is_served_at_once_and_gated_from_then_on() {
+    let (mut bench, ..) = fleet();
+    bench.state(0, &SECOND);
+    let newcomer = bench.sotw();
+    bench.ask(newcomer, RDS, "r new");
+    assert_eq!(bench.drain(newcomer), "RouteConfiguration r=a.1", "stable knows r");
+    bench.state(0, &[(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1 other=1")]);
+    bench.ask(newcomer, RDS, "r new other");
+    assert_eq!(bench.drain(newcomer), "RouteConfiguration other=1", "UNKNOWN takes the source's answer");
+    bench.state(0, &[(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1 other=2 new=1")]);
+    assert_eq!(bench.drain(newcomer), "", "known, and new was absent");
+    bench.cut(&[newcomer]);
+    assert_eq!(bench.drain(newcomer), "RouteConfiguration new=1 other=2 r=b.1");
+}
+
+#[test]
+fn wav_7_a_wildcard_first_watched_during_a_hold_is_the_sources() {
+    let (mut bench, ..) = fleet();
+    bench.state(0, &SECOND);
+    let newcomer = bench.delta();
+    bench.change(newcomer, RDS, "+*");
+    assert_eq!(bench.drain(newcomer), "RouteConfiguration r=b.1");
+    bench.state(0, &[(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.2")]);
+    assert_eq!(bench.drain(newcomer), "", "complete: gated from then on");
+}
+
+#[test]
+fn wav_3_endpoints_flow_but_none_is_withdrawn_from_a_lane_whose_clusters_name_it() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &[(CDS, "b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")]);
+    bench.state(0, &[(CDS, "b=e1"), (EDS, "b=2"), (LDS, "l=1"), (RDS, "r=b.1")]);
+    assert_eq!([bench.drain(sotw), bench.drain(delta)], ["ClusterLoadAssignment b=2"; 2]);
+    let newcomer = bench.delta();
+    bench.change(newcomer, EDS, "+a");
+    assert_eq!(bench.drain(newcomer), "ClusterLoadAssignment a=1", "the last bytes");
+    bench.cut(&[delta]);
+    let text = bench.drain(delta);
+    assert!(text.ends_with("Cluster -a; ClusterLoadAssignment -a"), "{text}");
+}
+
+#[test]
+fn wav_10_who_rejected_a_push_is_restated_all_that_differs_whatever_it_presents() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &[(CDS, "a=e2 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")]);
+    bench.cut(&[sotw, delta]);
+    assert_eq!(bench.poll(delta), "Cluster a=e2 b=e1");
+    bench.nack(delta, CDS);
+    bench.abort();
+    bench.leave(delta);
+    let again = bench.delta();
+    let presented = [("a", super::bench::version_of(CDS, "a=e1"))];
+    bench.change_with(again, CDS, "+*", "", &presented, None);
+    bench.restate(again);
+    assert_eq!(bench.drain(again), "Cluster a=e1 -b");
+    bench.change(again, CDS, "+c");
+    assert_eq!(bench.drain(again), "Cluster -c", "once");
+}
+
+#[test]
+fn his_3_a_release_of_the_history_serves_everybody_in_order() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    bench.cut(&[sotw, delta]);
+    bench.finish();
+    assert_ne!([bench.drain(sotw), bench.drain(delta)], ["", ""]);
+    bench.pin(0);
+    assert_eq!(bench.drain(delta), "RouteConfiguration r=a.1; Cluster -b");
+    assert_eq!(bench.drain(sotw), "RouteConfiguration r=a.1; Cluster a=e1");
+    bench.state(0, &[(CDS, "a=e3 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")]);
+    assert_eq!([bench.drain(sotw), bench.drain(delta)], ["", ""]);
+    bench.end_lanes();
+    assert_ne!(bench.drain(delta), "");
+    bench.check(delta, CDS, "a=e3 b=e1");
+}
