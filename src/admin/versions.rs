@@ -3,7 +3,7 @@
 //! A walk over the streams answers each request; nothing is counted before (TRU-2). An ACK says that a client accepted a
 //! version, not that the client uses the version (TRU-5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use axum::Json;
@@ -22,6 +22,7 @@ use super::state::Admin;
 use super::types;
 use super::who::unknown_name;
 use crate::driver::api::clients::{HeldVersion, Holding};
+use crate::driver::api::content::Release;
 use crate::driver::api::status::Why;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
@@ -61,7 +62,8 @@ struct Answer<'a> {
 #[derive(Debug, Serialize)]
 struct Item {
     version: String,
-    /// `live`: a source has this version now.
+    /// `live`: a source has this version now. `candidate`: a push under way brings it. `stable`: clients outside of the
+    /// push's steps have it. `condemned`: clients rejected it by its name.
     is: Vec<&'static str>,
     /// The servers that have this version now.
     servers: Vec<String>,
@@ -144,12 +146,14 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
     }
     let _turn = WALKS.acquire().await;
     let live = live(&admin, &type_url, &name);
+    let released = released(&admin, &type_url, &name);
     let walk = walk(&admin, &type_url, &name).await;
     let Walk { asked_by, without, unknown, versions, mut more } = walk;
     let versions = in_order(versions, &live);
     more += versions.len().saturating_sub(VERSIONS_MAX);
     let versions = versions.into_iter().take(VERSIONS_MAX);
-    let versions = versions.map(|(version, tally)| item(version, tally, live.get(&version))).collect();
+    let versions =
+        versions.map(|(version, tally)| item((version, tally), live.get(&version), &released)).collect();
     let (r#type, name) = (type_url.message(), name.as_str());
     Ok(Json(Answer { r#type, name, asked_by, without, unknown, versions, more }).into_response())
 }
@@ -174,6 +178,20 @@ fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Vers
         }
     }
     live
+}
+
+/// The versions in the plans' releases, and the condemned versions.
+fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeSet<(Version, &'static str)> {
+    let releases = admin.relay.released(type_url, name).into_iter();
+    let releases = releases.map(|(version, release)| match release {
+        Release::Candidate => (version, "candidate"),
+        Release::Stable => (version, "stable"),
+    });
+    let rollouts = admin.relay.rollouts();
+    let pushes = rollouts.iter().flat_map(|of| of.report.push.iter().chain(&of.report.past));
+    let condemned = pushes.flat_map(|push| &push.condemned);
+    let condemned = condemned.filter(|of| of.type_url == *type_url && of.name == *name);
+    releases.chain(condemned.map(|of| (of.version, "condemned"))).collect()
 }
 
 async fn walk(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Walk {
@@ -252,12 +270,17 @@ impl Tally {
     }
 }
 
-fn item(version: Version, tally: Tally, live: Option<&Live>) -> Item {
+fn item(
+    (version, tally): (Version, Tally),
+    live: Option<&Live>,
+    released: &BTreeSet<(Version, &'static str)>,
+) -> Item {
     let suspect = tally.is_suspect();
+    let of_releases = released.range((version, "")..).take_while(|(of, _)| *of == version).map(|(_, is)| *is);
     let Tally { held_by, pending, unsent, rejected, user_agents, rejected_by } = tally;
     Item {
         version: version.to_string(),
-        is: live.map(|_| "live").into_iter().collect(),
+        is: live.map(|_| "live").into_iter().chain(of_releases).collect(),
         servers: live.map(|live| live.servers.clone()).unwrap_or_default(),
         since: live.and_then(|live| live.since).map(rfc_3339),
         held_by,

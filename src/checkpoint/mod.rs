@@ -4,6 +4,8 @@
 //! ([`disk`]), and one relay at a time owns the directory ([`store`]). All calls block, so callers must run
 //! them outside async tasks.
 //!
+//! Beside the sources, one file has the state of all plans.
+//!
 //! Never written: Secrets, `do_not_cache` resources, the private state of single streams, and resources that
 //! come from files anyway. Absence is not written either: only an upstream can say that a resource does not
 //! exist (RLY-2).

@@ -13,6 +13,12 @@ use super::format::{decode, encode};
 use super::{EXTENSION, FormatError, Header, Identity, Restored};
 use crate::engine::source::Image;
 
+/// The state of the plans, in JSON.
+const PLANS: &str = "rollouts.json";
+
+/// The maximum size of the state of all plans. Each has a bounded number of hashes.
+const PLANS_BYTES_MAX: u64 = 16 << 20;
+
 /// The relay holds this lock while it uses the directory. The kernel releases the lock when the process ends,
 /// in any way.
 const LOCK: &str = "lock";
@@ -39,6 +45,10 @@ pub enum Refused {
     Format(#[from] FormatError),
     #[error("the file name does not match the source in the file")]
     Misplaced,
+    #[error("not a state of plans: {0}")]
+    Plans(String),
+    #[error("the file has {0} bytes; the state of the plans has at most {PLANS_BYTES_MAX}")]
+    TooLarge(u64),
     #[error("{0}")]
     Unwanted(Unwanted),
     #[error("cannot read the file: {0}")]
@@ -173,6 +183,30 @@ impl Store {
         replace(&HostDisk, &self.directory, &name, |sink| encode(header, image, sink))
     }
 
+    /// Replaces the state of the plans (WAV-8).
+    ///
+    /// # Errors
+    /// Errors of the disk; the old file stays in place.
+    pub fn write_plans(&self, state: &[u8]) -> io::Result<()> {
+        replace(&HostDisk, &self.directory, PLANS, |sink| sink(state))
+    }
+
+    /// The state of the plans, as `read` understands it; `None` if there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be read, other users can write to it, or `read` fails.
+    pub fn read_plans<T>(
+        &self,
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<Option<T>, (PathBuf, Refused)> {
+        let path = self.directory.join(PLANS);
+        match read_own(&path, PLANS_BYTES_MAX) {
+            Ok(state) => read(&state).map(Some).map_err(|error| (path, Refused::Plans(error))),
+            Err(Refused::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(refused) => Err((path, refused)),
+        }
+    }
+
     /// Removes the file of a source, if there is one.
     ///
     /// # Errors
@@ -232,6 +266,17 @@ fn read(
     now: SystemTime,
     judge: &dyn Fn(&Header) -> Result<(), Unwanted>,
 ) -> Result<(u64, Restored), Refused> {
+    let bytes = read_own(path, u64::MAX)?;
+    let source = decode(&bytes, now)?;
+    if path.file_name().is_none_or(|name| *name != *source.header.identity.file_name()) {
+        return Err(Refused::Misplaced);
+    }
+    judge(&source.header).map_err(Refused::Unwanted)?;
+    Ok((bytes.len() as u64, source))
+}
+
+/// Reads a file that no other user can write to.
+fn read_own(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refused> {
     if !fs::symlink_metadata(path)?.is_file() {
         return Err(Refused::Irregular);
     }
@@ -243,12 +288,10 @@ fn read(
     if is_of_another(&found) {
         return Err(Refused::Owner(found.uid()));
     }
+    if found.len() > bytes_max {
+        return Err(Refused::TooLarge(found.len()));
+    }
     let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
     file.read_to_end(&mut bytes)?;
-    let source = decode(&bytes, now)?;
-    if path.file_name().is_none_or(|name| *name != *source.header.identity.file_name()) {
-        return Err(Refused::Misplaced);
-    }
-    judge(&source.header).map_err(Refused::Unwanted)?;
-    Ok((bytes.len() as u64, source))
+    Ok(bytes)
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::admin::item::{RefusedType, is_false, refused_type, rfc_3339, seconds_since, variant_name};
 use crate::admin::query::ClientsQuery;
-use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why};
+use crate::driver::api::status::{Lane, SeatStatus, SessionStatus, SessionTypeStatus, Why};
 use crate::xds::ResourceName;
 
 /// A downstream stream.
@@ -28,7 +28,21 @@ pub(in crate::admin) struct Client<'a> {
     variant: &'static str,
     opened_at: String,
     open_seconds: f64,
+    /// The client's places in plans; absent without a plan.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    seats: Vec<Seat<'a>>,
     types: Vec<ClientType<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Seat<'a> {
+    plan: &'a str,
+    /// Steps of more than this percentage admit the client (WAV-13).
+    percent: f64,
+    /// `candidate`, `stable`, or null while the plan holds nothing back.
+    lane: Option<&'static str>,
+    /// The push of the candidate.
+    push: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,8 +142,18 @@ pub(in crate::admin) fn client<'a>(
         variant: variant_name(session.kind.variant),
         opened_at: rfc_3339(session.opened_at),
         open_seconds: seconds_since(session.opened_at, now),
+        seats: session.seats.iter().map(seat).collect(),
         types: types.into_iter().map(|of| client_type(of, now)).collect(),
     })
+}
+
+fn seat(of: &SeatStatus) -> Seat<'_> {
+    let (lane, push) = match of.lane {
+        None => (None, None),
+        Some(Lane::Stable) => (Some("stable"), None),
+        Some(Lane::Candidate { push }) => (Some("candidate"), Some(push)),
+    };
+    Seat { plan: &of.plan, percent: f64::from(of.bucket) / 100.0, lane, push }
 }
 
 fn client_type(of: &SessionTypeStatus, now: SystemTime) -> ClientType<'_> {

@@ -290,6 +290,7 @@ fn session(n: usize) -> SessionStatus {
         relays: None,
         kind: Variant::Delta.into(),
         opened_at: SystemTime::UNIX_EPOCH + Duration::from_secs((n as u64 * 104_729) % 100_003),
+        seats: Vec::new(),
         types: vec![of(CLUSTER), of(SECRET)],
     }
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::status::{ResourceStatus, SourceStatus};
-use crate::xds::{Node, Resource, ResourceName, TypeUrl};
+use crate::xds::{Node, Resource, ResourceName, TypeUrl, Version};
 
 /// The server's own versions of the resources of a source.
 pub type UpstreamVersions = BTreeMap<(TypeUrl, ResourceName), Box<str>>;
@@ -18,6 +18,12 @@ pub trait ContentView: Send + Sync + 'static {
     /// the names that [`names_type`](crate::driver::api::status::names_type) takes.
     fn copies(&self, type_name: &str, name: &str) -> Vec<CachedCopy> {
         let _ = (type_name, name);
+        Vec::new()
+    }
+
+    /// The versions of a resource in the releases that plans hold beside the newest content (TRU-4).
+    fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<(Version, Release)> {
+        let _ = (type_url, name);
         Vec::new()
     }
 
@@ -43,6 +49,15 @@ pub trait ContentView: Send + Sync + 'static {
     fn nodes(&self) -> Box<dyn Iterator<Item = (u64, Arc<Node>)> + Send + '_> {
         Box::new(std::iter::empty())
     }
+}
+
+/// A release of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    /// The push under way.
+    Candidate,
+    /// The content of all clients outside of the push's steps.
+    Stable,
 }
 
 /// A source with its server.

@@ -194,7 +194,28 @@ pub struct SessionStatus {
     pub relays: Option<Arc<RelayPath>>,
     pub kind: StreamKind,
     pub opened_at: SystemTime,
+    /// The client's places in plans, sorted by plan. A relay has none (TIR-1).
+    pub seats: Vec<SeatStatus>,
     pub types: Vec<SessionTypeStatus>,
+}
+
+/// A client's place in a plan (WAV-13), and the release that the client is served.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeatStatus {
+    pub plan: Arc<str>,
+    /// Steps of more than `bucket` / 100 percent admit the client.
+    pub bucket: u16,
+    /// `None` while the plan holds nothing back.
+    pub lane: Option<Lane>,
+}
+
+/// The release that a client is served while a plan holds content back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// The content of this push.
+    Candidate { push: u64 },
+    /// The content before the push under way.
+    Stable,
 }
 
 /// A type of a downstream stream.

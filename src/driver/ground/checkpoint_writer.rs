@@ -23,6 +23,7 @@ use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
 use crate::engine::source::Image;
 use crate::setting::{InForce, Setting, hours, ms, seconds, time};
 use crate::telemetry::events::{Kind, Occurrence};
@@ -200,6 +201,20 @@ impl CheckpointWriter {
         info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
     }
 
+    /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is known.
+    pub async fn read_plans(self: &Arc<Self>) -> Vec<StoredPlan> {
+        let writer = self.clone();
+        let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
+        let read = read.await.unwrap_or_else(|_| Ok(None)).map(Option::unwrap_or_default);
+        read.unwrap_or_else(|(file, reason)| {
+            let told = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
+            self.metrics.events.add(told.place(file.display()).detail(&reason));
+            warn!(file = %file.display(), %reason, "ignored the state of the plans; a push that was halted before the restart \
+                is judged again");
+            Vec::new()
+        })
+    }
+
     /// Registers a new source. Returns the source's state before the restart, if that is known and not
     /// superseded.
     pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
@@ -306,6 +321,30 @@ impl CheckpointWriter {
                 false
             }
         }
+    }
+
+    /// Writes the state of all plans. Returns whether the disk has the state now.
+    pub async fn write_plans(self: Arc<Self>, state: Vec<u8>) -> bool {
+        let _turn = self.turn.lock().await;
+        let writer = self.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            writer.store.open()?;
+            Ok::<_, StoreError>(writer.store.write_plans(&state)?)
+        });
+        let result = written.await.unwrap_or_else(|error| Err(StoreError::Io(io::Error::other(error))));
+        match result {
+            Ok(()) => self.works_again(),
+            Err(ref error) => {
+                self.metrics.failed();
+                if self.failed() {
+                    let told = Occurrence::warn(Kind::Checkpoint, "cannot write the state of the plans");
+                    self.tell(told.detail(error));
+                    warn!(directory = %self.store.directory().display(), %error, "cannot write the state of the plans; after a \
+                        restart, the push under way would be judged again; retrying");
+                }
+            }
+        }
+        result.is_ok()
     }
 
     /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or if

@@ -18,6 +18,7 @@ use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::loop_log::LoopLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
+use crate::driver::ground::plan_store::PlanStore;
 use crate::driver::ground::plans::Plans;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::Limiter;
@@ -125,6 +126,7 @@ pub struct DriverContext {
     pub denial_log: DenialLog,
     pub tails: Arc<Tails>,
     pub plans: Plans,
+    pub plan_store: PlanStore,
     /// This process in the paths of calls (TIR-2).
     pub relay_id: RelayId,
     /// Loops of relays in the log.
@@ -154,6 +156,7 @@ impl DriverContext {
             denial_log: DenialLog::default(),
             tails: Arc::default(),
             plans: Plans::default(),
+            plan_store: PlanStore::default(),
             relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
             loop_log: LoopLog::default(),
             policy: InForce::new(settings.policy.clone()),

@@ -22,4 +22,6 @@ pub mod loop_log;
 pub mod memory_gauge;
 pub mod tails;
 pub mod plans;
+pub mod stored_plans;
+pub mod plan_store;
 pub mod context;

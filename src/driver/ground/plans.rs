@@ -3,7 +3,7 @@
 //! A source tells the plan of changes, and a stream tells its end to all plans with a push under way. Both leave a note and wake the
 //! plan's task. Without a plan, the cost is a branch per publication, and a branch per end of a stream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use crate::engine::rollout::{Command, CommandError, Plan, UnitId};
+use crate::engine::rollout::{Admission, Command, CommandError, Plan, UnitId};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Node, ResourceName};
 
@@ -38,6 +38,15 @@ impl Plans {
         self.0.store(Arc::new(plans));
     }
 
+    /// The latest push that went back after a rejection by this node.
+    pub fn rejected_by(&self, node: &str) -> Option<u64> {
+        let plans = self.0.load();
+        plans.iter().find_map(|plan| {
+            let of = plan.taken_back.load();
+            of.nodes.contains(node).then_some(of.push)
+        })
+    }
+
     /// The plan of a shared source: the first match.
     pub fn of_source(&self, list: &str, class: &NodeClass) -> Option<Arc<PlanHandle>> {
         let plans = self.0.load();
@@ -49,10 +58,16 @@ impl Plans {
 #[derive(Debug)]
 pub struct PlanHandle {
     plan: ArcSwap<Plan>,
+    /// The clients that may have the candidate of a push (WAV-2).
+    admission: ArcSwap<Admission>,
+    /// The latest push that went back.
+    taken_back: ArcSwap<TakenBack>,
     /// The configuration has no such plan any more.
     is_over: AtomicBool,
     /// The content of units before the first change without the task's knowledge.
     changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
+    /// There is a state from before a restart.
+    is_stored: AtomicBool,
     /// The push under way.
     watched: ArcSwapOption<Watched>,
     orders: Mutex<Vec<Order>>,
@@ -68,10 +83,20 @@ pub struct Order {
     pub done: oneshot::Sender<Result<(), CommandError>>,
 }
 
+/// A push that went back, and the nodes that rejected it: each is restated all that differs, whatever it presents (WAV-10).
+#[derive(Debug, Default)]
+pub struct TakenBack {
+    pub push: u64,
+    /// Bounded by the rejections that a plan keeps.
+    pub nodes: BTreeSet<Arc<str>>,
+}
+
 /// A push under way, as streams see it at their end.
 #[derive(Debug)]
 pub struct Watched {
     pub set: PushSet,
+    /// The content that clients are to have, where it may differ from the newest.
+    candidates: BTreeMap<SourceId, Arc<Snapshot>>,
     /// Shared by all ends between two tallies.
     compared: Mutex<Compared>,
     ended: Mutex<Vec<Ended>>,
@@ -92,8 +117,11 @@ impl PlanHandle {
     pub fn new(plan: Arc<Plan>) -> PlanHandle {
         PlanHandle {
             plan: ArcSwap::new(plan),
+            admission: ArcSwap::from_pointee(Admission::NOBODY),
+            taken_back: ArcSwap::default(),
             is_over: AtomicBool::new(false),
             changed: Mutex::default(),
+            is_stored: AtomicBool::new(false),
             watched: ArcSwapOption::empty(),
             orders: Mutex::default(),
             noted: Notify::new(),
@@ -102,6 +130,24 @@ impl PlanHandle {
 
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.load_full()
+    }
+
+    pub fn admission(&self) -> Arc<Admission> {
+        self.admission.load_full()
+    }
+
+    /// Must come after the publication of the push's candidates, and returns the former admission.
+    pub fn admit(&self, admission: Admission) -> Arc<Admission> {
+        self.admission.swap(Arc::new(admission))
+    }
+
+    /// Notes the nodes that rejected a push that went back. Returns those that were not noted before.
+    pub fn take_back(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        let known = self.taken_back.swap(Arc::new(TakenBack { push, nodes: nodes.clone() }));
+        match known.push == push {
+            true => nodes.difference(&known.nodes).cloned().collect(),
+            false => nodes,
+        }
     }
 
     /// Exchanges the plan for another with the same name.
@@ -125,8 +171,23 @@ impl PlanHandle {
         if !PushUnit::differs(before, after, &|type_url| plan.gated.contains(type_url)) {
             return;
         }
+        self.note(unit, before);
+    }
+
+    /// A unit may differ from this content.
+    pub fn note(&self, unit: UnitId, before: &Arc<Snapshot>) {
         lock(&self.changed).entry(unit).or_insert_with(|| before.clone());
         self.noted.notify_one();
+    }
+
+    /// The state from before a restart has been read.
+    pub fn note_stored(&self) {
+        self.is_stored.store(true, Ordering::Release);
+        self.noted.notify_one();
+    }
+
+    pub fn take_stored(&self) -> bool {
+        self.is_stored.swap(false, Ordering::AcqRel)
     }
 
     pub fn take_changed(&self) -> BTreeMap<UnitId, Arc<Snapshot>> {
@@ -165,8 +226,22 @@ impl PlanHandle {
 }
 
 impl Watched {
-    pub fn new(set: PushSet) -> Watched {
-        Watched { set, compared: Mutex::default(), ended: Mutex::default() }
+    /// `candidates`: the content of the push where the newest content is held back.
+    pub fn new(set: PushSet, candidates: BTreeMap<SourceId, Arc<Snapshot>>) -> Watched {
+        Watched { set, candidates, compared: Mutex::default(), ended: Mutex::default() }
+    }
+
+    /// The client's standing towards the push. `latest` as in [`Session::poll_answer`].
+    pub fn standing(
+        &self,
+        session: &Session,
+        compared: &mut Compared,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) -> PushStanding {
+        // A client outside of the push's steps is served older content.
+        let due = |id| self.candidates.get(&id).cloned().or_else(|| latest(id));
+        session.push_standing(&self.set, compared, &due, now)
     }
 
     /// Notes a lost stream, and the rejection of any stream. `latest` as in [`Session::poll_answer`].
@@ -178,7 +253,7 @@ impl Watched {
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         at: Time,
     ) {
-        let standing = session.push_standing(&self.set, &mut lock(&self.compared), latest, at);
+        let standing = self.standing(session, &mut lock(&self.compared), latest, at);
         if !is_lost && standing.rejections.is_empty() {
             return;
         }

@@ -10,8 +10,9 @@ use crate::driver::api::tail::{Followed, Tail, TailView};
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::session_status;
 use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
-use crate::driver::stream::state::{StreamState, newest};
+use crate::driver::stream::state::StreamState;
 use crate::engine::downstream::{Ledger, NameEntry, NameStanding, TypeStanding, WhyUnsent};
 use crate::xds::{Node, ResourceName, TypeUrl};
 

@@ -1,5 +1,6 @@
 //! The cached copies of one resource, for the admin room.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, UpstreamVersions};
+use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, Release, UpstreamVersions};
 use crate::driver::api::status::{ResourceFilter, ResourceStatus};
 use crate::driver::ground::class_identity::of_class;
 use crate::driver::relay::Relay;
@@ -17,7 +18,7 @@ use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::engine::annotations::Annotations;
 use crate::engine::cache::{CachedResource, EntryState};
 use crate::engine::collection::CollectionKind;
-use crate::xds::{Node, ResourceName};
+use crate::xds::{Node, ResourceName, TypeUrl, Version};
 
 /// A source answers at once unless it is processing a large response.
 const VERSIONS_MAX: Duration = Duration::from_secs(1);
@@ -39,6 +40,22 @@ impl ContentView for Relay {
             copies.extend(walk.copies_of(&name).into_iter().map(copy));
         }
         copies
+    }
+
+    fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<(Version, Release)> {
+        let mut found = BTreeSet::new();
+        for source in self.tables.sources.all() {
+            let published = source.published();
+            let Some(lanes) = &published.lanes else { continue };
+            let candidate = lanes.candidate.as_ref().map(|(_, candidate)| (candidate, Release::Candidate));
+            let stable = lanes.stable.as_ref().map(|stable| (stable, Release::Stable));
+            for (snapshot, release) in candidate.into_iter().chain(stable) {
+                let types = snapshot.of(type_url).into_iter();
+                let bodies = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name)));
+                found.extend(bodies.flatten().map(|resource| (resource.version, release)));
+            }
+        }
+        found.into_iter().collect()
     }
 
     fn held_sources(&self) -> Vec<HeldSource> {

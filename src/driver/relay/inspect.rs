@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::driver::api::status::{
-    ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace,
-    ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceStatus, StatusView, WaitStatus, Why,
+    ClientStatus, ConfigStatus, HeldStatus, Lane, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace,
+    ResourceStatus, RuleId, SeatStatus, SessionStatus, SessionTypeStatus, SourceStatus, StatusView,
+    WaitStatus, Why,
 };
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
@@ -14,6 +15,7 @@ use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::Relay;
 use crate::driver::relay::changes;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
+use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::annotations::Annotations;
@@ -72,8 +74,31 @@ pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) 
         relays: stream.peer.relays.clone(),
         kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
+        seats: seats_of(sources),
         types: type_statuses(node, session, sources, shared),
     })
+}
+
+/// The client's places in the plans of its sources.
+fn seats_of(sources: &OwnSources) -> Vec<SeatStatus> {
+    let mut seats: Vec<_> = sources.iter().filter_map(|(_, source)| seat_of(source, sources)).collect();
+    seats.sort();
+    // A client with several sources of a plan may be between two releases at some of them.
+    seats.dedup_by(|later, earlier| later.plan == earlier.plan);
+    seats
+}
+
+fn seat_of(source: &SourceHandle, sources: &OwnSources) -> Option<SeatStatus> {
+    let handle = source.judge()?;
+    let plan = handle.plan();
+    let seat = sources.seat_in(&plan)?;
+    let published = source.published();
+    let lane = published.lanes.as_ref().map(|lanes| {
+        let served = sources.served(source);
+        let candidate = lanes.candidate.as_ref().filter(|(_, candidate)| Arc::ptr_eq(candidate, &served));
+        candidate.map_or(Lane::Stable, |(push, _)| Lane::Candidate { push: *push })
+    });
+    Some(SeatStatus { plan: (*plan.name).into(), bucket: seat.bucket, lane })
 }
 
 /// The sources of the parts of a subscription.
@@ -122,11 +147,10 @@ fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHand
 fn type_statuses(
     node: Option<&Node>,
     session: &Session,
-    sources: &[(SourceId, Arc<SourceHandle>)],
+    sources: &OwnSources,
     shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
-    let latest = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| handle.snapshot());
-    let reports = session.reports(&latest, shared.clock.now());
+    let reports = session.reports(&newest(sources), shared.clock.now());
     let types = session.subscriptions().iter().zip(reports);
     types.map(|(of, report)| type_status(of, report, (node, session), sources, shared)).collect()
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::Command;
@@ -68,8 +69,15 @@ impl Relay {
         let settings = self.shared.epoch();
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.load(&settings.lists).await;
+            self.load_plans(checkpoint).await;
         }
         self.load_directories(&settings.lists).await.map(|_| ())
+    }
+
+    /// Plans go on with the state from before the restart (WAV-8).
+    async fn load_plans(&self, checkpoint: &Arc<CheckpointWriter>) {
+        checkpoint.read_plans().await.into_iter().for_each(|plan| self.shared.plan_store.put(plan));
+        self.shared.plans.all().iter().for_each(|plan| plan.note_stored());
     }
 
     /// Writes the checkpoint for the last time (FP1). Resolves when the writing has succeeded or failed.

@@ -9,8 +9,9 @@ use crate::driver::ground::plans::{Ended, Watched};
 use crate::driver::rollout::rejecters::Rejecters;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::loss::LOST_WITHIN;
+use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
-use crate::driver::stream::state::{StreamState, Tables, newest};
+use crate::driver::stream::state::{StreamState, Tables};
 use crate::engine::Time;
 use crate::engine::downstream::{Compared, PushRejection, PushStanding, SourceId};
 use crate::engine::rollout::tally::{Control, REJECTIONS_MAX, Rejection};
@@ -18,7 +19,7 @@ use crate::engine::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, 
 use crate::xds::Node;
 
 /// The number of streams between two turns of other tasks (ADM-6).
-const STREAMS_PER_TURN: usize = 64;
+pub const STREAMS_PER_TURN: usize = 64;
 
 /// The suspects of one rejection in a tally.
 const SUSPECTS_MAX: usize = 16;
@@ -103,6 +104,11 @@ impl Clients {
         self.finish(count)
     }
 
+    /// The nodes with a rejection of the push.
+    pub fn rejecting_nodes(&self) -> BTreeSet<Arc<str>> {
+        self.rejected.values().map(|of| of.node.clone()).chain(self.gone.keys().cloned()).collect()
+    }
+
     fn look(
         &self,
         stream: &StreamState,
@@ -113,7 +119,7 @@ impl Clients {
         let node = stream.node();
         stream.look(|_, session, sources| Seen {
             stream: stream.number(),
-            standing: session.push_standing(&self.watched.set, compared, &newest(sources), now),
+            standing: self.watched.standing(session, compared, &newest(sources), now),
             is_relay: stream.is_relay(),
             is_of_plan: is_of(units, sources.iter().map(|(id, _)| *id)),
             node,

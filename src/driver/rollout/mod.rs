@@ -9,5 +9,7 @@ pub mod rejecters;
 pub mod orders;
 pub mod content;
 pub mod count;
+pub mod records;
+pub mod lanes;
 pub mod task;
 pub mod table;

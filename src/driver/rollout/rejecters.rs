@@ -15,7 +15,8 @@ const NODES_MAX: usize = 10_000;
 /// The contents with a vote, condemned or not.
 const CONTENTS_MAX: usize = 10_000;
 
-type Content = (TypeUrl, ResourceName, Version);
+/// A resource with its version.
+pub type Content = (TypeUrl, ResourceName, Version);
 
 /// The memory of a plan.
 #[derive(Debug, Default)]
@@ -96,6 +97,16 @@ impl Rejecters {
         let is_found = !found.is_empty();
         self.condemned.extend(found);
         is_found
+    }
+
+    /// All condemned contents.
+    pub fn condemned(&self) -> impl Iterator<Item = &Content> {
+        self.condemned.iter()
+    }
+
+    /// Contents that were condemned before the relay began anew.
+    pub fn condemn_again(&mut self, contents: impl Iterator<Item = Content>) {
+        self.condemned.extend(contents.take(CONTENTS_MAX));
     }
 
     /// The condemned contents of a push: of each unit the first.

@@ -12,12 +12,14 @@ use crate::driver::ground::plans::{Order, PlanHandle, Watched};
 use crate::driver::rollout::content::{condemn, unit_of};
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::orders::{Answer, carry_out_order};
+use crate::driver::rollout::records::{Recorded, is_recorded};
 use crate::driver::rollout::rejecters::Rejecters;
 use crate::driver::rollout::table::Shown;
 use crate::driver::source::handle::SourceHandle;
+use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
-use crate::engine::downstream::{PushSet, PushUnit};
+use crate::engine::downstream::{PushSet, PushUnit, SourceId};
 use crate::engine::rollout::{Admission, Output, Plan, Rollout, RolloutReport, UnitId, UnitPush};
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::PlanMetrics;
@@ -39,21 +41,29 @@ struct Next {
 
 /// A plan at work.
 pub(super) struct PlanTask {
-    handle: Arc<PlanHandle>,
+    pub(super) handle: Arc<PlanHandle>,
     shown: Arc<Shown>,
-    shared: Arc<DriverContext>,
-    tables: Tables,
-    plan: Arc<Plan>,
+    pub(super) shared: Arc<DriverContext>,
+    pub(super) tables: Tables,
+    pub(super) plan: Arc<Plan>,
     metrics: PlanMetrics,
-    rollout: Rollout,
+    pub(super) rollout: Rollout,
     /// The content of units before the waiting changes.
     before: BTreeMap<UnitId, Arc<Snapshot>>,
     /// The content of units at the latest cut, for late notes.
     cut: BTreeMap<UnitId, Arc<Snapshot>>,
     cut_until: Instant,
     next: Option<Next>,
-    clients: Option<Clients>,
-    rejecters: Rejecters,
+    /// The latest content of each unit that has been cut, while the unit holds something back.
+    pub(super) candidates: BTreeMap<UnitId, Arc<Snapshot>>,
+    pub(super) clients: Option<Clients>,
+    pub(super) rejecters: Rejecters,
+    /// The latest push that went back.
+    pub(super) taken_back: Option<u64>,
+    /// The units of the state before a restart.
+    pub(super) recorded: Recorded,
+    /// The state has changed since it was last kept.
+    is_changed: bool,
     admission: Admission,
     /// The units without a reachable server.
     lost: BTreeSet<UnitId>,
@@ -81,8 +91,12 @@ impl PlanTask {
             cut: BTreeMap::new(),
             cut_until: Instant::now(),
             next: None,
+            candidates: BTreeMap::new(),
             clients: None,
             rejecters: Rejecters::default(),
+            taken_back: None,
+            recorded: Recorded::default(),
+            is_changed: false,
             admission: Admission::NOBODY,
             lost: BTreeSet::new(),
             tally_due: Instant::now(),
@@ -91,32 +105,44 @@ impl PlanTask {
 
     /// Runs until the configuration has no such plan.
     pub(super) async fn run(mut self) {
+        self.restore();
+        self.adopt();
         self.show();
         while !self.handle.is_over() {
             let clock = self.shared.clock;
             let timeout = self.rollout.poll_timeout().map(|due| clock.instant(due));
-            let tally = (self.rollout.wants_tally() || timeout.is_some()).then_some(self.tally_due);
+            let looks = self.rollout.wants_tally() || timeout.is_some() || self.is_changed;
+            let tally = looks.then_some(self.tally_due);
             let due = [timeout, tally].into_iter().flatten().min();
             tokio::select! {
                 () = self.handle.noted() => {}
                 () = wait_until(due) => {}
             }
+            if self.handle.take_stored() {
+                self.restore();
+            }
             self.follow_configuration();
+            self.find();
             self.take_changes();
             self.rollout.handle_timeout(clock.now());
             let answers = self.obey();
-            self.carry_out();
+            self.is_changed |= !answers.is_empty();
+            self.carry_out().await;
             if Instant::now() >= self.tally_due {
                 self.tally_due = Instant::now() + TALLY_EVERY;
                 self.follow_servers();
                 self.tally().await;
-                self.carry_out();
+                self.carry_out().await;
+                if self.is_changed {
+                    self.is_changed = !self.keep().await;
+                }
             }
             self.show();
             answers.into_iter().for_each(Answer::send);
         }
         self.rollout.end(self.shared.clock.now());
-        self.carry_out();
+        self.carry_out().await;
+        self.shared.plan_store.forget(&self.plan.name);
     }
 
     fn follow_configuration(&mut self) {
@@ -137,13 +163,17 @@ impl PlanTask {
             // The push may have the change already: its cut came between the publication and the note.
             let known = self.cut.get(&unit).filter(|cut| cut.last_change() >= before.last_change());
             let before = known.cloned().unwrap_or(before);
-            let before = self.before.entry(unit).or_insert(before).clone();
             let now = self.shared.clock.now();
             let Some(source) = sources.get(&unit) else {
                 self.before.remove(&unit);
                 self.rollout.gone(unit, now);
                 continue;
             };
+            if self.plan.enforces() {
+                self.compare(unit, source, now);
+                continue;
+            }
+            let before = self.before.entry(unit).or_insert(before).clone();
             if PushUnit::differs(&before, &source.snapshot(), &|url| self.plan.gated.contains(url)) {
                 self.rollout.changed(unit, now);
             } else {
@@ -166,39 +196,57 @@ impl PlanTask {
         orders.into_iter().map(obeyed).collect()
     }
 
-    fn carry_out(&mut self) {
+    async fn carry_out(&mut self) {
         while let Some(output) = self.rollout.poll_output() {
+            self.is_changed = true;
             match output {
-                Output::Cut { push, units } => self.cut(push, &units),
+                Output::Cut { push, units } => self.cut(push, &units).await,
                 Output::Admit(admission) => {
                     self.admission = admission;
                     self.begin(admission.push);
+                    self.admit(admission).await;
                 }
                 Output::Event(event) => {
                     let report = self.rollout.report();
                     rollouts::tell(&self.shared.metrics.events, &self.metrics, &event, &report);
                 }
                 Output::Release { push } => self.release(push),
-                // An observing plan holds nothing.
-                Output::Back { .. } | Output::Settle { .. } | Output::Serve { .. } | Output::Open => {}
+                Output::Back { push } => {
+                    self.order(LaneOrder::Back(push)).await;
+                    self.taken_back = Some(push);
+                    self.restate().await;
+                }
+                Output::Settle { push } => self.order(LaneOrder::Settle(push)).await,
+                Output::Serve { release } => self.order(LaneOrder::Serve(release)).await,
+                Output::Open => self.order(LaneOrder::Open).await,
             }
         }
     }
 
     /// Sums up the changes of the units since their first.
-    fn cut(&mut self, number: u64, units: &[UnitId]) {
+    async fn cut(&mut self, number: u64, units: &[UnitId]) {
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
         let sources = self.sources();
         for unit in units {
-            let (Some(before), Some(source)) = (self.before.get(unit), sources.get(unit)) else { continue };
-            let snapshot = source.snapshot();
-            let (of_unit, push) = unit_of(&self.plan, *unit, before, &snapshot);
+            let Some(source) = sources.get(unit) else { continue };
+            let releases = match self.plan.enforces() {
+                true => source.order(LaneOrder::Cut(number)).await,
+                false => self
+                    .before
+                    .get(unit)
+                    .map(|before| LaneContent { stable: before.clone(), candidate: source.snapshot() }),
+            };
+            let Some(LaneContent { stable, candidate }) = releases else { continue };
+            let (of_unit, push) = unit_of(&self.plan, *unit, &stable, &candidate);
             changes.push(of_unit);
             pushed.push(push);
-            after.insert(*unit, snapshot);
+            after.insert(*unit, candidate);
         }
         let set = PushSet::new(changes);
         condemn(&mut pushed, self.rejecters.condemned_in(&set));
+        if self.plan.enforces() {
+            self.candidates.extend(after.iter().map(|(unit, candidate)| (*unit, candidate.clone())));
+        }
         self.next = Some(Next { number, set, after });
         self.rollout.ready(pushed, self.shared.clock.now());
     }
@@ -206,11 +254,15 @@ impl PlanTask {
     /// The latest cut is the push under way.
     fn begin(&mut self, number: u64) {
         let Some(next) = self.next.take_if(|next| next.number == number) else { return };
+        let mut candidates = BTreeMap::new();
         for (unit, after) in next.after {
             self.before.remove(&unit);
+            if self.plan.enforces() {
+                candidates.insert(SourceId(unit.0), after.clone());
+            }
             self.cut.insert(unit, after);
         }
-        let watched = Arc::new(Watched::new(next.set));
+        let watched = Arc::new(Watched::new(next.set, candidates));
         self.handle.watch(Some(watched.clone()));
         self.rejecters.next_push();
         self.clients = Some(Clients::new(number, watched));
@@ -235,7 +287,8 @@ impl PlanTask {
     fn follow_servers(&mut self) {
         let report = self.rollout.report();
         let of_push = report.push.iter().flat_map(|push| push.units.iter().copied());
-        let units: BTreeSet<UnitId> = of_push.chain(report.waiting).collect();
+        let units = of_push.chain(report.waiting).filter(|unit| !is_recorded(*unit));
+        let units: BTreeSet<UnitId> = units.collect();
         let sources = self.sources();
         for unit in units {
             let now = self.shared.clock.now();
@@ -271,12 +324,19 @@ impl PlanTask {
         if Instant::now() >= self.cut_until {
             self.cut.clear();
         }
-        let units = own_sources(&self.handle, &self.shared, &self.tables);
-        let units = units.iter().map(|source| UnitId(source.id().0)).collect();
+        let units = self.units();
         let Some(clients) = &mut self.clients else { return };
         let around = (&*self.shared, &self.tables);
         let tally = clients.tally(&self.plan, &units, self.admission, &mut self.rejecters, around).await;
         self.rollout.tally(tally, self.shared.clock.now());
+        // A rejection of a push that went back may come late.
+        self.restate().await;
+    }
+
+    /// The units of the plan.
+    pub(super) fn units(&self) -> BTreeSet<UnitId> {
+        let own = own_sources(&self.handle, &self.shared, &self.tables);
+        own.iter().map(|source| UnitId(source.id().0)).collect()
     }
 
     fn sources(&self) -> HashMap<UnitId, Arc<SourceHandle>> {

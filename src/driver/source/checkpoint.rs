@@ -13,7 +13,7 @@ use crate::checkpoint::{Identity, Restored};
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::engine::Time;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::Source;
+use crate::engine::source::{Image, Source};
 
 pub struct CheckpointSchedule {
     writer: Arc<CheckpointWriter>,
@@ -84,7 +84,14 @@ impl CheckpointSchedule {
     }
 
     /// Writes the source if a write is due and needed.
-    pub fn run(&mut self, source: &Source, now: Time, confirmed: impl FnOnce() -> Confirmed) {
+    /// `stable`: the release for a restart, while newer content is held back from clients (WAV-8).
+    pub fn run(
+        &mut self,
+        source: &Source,
+        stable: Option<&Snapshot>,
+        now: Time,
+        confirmed: impl FnOnce() -> Confirmed,
+    ) {
         let instant = Instant::now();
         if self.due.is_none_or(|due| due > instant) {
             return;
@@ -97,7 +104,7 @@ impl CheckpointSchedule {
             return;
         }
         let confirmed = confirmed();
-        if self.is_written(source) {
+        if self.is_written(source, stable) {
             // Content that the server still confirms gets a new date.
             let refresh_at = self.written_at.unwrap_or(instant) + self.writer.refresh();
             if !confirmed.is_fresh || refresh_at > instant {
@@ -110,7 +117,7 @@ impl CheckpointSchedule {
             return;
         }
         self.is_dirty = false;
-        let image = source.image(now);
+        let image = image_of(source, stable, now);
         let (done, result) = oneshot::channel();
         self.writing = Some((result, image.snapshot.clone()));
         let (writer, identity) = (self.writer.clone(), self.identity.clone());
@@ -136,24 +143,40 @@ impl CheckpointSchedule {
     }
 
     /// Whether the file has the current state of the source.
-    fn is_written(&self, source: &Source) -> bool {
-        let is_same = |saved: &Snapshot| saved.holds_the_same(source.snapshot());
+    fn is_written(&self, source: &Source, stable: Option<&Snapshot>) -> bool {
+        let is_same = |saved: &Snapshot| saved.holds_the_same(stable.unwrap_or(source.snapshot()));
         !self.is_dirty && self.saved.as_ref().is_some_and(is_same)
     }
 
     /// Writes the source for the last time (FP1). `done` is dropped after the write.
-    pub fn last(&mut self, source: &Source, now: Time, confirmed: Confirmed, done: oneshot::Sender<()>) {
+    pub fn last(
+        &mut self,
+        source: &Source,
+        stable: Option<&Snapshot>,
+        now: Time,
+        confirmed: Confirmed,
+        done: oneshot::Sender<()>,
+    ) {
         if self.is_writing() {
             self.is_dirty = true;
         }
-        if self.is_written(source) && !confirmed.is_fresh {
+        if self.is_written(source, stable) && !confirmed.is_fresh {
             return;
         }
-        let (writer, identity, image) = (self.writer.clone(), self.identity.clone(), source.image(now));
+        let image = image_of(source, stable, now);
+        let (writer, identity) = (self.writer.clone(), self.identity.clone());
         tokio::spawn(async move {
             writer.write(identity, image, confirmed.at, true).await;
             drop(done);
         });
+    }
+}
+
+fn image_of(source: &Source, stable: Option<&Snapshot>, now: Time) -> Image {
+    let image = source.image(now);
+    match stable {
+        Some(stable) => image.serving(stable),
+        None => image,
     }
 }
 

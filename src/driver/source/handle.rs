@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::driver::api::content::UpstreamVersions;
@@ -13,10 +13,13 @@ use crate::driver::ground::plans::{PlanHandle, Plans};
 use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::changes::ChangeRing;
+use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::driver::source::losses::Losses;
 use crate::engine::cache::SessionId;
 use crate::engine::collection::Collection;
 use crate::engine::downstream::SourceId;
+use crate::engine::lanes::Published;
+use crate::engine::rollout::{Plan, Seat};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::CollectionKey;
 use crate::xds::{Code, Node, RelayPath, Status, TypeUrl};
@@ -88,6 +91,8 @@ pub enum Command {
     PassOn(oneshot::Sender<Estate>),
     /// The server's versions of the cached resources, for a reader.
     Versions(oneshot::Sender<UpstreamVersions>),
+    /// The plan of the source moves its lanes.
+    Order(Ordered),
     /// The operator confirms held deletions of these types, or of all types (FU18).
     ConfirmDeletions {
         type_name: Option<Arc<str>>,
@@ -115,7 +120,10 @@ pub struct SourceHandle {
     /// Bounds the queue of commands. Commands that end a stream's use need no permit: a stream sends at most
     /// one.
     permits: Arc<Semaphore>,
-    pub(super) snapshot: ArcSwap<Snapshot>,
+    /// What the source serves (WAV-2).
+    pub(super) published: ArcSwap<Published>,
+    /// The plan of the source, for the seats of clients; `None`: nothing is judged.
+    pub(super) judged_by: ArcSwapOption<PlanHandle>,
     pub(super) status: ArcSwap<SourceStatus>,
     /// The latest changes of the content.
     pub changes: ChangeRing,
@@ -141,7 +149,8 @@ impl SourceHandle {
             serving: AtomicU16::new(0),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
-            snapshot: ArcSwap::from_pointee(Snapshot::default()),
+            published: ArcSwap::from_pointee(Published::default()),
+            judged_by: ArcSwapOption::empty(),
             status: ArcSwap::from_pointee(status),
             changes: ChangeRing::default(),
             losses: Losses::default(),
@@ -179,8 +188,35 @@ impl SourceHandle {
         self.server(self.serving.load(Ordering::Relaxed))
     }
 
+    /// The newest content, as the server supplied it.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot.load_full()
+        self.published.load().live.clone()
+    }
+
+    /// All releases that the source serves, while a push is under way.
+    pub fn published(&self) -> Arc<Published> {
+        self.published.load_full()
+    }
+
+    /// The plan in force, as the source knows it.
+    pub fn judge(&self) -> Option<Arc<PlanHandle>> {
+        self.judged_by.load_full()
+    }
+
+    /// The content for one client. `seat`: the client's seat in a plan, and the push that the client was last served; `None`:
+    /// nothing is held back from the client (TIR-1).
+    pub fn served(&self, seat: impl FnOnce(&Arc<Plan>) -> Option<(Seat, Option<u64>)>) -> Arc<Snapshot> {
+        let published = self.published.load();
+        if published.lanes.is_none() {
+            return published.live.clone();
+        }
+        // A plan that has left the configuration opens its sources soon.
+        let judged_by = self.judged_by.load();
+        let Some(plan) = &*judged_by else { return published.live.clone() };
+        match seat(&plan.plan()) {
+            Some((seat, served)) => published.pick(&plan.admission(), seat, served).clone(),
+            None => published.live.clone(),
+        }
     }
 
     pub fn status(&self) -> Arc<SourceStatus> {
@@ -213,6 +249,13 @@ impl SourceHandle {
     /// There is a new configuration in force.
     pub fn configure(&self) {
         let _ = self.commands.send((Command::Configure, None));
+    }
+
+    /// Moves the lanes. Returns the releases once they are published; `None` for a source that holds nothing back.
+    pub async fn order(&self, order: LaneOrder) -> Option<LaneContent> {
+        let (done, content) = oneshot::channel();
+        let _ = self.commands.send((Command::Order(Ordered { order, done }), None));
+        content.await.ok()?
     }
 
     /// Brings the status up to date. The receiver resolves when the status is current.

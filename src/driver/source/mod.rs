@@ -3,6 +3,7 @@
 pub mod link;
 pub mod changes;
 pub mod losses;
+pub mod lane_order;
 pub mod handle;
 pub mod keeper;
 pub mod health;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::driver::source::changes::TrackedChange;
-use crate::driver::stream::state::{Inner, StreamState, newest};
+use crate::driver::stream::own_sources::newest;
+use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
 use crate::engine::downstream::{Answer, ChangeId, RequestOutcome, SourceId, Unsettled, Verdict};
 

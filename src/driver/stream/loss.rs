@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::driver::stream::state::{Inner, StreamState, newest};
+use crate::driver::stream::own_sources::newest;
+use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
 
 /// An end this soon after a response may be the response's fault.

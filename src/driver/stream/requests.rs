@@ -298,7 +298,10 @@ impl Inner {
             if stream.shared.tails.are_open() {
                 stream.tell_opened(&node.id, now);
             }
-            self.node = Some(Arc::new(node));
+            let node = Arc::new(node);
+            self.sources.seat_by(&node);
+            self.restating = stream.shared.plans.rejected_by(&node.id);
+            self.node = Some(node);
             return false;
         };
         if known.id != node.id && stream.shared.throttle.allow("node changed").is_some() {

@@ -12,9 +12,11 @@ use crate::driver::api::downstream::Message;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::source_key::Owner;
-use crate::driver::stream::state::{Inner, StreamState, newest};
+use crate::driver::source::handle::SourceHandle;
+use crate::driver::stream::own_sources::newest;
+use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
-use crate::engine::downstream::{SourceId, Subscription};
+use crate::engine::downstream::{Answer, Subscription};
 use crate::telemetry::Limit;
 use crate::wire::response;
 use crate::xds::{Code, SetMark, Status, TypeUrl};
@@ -105,10 +107,7 @@ impl StreamState {
     }
 
     fn is_answer_due(&self, inner: &mut Inner) -> bool {
-        let Inner { session, sources, .. } = inner;
-        let latest =
-            |id: SourceId| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot());
-        session.poll_answer(&latest, self.shared.clock.now()).is_some()
+        inner.poll_answer(self.shared.clock.now()).is_some()
     }
 
     /// The time of the first answer, if in the future. First answers are delayed to spread a storm of
@@ -135,7 +134,7 @@ impl StreamState {
         waker: &Waker,
     ) -> Poll<Option<Result<Message, Status>>> {
         loop {
-            let Some((index, answer)) = inner.session.poll_answer(&newest(&inner.sources), now) else {
+            let Some((index, answer)) = inner.poll_answer(now) else {
                 return Poll::Ready(None);
             };
             let Some(encoded) = std::task::ready!(self.encoded(inner, index, &answer, waker)) else {
@@ -153,6 +152,7 @@ impl StreamState {
                 &encoded.told,
                 now,
             );
+            inner.sources.note_sent();
             inner.count_passed(self.id, index);
             inner.keep_unsent(&answer, &encoded);
             if encoded.left_out > 0 && answer.chunk == 0 {
@@ -212,6 +212,24 @@ fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, St
 }
 
 impl Inner {
+    /// The next answer from the releases that the client may have.
+    fn poll_answer(&mut self, now: Time) -> Option<(usize, Answer)> {
+        self.restate();
+        self.sources.begin_look();
+        self.session.poll_answer(&newest(&self.sources), now)
+    }
+
+    /// Begins to restate what differs from a rejected push, once the client has a source of the push.
+    fn restate(&mut self) {
+        let Some(push) = self.restating else { return };
+        let restated =
+            |source: &SourceHandle| source.published().restated.clone().filter(|of| of.push == push);
+        if let Some(of) = self.sources.iter().find_map(|(_, source)| restated(source)) {
+            self.session.restate(of);
+            self.restating = None;
+        }
+    }
+
     /// Whether some part of the subscription may not be shared.
     pub(crate) fn is_private(&self, subscription: usize) -> bool {
         let is_private = |id| {

@@ -18,15 +18,14 @@ use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::{Registry, lock};
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::class_users::{Holder, Origin};
-use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::Sources;
 use crate::driver::stream::diversions::Diverts;
+use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::session_at;
 use crate::driver::stream::refusal::Refusal;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::downstream::{AnswerKey, ListId, Session, SourceId};
-use crate::engine::snapshot::Snapshot;
+use crate::engine::downstream::{AnswerKey, ListId, Session};
 use crate::setting::Epoch;
 use crate::telemetry::metrics::{BehindMetrics, GaugePart, TypeMetrics};
 use crate::xds::{Node, Status, StreamKind, TypeUrl};
@@ -72,7 +71,9 @@ pub(crate) struct Inner {
     pub(crate) node: Option<Arc<Node>>,
     /// The session has the grant of a decision (AUT-1).
     pub(crate) is_admitted: bool,
-    pub(crate) sources: Vec<(SourceId, Arc<SourceHandle>)>,
+    pub(crate) sources: OwnSources,
+    /// The client rejected this push, which went back, and has to be restated what differs (WAV-10).
+    pub(crate) restating: Option<u64>,
     /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
@@ -124,7 +125,7 @@ impl Drop for Guard {
             stream.tell_plans(inner, is_lost, now);
             std::mem::take(&mut inner.sources)
         };
-        for (id, source) in &sources {
+        for (id, source) in sources.iter() {
             source.forget(session_at(stream.session(), *id));
             stream.tables.sources.release(source, stream.holder());
         }
@@ -171,10 +172,7 @@ impl StreamState {
     }
 
     /// Passes the node, the subscriptions and their sources to `look`, under the lock.
-    pub(crate) fn look<T>(
-        &self,
-        look: impl FnOnce(Option<&Node>, &Session, &[(SourceId, Arc<SourceHandle>)]) -> T,
-    ) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(Option<&Node>, &Session, &OwnSources) -> T) -> T {
         let inner = lock(&self.inner);
         look(inner.node.as_deref(), &inner.session, &inner.sources)
     }
@@ -188,10 +186,3 @@ impl StreamState {
 /// The lists, or types of lists, with a server other than the preferred server. Each has its part of a gauge,
 /// and its episode.
 pub(crate) type Fallbacks = Vec<((ListId, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
-
-/// Looks up the newest snapshot of a source of the stream.
-pub(crate) fn newest(
-    sources: &[(SourceId, Arc<SourceHandle>)],
-) -> impl Fn(SourceId) -> Option<Arc<Snapshot>> + '_ {
-    |id| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| handle.snapshot())
-}

@@ -47,6 +47,14 @@ impl Subscriber for StreamState {
     }
 }
 
+impl StreamState {
+    /// The client rejected this push, which went back: the client is restated what differs (WAV-10).
+    pub(crate) fn restate(&self, push: u64) {
+        lock(&self.inner).restating = Some(push);
+        self.wake();
+    }
+}
+
 /// The stream as a subscriber of the source with this id.
 pub(crate) fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscriber> {
     let id = session_at(stream.id(), source);

@@ -63,6 +63,16 @@ impl Lanes {
         }
     }
 
+    /// Takes another plan over. What another set of types holds is let go.
+    pub fn configure(&mut self, gated: &Gated, history: usize) {
+        if *gated != self.gated {
+            self.release();
+            self.gated = gated.clone();
+            self.history.clear();
+        }
+        self.history_max = history;
+    }
+
     /// Takes the next snapshot of the source, before it is published. Holds before the first change of known gated
     /// content (WAV-4). `before`: the snapshot that the source published before, without lanes.
     pub fn follow(&mut self, before: &Arc<Snapshot>, live: &Arc<Snapshot>, now: Time) -> Published {

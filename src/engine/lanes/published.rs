@@ -25,6 +25,20 @@ pub struct PublishedLanes {
 }
 
 impl Published {
+    /// The content of a source without lanes.
+    pub fn without_lanes(live: Arc<Snapshot>) -> Published {
+        Published { live, ..Published::default() }
+    }
+
+    /// All snapshots that some client may be served.
+    pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
+        let lanes = self.lanes.iter();
+        let of_lanes = lanes.flat_map(|lanes| {
+            lanes.candidate.iter().map(|(_, candidate)| candidate).chain(lanes.stable.as_ref())
+        });
+        std::iter::once(&self.live).chain(of_lanes)
+    }
+
     /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
     /// stable, else live. `served`: the push that the client was last served.
     pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {

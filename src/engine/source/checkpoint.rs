@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::Time;
 use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::collection::CollectionKind;
-use crate::engine::snapshot::Snapshot;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::upstream::Former;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
@@ -62,6 +62,23 @@ pub struct Image {
     /// itself may lack the TTL.
     pub left: BTreeMap<Leased, Left>,
     pub complete_globs: BTreeMap<TypeUrl, Vec<ResourceName>>,
+}
+
+impl Image {
+    /// The state with the content of another release, which clients go on with after a restart (WAV-8). The server has
+    /// another version of the names that differ, so none is claimed.
+    #[must_use]
+    pub fn serving(mut self, release: &Snapshot) -> Image {
+        for ((type_url, kind), versions) in &mut self.versions {
+            let (own, released) = (self.snapshot.of(type_url), release.of(type_url));
+            let body = |of: Option<&TypeSnapshot>, name: &ResourceName| {
+                of.and_then(|types| types.body(*kind, name)).map(|resource| resource.version)
+            };
+            versions.retain(|(name, _)| body(own, name) == body(released, name));
+        }
+        self.snapshot = release.clone();
+        self
+    }
 }
 
 /// The unconfirmed part of a restored source.

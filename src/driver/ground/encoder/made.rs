@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::engine::collection::Collection;
 use crate::engine::downstream::Answer;
+use crate::engine::lanes::Published;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::ViewId;
 use crate::xds::TypeUrl;
@@ -80,13 +81,15 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
     }
 
     /// Forgets the bodies of views that are not in this snapshot. Returns their keys.
-    pub(super) fn move_on(&mut self, source: u64, snapshot: &Snapshot) -> Vec<K> {
+    pub(super) fn move_on(&mut self, source: u64, served: &Published) -> Vec<K> {
         let mut outdated = Vec::new();
         let Some(records) = self.of_source.get_mut(&source) else { return outdated };
         let before = records.len();
         records.retain(|record| {
-            let view = snapshot.of(&record.type_url).and_then(|types| types.view(&record.collection));
-            let is_current = view.is_some_and(|view| view.id() == record.view);
+            let view_of = |snapshot: &'_ Arc<Snapshot>| {
+                Some(snapshot.of(&record.type_url)?.view(&record.collection)?.id())
+            };
+            let is_current = served.snapshots().any(|snapshot| view_of(snapshot) == Some(record.view));
             if !is_current {
                 self.live.remove(&record.key);
                 outdated.push(record.key);

@@ -25,7 +25,7 @@ use crate::driver::ground::registry::lock;
 use crate::engine::downstream::ToldNames;
 use crate::engine::downstream::{Answer, AnswerKey};
 use crate::engine::downstream::{AnswerPart, Chunk};
-use crate::engine::snapshot::Snapshot;
+use crate::engine::lanes::Published;
 use crate::engine::view::View;
 use crate::setting::InForce;
 use crate::telemetry::Metrics;
@@ -263,15 +263,15 @@ impl Encoder {
     }
 
     /// Forgets the outdated bodies of a source that has published a new snapshot.
-    pub fn move_on(&self, source: u64, snapshot: &Snapshot) {
+    pub fn move_on(&self, source: u64, served: &Published) {
         let caches = self.caches.get();
-        let outdated = lock(&self.made).move_on(source, snapshot);
+        let outdated = lock(&self.made).move_on(source, served);
         if !outdated.is_empty() {
             outdated.iter().for_each(|key| caches.messages.invalidate(key));
             // Otherwise the cache would keep the bodies until it is busy enough.
             caches.messages.run_pending_tasks();
         }
-        let outdated = lock(&self.json_made).move_on(source, snapshot);
+        let outdated = lock(&self.json_made).move_on(source, served);
         if !outdated.is_empty() {
             outdated.iter().for_each(|key| caches.json.invalidate(key));
             caches.json.run_pending_tasks();

@@ -7,8 +7,8 @@ use super::*;
 use crate::driver::api::downstream::{Form, OpenStreams, Polled, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::stream::handle::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
+use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::Stream;
-use crate::driver::stream::state::newest;
 use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -143,7 +143,7 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
     let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
     drop(encoded);
-    encoder.move_on(answer.parts[0].view.id().source(), &Snapshot::default());
+    encoder.move_on(answer.parts[0].view.id().source(), &Published::default());
     let is_kept = || !metrics.encode().unwrap().contains("sluice_encoding_cache_bytes 0\n");
     // The caches free an entry once no thread of the process reads any cache. Another test may be reading one.
     for _ in 0..1000 {

@@ -21,6 +21,11 @@ impl SourceTask {
         let relay = digest_of_relay(&self.shared.settings().node);
         let confirmed_at = self.report.confirmed_at(&self.shared.clock).at;
         let header = Header { identity, relay, written_at: wall_now(), confirmed_at };
-        Some(Estate { class, header, image: self.source.image_with_secrets(now) })
+        let image = self.source.image_with_secrets(now);
+        let image = match self.stable() {
+            Some(stable) => image.serving(&stable),
+            None => image,
+        };
+        Some(Estate { class, header, image })
     }
 }

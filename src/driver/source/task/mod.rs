@@ -3,6 +3,8 @@
 mod attach;
 mod changes;
 mod estate;
+mod first;
+mod lanes;
 mod publish;
 
 use std::collections::{HashMap, VecDeque};
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::checkpoint::Identity;
@@ -32,6 +34,8 @@ use crate::engine::cache::SessionId;
 use crate::engine::class::UpstreamNode;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tells_ttl;
+use crate::engine::lanes::Lanes;
+use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Source, StreamIndex};
 use crate::engine::upstream::Input;
 use crate::telemetry::wall_now;
@@ -72,16 +76,15 @@ pub fn start(
         // No request is possible before a node is known.
         let mut first = Vec::new();
         if shows_member {
-            first = first_watch(&mut queue, &for_task, &*listing).await;
+            first = first::first_watch(&mut queue, &for_task, &*listing).await;
             if first.is_empty() {
                 return;
             }
         }
         let link = match Link::new(&server.attach, &node).await {
             Ok(link) => link,
-            Err(error) => return refuse(queue, for_task, &*listing, first, error).await,
+            Err(error) => return first::refuse(queue, for_task, &*listing, first, error).await,
         };
-        let plan = for_task.plan(&shared.plans);
         let checkpoint = restore(&mut source, &mut report, identity.clone(), &shared);
         let task = SourceTask {
             source,
@@ -98,7 +101,9 @@ pub fn start(
             followed: VecDeque::new(),
             stalled_until: None,
             told: false,
-            plan,
+            plan: None,
+            lanes: None,
+            live: Arc::default(),
             member: shows_member.then(Member::default),
             is_displaced: false,
             shared,
@@ -117,29 +122,6 @@ fn settings(in_force: &DriverSettings, key: &SourceKey, listed: ListedServer<'_>
         (settings.private, settings.linger) = (true, Duration::ZERO);
     }
     settings
-}
-
-/// Ends the streams of a source that cannot begin, until nobody holds the source's handle.
-async fn refuse(
-    mut queue: mpsc::UnboundedReceiver<Queued>,
-    handle: Arc<SourceHandle>,
-    listing: &dyn Listing,
-    first: Vec<Queued>,
-    error: String,
-) {
-    let status = Status::new(Code::FailedPrecondition, error);
-    handle.loaded.send_replace(Some(Err(status.clone())));
-    listing.forget(&handle);
-    drop(handle);
-    let end = |command: Command| {
-        if let Command::Watch { stream, .. } = command {
-            stream.end(status.clone());
-        }
-    };
-    first.into_iter().for_each(|(command, _permit)| end(command));
-    while let Some((command, _permit)) = queue.recv().await {
-        end(command);
-    }
 }
 
 /// Restores the state of a predecessor, else that of the disk, and starts the schedule of writes.
@@ -195,6 +177,10 @@ struct SourceTask {
     told: bool,
     /// The plan that judges the pushes of a shared source, if there is one.
     plan: Option<Arc<PlanHandle>>,
+    /// `None`: nothing is held back from clients.
+    lanes: Option<Lanes>,
+    /// The content of the machine, as last published.
+    live: Arc<Snapshot>,
     /// Only for a class that shows a client's node to its server.
     member: Option<Member>,
     /// Another class has this source's place. The source ends when its streams have left.
@@ -206,6 +192,7 @@ struct SourceTask {
 impl SourceTask {
     async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
         debug!(source = self.handle.id().0, "source started");
+        self.follow_plan();
         // A command of before the first client is lost.
         self.follow_configuration();
         first.into_iter().for_each(|(command, _permit)| self.take(command));
@@ -214,9 +201,11 @@ impl SourceTask {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
             let save_due = self.checkpoint.as_ref().and_then(CheckpointSchedule::due);
+            let lanes_due = self.lanes.as_ref().and_then(Lanes::poll_timeout);
+            let lanes_due = lanes_due.map(|due| self.shared.clock.instant(due));
             let member_due = self.member.as_ref().and_then(Member::due);
-            let due =
-                [due, self.status_due, save_due, member_due, self.changes_due()].into_iter().flatten().min();
+            let due = [due, self.status_due, save_due, member_due, lanes_due, self.changes_due()];
+            let due = due.into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
                     self.take(command);
@@ -243,6 +232,10 @@ impl SourceTask {
 
     fn run_timers(&mut self) {
         let now = Instant::now();
+        let lanes_due = self.lanes.as_ref().and_then(Lanes::poll_timeout);
+        if lanes_due.is_some_and(|due| due <= self.shared.clock.now()) {
+            self.publish_lanes();
+        }
         self.follow_members();
         let late = self
             .source
@@ -279,9 +272,18 @@ impl SourceTask {
                 self.follow_members();
             }
             Command::Configure => self.follow_configuration(),
+            Command::Order(ordered) => self.take_order(ordered),
             Command::Save(done) => {
+                let stable = self.stable();
                 if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.last(&self.source, now, self.report.confirmed_at(&self.shared.clock), done);
+                    let stable = stable.as_deref();
+                    checkpoint.last(
+                        &self.source,
+                        stable,
+                        now,
+                        self.report.confirmed_at(&self.shared.clock),
+                        done,
+                    );
                 }
             }
             Command::Dismiss(session) | Command::Forget(session) => {
@@ -398,7 +400,7 @@ impl SourceTask {
             return;
         }
         self.epoch = settings.number();
-        self.plan = self.handle.plan(&self.shared.plans);
+        self.follow_plan();
         // A place that left the configuration keeps its settings until its streams have left.
         let Some(listed) = settings.lists.find(self.handle.key().place) else { return };
         self.handle.servers.store(Arc::new(listed.serving().to_vec()));
@@ -423,9 +425,10 @@ impl SourceTask {
     }
 
     fn save(&mut self) {
+        let stable = self.stable();
         if let Some(checkpoint) = &mut self.checkpoint {
             let (clock, report) = (&self.shared.clock, &self.report);
-            checkpoint.run(&self.source, clock.now(), || report.confirmed_at(clock));
+            checkpoint.run(&self.source, stable.as_deref(), clock.now(), || report.confirmed_at(clock));
         }
     }
 
@@ -433,7 +436,8 @@ impl SourceTask {
         // A directory stays open for as long as it is configured.
         let pinned = matches!(self.handle.server(0).attach, Attach::Files { .. })
             && self.shared.settings().lists.find(self.handle.key().place).is_some();
-        if pinned || !self.source.is_idle() {
+        // Otherwise a class that comes back would be given the content that is held back (WAV-8).
+        if pinned || self.stable().is_some() || !self.source.is_idle() {
             return false;
         }
         if self.listing.retire(&self.handle) {
@@ -442,29 +446,6 @@ impl SourceTask {
         // A stream still holds the handle, or holds it again. The task looks again later.
         self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
         false
-    }
-}
-
-/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself. Returns
-/// nothing once the source is unused. A class with a member's node has no node before its first client.
-async fn first_watch(
-    queue: &mut mpsc::UnboundedReceiver<Queued>,
-    source: &Arc<SourceHandle>,
-    listing: &dyn Listing,
-) -> Vec<Queued> {
-    let mut first = Vec::new();
-    loop {
-        match timeout(Duration::from_secs(1), queue.recv()).await {
-            Ok(Some(queued @ (Command::Watch { .. }, _))) => {
-                first.push(queued);
-                return first;
-            }
-            // The source was displaced before its first client came.
-            Ok(Some(queued @ (Command::Displace, _))) => first.push(queued),
-            Ok(Some(_)) | Err(_) if listing.retire(source) => return Vec::new(),
-            Ok(Some(_)) | Err(_) => {}
-            Ok(None) => return Vec::new(),
-        }
     }
 }
 

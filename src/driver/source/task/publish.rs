@@ -43,6 +43,7 @@ impl SourceTask {
                     self.told = true;
                     self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
                     self.report.confirmed(self.shared.clock.now());
+                    self.note_confirmed();
                 }
                 Output::Upstream(index, upstream::Output::Event(event)) => {
                     self.told = true;
@@ -89,15 +90,13 @@ impl SourceTask {
         self.publish_status(changed || told);
     }
 
-    fn store(&self, snapshot: &Arc<Snapshot>) {
-        match &self.plan {
-            None => self.handle.snapshot.store(snapshot.clone()),
-            Some(plan) => {
-                let before = self.handle.snapshot.swap(snapshot.clone());
-                plan.published(UnitId(self.handle.id().0), &before, snapshot);
-            }
+    fn store(&mut self, snapshot: &Arc<Snapshot>) {
+        let before = self.live.clone();
+        let published = self.serve_next(snapshot);
+        self.store_published(published);
+        if let Some(plan) = &self.plan {
+            plan.published(UnitId(self.handle.id().0), &before, snapshot);
         }
-        self.shared.encoder.move_on(self.number, snapshot);
     }
 
     /// Whether the stream's server is unreachable.

@@ -18,6 +18,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
+use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::poll::poll_once;
 use crate::driver::stream::state::{Fallbacks, Guard, Inner, Stream, StreamState, Tables};
 use crate::engine::authorization::Grant;
@@ -32,7 +33,8 @@ impl Stream {
             session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..), Grant::nothing()),
             node: None,
             is_admitted: false,
-            sources: Vec::new(),
+            sources: OwnSources::new(peer.relays.is_some()),
+            restating: None,
             refusal: None,
             types: Vec::new(),
             epoch: settings.number(),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::*;
-use crate::engine::collection::{Collection, HashSeed, NameSet};
+use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::Streams;
 use crate::engine::upstream::{Event, Input, UpstreamSettings};
 use crate::xds::{Any, DeltaResponse, Received, ResourceName, Response, SotwResponse, Variant, Version};
@@ -106,4 +106,14 @@ fn fu_20_members_of_globs_are_compared() {
     let member = "xdstp://x/envoy.config.cluster.v3.Cluster/a";
     assert_eq!(says(&mut source, Variant::Delta, &format!("{member}=7/1")), [""; 0]);
     assert_eq!(says(&mut source, Variant::Delta, &format!("{member}=7/2")), [member]);
+}
+
+#[test]
+fn wav_8_no_version_is_claimed_for_content_that_the_server_has_replaced() {
+    let mut source = source(Variant::Delta, &Collection::Wildcard);
+    says(&mut source, Variant::Delta, "a=7/1 b=7/2");
+    let stable = source.snapshot().clone();
+    says(&mut source, Variant::Delta, "a=8/3");
+    let versions = source.image(NOW).serving(&stable).versions;
+    assert_eq!(versions[&(clusters(), CollectionKind::Wildcard)], [("b".into(), "7".into())]);
 }

@@ -1,0 +1,32 @@
+//! The states of the plans, for the next process and for the next task of a plan (WAV-8).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use crate::driver::ground::registry::lock;
+use crate::driver::ground::stored_plans::{StoredPlan, encode_plans};
+
+/// The latest state of each plan that enforces, by name.
+#[derive(Debug, Default)]
+pub struct PlanStore(Mutex<BTreeMap<String, StoredPlan>>);
+
+impl PlanStore {
+    pub fn put(&self, plan: StoredPlan) {
+        lock(&self.0).insert(plan.name.clone(), plan);
+    }
+
+    pub fn of(&self, name: &str) -> Option<StoredPlan> {
+        lock(&self.0).get(name).cloned()
+    }
+
+    /// The configuration has no such plan any more.
+    pub fn forget(&self, name: &str) {
+        lock(&self.0).remove(name);
+    }
+
+    /// All plans as a file.
+    pub fn encoded(&self) -> Vec<u8> {
+        let plans: Vec<_> = lock(&self.0).values().cloned().collect();
+        encode_plans(&plans)
+    }
+}

@@ -1,0 +1,122 @@
+//! The lanes of a plan's sources: the admission of clients, and the orders to the sources (WAV-2).
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::driver::rollout::count::STREAMS_PER_TURN;
+use crate::driver::rollout::task::{PlanTask, own_sources};
+use crate::driver::source::handle::{SourceHandle, Subscriber};
+use crate::driver::source::lane_order::LaneOrder;
+use crate::driver::stream::state::StreamState;
+use crate::engine::Time;
+use crate::engine::downstream::{PushUnit, SourceId};
+use crate::engine::rollout::push::Differs;
+use crate::engine::rollout::{Admission, ReleaseDigest, UnitId};
+use crate::engine::snapshot::Snapshot;
+
+impl PlanTask {
+    /// A task before this one may have left content that is held back.
+    pub(super) fn adopt(&self) {
+        for source in own_sources(&self.handle, &self.shared, &self.tables) {
+            if let Some(stable) = source.published().lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()) {
+                self.handle.note(UnitId(source.id().0), stable);
+            }
+        }
+    }
+
+    /// Compares the newest content of a unit with the contents that the unit serves.
+    pub(super) fn compare(&mut self, unit: UnitId, source: &SourceHandle, now: Time) {
+        let published = source.published();
+        let differs = |from: &Arc<Snapshot>| {
+            PushUnit::differs(from, &published.live, &|type_url| self.plan.gated.contains(type_url))
+        };
+        let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
+        let from_stable = stable.is_some_and(differs);
+        // The content of a push that was halted before a restart is here again.
+        let is_awaited = |digest: &ReleaseDigest| {
+            *digest == ReleaseDigest::of(&published.live, &|type_url| self.plan.gated.contains(type_url))
+        };
+        if from_stable && self.recorded.awaited.get(&unit).is_some_and(is_awaited) {
+            self.recorded.awaited.remove(&unit);
+            self.candidates.insert(unit, published.live.clone());
+        }
+        let from_candidate = self.candidates.get(&unit).map_or(from_stable, differs);
+        if !from_stable {
+            self.candidates.remove(&unit);
+        }
+        self.rollout.compared(unit, Differs { from_stable, from_candidate }, now);
+    }
+
+    /// Sends an order to all sources of the plan, waits until each has published, and compares the contents.
+    pub(super) async fn order(&mut self, order: LaneOrder) {
+        let sources = own_sources(&self.handle, &self.shared, &self.tables);
+        join_all(sources.iter().map(|source| source.order(order))).await;
+        if let LaneOrder::Open = order {
+            return self.candidates.clear();
+        }
+        for source in &sources {
+            let unit = UnitId(source.id().0);
+            if let LaneOrder::Serve(_) = order {
+                self.candidates.insert(unit, source.snapshot());
+            }
+            self.compare(unit, source, self.shared.clock.now());
+        }
+    }
+
+    /// Clients that rejected a push which went back are restated what differs, on this stream and on their next ones.
+    pub(super) async fn restate(&mut self) {
+        let Some(push) = self.taken_back else { return };
+        let Some(clients) = self.clients.as_ref().filter(|clients| clients.number == push) else { return };
+        let nodes = self.handle.take_back(push, clients.rejecting_nodes());
+        if nodes.is_empty() {
+            return;
+        }
+        self.each_stream(|stream| {
+            if stream.node().is_some_and(|node| nodes.contains(&*node.id)) {
+                stream.restate(push);
+            }
+        })
+        .await;
+    }
+
+    /// Lets clients have their releases. The sources have published them already.
+    pub(super) async fn admit(&mut self, admission: Admission) {
+        if self.plan.enforces() {
+            let before = self.handle.admit(admission);
+            self.wake_moved(&before, &admission).await;
+        }
+    }
+
+    /// Wakes the streams that have another release by the new admission.
+    async fn wake_moved(&self, before: &Admission, after: &Admission) {
+        let units = self.units();
+        let is_of = |(id, _): &(SourceId, Arc<SourceHandle>)| units.contains(&UnitId(id.0));
+        let is_moved = |stream: &StreamState| {
+            stream.look(|_, _, sources| {
+                let seat = sources.seat_in(&self.plan).filter(|_| sources.iter().any(is_of));
+                let served = sources.served_push();
+                let had_has = seat.map(|seat| (before.admits(seat, served), after.admits(seat, served)));
+                had_has.is_some_and(|(had, has)| had != has || before.push != after.push && has)
+            })
+        };
+        self.each_stream(|stream| {
+            if is_moved(stream) {
+                stream.wake();
+            }
+        })
+        .await;
+    }
+
+    async fn each_stream(&self, each: impl Fn(&StreamState)) {
+        let (mut last, mut seen) = (None, 0);
+        while let Some(stream) = self.tables.streams.next(last) {
+            last = Some(stream.number());
+            each(&stream);
+            seen += 1;
+            if seen % STREAMS_PER_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}

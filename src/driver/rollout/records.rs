@@ -1,0 +1,202 @@
+//! The state of a plan that outlives its task and the process (WAV-8).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
+use crate::driver::ground::stored_plans::{
+    StoredContent, StoredDigest, StoredPin, StoredPinEnd, StoredPlan, StoredPush, StoredRelease, StoredUnit,
+};
+use crate::driver::rollout::rejecters::Content;
+use crate::driver::rollout::task::{PlanTask, own_sources};
+use crate::driver::source::handle::SourceHandle;
+use crate::engine::rollout::{
+    PinEnd, PinRecord, PushRecord, Record, ReleaseDigest, ReleaseRecord, Rollout, UnitId, UnitRecord,
+};
+use crate::telemetry::wall_now;
+use crate::xds::{ResourceName, TypeUrl, Version};
+
+/// Units of the record, before they are found again, have numbers from here on. Sources have smaller numbers.
+const RECORDED_FROM: u64 = 1 << 63;
+
+/// Whether a unit of a record has not been found again.
+pub(super) fn is_recorded(unit: UnitId) -> bool {
+    unit.0 >= RECORDED_FROM
+}
+
+/// The units of a record that have not been found again.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    units: BTreeMap<UnitId, StoredUnit>,
+    /// The content of the halted push, by the number in the record.
+    pushed: BTreeMap<UnitId, ReleaseDigest>,
+    /// The same, for units that have been found.
+    pub awaited: BTreeMap<UnitId, ReleaseDigest>,
+}
+
+impl PlanTask {
+    /// Goes on from the state that another task or process left.
+    pub(super) fn restore(&mut self) {
+        let Some(stored) = self.shared.plan_store.of(&self.plan.name).filter(|_| self.plan.enforces()) else {
+            return;
+        };
+        let now = self.shared.clock.now();
+        let written_at = UNIX_EPOCH + Duration::from_micros(stored.written_at);
+        let passed = wall_now().duration_since(written_at).unwrap_or_default();
+        let (record, recorded) = record_of(&stored);
+        self.recorded = recorded;
+        let of = |content: &StoredContent| -> Content {
+            let name = ResourceName::new(content.name.as_str());
+            (TypeUrl::new(content.type_url.as_str()), name, Version(content.version.0))
+        };
+        self.rejecters.condemn_again(stored.condemned.iter().map(of));
+        self.rollout = Rollout::restore(self.plan.clone(), record, passed, now);
+        self.find();
+    }
+
+    /// Looks for the units of the record among the sources.
+    pub(super) fn find(&mut self) {
+        if self.recorded.units.is_empty() {
+            return;
+        }
+        let known: HashMap<UnitId, StoredUnit> = self.stored_units().into_iter().collect();
+        let now = self.shared.clock.now();
+        for (unit, stored) in known {
+            let found = self.recorded.units.iter().find(|(_, recorded)| **recorded == stored);
+            let Some(recorded) = found.map(|(recorded, _)| *recorded) else { continue };
+            self.recorded.units.remove(&recorded);
+            if let Some(digest) = self.recorded.pushed.remove(&recorded) {
+                self.recorded.awaited.insert(unit, digest);
+            }
+            self.rollout.found(recorded, unit, now);
+        }
+    }
+
+    /// Keeps the state for the next task and process. Returns whether the disk has it, if there is one.
+    pub(super) async fn keep(&self) -> bool {
+        if !self.plan.enforces() {
+            self.shared.plan_store.forget(&self.plan.name);
+            return true;
+        }
+        let record = self.rollout.record(self.shared.clock.now());
+        let condemned = self.rejecters.condemned().map(|(type_url, name, version)| StoredContent {
+            type_url: type_url.as_str().to_owned(),
+            name: name.as_str().to_owned(),
+            version: StoredDigest(version.0),
+        });
+        let mut stored = stored_of(&self.plan.name, record, wall_now());
+        stored.condemned = condemned.collect();
+        let found = self.stored_units().into_iter();
+        let lost = self.recorded.units.iter().map(|(unit, stored)| (*unit, stored.clone()));
+        stored.units = found.chain(lost).map(|(unit, stored)| (unit.0, stored)).collect();
+        self.shared.plan_store.put(stored);
+        match &self.shared.checkpoint {
+            Some(checkpoint) => checkpoint.clone().write_plans(self.shared.plan_store.encoded()).await,
+            None => true,
+        }
+    }
+
+    fn stored_units(&self) -> Vec<(UnitId, StoredUnit)> {
+        let settings = self.shared.epoch();
+        let stored = |source: &SourceHandle| {
+            let listed = settings.lists.find(source.key().place)?;
+            let identity = CheckpointWriter::identity(source.key(), listed)?;
+            Some((UnitId(source.id().0), StoredUnit::from(&identity)))
+        };
+        let own = own_sources(&self.handle, &self.shared, &self.tables);
+        own.iter().filter_map(|source| stored(source)).collect()
+    }
+}
+
+/// The plain record, and its units. A push that was on its way begins anew, with all that differs from the stable content: its
+/// clients have come back, and nobody knows who they are. A halted push stays halted, and so does a paused one.
+fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
+    let numbers: BTreeMap<u64, UnitId> =
+        (RECORDED_FROM..).zip(stored.units.keys()).map(|(number, unit)| (*unit, UnitId(number))).collect();
+    let unit = |of: &u64| numbers.get(of).copied();
+    let units = |of: &[u64]| of.iter().filter_map(unit).collect::<Vec<_>>();
+    let digest = |of: &StoredDigest| ReleaseDigest(of.0);
+    let push = stored.push.as_ref().filter(|push| push.is_halted || push.is_paused).map(|of| {
+        let pushed: Vec<UnitRecord> = of
+            .units
+            .iter()
+            .filter_map(|(number, stable, candidate)| {
+                Some(UnitRecord { unit: unit(number)?, stable: digest(stable), candidate: digest(candidate) })
+            })
+            .collect();
+        let blamed = match of.is_halted {
+            true => units(&of.blamed),
+            false => pushed.iter().map(|of| of.unit).collect(),
+        };
+        PushRecord {
+            number: of.number,
+            is_halted: true,
+            is_paused: false,
+            step: of.step,
+            threshold: of.threshold,
+            units: pushed,
+            blamed,
+            has_holders: false,
+            holders_of: None,
+        }
+    });
+    let pushed = push.iter().flat_map(|push| push.units.iter().map(|of| (of.unit, of.candidate))).collect();
+    let recorded = stored.units.iter().filter_map(|(number, of)| Some((unit(number)?, of.clone()))).collect();
+    let release = |of: &StoredRelease| ReleaseRecord {
+        push: of.push,
+        units: of.units.iter().filter_map(|(number, of)| Some((unit(number)?, digest(of)))).collect(),
+    };
+    let end = |end: StoredPinEnd| match end {
+        StoredPinEnd::NextPush => PinEnd::NextPush,
+        StoredPinEnd::Unpin => PinEnd::Unpin,
+        StoredPinEnd::LeftMs(left) => PinEnd::Left(Duration::from_millis(left)),
+    };
+    let record = Record {
+        last_push: stored.last_push,
+        push,
+        releases: stored.releases.iter().map(release).collect(),
+        barred: units(&stored.barred),
+        frozen: stored.frozen_ms.map(Duration::from_millis),
+        pin: stored.pin.as_ref().map(|of| PinRecord { release: of.release, until: end(of.until) }),
+    };
+    (record, Recorded { units: recorded, pushed, awaited: BTreeMap::new() })
+}
+
+fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
+    let millis = |of: Duration| u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
+    let digest = |of: ReleaseDigest| StoredDigest(of.0);
+    let push = record.push.map(|of| StoredPush {
+        number: of.number,
+        is_halted: of.is_halted,
+        is_paused: of.is_paused,
+        step: of.step,
+        threshold: of.threshold,
+        units: of.units.iter().map(|of| (of.unit.0, digest(of.stable), digest(of.candidate))).collect(),
+        blamed: of.blamed.iter().map(|unit| unit.0).collect(),
+    });
+    let release = |of: ReleaseRecord| StoredRelease {
+        push: of.push,
+        units: of.units.into_iter().map(|(unit, of)| (unit.0, digest(of))).collect(),
+    };
+    let pin = |of: PinRecord| StoredPin {
+        release: of.release,
+        until: match of.until {
+            PinEnd::NextPush => StoredPinEnd::NextPush,
+            PinEnd::Unpin => StoredPinEnd::Unpin,
+            PinEnd::Left(left) => StoredPinEnd::LeftMs(millis(left)),
+        },
+    };
+    let since = written_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    StoredPlan {
+        name: name.to_owned(),
+        written_at: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+        last_push: record.last_push,
+        push,
+        releases: record.releases.into_iter().map(release).collect(),
+        units: BTreeMap::new(),
+        barred: record.barred.iter().map(|unit| unit.0).collect(),
+        frozen_ms: record.frozen.map(millis),
+        pin: record.pin.map(pin),
+        condemned: Vec::new(),
+    }
+}

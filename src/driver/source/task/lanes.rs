@@ -1,0 +1,99 @@
+//! The lanes of a source, while its plan holds content back (WAV-1, WAV-2).
+
+use std::sync::Arc;
+
+use super::SourceTask;
+use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
+use crate::engine::lanes::{Lanes, Published};
+use crate::engine::rollout::UnitId;
+use crate::engine::rollout::plan::Gated;
+use crate::engine::snapshot::Snapshot;
+
+impl SourceTask {
+    /// Takes the plan in force. A plan that only observes holds nothing back.
+    pub(super) fn follow_plan(&mut self) {
+        self.plan = self.handle.plan(&self.shared.plans);
+        self.handle.judged_by.store(self.plan.clone());
+        let plan = self.plan.as_ref().map(|plan| plan.plan()).filter(|plan| plan.enforces());
+        match (&mut self.lanes, &plan) {
+            (None, None) => {}
+            (None, Some(plan)) => {
+                self.lanes = Some(Lanes::new(self.number, plan.gated.clone(), plan.releases))
+            }
+            // The ids of views count on, so lanes stay.
+            (Some(lanes), None) => lanes.configure(&Gated::Types(Vec::new()), 0),
+            (Some(lanes), Some(plan)) => lanes.configure(&plan.gated, plan.releases),
+        }
+        self.publish_lanes();
+        self.streams.values().for_each(|stream| stream.wake());
+        // What another plan holds back, or this one before a change of its steps, is a push of this plan.
+        if let (Some(plan), Some(stable)) = (&self.plan, self.stable()) {
+            plan.note(UnitId(self.handle.id().0), &stable);
+        }
+    }
+
+    /// The next content to be served.
+    pub(super) fn serve_next(&mut self, live: &Arc<Snapshot>) -> Published {
+        let before = std::mem::replace(&mut self.live, live.clone());
+        match &mut self.lanes {
+            None => Published::without_lanes(live.clone()),
+            Some(lanes) => lanes.follow(&before, live, self.shared.clock.now()),
+        }
+    }
+
+    /// Publishes the present content again, after a move of the lanes.
+    pub(super) fn publish_lanes(&mut self) {
+        let Some(lanes) = &mut self.lanes else { return };
+        let published = lanes.published(self.shared.clock.now());
+        self.store_published(published);
+    }
+
+    pub(super) fn store_published(&self, published: Published) {
+        self.shared.encoder.move_on(self.number, &published);
+        self.handle.published.store(Arc::new(published));
+    }
+
+    /// The server has confirmed the content from before a restart: what the plan held back then may be gone.
+    pub(super) fn note_confirmed(&self) {
+        if let Some(plan) = self.plan.as_ref().filter(|_| self.lanes.is_some()) {
+            plan.note(UnitId(self.handle.id().0), &self.live);
+        }
+    }
+
+    /// The release for everybody outside of the steps of a push; `None` while nothing is held back.
+    pub(super) fn stable(&self) -> Option<Arc<Snapshot>> {
+        self.lanes.as_ref()?;
+        self.handle.published.load().lanes.as_ref()?.stable.clone()
+    }
+
+    pub(super) fn take_order(&mut self, ordered: Ordered) {
+        let content = self.carry_out_order(ordered.order);
+        // The plan may have ended meanwhile.
+        let _ = ordered.done.send(content);
+    }
+
+    fn carry_out_order(&mut self, order: LaneOrder) -> Option<LaneContent> {
+        let lanes = self.lanes.as_mut()?;
+        match order {
+            LaneOrder::Cut(push) => lanes.cut(push),
+            LaneOrder::Back(push) => lanes.go_back(push),
+            LaneOrder::Settle(push) => lanes.settle(push),
+            LaneOrder::Serve(number) => {
+                let release = lanes.released().filter(|release| release.push <= number).last().cloned();
+                release.iter().for_each(|release| lanes.serve(release));
+            }
+            LaneOrder::Open => lanes.release(),
+        }
+        self.publish_lanes();
+        if matches!(order, LaneOrder::Serve(_) | LaneOrder::Open) {
+            self.streams.values().for_each(|stream| stream.wake());
+        }
+        content_of(&self.handle.published.load())
+    }
+}
+
+fn content_of(published: &Published) -> Option<LaneContent> {
+    let lanes = published.lanes.as_ref()?;
+    let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, candidate)| candidate);
+    Some(LaneContent { stable: lanes.stable.clone()?, candidate: candidate.clone() })
+}

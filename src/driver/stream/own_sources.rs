@@ -1,0 +1,123 @@
+//! The sources of a stream, with what they serve to its client.
+
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use crate::driver::source::handle::SourceHandle;
+use crate::engine::downstream::SourceId;
+use crate::engine::rollout::{Plan, Seat};
+use crate::engine::snapshot::Snapshot;
+use crate::xds::Node;
+
+/// The maximum number of plans with a known seat. A stream mostly has sources of one plan.
+const SEATS_MAX: usize = 8;
+
+/// The sources of a stream, and the client's seats in their plans.
+#[derive(Clone, Default)]
+pub struct OwnSources {
+    all: Vec<(SourceId, Arc<SourceHandle>)>,
+    /// Nothing is held back from a relay, whose ACK means structure (TIR-1).
+    is_relay: bool,
+    node: Option<Arc<Node>>,
+    /// Computed once for each plan (WAV-13).
+    seats: RefCell<Vec<(Arc<Plan>, Seat)>>,
+    /// The push whose candidate the client was last sent something of (WAV-15).
+    push: Option<u64>,
+    /// The push whose candidate was found in the look under way.
+    found: Cell<Option<u64>>,
+}
+
+impl OwnSources {
+    pub(super) fn new(is_relay: bool) -> OwnSources {
+        OwnSources { is_relay, ..OwnSources::default() }
+    }
+
+    /// The node decides about the seat.
+    pub(super) fn seat_by(&mut self, node: &Arc<Node>) {
+        self.node = Some(node.clone());
+        self.seats.get_mut().clear();
+    }
+
+    /// The next answer begins.
+    pub(super) fn begin_look(&mut self) {
+        self.found.set(None);
+    }
+
+    /// The client was sent what was found.
+    pub(super) fn note_sent(&mut self) {
+        self.push = self.found.get();
+    }
+
+    /// The push whose candidate the client was last sent something of.
+    pub fn served_push(&self) -> Option<u64> {
+        self.push
+    }
+
+    /// The content of a source for the client.
+    pub fn served(&self, source: &SourceHandle) -> Arc<Snapshot> {
+        let served = source.served(|plan| Some((self.seat_in(plan)?, self.push)));
+        if let Some(push) = served.lane().push {
+            self.found.set(Some(push));
+        }
+        served
+    }
+
+    /// The client's seat; `None` if nothing is held back from the client.
+    pub fn seat_in(&self, plan: &Arc<Plan>) -> Option<Seat> {
+        if self.is_relay {
+            return None;
+        }
+        let seats = &mut *self.seats.borrow_mut();
+        if let Some((_, seat)) = seats.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
+            return Some(*seat);
+        }
+        if seats.len() >= SEATS_MAX {
+            seats.clear();
+        }
+        let seat = self.node.as_deref().map_or_else(|| plan.seat(&Node::default()), |node| plan.seat(node));
+        seats.push((plan.clone(), seat));
+        Some(seat)
+    }
+}
+
+impl Deref for OwnSources {
+    type Target = Vec<(SourceId, Arc<SourceHandle>)>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl DerefMut for OwnSources {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.all
+    }
+}
+
+/// Looks up the newest snapshot that a source serves to the client.
+pub fn newest(sources: &OwnSources) -> impl Fn(SourceId) -> Option<Arc<Snapshot>> + '_ {
+    |id| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| sources.served(handle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wav_13_a_client_without_a_node_is_seated_last_and_a_relay_has_no_seat() {
+        let plan = Arc::new(Plan::new("edge"));
+        let (mut client, relay) = (OwnSources::new(false), OwnSources::new(true));
+        assert_eq!(client.seat_in(&plan), Some(plan.seat(&Node::default())));
+        assert_eq!(relay.seat_in(&plan), None);
+        let node = Node { id: "envoy-1".into(), ..Node::default() };
+        client.seat_by(&Arc::new(node.clone()));
+        assert_eq!(
+            client.seat_in(&plan),
+            Some(plan.seat(&node)),
+            "the seat is not that of the client without a node"
+        );
+        let other = Arc::new(Plan { salt: "b".into(), ..Plan::new("edge") });
+        assert_eq!(client.seat_in(&other), Some(other.seat(&node)));
+    }
+}
