@@ -245,6 +245,19 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         "confirms mass deletions that are held back",
         || post(confirm::deletions_meant),
     ),
+    bounded(
+        ("POST", "/rollouts/{plan}/{command}"),
+        Area::Act,
+        "?push=&step=&all=&class=&condemn=&to=&until=&for=&reason=&as=",
+        "pause, resume, promote, abort, bar, pin, unpin or rollback: a push of a plan",
+        || post(rollouts::command),
+    ),
+    bounded(("POST", "/freeze"), Area::Act, "?for=&reason=&as=", "begins no push for a time", || {
+        post(rollouts::freeze)
+    }),
+    bounded(("POST", "/unfreeze"), Area::Act, "?reason=&as=", "lets pushes begin again", || {
+        post(rollouts::unfreeze)
+    }),
     unbounded(("POST", csds::REST), "client status (CSDS) in JSON", || post(csds::rest)),
     unbounded(("POST", csds::FETCH), "client status, by gRPC", csds::grpc),
     unbounded(("POST", csds::STREAM), "client status, by gRPC", csds::grpc),

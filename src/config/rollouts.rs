@@ -11,8 +11,8 @@ use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
 use crate::engine::class::{LocalityDepth, MetadataParts, NodeClasses, NodeMatch, Projection, TextMatch};
 use crate::engine::rollout::plan::{
-    BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Plan, STEPS_MAX,
-    Step, StepSettings, Times, UnitMatch,
+    BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Mode, OnHalt, Plan,
+    STEPS_MAX, Step, StepSettings, Times, UnitMatch,
 };
 use crate::setting::count;
 
@@ -24,9 +24,9 @@ const NAME_BYTES_MAX: usize = 64;
 const NAME: &str = "a name of at most 64 letters, digits, `-`, `_` and `.`, with no `.` at the beginning";
 const NAME_FORM: &[Form] = &[Form::Pattern("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")];
 
-/// The reader knows the word `enforce`, and refuses the word with an explanation.
-const MODES: [&str; 2] = ["observe", "enforce"];
-const ENFORCE: &str = "it only observes pushes, and holds nothing back from clients; write `mode: observe`";
+const MODES: &[(&str, Mode)] = &[("observe", Mode::Observe), ("enforce", Mode::Enforce)];
+
+const ON_HALT: &[(&str, OnHalt)] = &[("rollback", OnHalt::Rollback), ("stay", OnHalt::Stay)];
 
 const GROWTH: &[(&str, GuardAction)] =
     &[("halt", GuardAction::Halt), ("warn", GuardAction::Warn), ("off", GuardAction::Off)];
@@ -35,7 +35,6 @@ const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the met
 
 /// Keys of plans with pushes held back, or with further evidence.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("on_halt", "nothing is held back from clients, so nothing goes back"),
     ("hook", "the relay judges pushes by the answers of clients alone"),
     ("relays", "clients that are relays are not judged"),
 ];
@@ -86,7 +85,7 @@ fn check_reached(item: &Item<'_>, plan: &Plan, before: &[Arc<Plan>]) {
 /// `None` only if an error was reported.
 fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> Option<Plan> {
     let name = map.required("name", NAME).and_then(|item| item.parse(Shaped(NAME_FORM, plan_name)));
-    read_mode(map);
+    let mode = read_mode(map);
     let units = map.section("match", |map| read_units(map, lists, classes)).unwrap_or_default();
     let gated = map.item("gated").and_then(|item| read_gated(&item)).unwrap_or(Gated::Default);
     let bucket_by = map.item("bucket_by").and_then(|item| read_bucket_by(&item)).unwrap_or_default();
@@ -106,9 +105,15 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
         Guards { growth: map.or("growth", GuardAction::default(), word(GROWTH)) }
     });
     let times = Times::read(map);
+    if mode == Mode::Observe {
+        map.reject_inapplicable(&["on_halt"], "`mode: observe`, which holds nothing back");
+    }
+    let on_halt = map.or("on_halt", OnHalt::default(), word(ON_HALT));
     map.unsupported(UNSUPPORTED);
     let plan = Plan::new(&name?);
     Some(Plan {
+        mode,
+        on_halt,
         units,
         gated,
         bucket_by,
@@ -144,14 +149,10 @@ fn any_text(tree: &Tree) -> Parsed<String> {
 }
 
 /// A plan has to state the mode: another default of a later version must change no relay.
-fn read_mode(map: &mut Map<'_>) {
-    map.can_be("mode", &[Form::Word(MODES[0])]);
-    let Some(item) = map.required("mode", "observe") else { return };
-    match item.tree {
-        Tree::Text(mode) if mode == MODES[0] => {}
-        Tree::Text(mode) if mode == MODES[1] => item.unsupported(ENFORCE),
-        _ => item.invalid(MODES[0]),
-    }
+/// The mode has no default: a later version can add modes without changing the meaning of a file.
+fn read_mode(map: &mut Map<'_>) -> Mode {
+    let mode = map.required("mode", "observe or enforce").and_then(|item| item.parse(word(MODES)));
+    mode.unwrap_or_default()
 }
 
 fn read_units(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> UnitMatch {

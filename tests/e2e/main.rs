@@ -24,6 +24,7 @@ mod configure;
 mod credentials;
 mod documents;
 mod failover;
+mod enforced;
 mod fallback;
 mod files;
 mod isolation;

@@ -1,6 +1,7 @@
 //! Plans and pushes in JSON.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ pub(super) struct Rollout<'a> {
     admitted: Clients,
     /// Clients that a plan which enforces would not have admitted yet. They have the push nevertheless.
     others: Clients,
-    /// 0: nothing is held back from anybody.
+    /// The age of the oldest change that is held from somebody. 0: nothing is held back.
     behind_seconds: f64,
     /// Units whose changes wait for the next push.
     waiting: usize,
@@ -107,12 +108,16 @@ impl<'a> Rollout<'a> {
             clients: counts.0.affected(),
             admitted: counts.0.into(),
             others: counts.1.into(),
-            behind_seconds: 0.0,
+            behind_seconds: status.report.behind_from.map_or(0.0, |from| seconds_since(status.wall(from))),
             waiting: status.report.waiting.len(),
             why: push.and_then(why),
             blamed: push.map(|push| classes(status, &push.blamed)).unwrap_or_default(),
         }
     }
+}
+
+fn seconds_since(time: SystemTime) -> f64 {
+    time.elapsed().unwrap_or_default().as_secs_f64()
 }
 
 fn reached(push: &PushReport) -> u8 {

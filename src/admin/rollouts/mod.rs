@@ -2,6 +2,7 @@
 //!
 //! The data are those of the last tally: an answer looks at no stream. "Accepted" never means "in use" (TRU-5).
 
+mod command;
 mod item;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::params::{Params, bad_request, nearest, not_found};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
+pub(super) use command::{command, freeze, unfreeze};
 pub(super) use item::{plan_state, step_percent};
 
 fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {

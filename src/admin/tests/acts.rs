@@ -118,7 +118,7 @@ impl Fixture {
         text.lines().find_map(|line| line.strip_prefix(&series)).unwrap().to_owned()
     }
 
-    async fn act(&self, method: &str, target: &str) -> Answer {
+    pub(super) async fn act(&self, method: &str, target: &str) -> Answer {
         self.send(&get_request(target).replace("GET ", &format!("{method} "))).await
     }
 }

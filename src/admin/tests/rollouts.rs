@@ -1,18 +1,81 @@
 //! `/rollouts` and below, the page of plans, and what they say to the overview.
 
 use super::*;
-use crate::driver::api::rollouts::{RolloutStatus, RolloutsView, UnitStatus};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView, UnitStatus};
 use crate::engine::Time;
 use crate::engine::change::NameList;
+use crate::engine::rollout::command::Promotion;
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::{End, Note, Outcome, Reason, StepReport, Verdict};
 use crate::engine::rollout::tally::Rejection;
-use crate::engine::rollout::{Counts, Mode, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId};
+use crate::engine::rollout::{
+    Command, CommandError, Counts, Mode, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId,
+};
 
 impl RolloutsView for FakeView {
     fn rollouts(&self) -> Vec<Arc<RolloutStatus>> {
         self.rollouts.clone()
     }
+
+    /// Push 41 of the plan `edge` is under way, and release 39 is known.
+    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, PlanRefusal>> {
+        let refused = match order.command {
+            Command::Pin { release: 39, .. } | Command::Abort { push: 41 } | Command::Freeze { .. } => None,
+            Command::Bar { push: 41, unit: UnitId(3) } => None,
+            Command::Pin { .. } => Some(CommandError::NoSuchRelease),
+            Command::Promote { to: Promotion::Step(_), .. } => Some(CommandError::NoSuchStep { steps: 4 }),
+            _ => Some(CommandError::AnotherPush(Some(41))),
+        };
+        let refused = refused.or((order.condemn.len() == 1).then_some(CommandError::NoSuchContent));
+        let status = self.rollouts.iter().find(|of| *of.plan.name == order.plan).cloned();
+        let answer = refused.map_or(Ok(()), |error| Err(PlanRefusal::Refused(error)));
+        async move { answer.and(status.ok_or(PlanRefusal::NoSuchPlan)) }.boxed()
+    }
+}
+
+/// HIS-5: a command names its push, and one for another push is 409.
+#[tokio::test]
+async fn his_5_a_command_is_answered_with_the_state_after_it_or_the_reason() {
+    let admin = Fixture::start(vec![], false);
+    let said = async |target: &str| {
+        let answer = admin.act("POST", target).await;
+        (answer.status, answer.body.lines().next().unwrap_or_default().to_owned())
+    };
+    let done =
+        admin.act("POST", "/rollouts/edge/abort?push=41&condemn=Cluster/a,Cluster/b&as=ann&reason=x").await;
+    assert_eq!((done.status, &done.json()["push"]), (200, &Value::from(41)));
+    assert_eq!(said("/rollouts/edge/bar?push=41&class=c0ff").await.0, 200);
+    for (target, status, words) in [
+        ("/rollouts/edge/pause?push=7", 409, "plan \"edge\": push 41 is under way; nothing was done"),
+        ("/rollouts/edge/pause", 400, "push is missing; GET /rollouts has the number"),
+        ("/rollouts/edge/promote?push=41&step=9", 400, "plan \"edge\": step: the push has the steps 1 to 4"),
+        ("/rollouts/edge/promote?push=41&step=2&all=1", 400, "step: not together with all"),
+        (
+            "/rollouts/edge/pin?to=1&until=unpin",
+            404,
+            "plan \"edge\": the plan does not remember this release",
+        ),
+        ("/rollouts/edge/pin?to=39", 400, "until is missing; allowed: next-push, unpin, or a time by for"),
+        (
+            "/rollouts/edge/abort?push=41&condemn=a",
+            400,
+            "condemn is \"a\"; allowed: TYPE/NAME, as Cluster/payments",
+        ),
+        (
+            "/rollouts/edge/abort?push=41&condemn=A/a",
+            404,
+            "plan \"edge\": condemn: the push brings no such content",
+        ),
+        ("/freeze", 404, "no plan has `mode: enforce`; GET /rollouts lists the plans"),
+    ] {
+        assert_eq!(said(target).await, (status, words.to_owned()), "{target}");
+    }
+    assert_eq!(said("/rollouts/none/pause?push=7").await.0, 404);
+    assert_eq!(said("/rollouts/edge/explode").await.0, 400);
+    assert_eq!(said("/freeze?for=8d").await.0, 400);
 }
 
 const LISTENER: &str = "envoy.config.listener.v3.Listener";

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::class::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
 use crate::engine::rollout::Plan;
 use crate::engine::rollout::plan::{
-    BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Step, Times, UnitMatch,
+    BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Mode, OnHalt, Step, Times, UnitMatch,
 };
 use crate::setting::{minutes, ms, seconds};
 use crate::xds::{TypeUrl, Value};
@@ -34,7 +34,7 @@ fn wav_19_a_plan_needs_a_name_and_its_mode() {
         faults("rollouts: [{match: {}}]"),
         [
             "name: missing; expected a name of at most 64 letters, digits, `-`, `_` and `.`, with no `.` at the beginning",
-            "mode: missing; expected observe",
+            "mode: missing; expected observe or enforce",
         ]
     );
 }
@@ -106,18 +106,26 @@ rollouts:
 }
 
 #[test]
-fn wav_19_this_version_only_observes() {
+fn wav_16_a_plan_that_enforces_says_who_keeps_a_halted_push() {
+    let plan = |keys: &str| {
+        let plans = plans(&format!("rollouts: [{{name: a, mode: enforce{keys}}}]"));
+        (plans[0].mode, plans[0].on_halt)
+    };
+    assert_eq!(plan(""), (Mode::Enforce, OnHalt::Rollback));
+    assert_eq!(plan(", on_halt: stay"), (Mode::Enforce, OnHalt::Stay));
     assert_eq!(
-        faults("rollouts: [{name: a, mode: enforce}]"),
-        ["mode: \"enforce\" is not supported by this version; it only observes pushes, and holds nothing \
-          back from clients; write `mode: observe`"]
+        plan_faults("on_halt: stay"),
+        ["on_halt: does not apply to `mode: observe`, which holds nothing back"]
     );
-    assert_eq!(faults("rollouts: [{name: a, mode: watch}]"), ["mode: found \"watch\"; expected observe"]);
+}
+
+#[test]
+fn keys_of_later_versions_are_refused_with_a_reason() {
+    let expected = ["mode: found \"watch\"; expected observe or enforce"];
+    assert_eq!(faults("rollouts: [{name: a, mode: watch}]"), expected);
     assert_eq!(
-        plan_faults("on_halt: rollback, hook: {url: a}, relays: true"),
+        plan_faults("hook: {url: a}, relays: true"),
         [
-            "on_halt: this key is not supported by this version; nothing is held back from clients, so nothing \
-             goes back",
             "hook: this key is not supported by this version; the relay judges pushes by the answers of clients \
              alone",
             "relays: this key is not supported by this version; clients that are relays are not judged",
@@ -134,7 +142,7 @@ fn wav_19_this_version_only_observes() {
 
 #[test]
 fn an_error_of_a_plan_has_the_place_of_its_key() {
-    let text = format!("{SERVER}rollouts:\n  - name: a\n    mode: enforce\n    steps: [{{percent: 101}}]\n");
+    let text = format!("{SERVER}rollouts:\n  - name: a\n    mode: watch\n    steps: [{{percent: 101}}]\n");
     let error = read(&text).unwrap_err().to_string();
     let places: Vec<_> = error.lines().map(|line| line.split(": ").take(2).collect::<Vec<_>>()).collect();
     assert_eq!(places, [["4:11", "rollouts[0].mode"], ["5:23", "rollouts[0].steps[0].percent"]]);

@@ -1,0 +1,224 @@
+//! `POST /rollouts/PLAN/COMMAND`, `POST /freeze` and `POST /unfreeze`: the commands of operators (HIS-3 to HIS-5).
+//!
+//! The guard of the role `act` logs the peer. The line here adds what the operator wants and why.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State as Shared};
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::super::params::{Params, bad_request, conflict, not_found};
+use super::super::state::Admin;
+use super::{find, item};
+use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
+use crate::engine::rollout::command::{FREEZE_MAX, PinFor, Promotion};
+use crate::engine::rollout::{Command, CommandError, Mode, UnitId};
+use crate::setting::{Range, hours, seconds};
+use crate::xds::ResourceName;
+
+const PIN_TIMES: Range = crate::setting::time(seconds(1)..=hours(24 * 365));
+const FREEZE_TIMES: Range = crate::setting::time(seconds(1)..=FREEZE_MAX);
+
+/// A freeze without a stated end (HIS-4).
+const FREEZE: std::time::Duration = hours(4);
+
+const COMMANDS: &str = "pause, resume, promote, abort, bar, pin, unpin or rollback";
+
+/// The words of an operator for the log.
+struct Audit {
+    by: Option<String>,
+    reason: Option<String>,
+}
+
+impl Audit {
+    fn take(params: &mut Params) -> Audit {
+        Audit { by: params.take("as"), reason: params.take("reason") }
+    }
+
+    fn tell(&self, plan: &str, command: &str, refusal: Option<&str>) {
+        let (by, reason) = (self.by.as_deref(), self.reason.as_deref());
+        match refusal {
+            None => info!(plan, command, by, reason, "an operator commanded a plan"),
+            Some(refusal) => warn!(plan, command, by, reason, refusal, "a command to a plan had no effect"),
+        }
+    }
+}
+
+/// `POST /rollouts/PLAN/COMMAND`.
+pub(in crate::admin) async fn command(
+    Shared(admin): Shared<Admin>,
+    Path((plan, word)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Response, Response> {
+    let plans = admin.relay.rollouts();
+    let status = find(&plans, &plan).map_err(not_found)?;
+    let (orders, audit) = read(&status, &word, &uri).map_err(bad_request)?;
+    let mut after = status;
+    for order in orders {
+        match admin.relay.command_plan(order).await {
+            Ok(status) => after = status,
+            Err(refusal) => {
+                let (text, answer) = refused(&plan, refusal);
+                audit.tell(&plan, &word, Some(&text));
+                return Err(answer(text));
+            }
+        }
+    }
+    audit.tell(&plan, &word, None);
+    Ok(Json(item::Rollout::of(&after)).into_response())
+}
+
+/// The commands for the machine: of a class, one for each unit.
+fn read(status: &Arc<RolloutStatus>, word: &str, uri: &Uri) -> Result<(Vec<PlanOrder>, Audit), String> {
+    let allowed: &[&str] = match word {
+        "pause" | "resume" | "rollback" => &["push", "as", "reason"],
+        "promote" => &["push", "step", "all", "as", "reason"],
+        "abort" => &["push", "condemn", "as", "reason"],
+        "bar" => &["push", "class", "as", "reason"],
+        "pin" => &["to", "until", "for", "as", "reason"],
+        "unpin" => &["as", "reason"],
+        other => return Err(format!("command is {other:?}; allowed: {COMMANDS}")),
+    };
+    let mut params = Params::parse(uri, allowed)?;
+    let audit = Audit::take(&mut params);
+    let commands = match word {
+        "pause" => vec![Command::Pause { push: number(&mut params, "push")? }],
+        "resume" => vec![Command::Resume { push: number(&mut params, "push")? }],
+        "rollback" => vec![Command::Rollback { push: number(&mut params, "push")? }],
+        "promote" => {
+            vec![Command::Promote { push: number(&mut params, "push")?, to: promotion(&mut params)? }]
+        }
+        "abort" => vec![Command::Abort { push: number(&mut params, "push")? }],
+        "pin" => vec![Command::Pin { release: number(&mut params, "to")?, until: pin_end(&mut params)? }],
+        "bar" => {
+            let push = number(&mut params, "push")?;
+            let units = units_of(status, &params.take("class").unwrap_or_default())?;
+            units.into_iter().map(|unit| Command::Bar { push, unit }).collect()
+        }
+        _ => vec![Command::Unpin],
+    };
+    let condemn = params.take("condemn").map(|text| contents(&text)).transpose()?.unwrap_or_default();
+    let order = |command| PlanOrder { plan: status.plan.name.to_string(), command, condemn: condemn.clone() };
+    Ok((commands.into_iter().map(order).collect(), audit))
+}
+
+fn number(params: &mut Params, key: &str) -> Result<u64, String> {
+    let text = params.take(key).ok_or_else(|| format!("{key} is missing; GET /rollouts has the number"))?;
+    text.parse().map_err(|_| format!("{key} is {text:?}; allowed: the number of a push"))
+}
+
+fn promotion(params: &mut Params) -> Result<Promotion, String> {
+    let is_all = params.flag("all")?;
+    match params.take("step") {
+        Some(_) if is_all => Err("step: not together with all".to_owned()),
+        Some(text) => {
+            let step =
+                text.parse().map_err(|_| format!("step is {text:?}; allowed: the number of a step"))?;
+            Ok(Promotion::Step(step))
+        }
+        None if is_all => Ok(Promotion::All),
+        None => Ok(Promotion::Next),
+    }
+}
+
+fn pin_end(params: &mut Params) -> Result<PinFor, String> {
+    let length = params.time("for", PIN_TIMES)?;
+    let until = params.word("until", &[("next-push", PinFor::NextPush), ("unpin", PinFor::Unpin)])?;
+    match (until, length) {
+        (Some(_), Some(_)) => Err("until: not together with for".to_owned()),
+        (None, Some(length)) => Ok(PinFor::Length(length)),
+        (Some(until), None) => Ok(until),
+        (None, None) => Err("until is missing; allowed: next-push, unpin, or a time by for".to_owned()),
+    }
+}
+
+/// The units of a plan with a class, by the beginning of its digest.
+fn units_of(status: &RolloutStatus, class: &str) -> Result<Vec<UnitId>, String> {
+    let push = status.report.push.as_ref();
+    let is_of_push = |unit: &UnitId| push.is_none_or(|push| push.units.contains(unit));
+    let is_meant = |(unit, of): &(&UnitId, &crate::driver::api::rollouts::UnitStatus)| {
+        !class.is_empty() && of.class.digest.starts_with(class) && is_of_push(unit)
+    };
+    let found: Vec<UnitId> = status.units.iter().filter(is_meant).map(|(unit, _)| *unit).collect();
+    match found.is_empty() {
+        true => {
+            Err(format!("class is {class:?}; allowed: the digest of a class of the push, or its beginning"))
+        }
+        false => Ok(found),
+    }
+}
+
+/// `Cluster/payments,Listener/main`.
+fn contents(text: &str) -> Result<Vec<(Box<str>, ResourceName)>, String> {
+    let content = |part: &str| match part.split_once('/') {
+        Some((type_name, name)) if !type_name.is_empty() && !name.is_empty() => {
+            Ok((type_name.into(), ResourceName::from(name)))
+        }
+        _ => Err(format!("condemn is {part:?}; allowed: TYPE/NAME, as Cluster/payments")),
+    };
+    text.split(',').map(content).collect()
+}
+
+/// `POST /freeze`: all plans that enforce.
+pub(in crate::admin) async fn freeze(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let mut params = Params::parse(&uri, &["for", "as", "reason"]).map_err(bad_request)?;
+    let length = params.time("for", FREEZE_TIMES).map_err(bad_request)?.unwrap_or(FREEZE);
+    of_all(&admin, "freeze", Command::Freeze { length }, Audit::take(&mut params)).await
+}
+
+/// `POST /unfreeze`.
+pub(in crate::admin) async fn unfreeze(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+    let mut params = Params::parse(&uri, &["as", "reason"]).map_err(bad_request)?;
+    of_all(&admin, "unfreeze", Command::Unfreeze, Audit::take(&mut params)).await
+}
+
+async fn of_all(admin: &Admin, word: &str, command: Command, audit: Audit) -> Result<Response, Response> {
+    let mut done = Vec::new();
+    for status in admin.relay.rollouts() {
+        if status.plan.mode == Mode::Observe {
+            continue;
+        }
+        let plan = status.plan.name.to_string();
+        let order = PlanOrder { plan: plan.clone(), command, condemn: Vec::new() };
+        // A plan that has ended meanwhile needs no freeze.
+        if admin.relay.command_plan(order).await.is_ok() {
+            audit.tell(&plan, word, None);
+            done.push(plan);
+        }
+    }
+    if done.is_empty() {
+        return Err(not_found("no plan has `mode: enforce`; GET /rollouts lists the plans".to_owned()));
+    }
+    Ok(Json(json!({ "plans": done })).into_response())
+}
+
+fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response) {
+    let of = match refusal {
+        PlanRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
+        PlanRefusal::Refused(of) => of,
+    };
+    let text = match of {
+        CommandError::Observes => "the plan observes, and holds nothing".to_owned(),
+        CommandError::AnotherPush(Some(number)) => format!("push {number} is under way; nothing was done"),
+        CommandError::AnotherPush(None) => "no push is under way; nothing was done".to_owned(),
+        CommandError::Halted => "the push is halted; use promote, abort, bar, pin or rollback".to_owned(),
+        CommandError::NotHalted => "the push is not halted; use abort before".to_owned(),
+        CommandError::Frozen => "the plan is frozen; use unfreeze before".to_owned(),
+        CommandError::ServerLost(_) => "the server of a unit of the push is lost".to_owned(),
+        CommandError::NoSuchStep { steps } => format!("step: the push has the steps 1 to {steps}"),
+        CommandError::NoSuchRelease => "the plan does not remember this release".to_owned(),
+        CommandError::NoSuchUnit => "class: has no unit in the push".to_owned(),
+        CommandError::NoSuchContent => "condemn: the push brings no such content".to_owned(),
+        CommandError::TooLong => "for: at most 7d".to_owned(),
+    };
+    let answer: fn(String) -> Response = match of {
+        CommandError::NoSuchRelease | CommandError::NoSuchUnit | CommandError::NoSuchContent => not_found,
+        CommandError::NoSuchStep { .. } | CommandError::TooLong => bad_request,
+        _ => conflict,
+    };
+    (format!("plan {plan:?}: {text}"), answer)
+}

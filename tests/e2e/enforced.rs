@@ -1,0 +1,250 @@
+//! Plans with `mode: enforce`: a push reaches the seats of its steps only, and a rejected push is taken back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::time::sleep;
+use tonic::transport::Channel;
+
+use crate::support::client::{Event, connect, fetch, node};
+use crate::support::words::{Answer, Ask};
+use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
+
+const TENTH: &str = "percent: 10";
+
+/// One step, and the rest.
+fn plan(step: &str) -> String {
+    format!(
+        "rollouts: [ {{ name: edge, mode: enforce, gather: {{ quiet: 100ms, max: 1s }}, steps: [ {{ {step}, bake: 1s }} ], \
+         final_bake: 1s, halt_on: {{ rejected_percent: 0 }} }} ]"
+    )
+}
+
+/// The control plane, the relay and the clients of a test.
+struct Fleet {
+    origin: ControlPlane,
+    relay: Relay,
+    clients: Vec<Client>,
+    /// What each client was ever given: type, name, text.
+    given: Vec<BTreeSet<(String, String, String)>>,
+    /// Contents that every client rejects.
+    bad: BTreeSet<&'static str>,
+}
+
+impl Fleet {
+    async fn start(setup: impl FnOnce(Setup) -> Setup, step: &str, count: usize) -> Fleet {
+        let origin = ControlPlane::obedient().await;
+        for (type_url, name) in [(CDS, "a"), (CDS, "b"), (EDS, "a"), (EDS, "b"), (RDS, "r")] {
+            origin.set(type_url, name, "1");
+        }
+        let relay = Relay::start(setup(Setup::of(origin.address).line(&plan(step)))).await;
+        let mut fleet = Fleet { origin, relay, clients: Vec::new(), given: Vec::new(), bad: BTreeSet::new() };
+        fleet.join(count).await;
+        fleet
+    }
+
+    /// More clients, half of them of each variant, with all clusters, a route and endpoints.
+    async fn join(&mut self, count: usize) {
+        let first = self.clients.len();
+        let mut channel: Option<Channel> = None;
+        for number in first..first + count {
+            if number % 50 == 0 || channel.is_none() {
+                channel = Some(connect(&self.relay.address).await);
+            }
+            let variant = if number % 2 == 0 { Variant::Delta } else { Variant::Sotw };
+            let node = node(&format!("client-{number}"));
+            let mut client = Client::on(channel.clone().unwrap(), variant, Some(node));
+            client.want(CDS, &["*"]);
+            self.given.push(BTreeSet::new());
+            self.clients.push(client);
+        }
+        let have = |fleet: &Fleet, type_url| {
+            fleet.clients[first..].iter().all(|client| !client.holds(type_url).is_empty())
+        };
+        self.until("the clusters", |fleet| have(fleet, CDS)).await;
+        for client in &mut self.clients[first..] {
+            client.want(EDS, &["a", "b"]);
+            client.want(RDS, &["r"]);
+        }
+        self.until("routes and endpoints", |fleet| have(fleet, RDS) && have(fleet, EDS)).await;
+    }
+
+    /// The number of clients whose seat is below this percentage.
+    async fn seated_below(&self, percent: f64) -> usize {
+        let found = self.relay.json("/clients?limit=all").await;
+        let clients = found["clients"].as_array().unwrap();
+        assert_eq!(clients.len(), self.clients.len());
+        clients.iter().filter(|client| client["seats"][0]["percent"].as_f64().unwrap() < percent).count()
+    }
+
+    /// Answers whatever comes, for all clients. Returns whether anything came.
+    fn answer_all(&mut self) -> bool {
+        let mut any = false;
+        for (client, given) in self.clients.iter_mut().zip(&mut self.given) {
+            while let Some(event) = client.try_event() {
+                let Event::Answer(answer) = event else { panic!("a stream ended: {event:?}") };
+                any = true;
+                given.extend(
+                    answer.texts().into_iter().map(|(name, text)| (answer.type_url.clone(), name, text)),
+                );
+                match answer.texts().iter().any(|(_, text)| self.bad.contains(text.as_str())) {
+                    true => client.nack(&answer, "cluster a: no such extension"),
+                    false => client.ack(&answer),
+                }
+            }
+        }
+        any
+    }
+
+    async fn until(&mut self, what: &str, is_over: impl Fn(&Fleet) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let any = self.answer_all();
+            if is_over(self) {
+                return;
+            }
+            assert!(begun.elapsed() < DEADLINE, "no {what}: {}", self.relay.log());
+            if !any {
+                sleep(Duration::from_millis(2)).await;
+            }
+        }
+    }
+
+    /// Answers until the plan's state is as wanted.
+    async fn until_plan(&mut self, what: &str, is_over: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            self.answer_all();
+            let found = self.relay.json("/rollouts/edge").await;
+            if is_over(&found) {
+                return found;
+            }
+            assert!(begun.elapsed() < DEADLINE, "no {what}: {found}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The number of clients that were ever given this content.
+    fn had(&self, type_url: &str, name: &str, text: &str) -> usize {
+        let content = (type_url.to_owned(), name.to_owned(), text.to_owned());
+        self.given.iter().filter(|given| given.contains(&content)).count()
+    }
+
+    fn all_hold(&self, type_url: &str, wanted: &[(&str, &str)]) -> bool {
+        let wanted: BTreeMap<String, String> =
+            wanted.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        self.clients.iter().all(|client| client.holds(type_url) == wanted)
+    }
+}
+
+/// I22, I23, I24: of 2,000 clients those with a seat in the first step are given the push, and nobody else.
+#[tokio::test]
+async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() {
+    let mut fleet = Fleet::start(|setup| setup, "percent: 1", 2_000).await;
+    let seated = fleet.seated_below(1.0).await;
+    assert!((5..=50).contains(&seated), "{seated} of 2,000 clients are in the first step of 1 %");
+    fleet.bad.insert("bad");
+    fleet.origin.set(CDS, "a", "bad");
+    fleet.until("the first rejection", |fleet| fleet.had(CDS, "a", "bad") > 0).await;
+    let begun = Instant::now();
+    let found = fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    assert!(begun.elapsed() < Duration::from_secs(3), "a tally a second");
+    let had = fleet.had(CDS, "a", "bad");
+    assert!((1..=seated).contains(&had), "{had} of {seated} clients with a seat: {found}");
+    assert!(found["why"].as_str().unwrap().starts_with("halted push 1 after "), "{found}");
+    fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    // Who comes now is given what everybody has (WAV-15).
+    fleet.join(100).await;
+    assert!(fleet.all_hold(CDS, &[("a", "1"), ("b", "1")]));
+    // Endpoints flow (WAV-3, I25).
+    fleet.origin.set(EDS, "b", "2");
+    fleet.until("endpoints", |fleet| fleet.all_hold(EDS, &[("a", "1"), ("b", "2")])).await;
+    let found = fleet.relay.json("/versions?type=Cluster&name=a").await;
+    let is: Vec<_> = found["versions"].as_array().unwrap().iter().map(|of| of["is"].to_string()).collect();
+    assert!(is.contains(&r#"["stable"]"#.to_owned()), "TRU-4: {found}");
+    // The fix goes its own way.
+    fleet.origin.set(CDS, "a", "good");
+    fleet.until("the fix", |fleet| fleet.all_hold(CDS, &[("a", "good"), ("b", "1")])).await;
+    assert_eq!(fleet.had(CDS, "a", "bad"), had, "I23: nobody else was given the halted content");
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+}
+
+#[tokio::test]
+async fn wav_12_a_good_push_reaches_its_first_step_first_and_everybody_in_the_end() {
+    let mut fleet = Fleet::start(|setup| setup, TENTH, 100).await;
+    fleet.origin.set_many(CDS, &[("a", "2"), ("c", "2")]);
+    fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") > 0).await;
+    let begun = Instant::now();
+    fleet.until("the second step", |fleet| fleet.had(CDS, "a", "2") > 25).await;
+    assert!(begun.elapsed() > Duration::from_millis(900), "the first step bakes for a second");
+    fleet.until("the end", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1"), ("c", "2")])).await;
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+    let push = fleet.relay.json("/rollouts/edge/pushes/1").await;
+    assert_eq!(push["outcome"], "finished", "{push}");
+}
+
+/// WAV-7: who asks for something that nobody asked for before is answered at once.
+#[tokio::test]
+async fn wav_7_a_new_name_is_answered_during_a_halt() {
+    let mut fleet = Fleet::start(|setup| setup, TENTH, 20).await;
+    fleet.bad.insert("bad");
+    fleet.origin.set(RDS, "r", "bad");
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    fleet.until("way back", |fleet| fleet.all_hold(RDS, &[("r", "1")])).await;
+    fleet.origin.set(RDS, "new", "1");
+    let begun = Instant::now();
+    fleet.clients[0].want(RDS, &["r", "new"]);
+    fleet.until("the new route", |fleet| fleet.clients[0].holds(RDS).contains_key("new")).await;
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(fleet.clients[0].holds(RDS)["r"], "1");
+}
+
+/// WAV-8: after a restart nobody is given what was held back.
+#[tokio::test]
+async fn wav_8_a_killed_relay_goes_on_with_the_stable_content() {
+    let kept = tempfile::tempdir().unwrap();
+    let checkpoint =
+        format!("checkpoint: {{ directory: {:?}, interval: 100ms }}", kept.path().join("checkpoint"));
+    let mut fleet = Fleet::start(|setup| setup.line(&checkpoint), TENTH, 20).await;
+    fleet.bad.insert("bad");
+    fleet.origin.set(CDS, "a", "bad");
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    let writes = fleet.relay.series("sluice_checkpoint_writes_total").await;
+    let begun = Instant::now();
+    while fleet.relay.series("sluice_checkpoint_writes_total").await < writes + 1.0
+        && begun.elapsed() < Duration::from_secs(2)
+    {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let had = fleet.had(CDS, "a", "bad");
+    fleet.relay.signal("KILL");
+    fleet.relay.exit().await;
+    fleet.clients.clear();
+    fleet.relay = Relay::start(Setup::of(fleet.origin.address).line(&plan(TENTH)).line(&checkpoint)).await;
+    let before = std::mem::take(&mut fleet.given);
+    fleet.join(20).await;
+    fleet.until_plan("halt after the restart", |found| found["state"] == "halted").await;
+    fleet.until("the way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    assert_eq!(
+        fleet.had(CDS, "a", "bad"),
+        0,
+        "the halted content is known after the restart; {had} had it before"
+    );
+    drop(before);
+}
+
+/// WAV-21: a poll takes the lane of its node's seat.
+#[tokio::test]
+async fn wav_21_a_poll_is_given_the_stable_content() {
+    let mut fleet = Fleet::start(|setup| setup, TENTH, 20).await;
+    fleet.bad.insert("bad");
+    fleet.origin.set(CDS, "a", "bad");
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    let path = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
+    let mut ask = Ask::of(CDS);
+    ask.node = Some(node("poller"));
+    let answer: Answer = fetch(&fleet.relay.address, path, ask).await.unwrap();
+    assert_eq!(answer.texts(), [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())]);
+}
