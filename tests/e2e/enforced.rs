@@ -26,7 +26,7 @@ struct Fleet {
     origin: ControlPlane,
     relay: Relay,
     clients: Vec<Client>,
-    /// What each client was ever given: type, name, text.
+    /// All contents that each client was ever given: type, name, text.
     given: Vec<BTreeSet<(String, String, String)>>,
     /// Contents that every client rejects.
     bad: BTreeSet<&'static str>,
@@ -78,7 +78,7 @@ impl Fleet {
         clients.iter().filter(|client| client["seats"][0]["percent"].as_f64().unwrap() < percent).count()
     }
 
-    /// Answers whatever comes, for all clients. Returns whether anything came.
+    /// Answers all responses, for all clients. Returns whether there were any.
     fn answer_all(&mut self) -> bool {
         let mut any = false;
         for (client, given) in self.clients.iter_mut().zip(&mut self.given) {
@@ -138,7 +138,7 @@ impl Fleet {
     }
 }
 
-/// I22, I23, I24: of 2,000 clients those with a seat in the first step are given the push, and nobody else.
+/// I22, I23, I24: of 2,000 clients, only clients with a seat in the first step are given the push.
 #[tokio::test]
 async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() {
     let mut fleet = Fleet::start(|setup| setup, "percent: 1", 2_000).await;
@@ -154,7 +154,7 @@ async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() 
     assert!((1..=seated).contains(&had), "{had} of {seated} clients with a seat: {found}");
     assert!(found["why"].as_str().unwrap().starts_with("halted push 1 after "), "{found}");
     fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
-    // Who comes now is given what everybody has (WAV-15).
+    // A newcomer is given the content of the others (WAV-15).
     fleet.join(100).await;
     assert!(fleet.all_hold(CDS, &[("a", "1"), ("b", "1")]));
     // Endpoints flow (WAV-3, I25).
@@ -184,7 +184,7 @@ async fn wav_12_a_good_push_reaches_its_first_step_first_and_everybody_in_the_en
     assert_eq!(push["outcome"], "finished", "{push}");
 }
 
-/// WAV-7: who asks for something that nobody asked for before is answered at once.
+/// WAV-7: a first answer is never held back.
 #[tokio::test]
 async fn wav_7_a_new_name_is_answered_during_a_halt() {
     let mut fleet = Fleet::start(|setup| setup, TENTH, 20).await;
@@ -200,7 +200,7 @@ async fn wav_7_a_new_name_is_answered_during_a_halt() {
     assert_eq!(fleet.clients[0].holds(RDS)["r"], "1");
 }
 
-/// WAV-8: after a restart nobody is given what was held back.
+/// WAV-8: after a restart, content that was held back stays held back.
 #[tokio::test]
 async fn wav_8_a_killed_relay_goes_on_with_the_stable_content() {
     let kept = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ async fn wav_8_a_killed_relay_goes_on_with_the_stable_content() {
     drop(before);
 }
 
-/// WAV-21: a poll takes the lane of its node's seat.
+/// WAV-21: a poll takes the lane of the seat.
 #[tokio::test]
 async fn wav_21_a_poll_is_given_the_stable_content() {
     let mut fleet = Fleet::start(|setup| setup, TENTH, 20).await;

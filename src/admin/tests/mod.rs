@@ -232,7 +232,6 @@ impl Controls for FakeView {
     }
 }
 
-/// The time of the relay.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_100_000)
 }

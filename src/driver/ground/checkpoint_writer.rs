@@ -205,7 +205,7 @@ impl CheckpointWriter {
     pub async fn read_plans(self: &Arc<Self>) -> Vec<StoredPlan> {
         let writer = self.clone();
         let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
-        let read = read.await.unwrap_or_else(|_| Ok(None)).map(Option::unwrap_or_default);
+        let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);
         read.unwrap_or_else(|(file, reason)| {
             let told = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
             self.metrics.events.add(told.place(file.display()).detail(&reason));

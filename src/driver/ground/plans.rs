@@ -83,7 +83,7 @@ pub struct Order {
     pub done: oneshot::Sender<Result<(), CommandError>>,
 }
 
-/// A push that went back, and the nodes that rejected it: each is restated all that differs, whatever it presents (WAV-10).
+/// A push that went back, and the nodes with a rejection. Each is restated all differences, whatever the node presents (WAV-10).
 #[derive(Debug, Default)]
 pub struct TakenBack {
     pub push: u64,
@@ -95,7 +95,7 @@ pub struct TakenBack {
 #[derive(Debug)]
 pub struct Watched {
     pub set: PushSet,
-    /// The content that clients are to have, where it may differ from the newest.
+    /// The content of the push, where the newest content is held back.
     candidates: BTreeMap<SourceId, Arc<Snapshot>>,
     /// Shared by all ends between two tallies.
     compared: Mutex<Compared>,
@@ -141,7 +141,7 @@ impl PlanHandle {
         self.admission.swap(Arc::new(admission))
     }
 
-    /// Notes the nodes that rejected a push that went back. Returns those that were not noted before.
+    /// Notes the nodes with a rejection of a push that went back. Returns the new ones.
     pub fn take_back(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         let known = self.taken_back.swap(Arc::new(TakenBack { push, nodes: nodes.clone() }));
         match known.push == push {

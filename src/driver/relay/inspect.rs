@@ -79,7 +79,7 @@ pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) 
     })
 }
 
-/// The client's places in the plans of its sources.
+/// The places of the client in the plans of the sources.
 fn seats_of(sources: &OwnSources) -> Vec<SeatStatus> {
     let mut seats: Vec<_> = sources.iter().filter_map(|(_, source)| seat_of(source, sources)).collect();
     seats.sort();

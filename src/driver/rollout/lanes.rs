@@ -1,4 +1,4 @@
-//! The lanes of a plan's sources: the admission of clients, and the orders to the sources (WAV-2).
+//! The lanes of the sources of a plan: admissions of clients, and orders to sources (WAV-2).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::engine::rollout::{Admission, ReleaseDigest, UnitId};
 use crate::engine::snapshot::Snapshot;
 
 impl PlanTask {
-    /// A task before this one may have left content that is held back.
+    /// Notes the content that an earlier task of the plan left held back.
     pub(super) fn adopt(&self) {
         for source in own_sources(&self.handle, &self.shared, &self.tables) {
             if let Some(stable) = source.published().lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()) {
@@ -25,7 +25,7 @@ impl PlanTask {
         }
     }
 
-    /// Compares the newest content of a unit with the contents that the unit serves.
+    /// Compares the newest content of a unit with stable and the latest candidate.
     pub(super) fn compare(&mut self, unit: UnitId, source: &SourceHandle, now: Time) {
         let published = source.published();
         let differs = |from: &Arc<Snapshot>| {
@@ -33,7 +33,7 @@ impl PlanTask {
         };
         let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
         let from_stable = stable.is_some_and(differs);
-        // The content of a push that was halted before a restart is here again.
+        // The content of a push that was halted before a restart is back.
         let is_awaited = |digest: &ReleaseDigest| {
             *digest == ReleaseDigest::of(&published.live, &|type_url| self.plan.gated.contains(type_url))
         };
@@ -48,7 +48,7 @@ impl PlanTask {
         self.rollout.compared(unit, Differs { from_stable, from_candidate }, now);
     }
 
-    /// Sends an order to all sources of the plan, waits until each has published, and compares the contents.
+    /// Sends an order to all sources of the plan, waits for all publications, and compares the contents.
     pub(super) async fn order(&mut self, order: LaneOrder) {
         let sources = own_sources(&self.handle, &self.shared, &self.tables);
         join_all(sources.iter().map(|source| source.order(order))).await;
@@ -64,7 +64,7 @@ impl PlanTask {
         }
     }
 
-    /// Clients that rejected a push which went back are restated what differs, on this stream and on their next ones.
+    /// Restates the differences of a push that went back to the clients with a rejection, on present and later streams.
     pub(super) async fn restate(&mut self) {
         let Some(push) = self.taken_back else { return };
         let Some(clients) = self.clients.as_ref().filter(|clients| clients.number == push) else { return };
@@ -80,7 +80,7 @@ impl PlanTask {
         .await;
     }
 
-    /// Lets clients have their releases. The sources have published them already.
+    /// Admits clients. The releases are published already.
     pub(super) async fn admit(&mut self, admission: Admission) {
         if self.plan.enforces() {
             let before = self.handle.admit(admission);
@@ -88,7 +88,7 @@ impl PlanTask {
         }
     }
 
-    /// Wakes the streams that have another release by the new admission.
+    /// Wakes the streams with another release by the new admission.
     async fn wake_moved(&self, before: &Admission, after: &Admission) {
         let units = self.units();
         let is_of = |(id, _): &(SourceId, Arc<SourceHandle>)| units.contains(&UnitId(id.0));

@@ -1,4 +1,4 @@
-//! The state of a plan that outlives its task and the process (WAV-8).
+//! The state of a plan beyond the end of the task and of the process (WAV-8).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,26 +16,26 @@ use crate::engine::rollout::{
 use crate::telemetry::wall_now;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
-/// Units of the record, before they are found again, have numbers from here on. Sources have smaller numbers.
+/// Units of the record have numbers from here on until the search finds them. Sources have smaller numbers.
 const RECORDED_FROM: u64 = 1 << 63;
 
-/// Whether a unit of a record has not been found again.
+/// Whether a unit of a record is still missing.
 pub(super) fn is_recorded(unit: UnitId) -> bool {
     unit.0 >= RECORDED_FROM
 }
 
-/// The units of a record that have not been found again.
+/// The missing units of a record.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     units: BTreeMap<UnitId, StoredUnit>,
     /// The content of the halted push, by the number in the record.
     pushed: BTreeMap<UnitId, ReleaseDigest>,
-    /// The same, for units that have been found.
+    /// The same, for found units.
     pub awaited: BTreeMap<UnitId, ReleaseDigest>,
 }
 
 impl PlanTask {
-    /// Goes on from the state that another task or process left.
+    /// Goes on from the state of another task or process.
     pub(super) fn restore(&mut self) {
         let Some(stored) = self.shared.plan_store.of(&self.plan.name).filter(|_| self.plan.enforces()) else {
             return;
@@ -108,8 +108,8 @@ impl PlanTask {
     }
 }
 
-/// The plain record, and its units. A push that was on its way begins anew, with all that differs from the stable content: its
-/// clients have come back, and nobody knows who they are. A halted push stays halted, and so does a paused one.
+/// The plain record, and the units. A push under way begins anew, with all differences from the stable content, because nobody
+/// knows the admitted clients any more. A halted push stays halted, and so does a paused one.
 fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
     let numbers: BTreeMap<u64, UnitId> =
         (RECORDED_FROM..).zip(stored.units.keys()).map(|(number, unit)| (*unit, UnitId(number))).collect();

@@ -120,7 +120,7 @@ pub struct SourceHandle {
     /// Bounds the queue of commands. Commands that end a stream's use need no permit: a stream sends at most
     /// one.
     permits: Arc<Semaphore>,
-    /// What the source serves (WAV-2).
+    /// The releases of the source (WAV-2).
     pub(super) published: ArcSwap<Published>,
     /// The plan of the source, for the seats of clients; `None`: nothing is judged.
     pub(super) judged_by: ArcSwapOption<PlanHandle>,
@@ -193,7 +193,7 @@ impl SourceHandle {
         self.published.load().live.clone()
     }
 
-    /// All releases that the source serves, while a push is under way.
+    /// All releases of the source.
     pub fn published(&self) -> Arc<Published> {
         self.published.load_full()
     }
@@ -203,8 +203,8 @@ impl SourceHandle {
         self.judged_by.load_full()
     }
 
-    /// The content for one client. `seat`: the client's seat in a plan, and the push that the client was last served; `None`:
-    /// nothing is held back from the client (TIR-1).
+    /// The content for one client. `seat`: the seat of the client in a plan, and the push of the latest sent candidate; `None`
+    /// for a relay, which gets the newest content (TIR-1).
     pub fn served(&self, seat: impl FnOnce(&Arc<Plan>) -> Option<(Seat, Option<u64>)>) -> Arc<Snapshot> {
         let published = self.published.load();
         if published.lanes.is_none() {
@@ -251,7 +251,7 @@ impl SourceHandle {
         let _ = self.commands.send((Command::Configure, None));
     }
 
-    /// Moves the lanes. Returns the releases once they are published; `None` for a source that holds nothing back.
+    /// Moves the lanes. Returns the releases after the publication; `None` for a source without a hold.
     pub async fn order(&self, order: LaneOrder) -> Option<LaneContent> {
         let (done, content) = oneshot::channel();
         let _ = self.commands.send((Command::Order(Ordered { order, done }), None));

@@ -1,4 +1,4 @@
-//! Orders of a plan to its sources: which releases they serve (WAV-2).
+//! Orders of a plan to the sources about the served releases (WAV-2).
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ pub enum LaneOrder {
     Cut(u64),
     /// The candidate of this push is taken back (WAV-10).
     Back(u64),
-    /// All clients have the candidate of this push, which is stable from now on.
+    /// All clients have the candidate of this push. The candidate becomes stable.
     Settle(u64),
     /// All clients are served the latest release with this number or a smaller one (HIS-3).
     Serve(u64),
-    /// Nothing is held back any more.
+    /// The hold ends.
     Open,
 }
 
@@ -32,6 +32,6 @@ pub struct LaneContent {
 #[derive(Debug)]
 pub struct Ordered {
     pub order: LaneOrder,
-    /// Gets the releases once they are published; `None`: the source holds nothing back.
+    /// Gets the releases after the publication; `None`: the source has no hold.
     pub done: oneshot::Sender<Option<LaneContent>>,
 }

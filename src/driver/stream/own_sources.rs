@@ -1,4 +1,4 @@
-//! The sources of a stream, with what they serve to its client.
+//! The sources of a stream, and the releases for the client.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
@@ -13,18 +13,18 @@ use crate::xds::Node;
 /// The maximum number of plans with a known seat. A stream mostly has sources of one plan.
 const SEATS_MAX: usize = 8;
 
-/// The sources of a stream, and the client's seats in their plans.
+/// The sources of a stream, and the seats of the client in the plans.
 #[derive(Clone, Default)]
 pub struct OwnSources {
     all: Vec<(SourceId, Arc<SourceHandle>)>,
-    /// Nothing is held back from a relay, whose ACK means structure (TIR-1).
+    /// Plans hold nothing back from relays: the ACK of a relay means structure (TIR-1).
     is_relay: bool,
     node: Option<Arc<Node>>,
     /// Computed once for each plan (WAV-13).
     seats: RefCell<Vec<(Arc<Plan>, Seat)>>,
-    /// The push whose candidate the client was last sent something of (WAV-15).
+    /// The push of the latest candidate with content in a sent answer (WAV-15).
     push: Option<u64>,
-    /// The push whose candidate was found in the look under way.
+    /// The push of the candidate in the look under way.
     found: Cell<Option<u64>>,
 }
 
@@ -44,12 +44,12 @@ impl OwnSources {
         self.found.set(None);
     }
 
-    /// The client was sent what was found.
+    /// The answer of the look was sent.
     pub(super) fn note_sent(&mut self) {
         self.push = self.found.get();
     }
 
-    /// The push whose candidate the client was last sent something of.
+    /// The push of the latest candidate with content in a sent answer.
     pub fn served_push(&self) -> Option<u64> {
         self.push
     }
@@ -63,7 +63,7 @@ impl OwnSources {
         served
     }
 
-    /// The client's seat; `None` if nothing is held back from the client.
+    /// The seat of the client; `None` for a relay.
     pub fn seat_in(&self, plan: &Arc<Plan>) -> Option<Seat> {
         if self.is_relay {
             return None;
@@ -95,7 +95,7 @@ impl DerefMut for OwnSources {
     }
 }
 
-/// Looks up the newest snapshot that a source serves to the client.
+/// Looks up the newest snapshots for the client.
 pub fn newest(sources: &OwnSources) -> impl Fn(SourceId) -> Option<Arc<Snapshot>> + '_ {
     |id| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| sources.served(handle))
 }

@@ -10,7 +10,7 @@ use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::Snapshot;
 
 impl SourceTask {
-    /// Takes the plan in force. A plan that only observes holds nothing back.
+    /// Takes the plan in force. An observing plan has no lanes.
     pub(super) fn follow_plan(&mut self) {
         self.plan = self.handle.plan(&self.shared.plans);
         self.handle.judged_by.store(self.plan.clone());
@@ -26,7 +26,7 @@ impl SourceTask {
         }
         self.publish_lanes();
         self.streams.values().for_each(|stream| stream.wake());
-        // What another plan holds back, or this one before a change of its steps, is a push of this plan.
+        // Content that is held back, by another plan or before a change of steps, becomes a push of this plan.
         if let (Some(plan), Some(stable)) = (&self.plan, self.stable()) {
             plan.note(UnitId(self.handle.id().0), &stable);
         }
@@ -53,14 +53,14 @@ impl SourceTask {
         self.handle.published.store(Arc::new(published));
     }
 
-    /// The server has confirmed the content from before a restart: what the plan held back then may be gone.
+    /// The server has confirmed the content from before a restart, so a halted push may be gone.
     pub(super) fn note_confirmed(&self) {
         if let Some(plan) = self.plan.as_ref().filter(|_| self.lanes.is_some()) {
             plan.note(UnitId(self.handle.id().0), &self.live);
         }
     }
 
-    /// The release for everybody outside of the steps of a push; `None` while nothing is held back.
+    /// The release for all clients outside of the steps of a push; `None` without a hold.
     pub(super) fn stable(&self) -> Option<Arc<Snapshot>> {
         self.lanes.as_ref()?;
         self.handle.published.load().lanes.as_ref()?.stable.clone()

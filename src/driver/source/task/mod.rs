@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
@@ -273,19 +273,7 @@ impl SourceTask {
             }
             Command::Configure => self.follow_configuration(),
             Command::Order(ordered) => self.take_order(ordered),
-            Command::Save(done) => {
-                let stable = self.stable();
-                if let Some(checkpoint) = &mut self.checkpoint {
-                    let stable = stable.as_deref();
-                    checkpoint.last(
-                        &self.source,
-                        stable,
-                        now,
-                        self.report.confirmed_at(&self.shared.clock),
-                        done,
-                    );
-                }
-            }
+            Command::Save(done) => self.save_last(done, now),
             Command::Dismiss(session) | Command::Forget(session) => {
                 self.streams.remove(&session);
                 self.source.dismiss(session, now);
@@ -429,6 +417,15 @@ impl SourceTask {
         if let Some(checkpoint) = &mut self.checkpoint {
             let (clock, report) = (&self.shared.clock, &self.report);
             checkpoint.run(&self.source, stable.as_deref(), clock.now(), || report.confirmed_at(clock));
+        }
+    }
+
+    /// The process ends.
+    fn save_last(&mut self, done: oneshot::Sender<()>, now: Time) {
+        let stable = self.stable();
+        if let Some(checkpoint) = &mut self.checkpoint {
+            let confirmed = self.report.confirmed_at(&self.shared.clock);
+            checkpoint.last(&self.source, stable.as_deref(), now, confirmed, done);
         }
     }
 
