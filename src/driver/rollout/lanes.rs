@@ -15,6 +15,9 @@ use crate::engine::rollout::push::Differs;
 use crate::engine::rollout::{Admission, ReleaseDigest, UnitId};
 use crate::engine::snapshot::Snapshot;
 
+/// The bound for content that only the lanes of a plan have. Beyond the bound no push begins.
+const HELD_BYTES_MAX: usize = 256 << 20;
+
 impl PlanTask {
     /// Notes the content that an earlier task of the plan left held back.
     pub(super) fn adopt(&self) {
@@ -78,6 +81,16 @@ impl PlanTask {
             }
         })
         .await;
+    }
+
+    /// Tells the machine whether the lanes weigh too much for another push (WAV-11).
+    pub(super) fn weigh(&mut self) {
+        if self.plan.enforces() {
+            let own = own_sources(&self.handle, &self.shared, &self.tables);
+            let bytes: usize = own.iter().map(|source| source.held_bytes()).sum();
+            self.is_full = bytes > HELD_BYTES_MAX;
+            self.rollout.set_full(self.is_full, self.shared.clock.now());
+        }
     }
 
     /// Admits clients. The releases are published already.

@@ -62,6 +62,8 @@ pub(super) struct PlanTask {
     pub(super) taken_back: Option<u64>,
     /// The units of the state before a restart.
     pub(super) recorded: Recorded,
+    /// The lanes weigh too much for another push.
+    pub(super) is_full: bool,
     /// The state has changed since it was last kept.
     is_changed: bool,
     admission: Admission,
@@ -96,6 +98,7 @@ impl PlanTask {
             rejecters: Rejecters::default(),
             taken_back: None,
             recorded: Recorded::default(),
+            is_full: false,
             is_changed: false,
             admission: Admission::NOBODY,
             lost: BTreeSet::new(),
@@ -111,7 +114,7 @@ impl PlanTask {
         while !self.handle.is_over() {
             let clock = self.shared.clock;
             let timeout = self.rollout.poll_timeout().map(|due| clock.instant(due));
-            let looks = self.rollout.wants_tally() || timeout.is_some() || self.is_changed;
+            let looks = self.rollout.wants_tally() || timeout.is_some() || self.is_changed || self.is_full;
             let tally = looks.then_some(self.tally_due);
             let due = [timeout, tally].into_iter().flatten().min();
             tokio::select! {
@@ -131,6 +134,7 @@ impl PlanTask {
             if Instant::now() >= self.tally_due {
                 self.tally_due = Instant::now() + TALLY_EVERY;
                 self.follow_servers();
+                self.weigh();
                 self.tally().await;
                 self.carry_out().await;
                 if self.is_changed {

@@ -1,7 +1,7 @@
 //! A source as streams and the admin listener see it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -122,6 +122,8 @@ pub struct SourceHandle {
     permits: Arc<Semaphore>,
     /// The releases of the source (WAV-2).
     pub(super) published: ArcSwap<Published>,
+    /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a second old.
+    pub(super) held_bytes: AtomicUsize,
     /// The plan of the source, for the seats of clients; `None`: nothing is judged.
     pub(super) judged_by: ArcSwapOption<PlanHandle>,
     pub(super) status: ArcSwap<SourceStatus>,
@@ -150,6 +152,7 @@ impl SourceHandle {
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             published: ArcSwap::from_pointee(Published::default()),
+            held_bytes: AtomicUsize::new(0),
             judged_by: ArcSwapOption::empty(),
             status: ArcSwap::from_pointee(status),
             changes: ChangeRing::default(),
@@ -196,6 +199,11 @@ impl SourceHandle {
     /// All releases of the source.
     pub fn published(&self) -> Arc<Published> {
         self.published.load_full()
+    }
+
+    /// The bytes that only the lanes of the source have.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// The plan in force, as the source knows it.

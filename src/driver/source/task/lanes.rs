@@ -1,6 +1,10 @@
 //! The lanes of a source, while its plan holds content back (WAV-1, WAV-2).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::SourceTask;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
@@ -8,6 +12,9 @@ use crate::engine::lanes::{Lanes, Published};
 use crate::engine::rollout::UnitId;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::Snapshot;
+
+/// The time between two looks at the weight of lanes.
+const WEIGHED_EVERY: Duration = Duration::from_secs(1);
 
 impl SourceTask {
     /// Takes the plan in force. An observing plan has no lanes.
@@ -48,9 +55,21 @@ impl SourceTask {
         self.store_published(published);
     }
 
-    pub(super) fn store_published(&self, published: Published) {
+    pub(super) fn store_published(&mut self, published: Published) {
+        self.weigh();
         self.shared.encoder.move_on(self.number, &published);
         self.handle.published.store(Arc::new(published));
+    }
+
+    /// Brings the weight of the lanes up to date. Costs time in proportion to their differences, so once a second at most.
+    fn weigh(&mut self) {
+        let Some(lanes) = &self.lanes else { return };
+        let now = Instant::now();
+        if lanes.is_holding() && self.weighed_at.is_some_and(|at| now < at + WEIGHED_EVERY) {
+            return;
+        }
+        self.weighed_at = lanes.is_holding().then_some(now);
+        self.handle.held_bytes.store(lanes.held_bytes(), Ordering::Relaxed);
     }
 
     /// The server has confirmed the content from before a restart, so a halted push may be gone.

@@ -103,6 +103,7 @@ pub fn start(
             told: false,
             plan: None,
             lanes: None,
+            weighed_at: None,
             live: Arc::default(),
             member: shows_member.then(Member::default),
             is_displaced: false,
@@ -179,6 +180,8 @@ struct SourceTask {
     plan: Option<Arc<PlanHandle>>,
     /// `None`: nothing is held back from clients.
     lanes: Option<Lanes>,
+    /// The time of the latest look at the weight of the lanes.
+    weighed_at: Option<Instant>,
     /// The content of the machine, as last published.
     live: Arc<Snapshot>,
     /// Only for a class that shows a client's node to its server.
