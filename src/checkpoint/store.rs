@@ -202,7 +202,12 @@ impl Store {
         let path = self.directory.join(PLANS);
         match read_own(&path, PLANS_BYTES_MAX) {
             Ok(state) => read(&state).map(Some).map_err(|error| (path, Refused::Plans(error))),
-            Err(Refused::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // A directory that cannot be used is told when it is opened.
+            Err(Refused::Io(error))
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                Ok(None)
+            }
             Err(refused) => Err((path, refused)),
         }
     }

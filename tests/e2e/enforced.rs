@@ -248,3 +248,60 @@ async fn wav_21_a_poll_is_given_the_stable_content() {
     let answer: Answer = fetch(&fleet.relay.address, path, ask).await.unwrap();
     assert_eq!(answer.texts(), [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())]);
 }
+
+/// WAV-14, QUA-4: the clients of the first step rejected the push before. So each step asks some client without such a rejection.
+#[tokio::test]
+async fn wav_14_a_second_bad_push_is_judged_by_other_clients() {
+    let mut fleet = Fleet::start(|setup| setup, "percent: 30", 40).await;
+    let seated = fleet.seated_below(30.0).await;
+    for (push, bad) in [(1, "bad"), (2, "worse"), (3, "worst")] {
+        fleet.bad.insert(bad);
+        fleet.origin.set(CDS, "a", bad);
+        let found =
+            fleet.until_plan("halt", |found| found["push"] == push && found["state"] == "halted").await;
+        let had = fleet.had(CDS, "a", bad);
+        assert!(had <= seated + 2, "{had} of 40 had {bad}, with {seated} seats in the step: {found}");
+        fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    }
+}
+
+/// WAV-8, WAV-15: a class without clients for longer than `linger` comes back to the stable content.
+#[tokio::test]
+async fn wav_15_a_class_that_sleeps_through_a_halt_gets_the_stable_content() {
+    let mut fleet = Fleet::start(|setup| setup.line("linger: 0s"), TENTH, 20).await;
+    fleet.bad.insert("bad");
+    fleet.origin.set(CDS, "a", "bad");
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    let had = fleet.had(CDS, "a", "bad");
+    fleet.clients.clear();
+    fleet.given.clear();
+    let gone = || async { fleet.relay.series("sluice_downstream_streams{variant=\"delta\"}").await };
+    let begun = Instant::now();
+    while gone().await > 0.0 && begun.elapsed() < DEADLINE {
+        sleep(Duration::from_millis(20)).await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    fleet.join(20).await;
+    // Stable has the name as a member, also for a client of the single name (WAV-7).
+    let mut alone = Client::open(&fleet.relay.address, Variant::Delta, "alone").await;
+    alone.want(CDS, &["a"]);
+    alone.settle(CDS, &[("a", "1")]).await;
+    assert!(fleet.all_hold(CDS, &[("a", "1"), ("b", "1")]));
+    assert_eq!(fleet.had(CDS, "a", "bad"), 0, "{had} had it before");
+    assert_eq!(fleet.relay.json("/rollouts/edge").await["state"], "halted");
+}
+
+/// GRD-2: after a reload with other steps, the push begins anew.
+#[tokio::test]
+async fn grd_2_a_push_begins_anew_with_another_plan() {
+    let mut fleet = Fleet::start(|setup| setup, "percent: 50", 20).await;
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") > 0).await;
+    let text = std::fs::read_to_string(fleet.relay.path("sluice.yaml")).unwrap();
+    std::fs::write(fleet.relay.path("next"), text.replace("final_bake: 1s", "final_bake: 2s")).unwrap();
+    std::fs::rename(fleet.relay.path("next"), fleet.relay.path("sluice.yaml")).unwrap();
+    assert_eq!(fleet.relay.post("/reload").await.0, 200);
+    fleet.until("the end", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+}

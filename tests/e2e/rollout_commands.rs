@@ -114,18 +114,3 @@ async fn tru_7_events_metrics_the_log_and_the_page_tell_of_a_verdict() {
     assert!(page.contains("1 of 2 clients rejected it") && page.contains("&#60;b&#62;no such"), "{page}");
     assert!(!page.contains("<b>no such"), "{page}");
 }
-
-/// Nobody believes in a safety net that is not there.
-#[tokio::test]
-async fn wav_19_a_plan_that_enforces_is_refused() {
-    let origin = ControlPlane::obedient().await;
-    let relay = Relay::start(Setup::of(origin.address)).await;
-    let text =
-        std::fs::read_to_string(relay.path("sluice.yaml")).unwrap() + &PLAN.replace("observe", "enforce");
-    std::fs::write(relay.path("enforce.yaml"), text).unwrap();
-    let file = relay.path("enforce.yaml");
-    let (code, _, errors) = run(&["check", "--config", file.to_str().unwrap()], relay.directory.path());
-    assert_eq!(code, 64, "{errors}");
-    let text = "rollouts[0].mode: \"enforce\" is not supported by this version; it only observes";
-    assert!(errors.contains(text), "{errors}");
-}

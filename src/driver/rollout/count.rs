@@ -147,7 +147,9 @@ impl Clients {
             count.vote(of, &rejection, rejecters);
             self.rejected.insert(seen.stream, rejection);
         }
-        count.add(seat, state, is_known);
+        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none.
+        let has_voice = !rejecters.rejected_before(&node_id);
+        count.add(seat, state, (is_known, has_voice));
         let own = self.rejected.get_mut(&seen.stream);
         if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
             rejection.is_known_rejecter = is_known;
@@ -288,13 +290,15 @@ impl<'a> Count<'a> {
         }
     }
 
-    fn add(&mut self, seat: Seat, state: ClientState, is_known_rejecter: bool) {
+    fn add(&mut self, seat: Seat, state: ClientState, (is_known_rejecter, has_voice): (bool, bool)) {
         self.group(seat).count(state, is_known_rejecter);
         if state == ClientState::Unaffected {
             self.tally.control.clients += 1;
             return;
         }
-        self.buckets.push(seat.bucket);
+        if has_voice {
+            self.buckets.push(seat.bucket);
+        }
         let step = seat.labelled_step.and_then(|step| usize::from(step).checked_sub(1));
         if let Some(labelled) = step.and_then(|step| self.tally.labelled.get_mut(step)) {
             *labelled += 1;
@@ -364,12 +368,12 @@ mod tests {
         let state = RolloutState::Waving;
         let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
         let mut count = Count::new(&plan, admission);
-        count.add(seat(700, None), ClientState::Accepted, false);
-        count.add(seat(99, None), ClientState::Accepted, false);
-        count.add(seat(100, None), ClientState::Pending, false);
-        count.add(seat(9_000, Some(1)), ClientState::Rejected, true);
-        count.add(seat(9_000, Some(2)), ClientState::Rejected, false);
-        count.add(seat(0, None), ClientState::Unaffected, false);
+        count.add(seat(700, None), ClientState::Accepted, (false, true));
+        count.add(seat(99, None), ClientState::Accepted, (false, true));
+        count.add(seat(100, None), ClientState::Pending, (false, true));
+        count.add(seat(9_000, Some(1)), ClientState::Rejected, (true, true));
+        count.add(seat(9_000, Some(2)), ClientState::Rejected, (false, true));
+        count.add(seat(0, None), ClientState::Unaffected, (false, true));
         count.unjudged(seat(1, None), ClientState::Rejected);
         count.unjudged(seat(1, None), ClientState::Unaffected);
         count.reject(&rejection(8, seat(9_000, Some(2))));

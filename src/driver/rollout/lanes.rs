@@ -12,7 +12,7 @@ use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::downstream::{PushUnit, SourceId};
 use crate::engine::rollout::push::Differs;
-use crate::engine::rollout::{Admission, ReleaseDigest, UnitId};
+use crate::engine::rollout::{Admission, ReleaseDigest, RolloutState, UnitId};
 use crate::engine::snapshot::Snapshot;
 
 /// The bound for content that only the lanes of a plan have. Beyond the bound no push begins.
@@ -45,10 +45,24 @@ impl PlanTask {
             self.candidates.insert(unit, published.live.clone());
         }
         let from_candidate = self.candidates.get(&unit).map_or(from_stable, differs);
+        let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());
+        if !from_stable && is_asleep {
+            // The source has forgotten names of a class without clients. That takes nothing back.
+            return;
+        }
         if !from_stable {
             self.candidates.remove(&unit);
         }
         self.rollout.compared(unit, Differs { from_stable, from_candidate }, now);
+    }
+
+    /// Ends holds without a difference once no push stands.
+    pub(super) async fn rest(&mut self) {
+        let is_open = self.rollout.report().state == RolloutState::Open;
+        let holds = |source: &Arc<SourceHandle>| source.published().lanes.is_some();
+        if is_open && own_sources(&self.handle, &self.shared, &self.tables).iter().any(holds) {
+            self.order(LaneOrder::Rest).await;
+        }
     }
 
     /// Sends an order to all sources of the plan, waits for all publications, and compares the contents.

@@ -138,6 +138,7 @@ impl PlanTask {
                 self.tally().await;
                 self.carry_out().await;
                 if self.is_changed {
+                    self.rest().await;
                     self.is_changed = !self.keep().await;
                 }
             }
@@ -155,7 +156,10 @@ impl PlanTask {
             self.plan = plan.clone();
             self.rollout.configure(plan, self.shared.clock.now());
             self.before.clear();
+            // The content of an abandoned push is a change again.
+            self.candidates.clear();
             self.next = None;
+            self.adopt();
         }
     }
 

@@ -123,6 +123,11 @@ impl Lane {
         self.types.iter().any(|(type_url, of)| gated.contains(type_url) && of.differs())
     }
 
+    /// Whether the source has all gated content of the lane.
+    pub fn is_equal(&self, gated: &Gated) -> bool {
+        self.types.iter().all(|(type_url, of)| !gated.contains(type_url) || of.is_equal())
+    }
+
     /// The snapshot for clients.
     pub fn snapshot(&mut self, live: &Snapshot, stamps: &mut Stamps) -> Snapshot {
         let mut types: BTreeMap<_, _> =

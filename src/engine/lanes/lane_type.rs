@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::forgotten::Forgotten;
 use super::lasts::Lasts;
+use super::members::is_whole;
 use super::rule::{Rule, Stamps};
 use crate::engine::annotations::Annotations;
-use crate::engine::cache::Known;
 use crate::engine::cache::slots::WatchedSet;
+use crate::engine::cache::{CachedResource, Known};
 use crate::engine::snapshot::{NamesSnapshot, TypeSnapshot};
 use crate::engine::view::View;
 use crate::xds::ResourceName;
@@ -73,6 +74,12 @@ impl LaneType {
         for name in changed {
             let own = self.content.names.known.get(name).cloned().unwrap_or_default();
             let new = step.live.names.known.get(name);
+            if let Some(member) = self.held_member(name, &own, new, step) {
+                self.content.names.known.insert(name.clone(), Known::Present(member));
+                self.names.insert(name.clone());
+                followed.push((name, own));
+                continue;
+            }
             match holds(name, &own, new.unwrap_or(&Known::Unknown), step.rule) {
                 true => self.hold_name(name, &own, new),
                 false => {
@@ -113,6 +120,23 @@ impl LaneType {
             self.content.names.aliases.remove(&name);
             self.content.names.annotations.forget(&name);
         }
+    }
+
+    /// The lane's content of a name that nobody asked for by name before, if the lane knows the name as a member, and the source has
+    /// another content: one release for all ways to ask (WAV-7).
+    fn held_member(
+        &self,
+        name: &ResourceName,
+        own: &Known,
+        new: Option<&Known>,
+        step: &Step<'_>,
+    ) -> Option<CachedResource> {
+        let new = new?.resource().filter(|_| matches!(own, Known::Unknown))?;
+        let (wildcard, globs) = (&self.content.wildcard, &self.content.globs);
+        let of_wildcard = wildcard.members.get(name).filter(|_| is_whole(wildcard));
+        let member = of_wildcard.or_else(|| globs.members.get(name))?;
+        let is_other = member.resource.version != new.version;
+        (is_other && step.rule.holds(name, Some(&member.resource), Some(new))).then(|| member.clone())
     }
 
     fn hold_name(&mut self, name: &ResourceName, own: &Known, new: Option<&Known>) {

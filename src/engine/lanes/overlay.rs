@@ -31,6 +31,8 @@ pub struct Lanes {
     pub(super) stable: Option<Lane>,
     pub(super) candidate: Option<Lane>,
     pub(super) ended: Vec<Ended>,
+    /// The latest push went back. Its content must not come back with names that the source forgot meanwhile.
+    went_back: bool,
     restated: Option<Arc<Restated>>,
     history: VecDeque<Release>,
     history_max: usize,
@@ -57,6 +59,7 @@ impl Lanes {
             stable: None,
             candidate: None,
             ended: Vec::new(),
+            went_back: false,
             restated: None,
             history: VecDeque::new(),
             history_max: history,
@@ -171,6 +174,7 @@ impl Lanes {
             return;
         }
         let former = self.candidate.take();
+        self.went_back = false;
         self.releases += 1;
         let mark = LaneMark { release: self.releases, push: Some(push) };
         self.candidate = Some(Lane::freeze(&self.live, &self.gated, mark));
@@ -199,13 +203,21 @@ impl Lanes {
         let Some(candidate) = self.take_candidate(push) else { return };
         if let Some(stable) = &self.stable {
             self.restated = Some(Arc::new(self.restated(push, &candidate, stable)));
+            self.went_back = true;
         }
         self.end(Some(candidate));
         self.end_if_equal();
     }
 
+    /// No push stands any more: a hold without a difference ends, whatever the source forgot.
+    pub fn rest(&mut self) {
+        self.went_back = false;
+        self.end_if_equal();
+    }
+
     /// All lanes end: everybody is served the source's own content.
     pub fn release(&mut self) {
+        self.went_back = false;
         let lanes = [self.candidate.take(), self.stable.take()];
         if lanes.iter().any(Option::is_some) {
             self.releases += 1;
@@ -273,9 +285,11 @@ impl Lanes {
     /// Ends the hold when the source has stable's content again, and no push is under way.
     fn end_if_equal(&mut self) {
         let gated = &self.gated;
+        let ends = |stable: &Lane| !stable.differs(gated) && (!self.went_back || stable.is_equal(gated));
         if self.candidate.is_none()
-            && let Some(stable) = self.stable.take_if(|stable| !stable.differs(gated))
+            && let Some(stable) = self.stable.take_if(|stable| ends(stable))
         {
+            self.went_back = false;
             self.release = stable.mark.release;
             self.end(Some(stable));
         }

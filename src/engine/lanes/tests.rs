@@ -226,3 +226,49 @@ fn wav_4_a_push_settles_and_joins_the_history_and_the_hold_goes_on_against_it() 
     bench.operate(Lanes::release);
     assert!(bench.published.lanes.is_none());
 }
+
+/// WAV-8: a class without clients forgets its names. That takes no halted content back.
+#[test]
+fn wav_8_after_a_halt_the_hold_outlives_the_clients() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    bench.operate(|lanes| lanes.cut(1));
+    bench.operate(|lanes| lanes.go_back(1));
+    bench.source.forget(SessionId(1), bench.now);
+    bench.settle();
+    while let Some(due) = bench.source.poll_timeout().filter(|due| due.since(bench.now).as_secs() < 120) {
+        bench.now = due;
+        bench.source.handle_timeout(due);
+        bench.settle();
+    }
+    assert!(
+        bench.published.live.of(&url()).is_none_or(|of| of.wildcard.view.is_none()),
+        "the source forgot all"
+    );
+    assert_eq!(bench.lanes.differs(), Differences::default());
+    bench.watch(2, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    assert_eq!(versions(bench.stable().wildcard.view.as_ref().unwrap()), [("a".into(), 1)]);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    assert!(!bench.lanes.is_holding(), "the server took the content back");
+}
+
+/// WAV-7: a name that stable has as a member is not unknown to stable.
+#[test]
+fn wav_7_a_name_is_held_for_those_who_ask_for_it_alone() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1), ("b", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    bench.watch(2, &names(&["a", "b", "new"]));
+    bench.say(CollectionKind::Names, &[("a", 2), ("b", 1), ("new", 5)], &[]);
+    let [a, b, new] = [("a", 1), ("b", 1), ("new", 5)].map(|(name, version)| (name.to_owned(), version));
+    assert_eq!(versions(view(bench.stable(), &["a", "b", "new"])), [a, b, new]);
+    bench.watch(3, &names(&["a"]));
+    assert_eq!(versions(view(bench.stable(), &["a"])), [("a".into(), 1)], "another set");
+    bench.operate(|lanes| lanes.cut(1));
+    bench.operate(|lanes| lanes.settle(1));
+    assert!(!bench.lanes.is_holding());
+}

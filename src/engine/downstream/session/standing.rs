@@ -20,7 +20,7 @@ use crate::engine::downstream::subscription::suspects::Suspects;
 use crate::engine::rollout::ClientState;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::ViewId;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// An unanswered response makes a client silent after this time (TRU-1).
 pub const SILENT_AFTER: Duration = Duration::from_secs(60);
@@ -72,6 +72,7 @@ struct Place {
     before: Option<ViewId>,
     rejected: Option<(ViewId, ViewId)>,
     live: u64,
+    tells_removals: bool,
 }
 
 /// The names of a push at a client.
@@ -119,7 +120,9 @@ impl Session {
         for (of, part) in self.parts() {
             let Some((unit, pushed)) = push.find(part.source(), &of.type_url) else { continue };
             let live = latest(part.source());
-            let progress = compared.progress(of, part, pushed, live.as_deref());
+            // In the state of the world, the absence of a name from a set that is no full state tells nothing.
+            let tells_removals = self.variant() == Variant::Delta || of.is_full(self.variant());
+            let progress = compared.progress(of, part, pushed, (live.as_deref(), tells_removals));
             if progress.sent || progress.accepted {
                 standing.sent_at = standing.sent_at.max(of.nonces.sent_at());
                 standing.source = Some(part.source());
@@ -187,7 +190,7 @@ impl Compared {
         of: &Subscription,
         part: &Part,
         pushed: &PushType,
-        live: Option<&Snapshot>,
+        (live, tells_removals): (Option<&Snapshot>, bool),
     ) -> Progress {
         let place = Place {
             source: part.source(),
@@ -198,12 +201,18 @@ impl Compared {
             before: part.before.as_ref().map(|view| view.id()),
             rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
             live: live.map_or(0, Snapshot::last_change),
+            tells_removals,
         };
-        *self.0.entry(place).or_insert_with(|| progress(of, part, pushed, live))
+        *self.0.entry(place).or_insert_with(|| progress(of, part, pushed, (live, tells_removals)))
     }
 }
 
-fn progress(of: &Subscription, part: &Part, pushed: &PushType, live: Option<&Snapshot>) -> Progress {
+fn progress(
+    of: &Subscription,
+    part: &Part,
+    pushed: &PushType,
+    (live, tells_removals): (Option<&Snapshot>, bool),
+) -> Progress {
     let mut progress = Progress::default();
     let live = live.and_then(|live| live.of(&of.type_url));
     let live = |name: &ResourceName| {
@@ -211,7 +220,11 @@ fn progress(of: &Subscription, part: &Part, pushed: &PushType, live: Option<&Sna
     };
     // The client neither was sent anything nor presented anything.
     let is_new = part.at.is_none() && part.held.is_empty();
-    pushed.names_of(&part.collection, |of| progress.add(of, part, is_new, &live));
+    pushed.names_of(&part.collection, |of| {
+        if tells_removals || of.version().is_some() {
+            progress.add(of, part, is_new, &live);
+        }
+    });
     progress
 }
 

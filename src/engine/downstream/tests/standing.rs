@@ -300,6 +300,26 @@ fn tru_1_a_push_that_went_back_is_due_to_nobody() {
     assert_eq!([client, late].map(|client| state(&bench, client, &push)), ["overtaken", "overtaken"]);
 }
 
+/// A SotW response without a name of a set that is no full state tells nothing (SST-6): the removal is due to nobody.
+#[test]
+fn tru_1_a_removal_that_cannot_be_told_is_due_to_nobody() {
+    let mut bench = Bench::files(&[(RDS, "r=1 s=1")]);
+    let [sotw, delta] = [bench.sotw(), bench.delta()];
+    bench.ask(sotw, RDS, "r s");
+    bench.change(delta, RDS, "+r +s");
+    for client in [sotw, delta] {
+        bench.drain(client);
+    }
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(RDS, "s=1")]);
+    let push = push(&bench, &before);
+    assert_eq!(changed(&push), "RouteConfiguration r");
+    for client in [sotw, delta] {
+        bench.drain(client);
+    }
+    assert_eq!([sotw, delta].map(|client| state(&bench, client, &push)), ["unaffected", "accepted"]);
+}
+
 #[test]
 fn tru_6_suspects_are_named_by_the_text_or_else_all_that_changed() {
     for delta in [false, true] {

@@ -26,8 +26,12 @@ fn is_over(part: u64, percent: u32, of: u64) -> bool {
     part.saturating_mul(100) > of.saturating_mul(u64::from(percent))
 }
 
-/// Whether the clients of a push are lost more often than others at the same time. Without others, they are.
+/// Whether the clients of a push are lost more often than others at the same time. Without others to compare with, as in the last
+/// step, more clients must be lost than stay: a rolling restart is no verdict.
 fn exceeds(lost: u64, of: u64, control: Control) -> bool {
+    if control.clients == 0 && control.lost == 0 {
+        return lost > of;
+    }
     let expected = LOST_FACTOR.saturating_mul(control.lost).saturating_mul(of);
     control.lost == 0 || lost.saturating_mul(control.clients) > expected
 }
@@ -35,7 +39,7 @@ fn exceeds(lost: u64, of: u64, control: Control) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     Enough,
-    /// No connected client was affected, and none was lost.
+    /// No connected client has a voice, and none was lost.
     Nobody,
     Lacking {
         accepted: u64,
@@ -43,10 +47,11 @@ pub(super) enum Evidence {
     },
 }
 
-/// Whether the admitted clients speak for the next step. Known rejecters have no voice (QUA-4).
+/// Whether the admitted clients speak for the next step. Known rejecters have no voice (QUA-4), and where nobody else has one, a
+/// push does not go on: its content may be the rejected one.
 pub(super) fn evidence(halt_on: &HaltOn, admitted: &Counts) -> Evidence {
     let (accepted, of) = (admitted.accepted, admitted.evidence());
-    if of == 0 && admitted.lost == 0 {
+    if of == 0 && admitted.lost == 0 && admitted.rejected_again <= admitted.overtaken {
         return Evidence::Nobody;
     }
     let wanted = of.saturating_mul(u64::from(halt_on.accepted_percent));

@@ -101,6 +101,29 @@ fn wav_12_lost_streams_halt_if_they_are_more_than_usual() {
     assert!(!halts(3, 20, (100, 5)), "a network has lost others, too");
 }
 
+/// In the last step there is nobody to compare with. A rolling restart must not take a good push back.
+#[test]
+fn wav_12_a_rolling_restart_without_others_is_no_verdict() {
+    let halts = |lost, accepted| {
+        let mut world = World::pushed(plan());
+        world.tally(1_500, admitted(Counts { lost, accepted, ..Counts::default() }));
+        world.state() == RolloutState::Halted
+    };
+    assert!(!halts(5, 25) && !halts(25, 25));
+    assert!(halts(26, 25), "more are lost than stay");
+}
+
+/// The content that they rejected may be the same.
+#[test]
+fn qua_4_a_push_that_only_known_rejecters_judge_does_not_go_on() {
+    let mut world = World::pushed(plan());
+    let counts = Counts { rejected_again: 3, unaffected: 9, ..Counts::default() };
+    (2..=100).for_each(|second| world.tally(second * 1_000, admitted(counts)));
+    assert_eq!((world.state(), world.step().0), (RolloutState::Waving, 1));
+    world.tally(31_000 + 15 * 60_000, admitted(counts));
+    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 0, of: 0 });
+}
+
 #[test]
 fn wav_12_lacking_evidence_pauses_after_the_patience_and_resumes_with_evidence() {
     let mut world = World::pushed(plan());
