@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::commands::{Done, sluice};
 use crate::support::control_plane::eventually;
-use crate::support::relay::run;
 use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
 
 /// Every client is admitted to the first step.
