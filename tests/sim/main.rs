@@ -101,11 +101,14 @@ const CORPUS: &[u64] = &[
     880669,
     934925,
     2098819,
+    89240900002797,
+    89245125479611,
     89249420415784,
     89249420431766,
     89249420441535,
     140737488355330,
     140737488362290,
+    140737488856534,
     140737488856760,
     281474976711030,
     562949953421449,
@@ -124,11 +127,8 @@ const CORPUS: &[u64] = &[
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
 const OPEN: &[u64] = &[
-    89240900002797,
     89245125478949,
-    89245125479611,
     89249420419001,
-    140737488856534,
     140737488875721,
     140737488877040,
     140737488881628,

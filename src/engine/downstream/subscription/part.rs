@@ -167,8 +167,13 @@ impl Part {
         let held = Arc::make_mut(&mut self.held);
         // The message also replaces the client's content of names that left the collection.
         let is_left = |name: &ResourceName| !self.collection.covers(name) && held.has(name);
-        let sent: Vec<_> =
-            sent.filter(|(name, version)| view.version_of(name) == Some(*version) || is_left(name)).collect();
+        let (sent, other): (Vec<_>, Vec<_>) =
+            sent.partition(|(name, version)| view.version_of(name) == Some(*version) || is_left(name));
+        // Content from the wildcard or a glob replaced the client's content of a name (SUB-12).
+        if matches!(self.collection, Collection::Names(_)) {
+            let replaced: Vec<_> = other.into_iter().filter(|(name, _)| held.has(name)).collect();
+            replaced.into_iter().for_each(|(name, _)| held.let_go(name));
+        }
         held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.collection.covers(name)));
         if !(held.annotations().is_empty() && view.annotations().is_empty()) {
             // An error in a later message is not told yet, even if the resource of its name is.

@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, CDS, EDS, LDS, url, version_of};
 use crate::engine::collection::CollectionKind;
+use crate::xds::Code;
 
 #[test]
 fn sub_12_and_13_both_subscriptions_exist() {
@@ -40,6 +41,25 @@ fn sub_12_in_delta() {
     assert_eq!(bench.drain(client), "Cluster -b");
     bench.says(CDS, "-a");
     assert_eq!(bench.drain(client), "Cluster -a");
+}
+
+/// The wildcard's content replaces the content that a client presented under a name, even if a newer answer replaces the
+/// rest of the answer.
+#[test]
+fn sub_12_what_the_wildcard_sent_replaces_what_was_presented_under_the_name() {
+    let mut bench = Bench::cold();
+    let (first, client) = (bench.delta(), bench.delta());
+    bench.change(first, CDS, "+* +a");
+    bench.says_of_all(CDS, "a=1 b=1", true);
+    bench.fails(CDS, "a", Code::Unavailable);
+    bench.drain(first);
+    bench.change_with(client, CDS, "+* +a", "", &[("a", version_of(CDS, "a=2"))], None);
+    bench.held(client, CDS).resources.insert("a".into(), "2".to_owned());
+    assert_eq!(bench.poll(client), "Cluster a=1 b=1", "the name's error comes with the next message");
+    bench.change(client, CDS, "+c");
+    bench.says(CDS, "a=2 c=1");
+    assert_eq!(bench.drain(client), "Cluster a=2 c=1");
+    bench.check(client, CDS, "a=2 b=1 c=1");
 }
 
 #[test]
