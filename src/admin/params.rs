@@ -50,14 +50,16 @@ impl Params {
         }
     }
 
-    /// A time within the range, written as in the configuration.
+    /// A time within the range, with a unit.
     pub fn time(&mut self, key: &str, range: Range) -> Result<Option<Duration>, String> {
         let Some(text) = self.take(key) else { return Ok(None) };
         let time = parse_duration(&text);
         let time = time.filter(|time| (range.least..=range.most).contains(&(time.as_millis() as u64)));
         time.map(Some).ok_or_else(|| {
             let [least, most] = [range.least, range.most].map(|ms| span(Duration::from_millis(ms)));
-            format!("{key} is {text:?}; allowed: a time like 500ms, 10s, 5m or 1h, from {least} to {most}")
+            format!(
+                "{key} is {text:?}; allowed: a time like 500ms, 10s, 5m, 1h or 2d, from {least} to {most}"
+            )
         })
     }
 

@@ -5,7 +5,7 @@
 //! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `relays`: the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
 //!    `events`: an endless list.
-//! 4. `change`, `wait`: one change. `rollout`: pushes. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
+//! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
 //!    `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
@@ -36,6 +36,7 @@ mod upgrade;
 mod log;
 mod reload;
 mod rollout;
+mod order;
 mod ui;
 
 use clap::Subcommand;
@@ -68,7 +69,7 @@ pub enum Operate {
     Who(client::who::Who),
     /// Show the versions of a resource at the clients, and the clients that rejected them.
     Versions(client::versions::Versions),
-    /// Show what the plans of `rollouts` say about pushes.
+    /// Show what the plans of `rollouts` say about pushes, and give orders to them.
     Rollout {
         #[command(subcommand)]
         rollout: rollout::Rollout,

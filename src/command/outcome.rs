@@ -20,6 +20,8 @@ pub enum Outcome {
 pub enum Failure {
     /// The arguments are wrong, or name something unknown to the relay.
     Usage(String),
+    /// The relay does not do this in its present state.
+    Conflict(String),
     /// No relay answered.
     NoRelay(String),
     /// A fault of sluice.
@@ -43,6 +45,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 64,
+            Failure::Conflict(_) => 65,
             Failure::NoRelay(_) => 69,
             Failure::Internal(_) => 70,
             Failure::Closed => 0,
@@ -52,7 +55,10 @@ impl Failure {
     /// The text for people; `None` if there is nobody to tell.
     pub fn text(&self) -> Option<&str> {
         match self {
-            Failure::Usage(text) | Failure::NoRelay(text) | Failure::Internal(text) => Some(text),
+            Failure::Usage(text)
+            | Failure::Conflict(text)
+            | Failure::NoRelay(text)
+            | Failure::Internal(text) => Some(text),
             Failure::Closed => None,
         }
     }
@@ -76,8 +82,13 @@ mod tests {
         let outcomes = [Outcome::Good, Outcome::Differs, Outcome::Partly, Outcome::TimedOut];
         assert_eq!(outcomes.map(Outcome::code), [0, 1, 3, 75]);
         let text = String::new;
-        let failures = [Failure::Usage(text()), Failure::NoRelay(text()), Failure::Internal(text())];
-        assert_eq!(failures.map(|failure| failure.code()), [64, 69, 70]);
+        let failures = [
+            Failure::Usage(text()),
+            Failure::Conflict(text()),
+            Failure::NoRelay(text()),
+            Failure::Internal(text()),
+        ];
+        assert_eq!(failures.map(|failure| failure.code()), [64, 65, 69, 70]);
         let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((closed.code(), closed.text()), (0, None));
     }

@@ -10,6 +10,7 @@ use super::arguments::{Reach, Show};
 use super::console::Console;
 use super::list::view::ROLLOUTS;
 use super::list::{self, List, path, with_relay};
+use super::order::{self, Order};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
@@ -43,13 +44,15 @@ pub enum Rollout {
         #[command(flatten)]
         reach: Reach,
     },
+    #[command(flatten)]
+    Order(Order),
 }
 
 const STATUS_HELP: &str = "\
 Columns:
   PLAN      the plan, as in the configuration
   PUSH      the number of its latest push
-  STATE     open (no push), gathering, waving (a step is under way), paused, settling (all clients are admitted) or halted
+  STATE     open (no push), gathering, waving (a step is under way), paused, settling (all clients are admitted), halted, pinned or frozen
   STEP      the step that the push has reached, and the percentage of clients that it admits
   UNITS     the sources that the plan covers
   CLIENTS   the admitted clients that the push affects; the next five columns tell their states
@@ -101,6 +104,7 @@ pub(super) async fn run(rollout: Rollout, console: &mut Console<'_>) -> Result<O
             let target = format!("/rollouts/{}/pushes/{push}", encoded(&plan));
             whole(&target, None, show, &reach, console).await
         }
+        Rollout::Order(order) => order::run(order, console).await,
         Rollout::History { plan, show, reach, .. } => history(plan.as_deref(), show, &reach, console).await,
     }
 }

@@ -46,9 +46,10 @@ pub(super) fn short_type(message: &str) -> &str {
     message.rsplit(['.', '/']).next().unwrap_or(message)
 }
 
-/// A time span as written in the configuration: `500ms`, `10s`, `5m`, `1h`.
+/// A time span of an operator: `500ms`, `10s`, `5m`, `1h`, `2d`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    crate::setting::parse_duration(text).ok_or_else(|| "expected a time like 500ms, 10s, 5m or 1h".to_owned())
+    crate::setting::parse_duration(text)
+        .ok_or_else(|| "expected a time like 500ms, 10s, 5m, 1h or 2d".to_owned())
 }
 
 #[cfg(test)]

@@ -15,7 +15,10 @@ pub fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A time: `500ms`, `10s`, `5m`, `1h`.
+/// A day, in milliseconds. Only operators count in days; keys of the configuration do not.
+const DAY: [(&str, u64); 1] = [("d", 86_400_000)];
+
+/// A time of an operator: `500ms`, `10s`, `5m`, `1h`, `7d`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    with_unit(text, &TIME_UNITS).map(ms)
+    with_unit(text, &TIME_UNITS).or_else(|| with_unit(text, &DAY)).map(ms)
 }

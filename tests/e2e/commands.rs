@@ -127,21 +127,26 @@ async fn what_a_client_named_itself_is_escaped_and_not_cut() {
 async fn the_examples_of_every_help_run() {
     let (_origin, relay, _client) = fleet().await;
     for command in COMMANDS {
-        let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();
-        let help = sluice(&relay.admin, &arguments).await;
-        assert_eq!(help.code, 0, "{help:?}");
-        let (about, examples) = help.out.split_once("\nExamples:\n").expect(command);
-        assert!(about.contains("\nColumns:\n") || about.contains("\nOutput:\n"), "{command}: {about}");
-        let examples = examples.split_once("\n\n").map_or(examples, |(examples, _)| examples);
-        let examples: Vec<_> =
-            examples.lines().map(|line| line.trim().strip_prefix("sluice ").unwrap()).collect();
-        assert_eq!(examples.len(), 2, "{command}: {examples:?}");
-        for example in examples {
+        for example in examples(&relay, command).await {
             let words: Vec<_> = example.split_whitespace().collect();
             let done = sluice(&relay.admin, &words).await;
             assert_eq!(done.code, 0, "{example}: {done:?}");
         }
     }
+}
+
+/// The two examples of a help.
+pub(super) async fn examples(relay: &Relay, command: &str) -> Vec<String> {
+    let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();
+    let help = sluice(&relay.admin, &arguments).await;
+    assert_eq!(help.code, 0, "{help:?}");
+    let (about, examples) = help.out.split_once("\nExamples:\n").expect(command);
+    assert!(about.contains("\nColumns:\n") || about.contains("\nOutput:\n"), "{command}: {about}");
+    let examples = examples.split_once("\n\n").map_or(examples, |(examples, _)| examples);
+    let of_line = |line: &str| line.trim().strip_prefix("sluice ").expect(line).to_owned();
+    let examples: Vec<_> = examples.lines().map(of_line).collect();
+    assert_eq!(examples.len(), 2, "{command}: {examples:?}");
+    examples
 }
 
 /// The drain is the last.

@@ -22,9 +22,9 @@ fn plan(step: &str) -> String {
 }
 
 /// The control plane, the relay and the clients of a test.
-struct Fleet {
-    origin: ControlPlane,
-    relay: Relay,
+pub(super) struct Fleet {
+    pub origin: ControlPlane,
+    pub relay: Relay,
     clients: Vec<Client>,
     /// All contents that each client was ever given: type, name, text.
     given: Vec<BTreeSet<(String, String, String)>>,
@@ -34,11 +34,15 @@ struct Fleet {
 
 impl Fleet {
     async fn start(setup: impl FnOnce(Setup) -> Setup, step: &str, count: usize) -> Fleet {
+        Fleet::with(setup, &plan(step), count).await
+    }
+
+    pub async fn with(setup: impl FnOnce(Setup) -> Setup, plan: &str, count: usize) -> Fleet {
         let origin = ControlPlane::obedient().await;
         for (type_url, name) in [(CDS, "a"), (CDS, "b"), (EDS, "a"), (EDS, "b"), (RDS, "r")] {
             origin.set(type_url, name, "1");
         }
-        let relay = Relay::start(setup(Setup::of(origin.address).line(&plan(step)))).await;
+        let relay = Relay::start(setup(Setup::of(origin.address).line(plan))).await;
         let mut fleet = Fleet { origin, relay, clients: Vec::new(), given: Vec::new(), bad: BTreeSet::new() };
         fleet.join(count).await;
         fleet
@@ -97,7 +101,7 @@ impl Fleet {
         any
     }
 
-    async fn until(&mut self, what: &str, is_over: impl Fn(&Fleet) -> bool) {
+    pub async fn until(&mut self, what: &str, is_over: impl Fn(&Fleet) -> bool) {
         let begun = Instant::now();
         loop {
             let any = self.answer_all();
@@ -112,7 +116,7 @@ impl Fleet {
     }
 
     /// Answers until the plan's state is as wanted.
-    async fn until_plan(&mut self, what: &str, is_over: impl Fn(&Value) -> bool) -> Value {
+    pub async fn until_plan(&mut self, what: &str, is_over: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             self.answer_all();
@@ -126,12 +130,12 @@ impl Fleet {
     }
 
     /// The number of clients that were ever given this content.
-    fn had(&self, type_url: &str, name: &str, text: &str) -> usize {
+    pub fn had(&self, type_url: &str, name: &str, text: &str) -> usize {
         let content = (type_url.to_owned(), name.to_owned(), text.to_owned());
         self.given.iter().filter(|given| given.contains(&content)).count()
     }
 
-    fn all_hold(&self, type_url: &str, wanted: &[(&str, &str)]) -> bool {
+    pub fn all_hold(&self, type_url: &str, wanted: &[(&str, &str)]) -> bool {
         let wanted: BTreeMap<String, String> =
             wanted.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         self.clients.iter().all(|client| client.holds(type_url) == wanted)

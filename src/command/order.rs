@@ -1,0 +1,466 @@
+//! `sluice rollout pause` to `unfreeze`: an operator's orders to plans that enforce (HIS-3 to HIS-5).
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::arguments::{Form, Reach};
+use super::console::Console;
+use super::list::{path, with_relay};
+use super::outcome::{Failure, Outcome};
+use super::relays::{Answers, Relays};
+use super::request::Missing;
+use super::rollout::step;
+use super::table::{list, text};
+use super::text::{parse_duration, safe};
+use crate::setting::hours;
+use crate::text::encoded;
+
+/// The longest freeze; the relay has the same limit (HIS-4).
+const FREEZE_MAX: Duration = hours(7 * 24);
+
+/// The status of a relay that refuses an order to another push, or in another state.
+const CONFLICT: u16 = 409;
+
+/// Orders to plans with `mode: enforce`.
+#[derive(Debug, Subcommand)]
+pub enum Order {
+    /// Stop a push where it is: clients keep what they have, and no step follows.
+    #[command(after_help = PAUSE_HELP)]
+    Pause(OfPush),
+    /// Let a push go on that an operator paused.
+    #[command(after_help = RESUME_HELP)]
+    Resume(OfPush),
+    /// Let a push go on to more clients at once, without evidence.
+    #[command(after_help = PROMOTE_HELP)]
+    Promote(Promote),
+    /// Halt a push: all clients go back to the content before.
+    #[command(after_help = ABORT_HELP)]
+    Abort(Abort),
+    /// Leave one class out of a halted push, and let the other classes go on.
+    #[command(after_help = BAR_HELP)]
+    Bar(Bar),
+    /// Serve an earlier release to all clients at once.
+    #[command(after_help = PIN_HELP)]
+    Pin(Pin),
+    /// End a pin: what waits goes to the clients step by step.
+    #[command(after_help = UNPIN_HELP)]
+    Unpin(Unpin),
+    /// Serve the release before a push to all clients at once, until the next push.
+    #[command(after_help = ROLLBACK_HELP)]
+    Rollback(OfPush),
+    /// Begin no push in any plan for a time, and pause those under way.
+    #[command(after_help = FREEZE_HELP)]
+    Freeze(Freeze),
+    /// End a freeze.
+    #[command(after_help = UNFREEZE_HELP)]
+    Unfreeze(Unfreeze),
+}
+
+/// The arguments of every order.
+#[derive(Args, Debug)]
+pub struct Common {
+    /// The name of the operator, for the log of the relay. The log has the address of the caller, too.
+    #[arg(long = "as", value_name = "NAME")]
+    by: Option<String>,
+    /// The reason, for the log of the relay.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Form of the output; json: the answer of the API, with `relay`.
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    form: Form,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct OfPush {
+    /// The plan, as in the configuration.
+    plan: String,
+    /// The push that you mean, from `sluice rollout status`. If another one is under way, nothing is done.
+    #[arg(long, value_name = "N")]
+    push: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args, Debug)]
+pub struct Promote {
+    #[command(flatten)]
+    of: OfPush,
+    /// The step to go to, from 1 [default: the next one].
+    #[arg(long, value_name = "N", conflicts_with = "all")]
+    step: Option<u8>,
+    /// To all clients. The final bake follows.
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Abort {
+    #[command(flatten)]
+    of: OfPush,
+    /// A resource whose new content no later push may bring, as `Cluster/payments`. Repeatable.
+    #[arg(long, value_name = "TYPE/NAME", value_parser = content)]
+    condemn: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct Bar {
+    #[command(flatten)]
+    of: OfPush,
+    /// The digest of the class, or its beginning: `sluice rollout status -o wide` has those that are blamed.
+    #[arg(long, value_name = "DIGEST")]
+    class: String,
+}
+
+#[derive(Args, Debug)]
+pub struct Pin {
+    /// The plan, as in the configuration.
+    plan: String,
+    /// The release, by the push that brought it; 0: the content before the first push.
+    #[arg(long, value_name = "N")]
+    to: u64,
+    /// The end of the pin.
+    #[arg(long, value_enum, required_unless_present = "length", conflicts_with = "length")]
+    until: Option<PinEnd>,
+    /// The time after which the pin ends.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    length: Option<Duration>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PinEnd {
+    /// The next change by the control plane, which goes step by step.
+    NextPush,
+    /// `sluice rollout unpin`.
+    Unpin,
+}
+
+#[derive(Args, Debug)]
+pub struct Unpin {
+    /// The plan, as in the configuration.
+    plan: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args, Debug)]
+pub struct Freeze {
+    /// The time after which the freeze ends by itself; at most 7d.
+    #[arg(long = "for", value_name = "TIME", default_value = "4h", value_parser = freeze_time)]
+    length: Duration,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args, Debug)]
+pub struct Unfreeze {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// The output and the exit codes of all orders.
+macro_rules! help {
+    ($text:literal, $first:literal, $second:literal) => {
+        concat!(
+            $text,
+            "\n\nOutput:\n  a line for each relay: the plan, its state and its push after the order\n\nExamples:\n  sluice rollout ",
+            $first,
+            "\n  sluice rollout ",
+            $second,
+            "\n\nExit codes: 0 done, or already so; 64 wrong arguments, or no such plan, release, class or content; 65 another \
+             push is under way, or its state does not allow the order: nothing was done; 69 no relay answered."
+        )
+    };
+}
+
+const PAUSE_HELP: &str = help!(
+    "Clients with the push keep it, the others keep the content before. Endpoints go on. It lasts until `resume`, `promote` or `abort`.",
+    "pause edge --push 42",
+    "pause edge --push 42 --reason outage"
+);
+
+const RESUME_HELP: &str = help!(
+    "The bake of the step goes on where it stood.",
+    "resume edge --push 42",
+    "resume edge --push 42 -o json"
+);
+
+const PROMOTE_HELP: &str = help!(
+    "For a push that is right although a step lacks evidence, or that cannot wait for its bakes. A halted push begins anew with \
+     another number, whatever clients and guards say against it.",
+    "promote edge --push 42 --step 3",
+    "promote edge --push 42 --all --as jo --reason outage"
+);
+
+const ABORT_HELP: &str = help!(
+    "The push begins anew when the control plane has changed it.",
+    "abort edge --push 42",
+    "abort edge --push 42 --condemn Cluster/payments --reason outage"
+);
+
+const BAR_HELP: &str = help!(
+    "Clients of the class keep the content before until the control plane changes theirs.",
+    "bar edge --push 42 --class 9a11bd07",
+    "bar edge --push 42 --class 9a11bd07 --reason outage"
+);
+
+const PIN_HELP: &str = help!(
+    "Without steps: for the hour when everything since then is suspect. Changes by the control plane wait. Endpoints go on.",
+    "pin edge --to 41 --until next-push",
+    "pin edge --to 41 --for 2h --reason outage"
+);
+
+const UNPIN_HELP: &str = help!("Without a pin nothing happens.", "unpin edge", "unpin edge --reason outage");
+
+const ROLLBACK_HELP: &str = help!(
+    "Without steps. It is `pin` with the release before and `--until next-push`. `sluice rollback`, without `rollout`, is for \
+     the configuration of sluice itself.",
+    "rollback edge --push 42",
+    "rollback edge --push 42 --reason outage"
+);
+
+const FREEZE_HELP: &str = help!(
+    "For all plans with `mode: enforce`. What the control plane changes meanwhile waits, and goes step by step afterwards. \
+     Endpoints, Secrets and names that nobody asked for before go on. Another freeze replaces the first.",
+    "freeze --for 2h --reason sale",
+    "freeze --for 1d -o json"
+);
+
+const UNFREEZE_HELP: &str = help!(
+    "What waits goes to the clients step by step. Without a freeze nothing happens.",
+    "unfreeze",
+    "unfreeze --reason over"
+);
+
+/// An order as its request.
+struct Wish {
+    path: String,
+    query: Vec<(&'static str, String)>,
+    /// The argument with a number that each relay counts for itself.
+    numbered: Option<&'static str>,
+    common: Common,
+}
+
+impl Wish {
+    fn of_push(word: &str, of: OfPush) -> Wish {
+        let OfPush { plan, push, common } = of;
+        Wish {
+            path: format!("/rollouts/{}/{word}", encoded(&plan)),
+            query: vec![("push", push.to_string())],
+            numbered: Some("--push"),
+            common,
+        }
+    }
+
+    fn and(mut self, key: &'static str, value: Option<String>) -> Wish {
+        self.query.extend(value.map(|value| (key, value)));
+        self
+    }
+}
+
+impl From<Order> for Wish {
+    fn from(order: Order) -> Wish {
+        match order {
+            Order::Pause(of) => Wish::of_push("pause", of),
+            Order::Resume(of) => Wish::of_push("resume", of),
+            Order::Rollback(of) => Wish::of_push("rollback", of),
+            Order::Promote(Promote { of, step, all }) => Wish::of_push("promote", of)
+                .and("step", step.map(|step| step.to_string()))
+                .and("all", all.then(|| "1".to_owned())),
+            Order::Abort(Abort { of, condemn }) => {
+                Wish::of_push("abort", of).and("condemn", (!condemn.is_empty()).then(|| condemn.join(",")))
+            }
+            Order::Bar(Bar { of, class }) => Wish::of_push("bar", of).and("class", Some(class)),
+            Order::Pin(Pin { plan, to, until, length, common }) => Wish {
+                path: format!("/rollouts/{}/pin", encoded(&plan)),
+                query: vec![("to", to.to_string())],
+                numbered: Some("--to"),
+                common,
+            }
+            .and("until", until.and_then(|until| Some(until.to_possible_value()?.get_name().to_owned())))
+            .and("for", length.map(milliseconds)),
+            Order::Unpin(Unpin { plan, common }) => Wish {
+                path: format!("/rollouts/{}/unpin", encoded(&plan)),
+                query: Vec::new(),
+                numbered: None,
+                common,
+            },
+            Order::Freeze(Freeze { length, common }) => {
+                Wish { path: "/freeze".to_owned(), query: Vec::new(), numbered: None, common }
+                    .and("for", Some(milliseconds(length)))
+            }
+            Order::Unfreeze(Unfreeze { common }) => {
+                Wish { path: "/unfreeze".to_owned(), query: Vec::new(), numbered: None, common }
+            }
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
+}
+
+fn freeze_time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    if time > FREEZE_MAX {
+        return Err("at most 7d".to_owned());
+    }
+    Ok(time)
+}
+
+fn content(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((type_name, name)) if !type_name.is_empty() && !name.is_empty() && !text.contains(',') => {
+            Ok(text.to_owned())
+        }
+        _ => Err("expected TYPE/NAME, as Cluster/payments, without a comma".to_owned()),
+    }
+}
+
+pub(super) async fn run(order: Order, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let wish = Wish::from(order);
+    let (by, reason) = (wish.common.by.clone(), wish.common.reason.clone());
+    let Wish { path: target, query, numbered, common } = wish.and("as", by).and("reason", reason);
+    let relays = Relays::new(&common.reach).await?;
+    if let Some(argument) = numbered.filter(|_| relays.are_several()) {
+        let text = format!("{argument}: each relay counts pushes for itself; name one relay by --relay");
+        return Err(Failure::Usage(text));
+    }
+    let answers = relays.json(&Method::POST, &path(&target, query)).await;
+    let outcome = tell(&answers, console)?;
+    match common.form {
+        Form::Json => {
+            let all: Vec<_> = answers.found.into_iter().map(|(label, of)| with_relay(of, &label)).collect();
+            console.json(&json!({ "relays": all }))?;
+        }
+        Form::Table => {
+            for (label, answer) in &answers.found {
+                writeln!(console.out, "{}", safe(&format!("{label}  {}", after(answer))))?;
+            }
+        }
+    }
+    console.out.flush()?;
+    Ok(outcome)
+}
+
+/// Tells the relays without an answer. A refusal because of the state has an exit code of its own.
+fn tell(answers: &Answers<Value>, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let is_conflict = |missing: &Missing| matches!(missing, Missing::Refused { status: CONFLICT, .. });
+    match answers.tell(console.err) {
+        Err(Failure::Usage(text)) if answers.missing.iter().all(|(_, missing)| is_conflict(missing)) => {
+            Err(Failure::Conflict(text))
+        }
+        other => other,
+    }
+}
+
+/// `edge: push 42 is paused, step 2/5 1%; paused by an operator`; for an order to all plans, their names.
+fn after(answer: &Value) -> String {
+    let Some(plan) = text(answer, "name") else {
+        let plans: Vec<_> = list(answer, "plans").iter().filter_map(Value::as_str).collect();
+        return format!("done in {}", plans.join(", "));
+    };
+    let state = text(answer, "state").unwrap_or_default();
+    let mut line = format!("{plan}: {state}");
+    if let Some(push) = text(answer, "push") {
+        line += &format!(", push {push}");
+    }
+    if let Some(step) = step(answer) {
+        line += &format!(", step {step}");
+    }
+    if let Some(why) = text(answer, "why") {
+        line += &format!("; {why}");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(subcommand)]
+        order: Order,
+    }
+
+    fn request(line: &str) -> Result<String, String> {
+        let words = std::iter::once("rollout").chain(line.split(' '));
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let wish = Wish::from(line.order);
+        Ok(path(&wish.path, wish.query))
+    }
+
+    #[test]
+    fn his_5_each_order_is_one_request_that_names_its_push() {
+        let requests = [
+            ("pause a/b --push 4", "/rollouts/a%2Fb/pause?push=4"),
+            ("resume a --push 4", "/rollouts/a/resume?push=4"),
+            ("promote a --push 4", "/rollouts/a/promote?push=4"),
+            ("promote a --push 4 --step 2", "/rollouts/a/promote?push=4&step=2"),
+            ("promote a --push 4 --all", "/rollouts/a/promote?push=4&all=1"),
+            (
+                "abort a --push 4 --condemn Cluster/x --condemn Listener/y/z",
+                "/rollouts/a/abort?push=4&condemn=Cluster%2Fx%2CListener%2Fy%2Fz",
+            ),
+            ("bar a --push 4 --class c0ffee", "/rollouts/a/bar?push=4&class=c0ffee"),
+            ("pin a --to 0 --until next-push", "/rollouts/a/pin?to=0&until=next-push"),
+            ("pin a --to 3 --until unpin", "/rollouts/a/pin?to=3&until=unpin"),
+            ("pin a --to 3 --for 2d", "/rollouts/a/pin?to=3&for=172800000ms"),
+            ("unpin a", "/rollouts/a/unpin"),
+            ("rollback a --push 4", "/rollouts/a/rollback?push=4"),
+            ("freeze", "/freeze?for=14400000ms"),
+            ("freeze --for 7d", "/freeze?for=604800000ms"),
+            ("unfreeze", "/unfreeze"),
+        ];
+        for (line, expected) in requests {
+            assert_eq!(request(line).as_deref(), Ok(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn his_5_an_order_without_its_push_or_with_two_ends_is_no_order() {
+        let wrong = [
+            ("pause a", "--push"),
+            ("promote a --push 4 --all --step 2", "cannot be used with"),
+            ("abort a --push 4 --condemn payments", "TYPE/NAME"),
+            ("pin a --to 3", "--until"),
+            ("pin a --to 3 --until unpin --for 2h", "cannot be used with"),
+            ("freeze --for 8d", "at most 7d"),
+            ("freeze --for 169h", "at most 7d"),
+            ("freeze --for soon", "expected a time"),
+        ];
+        for (line, words) in wrong {
+            let error = request(line).unwrap_err();
+            assert!(error.contains(words), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn his_5_the_answer_is_the_state_after_the_order() {
+        let plan = json!({"name": "edge", "state": "paused", "push": 42, "step": 2, "steps": 5, "percent": 1.0, "why": "an operator"});
+        assert_eq!(after(&plan), "edge: paused, push 42, step 2/5 1%; an operator");
+        assert_eq!(after(&json!({"name": "edge", "state": "open", "push": null})), "edge: open");
+        assert_eq!(after(&json!({"plans": ["edge", "batch"]})), "done in edge, batch");
+    }
+
+    #[test]
+    fn cmd_2_only_a_refusal_because_of_the_state_is_65() {
+        let end = |status: u16| {
+            let missing = Missing::Refused { status, reason: "no".to_owned() };
+            let answers = Answers { found: Vec::new(), missing: vec![("r1".to_owned(), missing)] };
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
+            tell(&answers, &mut console).unwrap_err().code()
+        };
+        assert_eq!([400, 404, 409, 503].map(end), [64, 64, 65, 69]);
+    }
+}

@@ -1,0 +1,143 @@
+//! The orders of operators to plans that enforce: `sluice rollout pause` to `unfreeze`, of the built binary.
+
+use crate::commands::{Done, examples, sluice};
+use crate::enforced::Fleet;
+use crate::support::{CDS, EDS};
+
+/// Two steps of some seconds, and a final bake without an end.
+const SLOW: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 100ms, max: 1s }, \
+                    steps: [ { percent: 25, bake: 2s }, { percent: 50, bake: 2s } ], final_bake: 1h } ]";
+
+/// Over within some seconds.
+const FAST: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 100ms, max: 1s }, \
+                    steps: [ { percent: 50, bake: 1s } ], final_bake: 1s } ]";
+
+/// A time in which a plan without an order goes on.
+const HELD_SECONDS: f64 = 3.0;
+
+const ORDERS: [&str; 10] =
+    ["pause", "resume", "promote", "abort", "bar", "pin", "unpin", "rollback", "freeze", "unfreeze"];
+
+async fn order(fleet: &Fleet, line: &str) -> Done {
+    let words: Vec<_> = ["rollout"].into_iter().chain(line.split(' ')).collect();
+    sluice(&fleet.relay.admin, &words).await
+}
+
+async fn done(fleet: &Fleet, line: &str) -> String {
+    let done = order(fleet, line).await;
+    assert_eq!((done.code, done.err.as_str()), (0, ""), "{line}: {done:?}");
+    done.out.strip_prefix(&format!("{}  ", fleet.relay.admin)).unwrap_or(&done.out).to_owned()
+}
+
+/// Waits for a later moment, by the count of the plan.
+async fn later(fleet: &mut Fleet) {
+    let now = fleet.until_plan("change that waits", |found| found["behind_seconds"] != 0.0).await;
+    let then = now["behind_seconds"].as_f64().unwrap() + HELD_SECONDS;
+    fleet.until_plan("later moment", |found| found["behind_seconds"].as_f64() > Some(then)).await;
+}
+
+/// HIS-5: an order acts on the named push, and on no other push.
+#[tokio::test]
+async fn his_5_an_operator_stops_a_push_lets_it_go_and_takes_it_back() {
+    let mut fleet = Fleet::with(|setup| setup, SLOW, 40).await;
+    let before = [("a", "1"), ("b", "1")];
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") > 0).await;
+    let paused = done(&fleet, "pause edge --push 1 --as jo --reason outage").await;
+    assert!(paused.starts_with("edge: paused, push 1, step "), "{paused}");
+    assert!(done(&fleet, "pause edge --push 1").await.starts_with("edge: paused"), "twice");
+    fleet.until_plan("answers", |found| found["pending"] == 0).await;
+    let had = fleet.had(CDS, "a", "2");
+    assert!((1..40).contains(&had), "{had}");
+    later(&mut fleet).await;
+    assert_eq!(fleet.had(CDS, "a", "2"), had, "nobody new gets the push");
+    fleet.relay.logged("an operator commanded a plan").await;
+    assert!(
+        fleet.relay.log_lines("an operator commanded a plan")[0].contains("outage"),
+        "{}",
+        fleet.relay.log()
+    );
+
+    for line in ["pause edge --push 2", "promote edge --push 7 --all", "abort edge --push 2"] {
+        let another = order(&fleet, line).await;
+        assert_eq!((another.code, another.out.as_str()), (65, ""), "{line}: {another:?}");
+        assert!(another.err.contains("push 1 is under way; nothing was done"), "{another:?}");
+    }
+    let plan = fleet.relay.json("/rollouts/edge").await;
+    assert_eq!((&plan["state"], &plan["push"]), (&"paused".into(), &1.into()), "{plan}");
+
+    assert!(!done(&fleet, "resume edge --push 1").await.contains("paused"));
+    fleet.until("the second step", |fleet| fleet.had(CDS, "a", "2") > had).await;
+    let promoted = done(&fleet, "promote edge --push 1 --all").await;
+    assert!(promoted.starts_with("edge: settling, push 1, step 3/3 100%"), "{promoted}");
+    fleet.until("everybody", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    let aborted = done(&fleet, "abort edge --push 1 --condemn Cluster/a").await;
+    assert!(aborted.starts_with("edge: halted, push 1"), "{aborted}");
+    fleet.until("the way back", |fleet| fleet.all_hold(CDS, &before)).await;
+    let wrong = order(&fleet, "promote edge --push 1 --step 9").await;
+    assert_eq!((wrong.code, wrong.err.contains("the steps 1 to 3")), (64, true), "{wrong:?}");
+    let halted = order(&fleet, "pause edge --push 1").await;
+    assert_eq!((halted.code, halted.err.contains("is halted")), (65, true), "{halted:?}");
+}
+
+/// HIS-3, HIS-4: a freeze holds the next push, and a rollback serves the release before the push.
+#[tokio::test]
+async fn his_4_a_freeze_holds_the_next_push_and_a_rollback_serves_the_release_before() {
+    let mut fleet = Fleet::with(|setup| setup, FAST, 20).await;
+    let (before, after) = ([("a", "1"), ("b", "1")], [("a", "2"), ("b", "1")]);
+    assert_eq!(done(&fleet, "freeze --for 2d --reason sale").await, "done in edge\n");
+    fleet.origin.set(CDS, "a", "2");
+    later(&mut fleet).await;
+    assert_eq!(fleet.relay.json("/rollouts/edge").await["state"], "frozen");
+    assert!(fleet.all_hold(CDS, &before));
+    fleet.origin.set(EDS, "b", "2");
+    fleet.until("endpoints", |fleet| fleet.all_hold(EDS, &[("a", "1"), ("b", "2")])).await;
+    assert_eq!(fleet.had(CDS, "a", "2"), 0);
+    assert_eq!(done(&fleet, "unfreeze").await, "done in edge\n");
+    fleet.until("the push", |fleet| fleet.all_hold(CDS, &after)).await;
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+
+    let back = done(&fleet, "rollback edge --push 1").await;
+    assert!(back.starts_with("edge: pinned"), "{back}");
+    fleet.until("the release before", |fleet| fleet.all_hold(CDS, &before)).await;
+    assert!(done(&fleet, "rollback edge --push 1").await.starts_with("edge: pinned"), "twice");
+    done(&fleet, "unpin edge").await;
+    fleet.until("the push again", |fleet| fleet.all_hold(CDS, &after)).await;
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+    assert!(done(&fleet, "pin edge --to 0 --until unpin").await.starts_with("edge: pinned"));
+    fleet.until("the first release", |fleet| fleet.all_hold(CDS, &before)).await;
+    done(&fleet, "unpin edge").await;
+}
+
+/// CMD-4, and wrong orders: without a push, beyond seven days, or with one number for two relays.
+#[tokio::test]
+async fn cmd_2_an_order_that_cannot_be_meant_is_64_and_the_examples_reach_the_plan() {
+    let fleet = Fleet::with(|setup| setup, FAST, 2).await;
+    for (line, words) in [
+        ("freeze --for 8d", "at most 7d"),
+        ("pause edge", "--push"),
+        ("pause egde --push 1", "edge"),
+        ("abort edge --push 1 --condemn a", "TYPE/NAME"),
+        ("pin edge --to 9 --until unpin", "does not remember this release"),
+    ] {
+        let wrong = order(&fleet, line).await;
+        assert_eq!((wrong.code, wrong.out.as_str()), (64, ""), "{line}: {wrong:?}");
+        assert!(wrong.err.contains(words), "{line}: {wrong:?}");
+    }
+    let two = format!("{},127.0.0.1:1", fleet.relay.admin);
+    let several = sluice(&two, &["rollout", "pause", "edge", "--push", "1"]).await;
+    assert_eq!((several.code, several.err.contains("name one relay")), (64, true), "{several:?}");
+    let several = sluice(&two, &["rollout", "freeze"]).await;
+    assert_eq!((several.code, several.out.contains("done in edge")), (3, true), "{several:?}");
+    assert_eq!(sluice("127.0.0.1:1", &["rollout", "unfreeze"]).await.code, 69);
+    let json = order(&fleet, "unfreeze -o json").await;
+    assert!(json.out.contains("\"relays\"") && json.out.contains("\"edge\""), "{json:?}");
+    for word in ORDERS {
+        for example in examples(&fleet.relay, &format!("rollout {word}")).await {
+            let words: Vec<_> = example.split_whitespace().collect();
+            let done = sluice(&fleet.relay.admin, &words).await;
+            let is_heard = matches!(done.code, 0 | 65) || done.err.starts_with("sluice: relay ");
+            assert!(is_heard, "{example}: {done:?}");
+        }
+    }
+}
