@@ -325,7 +325,7 @@ mod tests {
             name: ResourceName::from("web"),
             version: Version(0xabc << 100),
         };
-        plan.show(&report);
+        plan.show(&report, Time::ZERO);
         for what in [
             What::Gathered { units: 2, resources: 1 },
             What::StepBegun { step: 1, steps: 4, threshold: 150 },

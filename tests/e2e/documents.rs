@@ -18,7 +18,7 @@ const PAGES: [(&str, &str); 5] = [
 ];
 
 /// Commands that cannot run here, by their beginning, each with its reason.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 16] = [
     ("sudo apt install", "installs on this host; tests/deploy/debian.py installs the package in a folder"),
     ("sudoedit", "an editor"),
     (
@@ -34,7 +34,16 @@ const ELSEWHERE: [(&str, &str); 9] = [
         "there is no cluster; tests/deploy/pods.py asks the probes",
     ),
     ("kubectl -n relays logs", "there is no cluster"),
+    ("sluice rollout pause", PLAN),
+    ("sluice rollout resume", PLAN),
+    ("sluice rollout promote", PLAN),
+    ("sluice rollout abort", PLAN),
+    ("sluice rollout rollback", PLAN),
+    ("sluice rollout freeze", PLAN),
+    ("sluice rollout unfreeze", PLAN),
 ];
+
+const PLAN: &str = "there is no plan; tests/e2e/rollout_orders.rs gives the orders to a plan that enforces";
 
 /// A command as the page has it, and as it runs here: with another place for files, or with an end.
 const HERE: [(&str, &str); 9] = [

@@ -202,6 +202,8 @@ async fn wav_7_a_new_name_is_answered_during_a_halt() {
     fleet.until("the new route", |fleet| fleet.clients[0].holds(RDS).contains_key("new")).await;
     assert!(begun.elapsed() < Duration::from_secs(1));
     assert_eq!(fleet.clients[0].holds(RDS)["r"], "1");
+    // GRD-2: the hold is seen, and grows older.
+    fleet.relay.metric_reaches("sluice_rollout_behind_seconds", &["plan=\"edge\""], 2.0).await;
 }
 
 /// WAV-8: after a restart, content that was held back stays held back.

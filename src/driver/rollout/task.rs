@@ -62,6 +62,8 @@ pub(super) struct PlanTask {
     pub(super) taken_back: Option<u64>,
     /// The units of the state before a restart.
     pub(super) recorded: Recorded,
+    /// Something is held back from some client, and its age is shown.
+    is_behind: bool,
     /// The lanes weigh too much for another push.
     pub(super) is_full: bool,
     /// The state has changed since it was last kept.
@@ -98,6 +100,7 @@ impl PlanTask {
             rejecters: Rejecters::default(),
             taken_back: None,
             recorded: Recorded::default(),
+            is_behind: false,
             is_full: false,
             is_changed: false,
             admission: Admission::NOBODY,
@@ -114,7 +117,8 @@ impl PlanTask {
         while !self.handle.is_over() {
             let clock = self.shared.clock;
             let timeout = self.rollout.poll_timeout().map(|due| clock.instant(due));
-            let looks = self.rollout.wants_tally() || timeout.is_some() || self.is_changed || self.is_full;
+            let is_watched = self.rollout.wants_tally() || timeout.is_some();
+            let looks = is_watched || self.is_changed || self.is_full || self.is_behind;
             let tally = looks.then_some(self.tally_due);
             let due = [timeout, tally].into_iter().flatten().min();
             tokio::select! {
@@ -354,7 +358,8 @@ impl PlanTask {
 
     fn show(&mut self) {
         let report = self.rollout.report();
-        self.metrics.show(&report);
+        self.is_behind = report.behind_from.is_some();
+        self.metrics.show(&report, self.shared.clock.now());
         let mut units = self.shown.units_of(&report);
         let new: Vec<_> = named(&report).into_iter().filter(|unit| !units.contains_key(unit)).collect();
         let sources = if new.is_empty() { HashMap::new() } else { self.sources() };

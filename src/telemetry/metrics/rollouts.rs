@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::catalogue::{Catalogue, Counters, Gauges};
+use crate::engine::Time;
 use crate::engine::rollout::report::Outcome;
 use crate::engine::rollout::{Counts, RolloutReport, RolloutState};
 
@@ -25,6 +26,7 @@ pub struct RolloutMetrics {
     states: Gauges<2>,
     clients: Gauges<2>,
     pushes: Counters<2>,
+    behind: Gauges<1>,
 }
 
 impl RolloutMetrics {
@@ -35,6 +37,10 @@ impl RolloutMetrics {
             clients: catalogue
                 .add("sluice_rollout_clients", "Clients by their standing towards the push of the plan"),
             pushes: catalogue.add("sluice_rollout_pushes", "Pushes that are over, by their outcome"),
+            behind: catalogue.timed(
+                "sluice_rollout_behind",
+                "Age of the oldest change that the plan holds back from some client",
+            ),
         }
     }
 
@@ -56,8 +62,11 @@ pub struct PlanMetrics {
 }
 
 impl PlanMetrics {
-    /// Shows a state, and the clients of the push that the report has.
-    pub fn show(&self, report: &RolloutReport) {
+    /// Shows a state, the clients of the push that the report has, and the age of what is held back.
+    pub fn show(&self, report: &RolloutReport, now: Time) {
+        let behind = report.behind_from.map_or(0, |from| now.since(from).as_secs());
+        let behind = i64::try_from(behind).unwrap_or(i64::MAX);
+        self.all.behind.get_or_create(&[("plan", self.name.clone())]).set(behind);
         for state in RolloutState::ALL {
             let labels = self.labels("state", state.name());
             self.all.states.get_or_create(&labels).set(i64::from(state == report.state));
@@ -87,6 +96,7 @@ impl Drop for PlanMetrics {
         for state in RolloutState::ALL {
             self.all.states.remove(&self.labels("state", state.name()));
         }
+        self.all.behind.remove(&[("plan", self.name.clone())]);
         for (state, _) in CLIENTS {
             self.all.clients.remove(&self.labels("state", state));
         }

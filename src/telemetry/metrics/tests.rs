@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::types::{KNOWN_TYPES, OTHER, TYPE_NAME_BYTES_MAX};
 use super::*;
+use crate::engine::Time;
 use crate::engine::cache::EntryState;
 use crate::engine::rollout::{Plan, Rollout};
 use crate::telemetry::SourceState;
@@ -50,7 +51,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
 
 fn shown_plan(metrics: &Metrics) -> PlanMetrics {
     let plan = metrics.rollouts.plan("edge");
-    plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report());
+    plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report(), Time::ZERO);
     plan
 }
 
