@@ -308,43 +308,41 @@ impl CheckpointWriter {
                 true
             }
             Err(error) => {
-                self.metrics.failed();
                 act.end(Some(error.to_string()));
-                let directory = self.store.directory().display();
-                if self.failed() {
-                    let told =
-                        Occurrence::warn(Kind::Checkpoint, "cannot write the checkpoint").detail(&error);
-                    self.tell(told);
-                    warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; \
-                        retrying");
-                }
+                self.cannot_write(&error);
                 false
             }
         }
     }
 
-    /// Writes the state of all plans. Returns whether the disk has the state now.
+    /// Writes the state of all plans. Returns whether the write is over: false if the state has to be written later. A
+    /// process that ends writes nothing, as the directory may be a successor's (HND-3).
     pub async fn write_plans(self: Arc<Self>, state: Vec<u8>) -> bool {
         let _turn = self.turn.lock().await;
+        if self.is_closing() {
+            return true;
+        }
         let writer = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             writer.store.open()?;
             Ok::<_, StoreError>(writer.store.write_plans(&state)?)
         });
         let result = written.await.unwrap_or_else(|error| Err(StoreError::Io(io::Error::other(error))));
-        match result {
+        match &result {
             Ok(()) => self.works_again(),
-            Err(ref error) => {
-                self.metrics.failed();
-                if self.failed() {
-                    let told = Occurrence::warn(Kind::Checkpoint, "cannot write the state of the plans");
-                    self.tell(told.detail(error));
-                    warn!(directory = %self.store.directory().display(), %error, "cannot write the state of the plans; after a \
-                        restart, the push under way would be judged again; retrying");
-                }
-            }
+            Err(error) => self.cannot_write(error),
         }
         result.is_ok()
+    }
+
+    /// A write failed, and will be tried again. Only the first failure in a row is told.
+    fn cannot_write(&self, error: &StoreError) {
+        self.metrics.failed();
+        if self.failed() {
+            self.tell(Occurrence::warn(Kind::Checkpoint, "cannot write the checkpoint").detail(error));
+            let directory = self.store.directory().display();
+            warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; retrying");
+        }
     }
 
     /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or if
@@ -402,4 +400,29 @@ impl CheckpointWriter {
 pub fn digest_of_relay(node: &Node) -> Digest {
     let Node { id, cluster, metadata, locality, .. } = node.clone();
     *blake3::hash(&encode_node(&Node { id, cluster, metadata, locality, ..Node::default() })).as_bytes()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Metrics;
+
+    #[tokio::test]
+    async fn hnd_3_a_process_that_ends_leaves_the_state_of_the_plans_to_its_successor() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("checkpoint");
+        let settings = CheckpointSettings {
+            directory: directory.clone(),
+            interval: INTERVAL.default,
+            max_age: MAX_AGE.default,
+        };
+        let writer = Arc::new(CheckpointWriter::new(settings, &Node::default(), Metrics::new().checkpoint));
+        let plans = directory.join("rollouts.json");
+        assert!(writer.clone().write_plans(b"own".to_vec()).await);
+        std::fs::write(&plans, "the successor's").unwrap();
+        writer.close();
+        assert!(writer.clone().write_plans(b"own".to_vec()).await);
+        assert_eq!(std::fs::read_to_string(plans).unwrap(), "the successor's");
+    }
 }

@@ -44,12 +44,10 @@ pub struct StoredUnit {
     class: String,
 }
 
-/// The push under way.
+/// The halted push.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredPush {
     pub number: u64,
-    pub is_halted: bool,
-    pub is_paused: bool,
     pub step: u8,
     pub threshold: u16,
     /// The number, the stable content and the content of the push.
@@ -147,8 +145,6 @@ mod tests {
             last_push: 42,
             push: Some(StoredPush {
                 number: 42,
-                is_halted: true,
-                is_paused: false,
                 step: 2,
                 threshold: 1_000,
                 units: vec![(3, StoredDigest(0), digest)],

@@ -60,7 +60,6 @@ impl PlanTask {
             return;
         }
         let known: HashMap<UnitId, StoredUnit> = self.stored_units().into_iter().collect();
-        let now = self.shared.clock.now();
         for (unit, stored) in known {
             let found = self.recorded.units.iter().find(|(_, recorded)| **recorded == stored);
             let Some(recorded) = found.map(|(recorded, _)| *recorded) else { continue };
@@ -68,7 +67,7 @@ impl PlanTask {
             if let Some(digest) = self.recorded.pushed.remove(&recorded) {
                 self.recorded.awaited.insert(unit, digest);
             }
-            self.rollout.found(recorded, unit, now);
+            self.rollout.found(recorded, unit);
         }
     }
 
@@ -108,37 +107,25 @@ impl PlanTask {
     }
 }
 
-/// The plain record, and the units. A push under way begins anew, with all differences from the stable content, because nobody
-/// knows the admitted clients any more. A halted push stays halted, and so does a paused one.
+/// The plain record, and the units.
 fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
     let numbers: BTreeMap<u64, UnitId> =
         (RECORDED_FROM..).zip(stored.units.keys()).map(|(number, unit)| (*unit, UnitId(number))).collect();
     let unit = |of: &u64| numbers.get(of).copied();
     let units = |of: &[u64]| of.iter().filter_map(unit).collect::<Vec<_>>();
     let digest = |of: &StoredDigest| ReleaseDigest(of.0);
-    let push = stored.push.as_ref().filter(|push| push.is_halted || push.is_paused).map(|of| {
-        let pushed: Vec<UnitRecord> = of
+    let push = stored.push.as_ref().map(|of| PushRecord {
+        number: of.number,
+        step: of.step,
+        threshold: of.threshold,
+        units: of
             .units
             .iter()
             .filter_map(|(number, stable, candidate)| {
                 Some(UnitRecord { unit: unit(number)?, stable: digest(stable), candidate: digest(candidate) })
             })
-            .collect();
-        let blamed = match of.is_halted {
-            true => units(&of.blamed),
-            false => pushed.iter().map(|of| of.unit).collect(),
-        };
-        PushRecord {
-            number: of.number,
-            is_halted: true,
-            is_paused: false,
-            step: of.step,
-            threshold: of.threshold,
-            units: pushed,
-            blamed,
-            has_holders: false,
-            holders_of: None,
-        }
+            .collect(),
+        blamed: units(&of.blamed),
     });
     let pushed = push.iter().flat_map(|push| push.units.iter().map(|of| (of.unit, of.candidate))).collect();
     let recorded = stored.units.iter().filter_map(|(number, of)| Some((unit(number)?, of.clone()))).collect();
@@ -167,8 +154,6 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
     let digest = |of: ReleaseDigest| StoredDigest(of.0);
     let push = record.push.map(|of| StoredPush {
         number: of.number,
-        is_halted: of.is_halted,
-        is_paused: of.is_paused,
         step: of.step,
         threshold: of.threshold,
         units: of.units.iter().map(|of| (of.unit.0, digest(of.stable), digest(of.candidate))).collect(),

@@ -249,12 +249,6 @@ impl Lanes {
         self.history.iter()
     }
 
-    /// The push of a release in the history whose content the source has now.
-    pub fn equal_release(&self) -> Option<u64> {
-        let mut releases = self.history.iter().rev();
-        Some(releases.find(|release| release.is_content_of(&self.live, &self.gated))?.push)
-    }
-
     /// The memory of content that the source itself does not have any more, in bytes.
     pub fn held_bytes(&self) -> usize {
         let ended: usize = self.ended.iter().map(Ended::bytes).sum();

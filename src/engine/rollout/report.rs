@@ -220,14 +220,14 @@ pub enum Reason {
     /// An operator's command.
     Operator,
     Frozen,
-    /// The relay has begun anew, and has not seen the content of the push again.
+    /// The push was halted or paused when the relay began anew.
     Restarted,
 }
 
 impl Reason {
     /// The clocks of the push stand, and go on when the reason is gone.
     pub(super) fn stops_clocks(&self) -> bool {
-        matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen | Reason::Restarted)
+        matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen)
     }
 }
 

@@ -31,8 +31,10 @@ impl SourceTask {
             (Some(lanes), None) => lanes.configure(&Gated::Types(Vec::new()), 0),
             (Some(lanes), Some(plan)) => lanes.configure(&plan.gated, plan.releases),
         }
-        self.publish_lanes();
-        self.streams.values().for_each(|stream| stream.wake());
+        if self.lanes.is_some() {
+            self.publish_lanes();
+            self.streams.values().for_each(|stream| stream.wake());
+        }
         // Content that is held back, by another plan or before a change of steps, becomes a push of this plan.
         if let (Some(plan), Some(stable)) = (&self.plan, self.stable()) {
             plan.note(UnitId(self.handle.id().0), &stable);

@@ -86,7 +86,7 @@ impl Rollout {
 
     fn promote(&mut self, number: u64, to: Promotion, now: Time) -> Done {
         let plan = self.plan.clone();
-        let (is_frozen, lost, is_restored) = (self.frozen.is_some(), self.lost.clone(), self.is_restored);
+        let (is_frozen, lost) = (self.frozen.is_some(), self.lost.clone());
         let push = self.named(number)?;
         let steps = plan.step_count();
         let step = match to {
@@ -101,9 +101,8 @@ impl Rollout {
         if is_frozen {
             return Err(CommandError::Frozen);
         }
-        let lost = push.report.units.iter().find(|unit| lost.contains(unit)).copied();
-        if let Some(unit) = lost.or_else(|| push.report.units.first().filter(|_| is_restored).copied()) {
-            return Err(CommandError::ServerLost(unit));
+        if let Some(unit) = push.report.units.iter().find(|unit| lost.contains(unit)) {
+            return Err(CommandError::ServerLost(*unit));
         }
         if push.is_halted() {
             self.begin_again(step, now);

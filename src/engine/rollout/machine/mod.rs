@@ -68,8 +68,6 @@ pub struct Rollout {
     pin: Option<Pin>,
     /// An operator's step for the next push.
     promoted: Option<u8>,
-    /// The push under way was under way when the relay began anew, and its content has not been seen again.
-    is_restored: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -88,7 +86,6 @@ impl Rollout {
             frozen: None,
             pin: None,
             promoted: None,
-            is_restored: false,
             outputs: VecDeque::new(),
         }
     }
@@ -155,7 +152,7 @@ impl Rollout {
     /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
     /// changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        if self.held.compare(unit, differs, now) || self.is_restored {
+        if self.held.compare(unit, differs, now) {
             let is_known = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
             self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
             if !is_known && self.pin.is_some_and(|pin| pin.until == Until::NextPush) {
@@ -214,9 +211,6 @@ impl Rollout {
     /// The answer to [`Output::Cut`].
     pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
         let Some(cut) = self.cutting.take() else { return };
-        if self.is_restored {
-            return self.see_again(&units, now);
-        }
         let number = self.last_push + 1;
         let is_stale = units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan);
         if is_stale || self.stands_still() {
@@ -351,7 +345,6 @@ impl Rollout {
         };
         match self.plan.enforces() {
             false => push.report.verdict.is_some(),
-            true if self.is_restored => true,
             true => {
                 push.is_halted() && (self.promoted.is_some() || push.report.blamed.iter().all(has_changed))
             }
@@ -367,15 +360,14 @@ impl Rollout {
         let Some(gathering) = self.gathering.take_if(|of| may_cut && now >= of.due(&self.plan)) else {
             return;
         };
-        let (push, units) = match (self.is_restored, self.plan.enforces()) {
-            (true, _) => (self.last_push, gathering.units.iter().copied().collect()),
-            (_, true) => (self.last_push + 1, self.held.units()),
-            (_, false) => (self.last_push + 1, gathering.units.iter().copied().collect()),
+        let units = match self.plan.enforces() {
+            true => self.held.units(),
+            false => gathering.units.iter().copied().collect(),
         };
         if units.is_empty() {
             return;
         }
-        self.outputs.push_back(Output::Cut { push, units });
+        self.outputs.push_back(Output::Cut { push: self.last_push + 1, units });
         self.cutting = Some(gathering);
     }
 
@@ -388,9 +380,7 @@ impl Rollout {
 
     /// The servers took all of the push back (WAV-17).
     fn withdraw(&mut self, now: Time) {
-        let Some(push) = self.push.as_mut().filter(|_| self.plan.enforces() && !self.is_restored) else {
-            return;
-        };
+        let Some(push) = self.push.as_mut().filter(|_| self.plan.enforces()) else { return };
         if push.report.units.iter().any(|unit| self.held.away.contains_key(unit)) {
             return;
         }
@@ -407,7 +397,6 @@ impl Rollout {
         if let Some(push) = &mut self.push {
             let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
             let reason = match lost {
-                _ if self.is_restored => Some(Reason::Restarted),
                 _ if self.frozen.is_some() => Some(Reason::Frozen),
                 _ if push.is_paused => Some(Reason::Operator),
                 lost => lost.map(Reason::ServerLost),
@@ -421,7 +410,6 @@ impl Rollout {
     fn close(&mut self, outcome: Outcome, now: Time) {
         let Some(push) = mem::take(&mut self.push) else { return };
         self.taken.clear();
-        self.is_restored = false;
         let is_given = matches!(outcome, Outcome::Finished | Outcome::Unjudged | Outcome::Restored);
         if self.plan.enforces() && is_given {
             self.outputs.push_back(Output::Settle { push: push.report.number });

@@ -46,8 +46,6 @@ pub(super) struct Push {
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
-    /// The relay has begun anew, and has not seen the content again: nobody is admitted.
-    pub(super) is_unseen: bool,
 }
 
 /// A gathered push.
@@ -129,7 +127,6 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
-            is_unseen: false,
         }
     }
 
@@ -411,7 +408,7 @@ impl Push {
     }
 
     pub(super) fn admit(&self, outputs: &mut Outputs) {
-        let reached = self.report.steps.last().filter(|_| !self.is_unseen);
+        let reached = self.report.steps.last();
         outputs.push_back(Output::Admit(Admission {
             push: self.report.number,
             threshold: reached.map_or(0, |step| step.threshold),

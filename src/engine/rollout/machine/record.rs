@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use super::halts::Freeze;
 use super::held::Release;
-use super::push::Outputs;
-use super::{Gathering, Outcome, Push, Rollout};
+use super::{Push, Rollout};
 use crate::engine::Time;
 use crate::engine::rollout::command::Until;
 use crate::engine::rollout::plan::Plan;
-use crate::engine::rollout::push::{ReleaseDigest, UnitId, UnitPush};
+use crate::engine::rollout::push::{ReleaseDigest, UnitId};
 use crate::engine::rollout::report::{Pin, Reason, RolloutState, StepReport, Verdict};
 use crate::engine::rollout::tally::Counts;
 
@@ -28,20 +27,16 @@ pub struct Record {
     pub pin: Option<PinRecord>,
 }
 
+/// A halted push. A push on its way is not recorded: it begins anew, as nobody knows its admitted clients after a restart. A push
+/// that an operator paused is recorded as halted by all of its units, so that a restart does not undo the operator's word.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushRecord {
     pub number: u64,
-    pub is_halted: bool,
-    /// An operator's pause.
-    pub is_paused: bool,
     /// 0 before the first step.
     pub step: u8,
     pub threshold: u16,
     pub units: Vec<UnitRecord>,
     pub blamed: Vec<UnitId>,
-    /// Clients keep the halted push.
-    pub has_holders: bool,
-    pub holders_of: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +79,7 @@ impl Rollout {
         };
         Record {
             last_push: self.last_push,
-            push: self.push.as_ref().map(|push| push.record(&self.held.digests)),
+            push: self.push.as_ref().and_then(|push| push.record(&self.held.digests)),
             releases: self.held.releases().map(release).collect(),
             barred: self.held.barred.iter().copied().collect(),
             frozen: self.frozen.map(|frozen| frozen.until.since(now)),
@@ -92,8 +87,8 @@ impl Rollout {
         }
     }
 
-    /// The plan as recorded. `passed`: the time since the record was written, for what ends by a clock. A push that was under way admits
-    /// nobody until its content has been seen again: tell of each unit by [`Rollout::found`].
+    /// The plan as recorded. `passed`: the time since the record was written, for what ends by a clock. Tell of each unit by
+    /// [`Rollout::found`].
     pub fn restore(plan: Arc<Plan>, record: Record, passed: Duration, now: Time) -> Rollout {
         let mut rollout = Rollout::new(plan);
         rollout.last_push = record.last_push;
@@ -118,7 +113,6 @@ impl Rollout {
             rollout.held.digests = digests.collect();
             // Nothing is known to be back at the stable content.
             rollout.held.away = of.units.iter().map(|unit| (unit.unit, now)).collect();
-            rollout.is_restored = !of.is_halted;
             let push = rollout.push.insert(Push::restored(&rollout.plan, of, now));
             push.admit(&mut rollout.outputs);
         }
@@ -127,86 +121,50 @@ impl Rollout {
     }
 
     /// A unit of the record is here again, by another number.
-    pub fn found(&mut self, recorded: UnitId, unit: UnitId, now: Time) {
+    pub fn found(&mut self, recorded: UnitId, unit: UnitId) {
         self.held.rename(recorded, unit);
         let Some(push) = &mut self.push else { return };
         let lists = [&mut push.report.units, &mut push.report.blamed];
         for of in lists.into_iter().flatten().filter(|of| **of == recorded) {
             *of = unit;
         }
-        if self.is_restored && push.report.units.contains(&unit) {
-            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
-            self.advance(now);
-        }
-    }
-
-    /// The content of a push that was under way when the relay began anew: an equal content goes on, another one is another push.
-    pub(super) fn see_again(&mut self, units: &[UnitPush], now: Time) {
-        let known =
-            |of: &UnitPush| self.held.digests.get(&of.unit).is_some_and(|(_, known)| *known == of.candidate);
-        if units.iter().all(known) {
-            self.is_restored = false;
-            if let Some(push) = &mut self.push {
-                push.seen_again(&self.plan, &mut self.outputs, now);
-            }
-        } else {
-            self.close(Outcome::Abandoned, now);
-            self.gather_held(now);
-        }
-        self.stand_or_go(now);
     }
 }
 
 impl Push {
-    fn record(&self, digests: &BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>) -> PushRecord {
+    fn record(&self, digests: &BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>) -> Option<PushRecord> {
         let report = &self.report;
         let unit = |unit: &UnitId| {
             let (stable, candidate) = digests.get(unit).copied().unwrap_or_default();
             UnitRecord { unit: *unit, stable, candidate }
         };
-        let reached = report.steps.last();
-        PushRecord {
+        let blamed = match (self.is_halted(), self.is_paused) {
+            (true, _) => &report.blamed,
+            (false, true) => &report.units,
+            (false, false) => return None,
+        };
+        Some(PushRecord {
             number: report.number,
-            is_halted: report.state == RolloutState::Halted,
-            is_paused: self.is_paused,
             step: self.number_of_step(),
-            threshold: reached.map_or(0, |step| step.threshold),
+            threshold: report.steps.last().map_or(0, |step| step.threshold),
             units: report.units.iter().map(unit).collect(),
-            blamed: report.blamed.clone(),
-            has_holders: self.has_holders,
-            holders_of: self.holders_of,
-        }
+            blamed: blamed.clone(),
+        })
     }
 
     fn restored(plan: &Plan, of: PushRecord, now: Time) -> Push {
         let mut push = Push::new(plan, of.number, &[], now);
         push.report.units = of.units.iter().map(|unit| unit.unit).collect();
         push.report.blamed = of.blamed;
-        let admitted = Counts::default();
-        let step = StepReport { number: of.step, threshold: of.threshold, began: now, ended: None, admitted };
         if of.step > 0 {
-            push.report.steps.push(step);
+            let (ended, admitted) = (Some(now), Counts::default());
+            let (number, threshold) = (of.step, of.threshold);
+            push.report.steps.push(StepReport { number, threshold, began: now, ended, admitted });
         }
-        push.is_last = of.step >= plan.step_count();
-        push.is_open = true;
-        (push.is_paused, push.has_holders, push.holders_of) = (of.is_paused, of.has_holders, of.holders_of);
-        push.is_unseen = !of.is_halted;
-        push.is_watched = push.is_unseen;
-        push.report.state = push.moving_state();
-        if of.is_halted {
-            let (step, clients, after) = (of.step, 0, Duration::ZERO);
-            push.report.state = RolloutState::Halted;
-            push.report.verdict = Some(Verdict { at: now, after, step, clients, reason: Reason::Restarted });
-        }
+        (push.is_open, push.is_watched) = (true, false);
+        let (step, clients, after) = (of.step, 0, Duration::ZERO);
+        push.report.state = RolloutState::Halted;
+        push.report.verdict = Some(Verdict { at: now, after, step, clients, reason: Reason::Restarted });
         push
-    }
-
-    /// The content of the push is here again.
-    fn seen_again(&mut self, plan: &Plan, outputs: &mut Outputs, now: Time) {
-        self.is_unseen = false;
-        match self.report.steps.is_empty() {
-            true => self.begin_step(plan, 1, outputs, now),
-            false => self.admit(outputs),
-        }
     }
 }

@@ -19,10 +19,10 @@ fn wav_8_a_halted_push_is_halted_after_a_restart() {
     world.tally(2_000, Tally { blamed: vec![unit(1)], ..admitted(Counts { rejected: 1, ..accepted(9) }) });
     let mut world = restored(&world, 60);
     assert_eq!((world.state(), world.push().number), (RolloutState::Halted, 1));
-    world.run(1_000, |rollout, now| rollout.found(unit(2), unit(72), now));
+    world.run(1_000, |rollout, _| rollout.found(unit(2), unit(72)));
     world.live(1_000, 72, false, true);
     assert_eq!(world.state(), RolloutState::Halted, "unit 1 is not here yet");
-    world.run(2_000, |rollout, now| rollout.found(unit(1), unit(71), now));
+    world.run(2_000, |rollout, _| rollout.found(unit(1), unit(71)));
     world.live(2_000, 71, true, false);
     assert_eq!(
         (world.push().units.as_slice(), world.push().blamed.as_slice()),
@@ -36,36 +36,27 @@ fn wav_8_a_halted_push_is_halted_after_a_restart() {
 }
 
 #[test]
-fn wav_8_a_push_goes_on_where_it_was_when_its_content_is_here_again() {
+fn wav_8_a_push_on_its_way_begins_anew_after_a_restart() {
     let mut world = World::enforced(&[1]);
     (2..=40).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
     assert_eq!(world.step(), (2, 1_000));
     let mut world = restored(&world, 60);
-    assert_eq!((world.state(), world.step()), (RolloutState::Paused, (0, 0)), "nobody is admitted yet");
-    world.run(1_000, |rollout, now| rollout.found(unit(1), unit(71), now));
-    world.live(1_000, 71, true, false);
+    assert_eq!(world.state(), RolloutState::Open);
+    world.run(1_000, |rollout, _| rollout.found(unit(1), unit(71)));
+    world.live(1_000, 71, true, true);
     world.timer(2_000);
-    assert_eq!(world.cuts, [(1, vec![unit(71)])]);
+    assert_eq!(world.cuts, [(2, vec![unit(71)])]);
     world.ready(2_000, vec![unit_push(71)]);
-    assert_eq!((world.state(), world.step()), (RolloutState::Waving, (2, 1_000)));
-    world.tally(3_000, admitted(accepted(10)));
-    world.tally(61_000, admitted(accepted(10)));
-    assert_eq!(world.step().0, 2, "the bake begins anew");
-    world.tally(62_001, admitted(accepted(10)));
-    assert_eq!(world.step().0, 3);
+    assert_eq!((world.state(), world.step().0), (RolloutState::Waving, 1));
 }
 
 #[test]
-fn wav_8_another_content_after_a_restart_is_another_push() {
-    let world = World::enforced(&[1]);
-    let mut world = restored(&world, 60);
-    world.run(1_000, |rollout, now| rollout.found(unit(1), unit(71), now));
-    world.live(1_000, 71, true, true);
-    world.timer(2_000);
-    world.ready(2_000, vec![UnitPush { candidate: ReleaseDigest(9), ..unit_push(71) }]);
-    assert_eq!((world.past(), world.step()), (vec![(1, Outcome::Abandoned)], (0, 0)));
-    world.timer(3_000);
-    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(71)]));
+fn wav_8_a_restart_does_not_undo_an_operators_pause() {
+    let mut world = World::enforced(&[1, 2]);
+    world.command(2_000, Command::Pause { push: 1 }).unwrap();
+    let world = restored(&world, 60);
+    assert_eq!((world.state(), &world.verdict().reason), (RolloutState::Halted, &Reason::Restarted));
+    assert_eq!(world.push().blamed, [unit(1), unit(2)]);
 }
 
 #[test]
@@ -90,7 +81,7 @@ fn wav_17_a_restored_plan_knows_the_releases_of_the_past() {
     let mut world = World::enforced(&[1]);
     (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
     let mut world = restored(&world, 0);
-    world.run(0, |rollout, now| rollout.found(unit(1), unit(71), now));
+    world.run(0, |rollout, _| rollout.found(unit(1), unit(71)));
     world.live(1_000, 71, true, true);
     world.timer(2_000);
     let push = UnitPush { stable: ReleaseDigest(1), candidate: ReleaseDigest(0), ..unit_push(71) };
