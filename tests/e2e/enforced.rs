@@ -30,6 +30,8 @@ pub(super) struct Fleet {
     given: Vec<BTreeSet<(String, String, String)>>,
     /// Contents that every client rejects.
     bad: BTreeSet<&'static str>,
+    /// Clients of this variant accept all contents.
+    accepting: Option<Variant>,
 }
 
 impl Fleet {
@@ -43,7 +45,14 @@ impl Fleet {
             origin.set(type_url, name, "1");
         }
         let relay = Relay::start(setup(Setup::of(origin.address).line(plan))).await;
-        let mut fleet = Fleet { origin, relay, clients: Vec::new(), given: Vec::new(), bad: BTreeSet::new() };
+        let mut fleet = Fleet {
+            origin,
+            relay,
+            clients: Vec::new(),
+            given: Vec::new(),
+            bad: BTreeSet::new(),
+            accepting: None,
+        };
         fleet.join(count).await;
         fleet
     }
@@ -92,7 +101,8 @@ impl Fleet {
                 given.extend(
                     answer.texts().into_iter().map(|(name, text)| (answer.type_url.clone(), name, text)),
                 );
-                match answer.texts().iter().any(|(_, text)| self.bad.contains(text.as_str())) {
+                let is_bad = answer.texts().iter().any(|(_, text)| self.bad.contains(text.as_str()));
+                match is_bad && self.accepting != Some(client.variant) {
                     true => client.nack(&answer, "cluster a: no such extension"),
                     false => client.ack(&answer),
                 }
@@ -310,4 +320,25 @@ async fn grd_2_a_push_begins_anew_with_another_plan() {
     assert_eq!(fleet.relay.post("/reload").await.0, 200);
     fleet.until("the end", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
     fleet.until_plan("end", |found| found["state"] == "open").await;
+}
+
+/// WAV-16: with `on_halt: stay`, clients with a halted push keep it. Newcomers get the content of the others, whatever their seat.
+#[tokio::test]
+async fn wav_16_a_halted_push_stays_with_its_clients_only() {
+    let stays = plan("percent: 50").replace("final_bake", "on_halt: stay, final_bake");
+    let mut fleet = Fleet::with(|setup| setup, &stays.replace("bake: 1s }", "bake: 60s }"), 20).await;
+    let seated = fleet.seated_below(50.0).await;
+    // Clients of the state of the world reject, clients of delta accept.
+    (fleet.accepting, _) = (Some(Variant::Delta), fleet.bad.insert("2"));
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") == seated).await;
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    fleet.join(20).await;
+    let holding = |fleet: &Fleet| fleet.clients.iter().filter(|client| client.holds(CDS)["a"] == "2").count();
+    let kept = holding(&fleet);
+    assert!(kept > 0 && kept < seated, "{kept} of {seated} accepted the push and keep it");
+    assert_eq!(fleet.had(CDS, "a", "2"), seated, "nobody else was given the push");
+    fleet.origin.set(CDS, "a", "3");
+    fleet.until("the next push", |fleet| fleet.had(CDS, "a", "3") >= seated).await;
+    assert_eq!(fleet.had(CDS, "a", "2"), seated);
 }
