@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tonic::transport::Channel;
 
 use crate::support::client::{Event, connect, fetch, node};
+use crate::support::proxy::Proxy;
 use crate::support::words::{Answer, Ask};
 use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
 
@@ -320,6 +321,43 @@ async fn grd_2_a_push_begins_anew_with_another_plan() {
     assert_eq!(fleet.relay.post("/reload").await.0, 200);
     fleet.until("the end", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
     fleet.until_plan("end", |found| found["state"] == "open").await;
+}
+
+/// WAV-12: a client that comes and goes as before the push says nothing about the push.
+#[tokio::test]
+async fn wav_12_a_client_that_reconnects_all_the_time_halts_no_push() {
+    let mut fleet = Fleet::start(|setup| setup, "percent: 99", 5).await;
+    let proxy = Proxy::start(fleet.relay.address.parse().unwrap()).await;
+    let come_and_go = async || {
+        let mut client = Client::open(&proxy.address.to_string(), Variant::Delta, "restless").await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        proxy.cut();
+        client.ended().await;
+    };
+    for _ in 0..40 {
+        come_and_go().await;
+    }
+    fleet.origin.set(CDS, "a", "2");
+    let restless = async {
+        loop {
+            come_and_go().await;
+            sleep(Duration::from_millis(250)).await;
+        }
+    };
+    let over = fleet.until_plan("verdict", |found| {
+        found["state"] == "halted" || found["pushes"][0] == 1 && found["state"] == "open"
+    });
+    let found = tokio::select! {
+        found = over => found,
+        () = restless => unreachable!(),
+    };
+    let push = fleet.relay.json("/rollouts/edge/pushes/1").await;
+    assert_eq!((&push["outcome"], sum_lost(&push)), (&"finished".into(), 0), "{found}");
+}
+
+fn sum_lost(push: &Value) -> u64 {
+    push["lost"].as_u64().unwrap() + push["others"]["lost"].as_u64().unwrap()
 }
 
 /// WAV-16: with `on_halt: stay`, clients with a halted push keep it. Newcomers get the content of the others, whatever their seat.

@@ -21,6 +21,7 @@ pub mod denial_log;
 pub mod loop_log;
 pub mod memory_gauge;
 pub mod tails;
+pub mod leavers;
 pub mod plans;
 pub mod stored_plans;
 pub mod plan_store;

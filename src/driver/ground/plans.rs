@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Notify, oneshot};
 
+use crate::driver::ground::leavers::Leavers;
 use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
@@ -70,6 +71,7 @@ pub struct PlanHandle {
     is_stored: AtomicBool,
     /// The push under way.
     watched: ArcSwapOption<Watched>,
+    leavers: Leavers,
     orders: Mutex<Vec<Order>>,
     noted: Notify,
 }
@@ -123,6 +125,7 @@ impl PlanHandle {
             changed: Mutex::default(),
             is_stored: AtomicBool::new(false),
             watched: ArcSwapOption::empty(),
+            leavers: Leavers::default(),
             orders: Mutex::default(),
             noted: Notify::new(),
         }
@@ -159,6 +162,11 @@ impl PlanHandle {
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.noted.notify_one();
+    }
+
+    /// The lost streams of clients without content of a push.
+    pub fn leavers(&self) -> &Leavers {
+        &self.leavers
     }
 
     pub fn is_over(&self) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::leavers::{Leavers, WINDOW};
 use crate::driver::ground::plans::{Ended, Watched};
 use crate::driver::rollout::rejecters::Rejecters;
 use crate::driver::source::handle::Subscriber;
@@ -45,6 +46,27 @@ pub struct Clients {
     lost: Vec<(Seat, Option<UnitId>)>,
     /// The ends of streams without the push so far.
     lost_without: u64,
+    /// The lost streams of nodes that lost streams before the push, too.
+    excused: HashMap<Arc<str>, Excuse>,
+}
+
+/// The lost streams of a node with the push, and without.
+#[derive(Clone, Copy, Debug)]
+struct Excuse {
+    /// Before the first lost stream with the push.
+    without: u32,
+    with: u32,
+    /// The first lost stream with the push.
+    from: Time,
+}
+
+impl Excuse {
+    /// Notes a lost stream. Returns whether the node loses streams as often as it did without the push, or up to twice as often.
+    fn is_usual(&mut self, now: Time) -> bool {
+        self.with = self.with.saturating_add(1);
+        let windows = now.since(self.from).as_secs() / WINDOW.as_secs();
+        u64::from(self.with) <= u64::from(self.without) * (windows + 2)
+    }
 }
 
 /// A stream at one moment.
@@ -66,6 +88,7 @@ impl Clients {
             gone: BTreeMap::new(),
             lost: Vec::new(),
             lost_without: 0,
+            excused: HashMap::new(),
         }
     }
 
@@ -75,7 +98,7 @@ impl Clients {
         plan: &Plan,
         units: &BTreeSet<UnitId>,
         admission: Admission,
-        rejecters: &mut Rejecters,
+        (rejecters, leavers): (&mut Rejecters, &Leavers),
         (shared, tables): (&DriverContext, &Tables),
     ) -> Tally {
         let mut count = Count::new(plan, admission);
@@ -98,7 +121,7 @@ impl Clients {
                 tokio::task::yield_now().await;
             }
         }
-        self.count_ended(&mut count, units, rejecters);
+        self.count_ended(&mut count, units, (rejecters, leavers));
         self.count_gone(&mut count, rejecters);
         self.first_sent = still;
         self.finish(count)
@@ -160,7 +183,12 @@ impl Clients {
     }
 
     /// Sorts the ended streams since the last tally: lost, or with a rejection that no tally saw.
-    fn count_ended(&mut self, count: &mut Count<'_>, units: &BTreeSet<UnitId>, rejecters: &mut Rejecters) {
+    fn count_ended(
+        &mut self,
+        count: &mut Count<'_>,
+        units: &BTreeSet<UnitId>,
+        (rejecters, leavers): (&mut Rejecters, &Leavers),
+    ) {
         for ended in self.watched.take_ended() {
             if !is_of(units, ended.sources.iter().copied()) || self.rejected.contains_key(&ended.stream) {
                 continue;
@@ -177,15 +205,33 @@ impl Clients {
                 }
                 continue;
             }
+            let node_id = node.map_or("", |node| &node.id);
             match self.had_push_for(&ended) {
-                None => self.lost_without += 1,
-                Some(had) if had > LOST_WITHIN => {}
+                None => {
+                    self.lost_without += 1;
+                    leavers.note(node_id, ended.at);
+                }
+                Some(had) if had > LOST_WITHIN => leavers.note(node_id, ended.at),
+                Some(_) if self.is_excused(node_id, ended.at, leavers) => leavers.note(node_id, ended.at),
                 Some(_) => {
                     let unit = ended.standing.source.map(|source| UnitId(shared_source(source).0));
                     self.lost.push((seat, unit));
                 }
             }
         }
+    }
+
+    /// Whether the client was lost as often before the push.
+    fn is_excused(&mut self, node: &str, now: Time, leavers: &Leavers) -> bool {
+        if let Some(excuse) = self.excused.get_mut(node) {
+            return excuse.is_usual(now);
+        }
+        let without = leavers.ends_of(node, now);
+        if without == 0 || self.excused.len() >= KEPT_MAX {
+            return false;
+        }
+        let excuse = Excuse { without, with: 0, from: now };
+        self.excused.entry(node.into()).or_insert(excuse).is_usual(now)
     }
 
     /// Counts the rejections of ended streams: of each node one, unless the node has counted already.
@@ -357,6 +403,15 @@ mod tests {
             suspects: Vec::new(),
             is_known_rejecter: false,
         }
+    }
+
+    #[test]
+    fn wav_12_a_node_is_excused_for_twice_its_usual_ends() {
+        let mut excuse = Excuse { without: 3, with: 0, from: Time::ZERO };
+        let usual = (0..8).filter(|_| excuse.is_usual(Time::ZERO + WINDOW - Duration::from_secs(1))).count();
+        assert_eq!(usual, 6);
+        assert!(excuse.is_usual(Time::ZERO + WINDOW), "9 ends in two windows");
+        assert!(!excuse.is_usual(Time::ZERO + WINDOW));
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.

@@ -20,7 +20,9 @@ use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit, SourceId};
-use crate::engine::rollout::{Admission, Output, Plan, Rollout, RolloutReport, UnitId, UnitPush};
+use crate::engine::rollout::{
+    Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
+};
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::PlanMetrics;
 use crate::telemetry::rollouts;
@@ -338,8 +340,9 @@ impl PlanTask {
         }
         let units = self.units();
         let Some(clients) = &mut self.clients else { return };
+        let memory = (&mut self.rejecters, self.handle.leavers());
         let around = (&*self.shared, &self.tables);
-        let tally = clients.tally(&self.plan, &units, self.admission, &mut self.rejecters, around).await;
+        let tally = clients.tally(&self.plan, &units, self.admission, memory, around).await;
         self.rollout.tally(tally, self.shared.clock.now());
         // A rejection of a push that went back may come late.
         self.restate().await;
@@ -359,6 +362,8 @@ impl PlanTask {
     fn show(&mut self) {
         let report = self.rollout.report();
         self.is_behind = report.behind_from.is_some();
+        let is_kept = !self.plan.enforces() || self.admission.has_holders();
+        self.handle.leavers().pause(report.state == RolloutState::Halted && is_kept);
         self.metrics.show(&report, self.shared.clock.now());
         let mut units = self.shown.units_of(&report);
         let new: Vec<_> = named(&report).into_iter().filter(|unit| !units.contains_key(unit)).collect();

@@ -16,12 +16,18 @@ impl StreamState {
         inner.end.is_none() && !self.peer.connection.is_left()
     }
 
-    /// Tells all plans with a push under way of the end of the stream.
+    /// Tells all plans of the end of the stream.
     pub(crate) fn tell_plans(&self, inner: &Inner, is_lost: bool, now: Time) {
         if self.shared.plans.is_empty() || self.is_relay() {
             return;
         }
-        for watched in self.shared.plans.all().iter().filter_map(|plan| plan.watched()) {
+        for plan in self.shared.plans.all().iter() {
+            let Some(watched) = plan.watched() else {
+                if is_lost {
+                    plan.leavers().note(inner.node.as_ref().map_or("", |node| &node.id), now);
+                }
+                continue;
+            };
             let sources = inner.sources.iter().map(|(id, _)| *id).collect();
             let client = (self.id, inner.node.clone(), is_lost);
             watched.note_end(client, &inner.session, sources, &newest(&inner.sources), now);

@@ -80,6 +80,11 @@ impl Admission {
         }
     }
 
+    /// Whether clients keep a halted push, the one before or this one.
+    pub fn has_holders(&self) -> bool {
+        self.holders_only || self.holders_of.is_some()
+    }
+
     /// Whether the steps so far have admitted the seat, whatever became of the push.
     pub fn is_seated(&self, seat: Seat) -> bool {
         seat.bucket < self.threshold || seat.labelled_step.is_some_and(|step| step <= self.step)
