@@ -14,6 +14,7 @@ use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::lanes::Restated;
+use crate::engine::snapshot::Snapshot;
 use crate::xds::{TypeUrl, Version};
 
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
@@ -47,18 +48,21 @@ impl Session {
         self.lanes.get_or_insert_default().restating = Some(restating);
     }
 
-    /// Notes the releases of these snapshots. A session that is served another release than before moves.
+    /// Notes the releases of these snapshots. A session that is served another release than before moves. Nearly all polls find
+    /// nothing to note.
+    #[inline]
     pub(super) fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
-        let release_of = |(_, snapshot): &(_, Option<Arc<crate::engine::snapshot::Snapshot>>)| {
-            snapshot.as_ref().map_or(0, |snapshot| snapshot.lane().release)
-        };
-        if self.lanes.is_none() && newest.iter().all(|snapshot| release_of(snapshot) == 0) {
-            return;
+        if self.lanes.is_some() || newest.iter().any(|(_, snapshot)| release_of(snapshot.as_ref()) != 0) {
+            self.note_releases(newest, now);
         }
+    }
+
+    #[cold]
+    fn note_releases(&mut self, newest: &Snapshots, now: Time) {
         let mut lanes = self.lanes.take().unwrap_or_default();
         lanes.positions.retain(|position| self.sources.contains(&position.source));
-        for snapshot in newest {
-            let (source, release) = (snapshot.0, release_of(snapshot));
+        for (source, snapshot) in newest {
+            let (source, release) = (*source, release_of(snapshot.as_ref()));
             let known = lanes.positions.iter_mut().position(|position| position.source == source);
             let index = known.unwrap_or_else(|| {
                 lanes.positions.push(Position { source, release: 0, moved_until: None });
@@ -101,10 +105,23 @@ impl Session {
     }
 
     /// The sources with a move so recent that clients may be on their way to other names.
+    #[inline]
     pub(super) fn moved_lanes(&self) -> Vec<SourceId> {
-        let positions = self.lanes.iter().flat_map(|lanes| &lanes.positions);
-        positions.filter(|position| position.moved_until.is_some()).map(|position| position.source).collect()
+        self.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.moved())
     }
+}
+
+impl Lanes {
+    fn moved(&self) -> Vec<SourceId> {
+        let moved = self.positions.iter().filter(|position| position.moved_until.is_some());
+        moved.map(|position| position.source).collect()
+    }
+}
+
+/// The number of the release; 0 for all that is no lane.
+#[inline]
+fn release_of(snapshot: Option<&Arc<Snapshot>>) -> u64 {
+    snapshot.map_or(0, |snapshot| snapshot.lane().release)
 }
 
 impl Subscription {
