@@ -103,6 +103,7 @@ impl Answer {
             let difference = difference(&part.held, &part.view, part.collection.kind());
             news.told_absent |= !difference.gone.is_empty();
             changed.extend(difference.put.into_iter().chain(difference.gone));
+            changed.extend(self.replaced(part));
             if self.full {
                 // Names that the client kept because absence could not be told (SST-6) go with the first
                 // complete set.
@@ -136,6 +137,14 @@ impl Answer {
         }
         news.by_own_name();
         news
+    }
+
+    /// The names of a part whose source does not know them while the wildcard or a glob supplies them: the supplied
+    /// content replaces the part's content, even if it is no news for the wildcard or the glob (SUB-12).
+    fn replaced(&self, part: &AnswerPart) -> impl Iterator<Item = ResourceName> {
+        let beside = (self.parts.len() > 1).then(|| part.held.beside(&part.view));
+        let unknown = beside.into_iter().flatten().map(|(name, _)| name);
+        unknown.filter(move |name| part.collection.covers(name) && !self.leaves(part, name))
     }
 
     /// The resource behind a name that is or was an alias. Clients hold the resource under its own name

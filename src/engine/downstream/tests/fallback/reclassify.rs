@@ -308,6 +308,33 @@ fn rel_6_types_with_streams_of_their_own_move_together() {
     assert!(!bench.asks(client, 0));
 }
 
+/// The wildcard of the new class has the content that the client had before the name brought other content.
+#[test]
+fn sub_12_the_wildcard_of_the_new_class_replaces_a_name_that_is_unknown_there() {
+    for is_delta in [true, false] {
+        let mut bench = classes();
+        let client = if is_delta { bench.delta() } else { bench.sotw() };
+        bench.clients[client].routes.xdstp = 0;
+        if is_delta {
+            bench.change(client, EDS, "+* +a");
+        } else {
+            bench.ask(client, EDS, "* a");
+        }
+        bench.all(0, EDS, "a=1");
+        assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1");
+        bench.names(0, EDS, "a=2");
+        assert_eq!(bench.follow(client), "ClusterLoadAssignment a=2");
+        other_class(&mut bench, client);
+        bench.all(1, EDS, "a=1");
+        bench.advance(RESOLVE);
+        bench.follow(client);
+        bench.check(client, EDS, "a=1");
+        bench.names(1, EDS, "a=1");
+        bench.follow(client);
+        bench.check(client, EDS, "a=1");
+    }
+}
+
 /// The new servers of the type take turns, and the former one serves.
 #[test]
 fn rel_6_a_type_that_is_new_during_the_move_stays_with_its_former_server() {
