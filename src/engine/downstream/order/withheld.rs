@@ -46,9 +46,11 @@ struct Loss {
     since: Time,
     /// The time when the last of the names was found gone.
     latest: Time,
-    /// The count of carried responses at that time. Answers of the routing types that were begun later no
-    /// longer use the names.
+    /// The count of carried responses at the last change of the routing types before the end of the rest. Answers of the
+    /// routing types that were begun later no longer use the names.
     carried: u64,
+    /// The time of that change; `None` before the first look.
+    changed: Option<Time>,
 }
 
 impl Withheld {
@@ -79,12 +81,13 @@ impl Withheld {
     }
 
     /// Looks for losses since the last view. Losses are names that left the view, and names that the client
-    /// `held` before and the server reports as gone only now.
-    fn lose(&mut self, held: &View, view: &Arc<View>, kind: CollectionKind, turn: &Turn<'_>) {
+    /// `held` before and the server reports as gone only now, or as gone once more.
+    fn lose(&mut self, part: &Holder<'_>, view: &Arc<View>, turn: &Turn<'_>) {
         let mut seen = std::mem::replace(&mut self.seen, view.clone());
-        let late = late(held, &seen, view, kind);
+        let mut late = late(part.held, &seen, view, part.kind);
+        late.extend(self.lost_again(&seen, view, part.last));
         if !late.is_empty() {
-            seen = Arc::new(seen.keeping(late.into_iter(), held.annotations()));
+            seen = Arc::new(seen.keeping(late.into_iter(), part.held.annotations()));
         } else if !seen.may_lose(view) {
             return;
         }
@@ -98,10 +101,31 @@ impl Withheld {
                 } else {
                     Arc::new(seen.keeping(gone.into_iter(), last.base.annotations()))
                 };
-                (last.latest, last.carried) = (turn.now, turn.carried);
+                (last.latest, last.carried, last.changed) = (turn.now, turn.carried, None);
             }
             None => self.losses.push(Loss::new(seen, turn)),
         }
+    }
+
+    /// Withheld names that returned with other content and left again between two looks, because the client did not
+    /// read. `seen` is the view of the former look.
+    fn lost_again(
+        &self,
+        seen: &View,
+        view: &View,
+        last: &dyn Fn(&ResourceName) -> Option<Version>,
+    ) -> Vec<(ResourceName, Version)> {
+        if seen.id() == view.id() {
+            return Vec::new();
+        }
+        let gone = self.losses.iter().flat_map(|loss| loss.base.beside(view)).map(|(name, _)| name);
+        let is_known = |name: &ResourceName, version| {
+            let mut bases = self.losses.iter().map(|loss| &loss.base);
+            bases.any(|base| base.version_of(name) == Some(version))
+        };
+        let again =
+            gone.filter(|name| !seen.has(name)).filter_map(|name| last(&name).map(|last| (name, last)));
+        again.filter(|(name, last)| !is_known(name, *last)).collect()
     }
 }
 
@@ -119,7 +143,17 @@ fn late(held: &View, seen: &View, view: &View, kind: CollectionKind) -> Vec<(Res
 
 impl Loss {
     fn new(base: Arc<View>, turn: &Turn<'_>) -> Loss {
-        Loss { base, since: turn.now, latest: turn.now, carried: turn.carried }
+        let (since, carried) = (turn.now, turn.carried);
+        Loss { base, since, latest: since, carried, changed: None }
+    }
+
+    /// Notes the last change of the routing types. If the change came before the end of the rest, the removal waits for the
+    /// change, too.
+    fn note_change(&mut self, changed: Option<Time>, turn: &Turn<'_>) {
+        let until = self.rests_until(self.changed);
+        if self.changed < changed && until.is_none_or(|until| changed < Some(until)) {
+            (self.changed, self.carried) = (changed, turn.carried);
+        }
     }
 
     /// The end of the rest, with the last change of the routing types at `changed`; `None` if there are no
@@ -150,6 +184,8 @@ pub(in crate::engine::downstream) struct Holder<'a> {
     pub(in crate::engine::downstream) kind: CollectionKind,
     /// Whether an answer may be due for the view.
     pub(in crate::engine::downstream) is_behind: bool,
+    /// The version of the last bytes under a name that is gone.
+    pub(in crate::engine::downstream) last: &'a dyn Fn(&ResourceName) -> Option<Version>,
 }
 
 /// Notes names that are gone from `view`, and drops losses whose wait is over. Returns the time of the
@@ -175,7 +211,8 @@ pub(in crate::engine::downstream) fn withhold(
         *own = Some(Box::new(Withheld { source: part.source, seen: view.clone(), losses }));
     }
     let withheld = own.as_mut()?;
-    withheld.lose(part.held, view, part.kind, turn);
+    withheld.lose(part, view, turn);
+    withheld.losses.iter_mut().for_each(|loss| loss.note_change(waits.changed, turn));
     let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| part.held.has(&name));
     let rests = |loss: &Loss| loss.rests_until(waits.changed).filter(|until| *until > turn.now);
     let may_go = |loss: &Loss| {

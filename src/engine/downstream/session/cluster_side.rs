@@ -44,8 +44,12 @@ pub fn withhold(
         }
         let (type_url, is_waiting) = (&subscription.type_url, subscription.nonces.is_waiting());
         for part in &mut subscription.parts {
-            let Some(view) = part.view_in(turn, type_url) else { continue };
             let source = part.source();
+            let types = turn.snapshot(source).and_then(|snapshot| snapshot.of(type_url));
+            let Some((types, view)) = types.and_then(|types| Some((types, types.view(&part.collection)?)))
+            else {
+                continue;
+            };
             // Clusters go before their endpoints (ORD-3).
             let follows = |other: &Part| other.source() == source && other.withheld().is_some();
             let may_go = |carried| {
@@ -56,7 +60,7 @@ pub fn withhold(
             let has_lost = part.withheld.is_some() || part.held.may_lose(view);
             let changed = if has_lost { changed_at(routes, source, turn) } else { None };
             let waits = Waits { is_leaving, is_waiting, changed, may_go: &may_go };
-            let look_at = part.withhold(view, &waits, turn);
+            let look_at = part.withhold(types, view, &waits, turn);
             until = until.into_iter().chain(look_at).min();
         }
     }

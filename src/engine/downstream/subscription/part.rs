@@ -272,12 +272,14 @@ impl Part {
     /// event comes first.
     pub(in crate::engine::downstream) fn withhold(
         &mut self,
+        types: &TypeSnapshot,
         view: &Arc<View>,
         waits: &Waits<'_>,
         turn: &Turn<'_>,
     ) -> Option<Time> {
         let (source, kind, is_behind) = (self.source(), self.kind(), self.is_behind(view.id()));
-        let holder = Holder { source, held: &self.held, kind, is_behind };
+        let last = |name: &ResourceName| types.departed(kind, name).map(|resource| resource.version);
+        let holder = Holder { source, held: &self.held, kind, is_behind, last: &last };
         withhold(&mut self.withheld, &holder, view, waits, turn)
     }
 

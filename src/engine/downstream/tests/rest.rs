@@ -99,6 +99,50 @@ fn rly_51_each_change_of_a_route_prolongs_the_rest_to_250_ms_at_the_most() {
 }
 
 #[test]
+fn rly_51_a_route_that_comes_while_the_removal_rests_is_waited_for_though_another_is_acked() {
+    for delta in [false, true] {
+        let mut bench = Bench::cold();
+        let client = join(&mut bench, delta);
+        bench.says_of_all(CDS, "-x", true);
+        assert_eq!(bench.poll(client), "");
+        bench.says(RDS, "r=x2");
+        assert_eq!(bench.poll(client), "RouteConfiguration r=x2");
+        bench.advance(ms(4));
+        bench.says(RDS, "r=y");
+        assert_eq!(bench.poll(client), "", "the first route is not ACKed");
+        bench.advance(ms(100));
+        bench.ack(client, RDS);
+        assert_eq!(bench.poll(client), "RouteConfiguration r=y");
+        assert_eq!(bench.poll(client), "", "the second route is not ACKed");
+        bench.ack(client, RDS);
+        assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
+    }
+}
+
+/// The client does not read in between, so that its stream looks at the content only at the end.
+#[test]
+fn rly_51_a_cluster_that_returns_and_goes_again_rests_again() {
+    for delta in [false, true] {
+        let mut bench = Bench::cold();
+        let client = join(&mut bench, delta);
+        bench.says_of_all(CDS, "-x", true);
+        assert_eq!(bench.poll(client), "");
+        bench.advance(ms(10));
+        bench.says_of_all(CDS, "x=2", true);
+        bench.advance(ms(30_000));
+        bench.says_of_all(CDS, "-x", true);
+        bench.advance(ms(2));
+        // A complete set has the last content.
+        assert_eq!(bench.poll(client), if delta { "" } else { "Cluster x=2 y=1" });
+        bench.ack(client, CDS);
+        bench.advance(ms(24));
+        assert_eq!(bench.poll(client), "");
+        bench.advance(ms(1));
+        assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
+    }
+}
+
+#[test]
 fn rly_51_what_is_no_removal_does_not_rest() {
     for delta in [false, true] {
         let mut bench = Bench::cold();
