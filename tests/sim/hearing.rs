@@ -255,8 +255,11 @@ impl World {
             let is_open = this.links.get(index).is_some_and(Option::is_some);
             this.heard[index].settle(is_open || (0..TYPES).any(is_here));
         }
-        let is_used = this.heard.iter().any(|stream| stream.is_used);
-        this.connection = if is_used { this.connection } else { Heard::Pending };
+        // A failed attempt counts as long as there are attempts; each poll is one.
+        let is_tried =
+            |stream: &Hearing| stream.is_used && (stream.open.is_none() || this.wire != Wire::PerType);
+        let is_tried = this.heard.iter().any(is_tried);
+        this.connection = if is_tried { this.connection } else { Heard::Pending };
         let due = this.reach(now);
         this.was_lost = this.lost_types(now);
         this.reference_due = this.reference.due(this.was_lost);

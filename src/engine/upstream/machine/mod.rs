@@ -362,4 +362,9 @@ impl Upstream {
     pub fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Closed)
     }
+
+    /// Returns true if a stream is wanted, and none is open.
+    pub fn is_attempting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. } | Phase::Opening)
+    }
 }

@@ -30,9 +30,16 @@ impl Streams {
         }
     }
 
-    /// Without streams the connection is over, and its state says nothing about the next (CLI-1, FBK-21).
+    /// A failed attempt counts as long as some stream is attempted. Without attempts the state of the connection says
+    /// nothing about the next one (CLI-1, FBK-21), and the open streams show by themselves whether the server can be heard.
     pub(super) fn forget_connection(&mut self) {
-        if self.machines.iter().all(|machine| machine.upstream.is_idle()) {
+        let is_rest = matches!(self.settings.transport, Transport::Rest { .. });
+        let attempts = |machine: &Machine| match is_rest {
+            // Each poll is an attempt.
+            true => !machine.upstream.is_idle(),
+            false => machine.upstream.is_attempting(),
+        };
+        if !self.machines.iter().any(attempts) {
             self.connection = Reachability::Pending;
         }
     }

@@ -174,6 +174,29 @@ fn cli_1_a_lost_connection_is_forgotten_with_the_last_stream() {
     }
 }
 
+/// The stream of another type lives on, in silence.
+#[test]
+fn cli_1_a_failed_attempt_is_forgotten_once_nothing_is_attempted() {
+    let mut bench = per_type(Variant::Sotw, Transport::PerType);
+    bench.watch(1, CDS, "x");
+    bench.source.handle_upstream(0, Input::Opened, bench.now);
+    bench.advance(Duration::from_secs(10));
+    bench.source.handle_upstream(0, Input::Alive, bench.now);
+    let is_lost = |bench: &Bench| bench.source.reach_of(&url(CDS)).is_some_and(|reach| reach.is_lost());
+    bench.watch(2, EDS, "a");
+    assert!(!is_lost(&bench));
+    let status = Status::new(Code::Unavailable, "refused");
+    bench.source.handle_upstream(1, Input::ConnectFailed { status }, bench.now);
+    assert!(is_lost(&bench));
+    bench.source.forget(SessionId(2), bench.now);
+    bench.advance(Duration::from_secs(31));
+    let reach = bench.source.reach_of(&url(CDS));
+    assert!(reach.is_some_and(|reach| reach.is_heard()), "nobody attempts any more");
+    bench.source.forget(SessionId(1), bench.now);
+    bench.advance(Duration::from_secs(31));
+    assert!(bench.source.is_idle());
+}
+
 #[test]
 fn rly_25_a_service_that_is_there_again_and_silent_is_heard() {
     let mut bench = per_type(Variant::Sotw, Transport::PerType);
