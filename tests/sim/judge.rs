@@ -265,8 +265,9 @@ impl World {
         // A stream that came from another class, or from other lists, may keep what only the former sources had.
         let former = self.all_slots_of(list).filter(|of| *of != slot && self.came_lately(stream));
         let of_list: Vec<&Source> = others.map(|other| &self.slots[other].reference).collect();
-        let former = former.map(|other| &self.slots[other].reference);
-        let others: Vec<&Source> = of_list.iter().copied().chain(former).collect();
+        let came_at = stream.came_at.unwrap_or_default();
+        let former = former.map(|other| (&self.slots[other].reference, self.slots[other].moment_at(came_at)));
+        let others: Vec<Other<'_>> = of_list.iter().map(|of| (*of, of.moment)).chain(former).collect();
         let is_lower = slot != first;
         let higher = if is_lower { of_list.as_slice() } else { &[] };
         let last = self.clients[stream.client].explained.get(&slot).map_or(0, |moments| moments[ty]);
@@ -683,7 +684,7 @@ pub fn kind_of(
 #[allow(clippy::too_many_arguments, reason = "the response, who gets it, and what it is held against")]
 fn holds_at(
     higher: &[&Source],
-    others: &[&Source],
+    others: &[Other<'_>],
     source: &Source,
     sent: &Sent,
     held: &Held,
@@ -752,19 +753,21 @@ fn is_supplied(others: &[&Source], held: &Held, ty: usize, name: usize) -> bool 
     held.wanted & bit(name) != 0 && others.iter().any(has)
 }
 
-/// What another server of the list, or the former class, had last.
-fn was_supplied(others: &[&Source], ty: usize, name: usize, found: Content) -> bool {
-    others.iter().any(|other| {
+/// Another source, and the moment since which its content may be last bytes.
+type Other<'a> = (&'a Source, u32);
+
+/// What another server of the list had last, or the former class when the stream left, and since.
+fn was_supplied(others: &[Other<'_>], ty: usize, name: usize, found: Content) -> bool {
+    others.iter().any(|(other, since)| {
         let tracks = [&other.names[ty][name], &other.members[ty][name]];
-        tracks.iter().any(|track| {
-            [Some(found), Some(of_other_class(found))].contains(&track.last_content(other.moment))
-        })
+        let mut contents = [found, of_other_class(found)].into_iter();
+        contents.any(|content| tracks.iter().any(|track| track.had_since(content, *since)))
     })
 }
 
 /// A named resource as another server of the list supplies it.
-fn stands_in(others: &[&Source], held: &Held, ty: usize, name: usize, found: Content) -> bool {
-    let supplied = |other: &&Source| other.names[ty][name].last_content(other.moment) == Some(found);
+fn stands_in(others: &[Other<'_>], held: &Held, ty: usize, name: usize, found: Content) -> bool {
+    let supplied = |(other, _): &Other<'_>| other.names[ty][name].last_content(other.moment) == Some(found);
     held.wanted & bit(name) != 0 && others.iter().any(supplied)
 }
 

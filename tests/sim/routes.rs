@@ -210,7 +210,7 @@ pub fn tracks<'a>(
 
 impl Slot {
     /// The moment of the reference at a time.
-    fn moment_at(&self, time: u64) -> u32 {
+    pub fn moment_at(&self, time: u64) -> u32 {
         let after = self.times.partition_point(|(_, at)| *at <= time);
         after.checked_sub(1).map_or(0, |last| self.times[last].0)
     }

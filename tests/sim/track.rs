@@ -54,6 +54,13 @@ impl Track {
         })
     }
 
+    /// Whether this was the last content at `moment`, or has been the content since.
+    pub fn had_since(&self, content: Content, moment: u32) -> bool {
+        let mut later = self.history.iter().filter(|entry| entry.from > moment);
+        self.last_content(moment) == Some(content)
+            || later.any(|entry| entry.state == State::Present(content))
+    }
+
     /// The last change up to `moment`.
     pub fn changed_at(&self, moment: u32) -> u32 {
         self.entry(moment).map_or(0, |entry| entry.from)
