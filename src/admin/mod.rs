@@ -247,7 +247,8 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
     admin.relay.refresh().await;
     let (ready, report) = {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
-        admin.readiness.report(requires_upstream, &admin.relay.sources(), admin.relay.now())
+        let (sources, plans) = (admin.relay.sources(), admin.relay.rollouts());
+        admin.readiness.report(requires_upstream, &sources, &plans, admin.relay.now())
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()

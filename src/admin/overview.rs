@@ -202,7 +202,7 @@ impl Admin {
     fn collect(&self, census: &Census, now: SystemTime) -> Overview {
         let (settings, sources, config) =
             (self.settings.get(), self.relay.sources(), self.reloading.status());
-        let (ready, _) = self.readiness.report(settings.ready_requires_upstream, &sources, now);
+        let (ready, _) = self.readiness.report(settings.ready_requires_upstream, &sources, &[], now);
         let upstreams = upstreams(&sources, now);
         Overview {
             api: API,
@@ -257,7 +257,7 @@ impl Admin {
             let what = format!("{} {refused} no place for the node class", census.refused);
             attention.push(Attention::new(what, "/refused", "sluice events --kind class"));
         }
-        attention.extend(self.relay.rollouts().iter().filter_map(|plan| stopped_push(plan)));
+        attention.extend(self.relay.rollouts().iter().flat_map(|plan| stopped_pushes(plan)));
         if self.readiness.has_expired_certificate() {
             let what = "a certificate of the relay has expired".to_owned();
             attention.push(Attention::new(what, "/events?kind=tls", "sluice events --kind tls"));
@@ -311,11 +311,16 @@ fn failed_reload(last: &LastReload) -> Option<Attention> {
     Some(Attention::new(what, "/config", &say))
 }
 
-/// A plan would have stopped its latest push.
-fn stopped_push(plan: &RolloutStatus) -> Option<Attention> {
+/// A plan has stopped its latest push, or would have, or an order keeps pushes from going on.
+fn stopped_pushes(plan: &RolloutStatus) -> Vec<Attention> {
     let name = &plan.plan.name;
-    let what = cut(&format!("plan {name} {}", rollouts::why(plan.report.push.as_deref()?)?));
-    Some(Attention::new(what, &format!("/rollouts/{name}"), &format!("sluice rollout status {name}")))
+    let of_push = plan.report.push.as_deref().and_then(rollouts::why);
+    let told = of_push.into_iter().chain(rollouts::stands(&plan.report));
+    let attention = |text: String| {
+        let what = cut(&format!("plan {name} {text}"));
+        Attention::new(what, &format!("/rollouts/{name}"), &format!("sluice rollout status {name}"))
+    };
+    told.map(attention).collect()
 }
 
 fn clients_do(count: usize, one: &str, many: &str) -> String {

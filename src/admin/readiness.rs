@@ -8,7 +8,10 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::item::seconds_since;
+use super::rollouts::{Pinned, behind_seconds, frozen_until};
+use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus};
+use crate::telemetry::rollouts::why;
 
 /// The state of the process; it only moves forward, except that an operator's drain ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +85,7 @@ impl Readiness {
         &self,
         requires_upstream: bool,
         sources: &[Arc<SourceStatus>],
+        plans: &[Arc<RolloutStatus>],
         now: SystemTime,
     ) -> (bool, Report) {
         let mut upstreams: BTreeMap<&str, Upstream> = BTreeMap::new();
@@ -95,22 +99,63 @@ impl Readiness {
             upstreams.into_iter().map(|(server, upstream)| (server.to_owned(), upstream)).collect();
         let certificate_expired = (self.certificate_expired)();
         let ready = state == State::Ready && upstream_suffices && !certificate_expired;
-        (ready, Report { ready, state: state.name(), certificate_expired, upstreams })
+        // A plan that holds something back serves its clients.
+        let rollouts = plans.iter().filter_map(|plan| Standing::of(plan)).collect();
+        (ready, Report { ready, state: state.name(), certificate_expired, upstreams, rollouts })
     }
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Report {
     ready: bool,
     state: &'static str,
     /// A certificate of the relay has expired.
     certificate_expired: bool,
     upstreams: BTreeMap<String, Upstream>,
+    /// Plans that hold something back, or let something pass without a judgement.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rollouts: Vec<Standing>,
+}
+
+/// A plan that enforces, for the attention of an operator (GRD-2).
+#[derive(Debug, Serialize)]
+struct Standing {
+    plan: String,
+    state: &'static str,
+    push: Option<u64>,
+    behind_seconds: f64,
+    why: Option<String>,
+    pinned: Option<Pinned>,
+    frozen_until: Option<String>,
+    barred: usize,
+    full: bool,
+    unproved: usize,
+}
+
+impl Standing {
+    /// `None` if there is nothing to say.
+    fn of(status: &RolloutStatus) -> Option<Standing> {
+        let (plan, report) = (&status.plan, &status.report);
+        let is_at_rest = report.is_at_rest() && !report.is_full && status.unproved == 0;
+        let push = report.push.as_deref();
+        (plan.enforces() && !is_at_rest).then(|| Standing {
+            plan: plan.name.to_string(),
+            state: report.state.name(),
+            push: push.map(|push| push.number),
+            behind_seconds: behind_seconds(status),
+            why: push.and_then(why),
+            pinned: Pinned::of(status),
+            frozen_until: frozen_until(status),
+            barred: report.barred.len(),
+            full: report.is_full,
+            unproved: status.unproved,
+        })
+    }
 }
 
 /// A summary of all sources of one server: the counts of their states, the longest staleness with its reason,
 /// and the number of served resources.
-#[derive(Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Upstream {
     /// The keys of the server lists that contain the server.
     lists: BTreeSet<String>,

@@ -27,7 +27,7 @@ pub struct Wish {
     /// Only say what the change would do, or why it cannot be done.
     #[arg(long)]
     dry_run: bool,
-    /// Also if many clients move, or names go.
+    /// Also if many clients move, names go, or a plan lets go of a push.
     #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
     /// Form of the output; json: the answer of the API, with `relay`.
@@ -59,7 +59,8 @@ Examples:
   sluice reload --dry-run -f new.yaml
   sluice reload
 
-Exit codes: 0 in force, or can be taken; 1 held, because many clients would move, or names would go: --yes takes it; 64 the
+Exit codes: 0 in force, or can be taken; 1 held, because many clients would move, names would go, or a plan would let go of a \
+push: --yes takes it; 64 the
 configuration has faults, or needs a new process; 69 the host refused, for example because an address is in use.";
 
 #[derive(Args, Debug)]

@@ -74,6 +74,7 @@ pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::engine::class::NodeClasses;
 use crate::engine::rollout::Plan;
+use crate::engine::rollout::plan::History;
 use crate::engine::source;
 use crate::handover::HandoverSettings;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
@@ -91,6 +92,8 @@ pub struct Config {
     pub node_classes: NodeClasses,
     /// In order; the first plan that matches a unit decides. Empty: off.
     pub rollouts: Vec<Arc<Plan>>,
+    /// The past that plans remember; each plan has it, too.
+    pub history: History,
     pub authorization: Authorization,
     /// At least one, with distinct names and addresses.
     pub listeners: Vec<Listener>,
@@ -123,6 +126,7 @@ impl Config {
             servers: Servers::new(vec![server]),
             node_classes: NodeClasses::default(),
             rollouts: Vec::new(),
+            history: History::default(),
             authorization: Authorization::default(),
             listeners: vec![Listener::default()],
             admin: Admin::default(),

@@ -21,6 +21,7 @@ use super::units::word;
 use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
 use super::{ServerKind, UpstreamServer};
 use crate::driver::ENCODED_BYTES;
+use crate::engine::rollout::plan::History;
 use crate::engine::source::{self, UNWATCHED_BYTES};
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
 use crate::setting::Read;
@@ -96,7 +97,9 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let classes = map.list("node_classes");
     let listeners = read_listeners(map, directory);
     let node_classes = read_classes(&classes);
-    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes);
+    let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
+    let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
+    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, (checkpoint.is_some(), history));
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
     if authorization.is_none() {
@@ -111,6 +114,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
         node,
         node_classes,
         rollouts,
+        history,
         authorization: authorization.unwrap_or_default(),
         admin,
         listeners,
@@ -118,7 +122,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
         limits,
         source: source::SourceSettings { unwatched_bytes: cache.0, ..source },
         encoded_bytes: cache.1,
-        checkpoint: map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory)),
+        checkpoint,
         traces: map.item("traces").and_then(|item| read_traces(&item)),
         drain: map.value(&DRAIN),
         drain_delay: map.value(&DRAIN_DELAY),
@@ -174,6 +178,19 @@ fn read_level(tree: &Tree) -> Result<String, String> {
                 .into(),
         ),
     }
+}
+
+/// Keys of a history on disk.
+const UNSUPPORTED_HISTORY: &[(&str, &str)] = &[
+    ("directory", "releases are kept in memory, and the digests in the checkpoint"),
+    ("max_age", "use `pushes`"),
+    ("bytes", "use `limits.held_bytes`"),
+    ("payloads", "`/rollouts` shows no payloads"),
+];
+
+fn read_history(map: &mut Map<'_>) -> History {
+    map.unsupported(UNSUPPORTED_HISTORY);
+    History::read(map)
 }
 
 /// `cache`: `unwatched_bytes` of a source, and `encoded_bytes` of the driver.

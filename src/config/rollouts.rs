@@ -11,8 +11,8 @@ use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
 use crate::engine::class::{LocalityDepth, MetadataParts, NodeClasses, NodeMatch, Projection, TextMatch};
 use crate::engine::rollout::plan::{
-    BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Mode, OnHalt, Plan,
-    STEPS_MAX, Step, StepSettings, Times, UnitMatch,
+    BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
+    OnHalt, Plan, STEPS_MAX, Step, StepSettings, Times, UnitMatch,
 };
 use crate::setting::count;
 
@@ -45,11 +45,12 @@ const UNSUPPORTED_GUARDS: &[(&str, &str)] = &[
 ];
 const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
 
-/// Reads the plans. `servers`: `None` if the lists have errors of their own.
+/// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process keeps its state for the next.
 pub(super) fn read_rollouts(
     map: &mut Map<'_>,
     servers: Option<&Servers>,
     classes: &NodeClasses,
+    (has_checkpoint, history): (bool, History),
 ) -> Vec<Arc<Plan>> {
     let lists: Option<Vec<String>> = servers.map(|servers| servers.lists().map(|(key, _)| key).collect());
     let items = map.list("rollouts");
@@ -59,7 +60,15 @@ pub(super) fn read_rollouts(
     let mut plans: Vec<Arc<Plan>> = Vec::new();
     for item in items.iter().take(PLANS_MAX) {
         let before = item.error_count();
-        let Some(plan) = item.map(|map| read_plan(map, lists.as_deref(), classes)).flatten() else {
+        let read = |map: &mut Map<'_>| {
+            let plan = read_plan(map, lists.as_deref(), classes)?;
+            if plan.enforces() && !has_checkpoint {
+                map.warn_at("mode", NO_CHECKPOINT);
+            }
+            warn_of_shared_units(map, &plan, &plans);
+            Some(Plan { releases: history.pushes, ..plan })
+        };
+        let Some(plan) = item.map(read).flatten() else {
             continue;
         };
         if let Some(other) = plans.iter().find(|other| other.name == plan.name) {
@@ -82,6 +91,25 @@ fn check_reached(item: &Item<'_>, plan: &Plan, before: &[Arc<Plan>]) {
     }
 }
 
+const NO_CHECKPOINT: &str = "without `checkpoint`, a restart forgets what the plan holds back: all clients are given the newest content, a \
+    halted push too";
+
+/// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual way to write the rest.
+fn warn_of_shared_units(map: &Map<'_>, plan: &Plan, before: &[Arc<Plan>]) {
+    let is_shared = |earlier: &&Arc<Plan>| {
+        !earlier.units.covers(&plan.units)
+            && !earlier.units.excludes(&plan.units)
+            && !plan.units.covers(&earlier.units)
+    };
+    if let Some(earlier) = before.iter().find(is_shared) {
+        let name = &earlier.name;
+        map.warn_at(
+            "match",
+            format!("units that the plan {name:?} matches, too, are that plan's: the first match decides"),
+        );
+    }
+}
+
 /// `None` only if an error was reported.
 fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> Option<Plan> {
     let name = map.required("name", NAME).and_then(|item| item.parse(Shaped(NAME_FORM, plan_name)));
@@ -95,7 +123,7 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
     );
     let salt = map.optional("salt", Shaped(&[Form::AnyText], any_text)).unwrap_or_default();
     let gather = map.section("gather", read_gather).unwrap_or_default();
-    let steps = map.item("steps").and_then(|item| read_steps(&item));
+    let steps = map.item("steps").and_then(|item| read_steps(&item, &units));
     let halt_on = map.section("halt_on", |map| {
         map.unsupported(UNSUPPORTED_REASONS);
         HaltOn::read(map)
@@ -273,7 +301,7 @@ fn read_gather(map: &mut Map<'_>) -> Gather {
     gather
 }
 
-fn read_steps(item: &Item<'_>) -> Option<Vec<Step>> {
+fn read_steps(item: &Item<'_>, units: &UnitMatch) -> Option<Vec<Step>> {
     let items = item.list()?;
     if items.is_empty() || items.len() > STEPS_MAX {
         item.invalid(format!("1 to {STEPS_MAX} steps; without the key, the plan has the default steps"));
@@ -282,7 +310,7 @@ fn read_steps(item: &Item<'_>) -> Option<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     for item in &items {
         let before = item.error_count();
-        let Some(step) = item.map(read_step) else { continue };
+        let Some(step) = item.map(|map| read_step(map, units)) else { continue };
         if item.error_count() == before {
             check_growth(item, &step, &steps);
         }
@@ -291,9 +319,13 @@ fn read_steps(item: &Item<'_>) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-fn read_step(map: &mut Map<'_>) -> Step {
+fn read_step(map: &mut Map<'_>, units: &UnitMatch) -> Step {
     let clients = map.item("clients").and_then(|item| {
         let clients = item.map(read_node_match)?;
+        if units.has_no_client_of(&clients) {
+            let reason = "no client of the plan's units is so: `match.node` of the plan says otherwise";
+            item.error(Problem::Contradiction { reason: reason.into() });
+        }
         if clients == Default::default() {
             item.invalid("at least one condition; all clients are `percent: 100`");
         }

@@ -152,6 +152,18 @@ pub fn why(push: &PushReport) -> Option<String> {
     Some(format!("would have {verb} push {} {when}: {}", push.number, reason_text(reason)))
 }
 
+/// The orders and the bound that keep pushes of a plan from going on, whatever clients say: `serves release 40 to all clients`.
+pub fn stands(report: &RolloutReport) -> Vec<String> {
+    let pinned = report.pin.map(|pin| format!("serves release {} to all clients: pinned", pin.release));
+    let frozen = report.frozen_until.map(|_| "begins no push: frozen".to_owned());
+    let full = report.is_full.then(|| "begins no push: held contents take too many bytes".to_owned());
+    let barred = match report.barred.len() as u64 {
+        0 => None,
+        units => Some(format!("goes on without {}: barred", count(units, "unit"))),
+    };
+    [pinned, frozen, full, barred].into_iter().flatten().collect()
+}
+
 fn reason_text(reason: &Reason) -> String {
     match reason {
         Reason::Rejected { rejected, of } => format!("{rejected} of {} rejected it", count(*of, "client")),
@@ -222,7 +234,8 @@ mod tests {
 
     use super::*;
     use crate::engine::Time;
-    use crate::engine::rollout::report::Outcome;
+    use crate::engine::rollout::command::Until;
+    use crate::engine::rollout::report::{Outcome, Pin};
     use crate::engine::rollout::tally::Control;
     use crate::engine::rollout::{Counts, UnitId};
     use crate::telemetry::Metrics;
@@ -295,6 +308,15 @@ mod tests {
         let none =
             PushReport { verdict: None, ..push(RolloutState::Waving, 1, grown(GrownPart::Count, 1, 2)) };
         assert_eq!(why(&none), None);
+    }
+
+    #[test]
+    fn grd_2_orders_and_the_bound_are_told_beside_the_push() {
+        let pin = Some(Pin { release: 40, from: Time::ZERO, until: Until::Unpin });
+        let report = RolloutReport { pin, is_full: true, barred: vec![UnitId(1)], ..Default::default() };
+        let told = stands(&report).join("; ");
+        assert!(told.starts_with("serves release 40 to all clients: pinned; begins no push: held"), "{told}");
+        assert!(told.ends_with("; goes on without 1 unit: barred"), "{told}");
     }
 
     #[test]

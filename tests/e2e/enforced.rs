@@ -126,6 +126,11 @@ impl Fleet {
         }
     }
 
+    /// All clients reject this content from now on.
+    pub fn reject(&mut self, text: &'static str) {
+        self.bad.insert(text);
+    }
+
     /// Answers until the plan's state is as wanted.
     pub async fn until_plan(&mut self, what: &str, is_over: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();

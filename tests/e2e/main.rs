@@ -38,6 +38,7 @@ mod restart;
 mod rollouts;
 mod rollout_commands;
 mod rollout_orders;
+mod rollout_reloads;
 mod routing;
 mod suspects;
 mod tail;

@@ -137,10 +137,14 @@ class Fleet:
     def config(self):
         return json.loads((self.stage.directory / "sluice.json").read_text())
 
-    def reload(self, config):
+    def reload(self, config, *options):
         """Writes the file, and lets the relay take it; an invalid one is refused."""
         (self.stage.directory / "sluice.json").write_text(json.dumps(config))
-        command = [self.stage.sluice, "reload", "--relay", f"127.0.0.1:{self.admin}"]
+        self.sluice("reload", *options)
+
+    def sluice(self, *arguments):
+        """A command to the relay."""
+        command = [self.stage.sluice, *arguments, "--relay", f"127.0.0.1:{self.admin}"]
         subprocess.run(command, check=False, capture_output=True, timeout=30)
 
     def stop_relay(self):

@@ -4,7 +4,7 @@ import re
 import time
 
 from browser import NARROW, WIDE, Keys
-from fleet import REQUEST, RUDE, eventually, get, resources
+from fleet import REQUEST, RUDE, eventually, get, resources, route
 
 
 # The pages below those of the navigation: where to find a link to one, and its address.
@@ -189,6 +189,28 @@ def a_push_tells_who_stopped_it_and_in_which_words(browser, fleet):
     assert "rollouts/all" in links(browser, ".crumb a") and not browser.lines()
 
 
+def a_plan_that_enforces_tells_what_stands_and_who_ordered_it(browser, fleet):
+    """WAV-19: who froze a plan and why, what waits behind the freeze, and the command that ends it."""
+    started = fleet.config()
+    [plan] = started["rollouts"]
+    try:
+        fleet.reload({**started, "rollouts": [{**plan, "mode": "enforce"}]})
+        fleet.sluice("rollout", "freeze", "--for", "1h", "--as", "ann", "--reason", "a sale")
+        fleet.plane.put(route("cart-route", "payments"))
+        browser.go("/ui/rollouts/all")
+        eventually("the page tells what waits", lambda: "What waits behind it" in browser.text())
+        text = browser.text()
+        for told in ("Frozen until", "freeze by ann", "a sale", "sluice rollout unfreeze", "changed since"):
+            assert told in text, (told, text)
+        assert "Nothing is held back" not in text and not browser.lines()
+        browser.go("/ui/")
+        eventually("the overview tells of it", lambda: "plan all begins no push: frozen" in browser.text(".banner"))
+    finally:
+        fleet.sluice("rollout", "unfreeze")
+        fleet.plane.put(route("cart-route", "cart"))
+        fleet.reload(started, "--yes")
+
+
 def the_configuration_tells_its_generations_and_faults(browser, fleet):
     """PAG-4: a reload is a generation with its difference, and a fault leads from the overview to its words."""
     started = fleet.config()
@@ -261,6 +283,7 @@ STORIES = [
     tabs_leave_room_for_others,
     a_tail_shows_what_comes_and_its_end,
     a_push_tells_who_stopped_it_and_in_which_words,
+    a_plan_that_enforces_tells_what_stands_and_who_ordered_it,
     the_configuration_tells_its_generations_and_faults,
     the_page_is_live,
     an_upgrade_is_told_and_hinders_nobody,

@@ -1,23 +1,26 @@
 //! `POST /rollouts/PLAN/COMMAND`, `POST /freeze` and `POST /unfreeze`: the commands of operators (HIS-3 to HIS-5).
 //!
-//! The guard of the role `act` logs the peer. The line here adds what the operator wants and why.
+//! The guard of the role `act` logs the token. The line here has the order, its push, who gave it and why, and the result; so has the event.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State as Shared};
+use axum::extract::{Extension, Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tracing::{info, warn};
 
+use super::super::entrance::Peer;
 use super::super::params::{Params, bad_request, conflict, not_found};
 use super::super::state::Admin;
-use super::{find, item};
+use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
 use crate::engine::rollout::command::{FREEZE_MAX, PinFor, Promotion};
-use crate::engine::rollout::{Command, CommandError, Mode, UnitId};
+use crate::engine::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
 use crate::setting::{Range, hours, seconds};
+use crate::telemetry::events::{Events, Kind, Occurrence};
 use crate::xds::ResourceName;
 
 const PIN_TIMES: Range = crate::setting::time(seconds(1)..=hours(24 * 365));
@@ -28,52 +31,129 @@ const FREEZE: std::time::Duration = hours(4);
 
 const COMMANDS: &str = "pause, resume, promote, abort, bar, pin, unpin or rollback";
 
-/// The words of an operator for the log.
+/// The words of an operator and the address, for the log and the list of events (HIS-5).
 struct Audit {
     by: Option<String>,
     reason: Option<String>,
+    peer: Arc<Peer>,
+}
+
+/// A command, for the log: its plan, its push and its word.
+struct Wanted<'a> {
+    plan: &'a str,
+    push: Option<u64>,
+    word: &'a str,
+    /// The arguments of the request.
+    query: &'a str,
 }
 
 impl Audit {
-    fn take(params: &mut Params) -> Audit {
-        Audit { by: params.take("as"), reason: params.take("reason") }
+    fn take(params: &mut Params, peer: Option<Extension<Arc<Peer>>>) -> Audit {
+        let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
+        Audit { by: params.take("as"), reason: params.take("reason"), peer }
     }
 
-    fn tell(&self, plan: &str, command: &str, refusal: Option<&str>) {
+    /// `result`: the state of the plan after the command, or the reason why nothing was done.
+    fn tell(&self, events: &Events, wanted: &Wanted<'_>, result: Result<RolloutState, &str>) {
+        let Wanted { plan, push, word, query } = wanted;
         let (by, reason) = (self.by.as_deref(), self.reason.as_deref());
-        match refusal {
-            None => info!(plan, command, by, reason, "an operator commanded a plan"),
-            Some(refusal) => warn!(plan, command, by, reason, refusal, "a command to a plan had no effect"),
+        let (address, identity) = (self.peer.address.map(tracing::field::display), &self.peer.identity);
+        match result {
+            Ok(state) => {
+                let state = state.name();
+                info!(plan, command = word, push, query, by, reason, peer = address, %identity, state, "an operator commanded a plan");
+            }
+            Err(refusal) => {
+                warn!(plan, command = word, push, query, by, reason, peer = address, %identity, refusal, "a command to a plan had no effect");
+            }
         }
+        let who = by.map(str::to_owned).or_else(|| Some(self.peer.address?.to_string()));
+        let who = who.unwrap_or_else(|| self.peer.identity.to_string());
+        let mut detail = format!("{word} by {who}");
+        if let Some(reason) = reason {
+            let _ = write!(detail, ", {reason:?}");
+        }
+        let occurrence = match result {
+            Ok(state) => {
+                let _ = write!(detail, "; the plan is {}", state.name());
+                Occurrence::info(Kind::Push, done_text(word))
+            }
+            Err(refusal) => {
+                let _ = write!(detail, "; {refusal}");
+                Occurrence::warn(Kind::Push, REFUSED)
+            }
+        };
+        events.add(
+            occurrence.of_push(plan, push.unwrap_or_default()).from_peer(self.peer.address).detail(detail),
+        );
     }
+}
+
+const REFUSED: &str = "a command to a plan had no effect";
+
+/// The texts of the orders that were carried out.
+const DONE: [(&str, &str); 10] = [
+    ("pause", "an operator paused a push"),
+    ("resume", "an operator resumed a push"),
+    ("promote", "an operator promoted a push"),
+    ("abort", "an operator aborted a push"),
+    ("bar", "an operator barred a class from a push"),
+    ("pin", "an operator pinned a release"),
+    ("unpin", "an operator ended a pin"),
+    ("rollback", "an operator took a push back"),
+    ("freeze", "an operator ordered a freeze"),
+    ("unfreeze", "an operator ended a freeze"),
+];
+
+fn done_text(word: &str) -> &'static str {
+    DONE.iter().find(|(known, _)| *known == word).map_or("an operator commanded a plan", |(_, text)| text)
+}
+
+/// Whether an event is an order, carried out or not.
+pub(in crate::admin) fn is_order(event: &Occurrence) -> bool {
+    event.text == REFUSED || DONE.iter().any(|(_, text)| *text == event.text)
 }
 
 /// `POST /rollouts/PLAN/COMMAND`.
 pub(in crate::admin) async fn command(
     Shared(admin): Shared<Admin>,
     Path((plan, word)): Path<(String, String)>,
+    peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
 ) -> Result<Response, Response> {
     let plans = admin.relay.rollouts();
     let status = find(&plans, &plan).map_err(not_found)?;
-    let (orders, audit) = read(&status, &word, &uri).map_err(bad_request)?;
-    let mut after = status;
+    let (orders, audit) = read(&status, &word, &uri, peer).map_err(bad_request)?;
+    let named = orders.first().and_then(|order| order.command.push());
+    let push = named.or_else(|| latest(&status));
+    let wanted = Wanted { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
+    let (events, mut after) = (&admin.metrics.events, status);
     for order in orders {
         match admin.relay.command_plan(order).await {
             Ok(status) => after = status,
             Err(refusal) => {
                 let (text, answer) = refused(&plan, refusal);
-                audit.tell(&plan, &word, Some(&text));
+                audit.tell(events, &wanted, Err(&text));
                 return Err(answer(text));
             }
         }
     }
-    audit.tell(&plan, &word, None);
+    audit.tell(events, &wanted, Ok(after.report.state));
     Ok(Json(item::Rollout::of(&after)).into_response())
 }
 
+/// The number of the latest push that a plan remembers.
+fn latest(status: &RolloutStatus) -> Option<u64> {
+    of_plan(status).next().map(|push| push.number)
+}
+
 /// The commands for the machine: of a class, one for each unit.
-fn read(status: &Arc<RolloutStatus>, word: &str, uri: &Uri) -> Result<(Vec<PlanOrder>, Audit), String> {
+fn read(
+    status: &Arc<RolloutStatus>,
+    word: &str,
+    uri: &Uri,
+    peer: Option<Extension<Arc<Peer>>>,
+) -> Result<(Vec<PlanOrder>, Audit), String> {
     let allowed: &[&str] = match word {
         "pause" | "resume" | "rollback" => &["push", "as", "reason"],
         "promote" => &["push", "step", "all", "as", "reason"],
@@ -84,7 +164,7 @@ fn read(status: &Arc<RolloutStatus>, word: &str, uri: &Uri) -> Result<(Vec<PlanO
         other => return Err(format!("command is {other:?}; allowed: {COMMANDS}")),
     };
     let mut params = Params::parse(uri, allowed)?;
-    let audit = Audit::take(&mut params);
+    let audit = Audit::take(&mut params, peer);
     let commands = match word {
         "pause" => vec![Command::Pause { push: number(&mut params, "push")? }],
         "resume" => vec![Command::Resume { push: number(&mut params, "push")? }],
@@ -164,29 +244,44 @@ fn contents(text: &str) -> Result<Vec<(Box<str>, ResourceName)>, String> {
 }
 
 /// `POST /freeze`: all plans that enforce.
-pub(in crate::admin) async fn freeze(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(in crate::admin) async fn freeze(
+    Shared(admin): Shared<Admin>,
+    peer: Option<Extension<Arc<Peer>>>,
+    uri: Uri,
+) -> Result<Response, Response> {
     let mut params = Params::parse(&uri, &["for", "as", "reason"]).map_err(bad_request)?;
     let length = params.time("for", FREEZE_TIMES).map_err(bad_request)?.unwrap_or(FREEZE);
-    of_all(&admin, "freeze", Command::Freeze { length }, Audit::take(&mut params)).await
+    of_all(&admin, ("freeze", &uri), Command::Freeze { length }, Audit::take(&mut params, peer)).await
 }
 
 /// `POST /unfreeze`.
-pub(in crate::admin) async fn unfreeze(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(in crate::admin) async fn unfreeze(
+    Shared(admin): Shared<Admin>,
+    peer: Option<Extension<Arc<Peer>>>,
+    uri: Uri,
+) -> Result<Response, Response> {
     let mut params = Params::parse(&uri, &["as", "reason"]).map_err(bad_request)?;
-    of_all(&admin, "unfreeze", Command::Unfreeze, Audit::take(&mut params)).await
+    of_all(&admin, ("unfreeze", &uri), Command::Unfreeze, Audit::take(&mut params, peer)).await
 }
 
-async fn of_all(admin: &Admin, word: &str, command: Command, audit: Audit) -> Result<Response, Response> {
+async fn of_all(
+    admin: &Admin,
+    (word, uri): (&str, &Uri),
+    command: Command,
+    audit: Audit,
+) -> Result<Response, Response> {
     let mut done = Vec::new();
     for status in admin.relay.rollouts() {
         if status.plan.mode == Mode::Observe {
             continue;
         }
         let plan = status.plan.name.to_string();
+        let (push, query) = (latest(&status), uri.query().unwrap_or_default());
         let order = PlanOrder { plan: plan.clone(), command, condemn: Vec::new() };
         // A plan that has ended meanwhile needs no freeze.
-        if admin.relay.command_plan(order).await.is_ok() {
-            audit.tell(&plan, word, None);
+        if let Ok(after) = admin.relay.command_plan(order).await {
+            let wanted = Wanted { plan: &plan, push, word, query };
+            audit.tell(&admin.metrics.events, &wanted, Ok(after.report.state));
             done.push(plan);
         }
     }

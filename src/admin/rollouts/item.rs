@@ -11,6 +11,7 @@ use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
 use crate::engine::change::NameList;
+use crate::engine::rollout::command::Until;
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::StepReport;
 use crate::engine::rollout::tally::Rejection;
@@ -48,6 +49,58 @@ pub(super) struct Rollout<'a> {
     why: Option<String>,
     /// The classes of the units whose clients speak against the push.
     blamed: Vec<&'a str>,
+    /// The classes of units that wait although the others go on.
+    barred: Vec<&'a str>,
+    /// Units with a content that all clients were given without a judgement.
+    unproved: usize,
+    /// The release that all clients are served.
+    pinned: Option<Pinned>,
+    /// No push begins before this time.
+    frozen_until: Option<String>,
+    /// No push begins, because the contents that are held take too many bytes.
+    full: bool,
+    /// The releases that `pin` can serve again, the latest first.
+    releases: &'a [u64],
+}
+
+/// A release in the place of the newest content.
+#[derive(Debug, Serialize)]
+pub(in crate::admin) struct Pinned {
+    release: u64,
+    /// `next_push`, `unpin`, or a time.
+    until: String,
+}
+
+impl Pinned {
+    pub fn of(status: &RolloutStatus) -> Option<Pinned> {
+        let pin = status.report.pin?;
+        let until = match pin.until {
+            Until::NextPush => "next_push".to_owned(),
+            Until::Unpin => "unpin".to_owned(),
+            Until::Time(until) => rfc_3339(status.wall(until)),
+        };
+        Some(Pinned { release: pin.release, until })
+    }
+
+    /// The pin in a sentence.
+    pub fn says(&self) -> String {
+        let until = match self.until.as_str() {
+            "next_push" => "until the control plane changes something",
+            "unpin" => "until `unpin`",
+            time => return format!("Pinned: all clients are served release {} until {time}.", self.release),
+        };
+        format!("Pinned: all clients are served release {} {until}.", self.release)
+    }
+}
+
+/// The end of a freeze.
+pub(in crate::admin) fn frozen_until(status: &RolloutStatus) -> Option<String> {
+    status.report.frozen_until.map(|until| rfc_3339(status.wall(until)))
+}
+
+/// The age of the oldest change that is held from somebody.
+pub(in crate::admin) fn behind_seconds(status: &RolloutStatus) -> f64 {
+    status.report.behind_from.map_or(0.0, |from| seconds_since(status.wall(from)))
 }
 
 /// Clients by their standing.
@@ -108,10 +161,16 @@ impl<'a> Rollout<'a> {
             clients: counts.0.affected(),
             admitted: counts.0.into(),
             others: counts.1.into(),
-            behind_seconds: status.report.behind_from.map_or(0.0, |from| seconds_since(status.wall(from))),
+            behind_seconds: behind_seconds(status),
             waiting: status.report.waiting.len(),
             why: push.and_then(why),
             blamed: push.map(|push| classes(status, &push.blamed)).unwrap_or_default(),
+            barred: classes(status, &status.report.barred),
+            unproved: status.unproved,
+            pinned: Pinned::of(status),
+            frozen_until: frozen_until(status),
+            full: status.report.is_full,
+            releases: &status.report.releases,
         }
     }
 }

@@ -18,8 +18,8 @@ use super::params::{Params, bad_request, nearest, not_found};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
-pub(super) use command::{command, freeze, unfreeze};
-pub(super) use item::{plan_state, step_percent};
+pub(super) use command::{command, freeze, is_order, unfreeze};
+pub(super) use item::{Pinned, behind_seconds, frozen_until, plan_state, step_percent};
 
 fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
     Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)

@@ -7,9 +7,9 @@ use futures_util::future::BoxFuture;
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView, UnitStatus};
 use crate::engine::Time;
 use crate::engine::change::NameList;
-use crate::engine::rollout::command::Promotion;
+use crate::engine::rollout::command::{Promotion, Until};
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
-use crate::engine::rollout::report::{End, Note, Outcome, Reason, StepReport, Verdict};
+use crate::engine::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
 use crate::engine::rollout::tally::Rejection;
 use crate::engine::rollout::{
     Command, CommandError, Counts, Mode, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId,
@@ -90,7 +90,13 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
     let units = [(UnitId(3), unit("c0ffee")), (UnitId(4), unit("c1a55"))];
     let status = |name: &str, report, units: &[(UnitId, UnitStatus)]| {
         let plan = Arc::new(Plan::new(name));
-        Arc::new(RolloutStatus { plan, report, units: units.iter().cloned().collect(), origin: now() })
+        Arc::new(RolloutStatus {
+            plan,
+            report,
+            units: units.iter().cloned().collect(),
+            unproved: 0,
+            origin: now(),
+        })
     };
     let edge = RolloutReport {
         state: RolloutState::Halted,
@@ -323,7 +329,7 @@ async fn pag_1_the_page_of_a_push_shows_who_stopped_it_and_in_which_words() {
         "<blockquote>no such &#60;filter&#62;</blockquote>",
         "3 of them: <a class=\"id\" href=\"/ui/clients/71\">&#60;b&#62;</a>",
         "/ui/resource?type=Listener&#38;name=main",
-        "1 unit changed since",
+        "changed since",
         "/ui/rollouts/edge/40",
         "/ui/classes?q=c0ffee",
     ] {
@@ -345,4 +351,108 @@ async fn pag_1_a_plan_between_two_pushes_has_had_some() {
     let view = FakeView { rollouts, ..FakeView::default() };
     let page = Fixture::of(view, AdminSettings::default(), None).get("/ui/rollouts/edge").await.body;
     assert!(page.contains("No push is under way") && !page.contains("No push yet"), "{page}");
+}
+
+/// GRD-2: a halt is a line of `/ready`, and the relay is ready.
+#[tokio::test]
+async fn grd_2_ready_tells_of_plans_that_hold_something_back() {
+    let [edge, idle] = [0, 1].map(|index| RolloutStatus::clone(&some()[index]));
+    let enforcing = |name: &str| Arc::new(Plan { mode: Mode::Enforce, ..Plan::new(name) });
+    let report = RolloutReport {
+        behind_from: Some(at(0)),
+        frozen_until: Some(at(60_000)),
+        pin: Some(Pin { release: 39, from: at(0), until: Until::NextPush }),
+        barred: vec![UnitId(4)],
+        ..edge.report.clone()
+    };
+    let held = RolloutStatus { plan: enforcing("edge"), report, ..edge.clone() };
+    let first = RolloutStatus { plan: enforcing("first"), unproved: 2, ..idle.clone() };
+    let at_rest = RolloutStatus { plan: enforcing("at-rest"), ..idle };
+    let rollouts = [held, first, at_rest, edge].map(Arc::new).to_vec();
+    let view = FakeView { rollouts, ..FakeView::default() };
+    let admin = Fixture::of(view, AdminSettings::default(), None);
+    admin.readiness.advance(State::Ready);
+    let ready = admin.get("/ready").await;
+    let found = ready.json();
+    assert_eq!((ready.status, &found["ready"]), (200, &Value::from(true)));
+    let lines = found["rollouts"].as_array().unwrap();
+    assert_eq!(lines.iter().map(|of| of["plan"].as_str().unwrap()).collect::<Vec<_>>(), ["edge", "first"]);
+    let text = |key: &str| lines[0][key].to_string();
+    assert_eq!((text("state"), text("push"), text("barred")), ("\"halted\"".into(), "41".into(), "1".into()));
+    assert!(
+        text("why").contains("halted push 41") && lines[0]["behind_seconds"].as_f64() > Some(0.0),
+        "{found}"
+    );
+    assert_eq!(lines[0]["pinned"], serde_json::json!({"release": 39, "until": "next_push"}));
+    assert!(text("frozen_until").ends_with("Z\""), "{found}");
+    assert_eq!((&lines[1]["state"], &lines[1]["unproved"]), (&Value::from("open"), &Value::from(2)));
+
+    let attention = admin.get("/overview").await.json()["attention"].to_string();
+    for told in
+        ["plan edge serves release 39 to all clients", "plan edge begins no push: frozen", "1 unit: barred"]
+    {
+        assert!(attention.contains(told), "{told}: {attention}");
+    }
+    let one = admin.get("/rollouts/edge").await.json();
+    assert_eq!((&one["pinned"]["release"], &one["barred"][0]), (&Value::from(39), &Value::from("c1a55")));
+}
+
+/// PAG-1: the page of a plan that enforces has the steps to come, the orders in force and those of operators, and who waits.
+#[tokio::test]
+async fn pag_1_a_plan_that_enforces_shows_what_stands_and_who_stopped_it() {
+    let edge = RolloutStatus::clone(&some()[0]);
+    let plan = Arc::new(Plan { mode: Mode::Enforce, ..Plan::new("edge") });
+    let push = PushReport { mode: Mode::Enforce, ..halted() };
+    let report = RolloutReport {
+        push: Some(Arc::new(push)),
+        frozen_until: Some(at(60_000)),
+        pin: Some(Pin { release: 39, from: at(0), until: Until::NextPush }),
+        barred: vec![UnitId(4)],
+        ..edge.report.clone()
+    };
+    let rollouts = vec![Arc::new(RolloutStatus { plan, report, unproved: 1, ..edge })];
+    let view = FakeView { rollouts, ..FakeView::default() };
+    let admin = Fixture::of(view, AdminSettings::default(), None);
+    assert_eq!(admin.act("POST", "/rollouts/edge/abort?push=41&as=ann&reason=outage").await.status, 200);
+    assert_eq!(admin.act("POST", "/rollouts/edge/pause?push=7&as=%3Cb%3E").await.status, 409);
+    let page = admin.get("/ui/rollouts/edge").await.body;
+    for text in [
+        "A client gets the push when a step admits it",
+        "Affected clients that are not admitted",
+        "to come",
+        "100 %",
+        "Pinned: all clients are served release 39 until the control plane changes something.",
+        "Frozen until ",
+        "Unproved: 1 unit ",
+        "sluice rollout promote edge --push 41",
+        "sluice rollout unfreeze",
+        "barred",
+        "an operator aborted a push: abort by ann, &#34;outage&#34;; the plan is halted",
+        "a command to a plan had no effect: pause by &#60;b&#62;; plan &#34;edge&#34;: push 41 is under way; nothing was done",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("Nothing is held back"), "{page}");
+    let list = admin.get("/ui/rollouts").await.body;
+    assert!(list.contains("enforce") && list.contains("serves release 39 to all clients: pinned"), "{list}");
+}
+
+/// HIS-5: each command is an event with its push, who gave it and why, and the result.
+#[tokio::test]
+async fn his_5_a_command_is_an_event() {
+    let admin = Fixture::start(vec![], false);
+    admin.act("POST", "/rollouts/edge/pin?to=39&until=unpin&as=ann&reason=x").await;
+    admin.act("POST", "/rollouts/edge/rollback?push=7").await;
+    let events = admin.get("/events?kind=push").await.json();
+    let found: Vec<_> = events["events"].as_array().unwrap().iter().collect();
+    assert_eq!(found.len(), 2, "{events}");
+    let text = |index: usize, key: &str| found[index][key].as_str().unwrap_or_default().to_owned();
+    let told = "an operator pinned a release: pin by ann, \"x\"; the plan is halted";
+    assert_eq!(
+        (text(0, "text"), text(0, "plan"), &found[0]["push"]),
+        (told.into(), "edge".into(), &Value::from(41))
+    );
+    assert_eq!((text(1, "severity"), &found[1]["push"]), ("warn".into(), &Value::from(7)));
+    assert!(text(1, "text").contains("rollback by anonymous; "), "{events}");
+    assert!(text(1, "text").contains("nothing was done"), "{events}");
 }

@@ -5,20 +5,24 @@ use std::sync::Arc;
 
 use askama::Template;
 
+use super::events::{Row, latest};
 use super::frame::{Ask, Fault, Frame};
-use super::parts::{Classes, Look, Mark};
+use super::parts::{Classes, Command, Look, Mark};
 use super::plot::Bar;
 use super::text::{count, counted};
 use crate::admin::item::rfc_3339;
-use crate::admin::rollouts::{find, find_push, of_plan, plan_state, step_percent};
+use crate::admin::rollouts::{
+    Pinned, find, find_push, frozen_until, is_order, of_plan, plan_state, step_percent,
+};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
 use crate::engine::change::NameList;
 use crate::engine::rollout::push::{Growth, TypePush};
 use crate::engine::rollout::report::{Outcome, StepReport};
 use crate::engine::rollout::tally::Rejection;
-use crate::engine::rollout::{Counts, PushReport, RolloutState};
-use crate::telemetry::rollouts::{content, note_text, why};
+use crate::engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
+use crate::telemetry::events::Event;
+use crate::telemetry::rollouts::{content, note_text, percent, stands, why};
 use crate::text::{encoded, size, span};
 
 #[derive(Template)]
@@ -30,6 +34,7 @@ struct Page {
 
 struct PlanRow {
     name: String,
+    mode: &'static str,
     state: Mark,
     push: Option<u64>,
     step: String,
@@ -37,7 +42,8 @@ struct PlanRow {
     admitted: Bar,
     others: Bar,
     waiting: String,
-    why: String,
+    /// The verdict, and the orders in force.
+    says: Vec<String>,
 }
 
 #[derive(Template)]
@@ -46,18 +52,30 @@ struct PushPage {
     frame: Frame,
     plan: String,
     state: Mark,
+    /// The plan holds pushes back.
+    enforces: bool,
     /// `None`: no push is under way.
     push: Option<Push>,
-    /// Units whose changes wait for the next push.
-    waiting: Option<String>,
+    /// The orders in force, and the commands that fit the state. None for a push of the past.
+    stands: Vec<String>,
+    commands: Vec<Command>,
+    /// Units whose changes wait for the next push, each with its reason.
+    waits: Vec<(&'static str, UnitRow)>,
+    /// The orders of operators to the plan, the latest first.
+    orders: Vec<Row>,
     past: Vec<PastRow>,
 }
+
+/// The latest orders on the page.
+const ORDERS_MAX: usize = 20;
 
 struct Push {
     number: u64,
     why: String,
     admitted: Bar,
     others: Bar,
+    /// Affected clients that are not admitted.
+    outside: String,
     steps: Vec<StepRow>,
     types: Vec<TypeRow>,
     rejections: Vec<Words>,
@@ -72,7 +90,8 @@ struct StepRow {
     percent: String,
     began: String,
     took: String,
-    bar: Bar,
+    /// `None`: the step has not begun.
+    bar: Option<Bar>,
 }
 
 struct TypeRow {
@@ -122,6 +141,7 @@ fn plan_row(of: &RolloutStatus) -> PlanRow {
     let counts = push.map(|push| (push.admitted, push.others)).unwrap_or_default();
     PlanRow {
         name: of.plan.name.to_string(),
+        mode: of.plan.mode.name(),
         state: mark(plan_state(of)),
         push: push.map(|push| push.number),
         step: push.map(step).unwrap_or_default(),
@@ -129,7 +149,7 @@ fn plan_row(of: &RolloutStatus) -> PlanRow {
         admitted: bar(counts.0),
         others: bar(counts.1),
         waiting: count(of.report.waiting.len()),
-        why: push.and_then(why).unwrap_or_default(),
+        says: push.and_then(why).into_iter().chain(stands(&of.report)).collect(),
     }
 }
 
@@ -196,15 +216,76 @@ fn page(
 ) -> Result<String, Fault> {
     let shown = push.map(|push| push.number);
     let others = of_plan(status).filter(|push| Some(push.number) != shown);
+    let is_past = push.is_some_and(|push| push.end.is_some());
+    let name = &*status.plan.name;
+    let of_plan_alone = |event: &Event| event.first.plan.as_deref() == Some(name) && is_order(&event.first);
+    let mut orders = latest(ask, of_plan_alone);
+    orders.truncate(ORDERS_MAX);
     let page = PushPage {
         frame: Frame::new(ask, "rollouts", title),
-        plan: status.plan.name.to_string(),
+        plan: name.to_owned(),
         state: push.map_or_else(|| mark(plan_state(status)), outcome),
+        enforces: push.map_or(status.plan.mode, |push| push.mode) == Mode::Enforce,
         push: push.map(|push| whole(status, push)),
-        waiting: Some(status.report.waiting.len()).filter(|of| *of > 0).map(|of| counted(of, "unit")),
+        stands: if is_past { Vec::new() } else { standing(status) },
+        commands: if is_past { Vec::new() } else { commands(status) },
+        waits: if is_past { Vec::new() } else { waits(status) },
+        orders,
         past: others.map(|push| past_row(status, push)).collect(),
     };
     Ok(page.render()?)
+}
+
+/// The orders in force, with their ends.
+fn standing(status: &RolloutStatus) -> Vec<String> {
+    let pinned = Pinned::of(status).map(|pin| pin.says());
+    let frozen =
+        frozen_until(status).map(|until| format!("Frozen until {until}: no push begins, and none goes on."));
+    let full = status.report.is_full.then(|| {
+        "No push begins: the contents that clients are served in the place of newer ones take more than \
+         limits.held_bytes."
+            .to_owned()
+    });
+    let unproved = (status.unproved > 0).then(|| {
+        format!(
+            "Unproved: {} with content that all clients were given without a judgement.",
+            counted(status.unproved, "unit")
+        )
+    });
+    [pinned, frozen, full, unproved].into_iter().flatten().collect()
+}
+
+/// The commands that the state of a plan allows.
+fn commands(status: &RolloutStatus) -> Vec<Command> {
+    if status.plan.mode == Mode::Observe {
+        return Vec::new();
+    }
+    let plan = &status.plan.name;
+    let words: &[&str] = match (plan_state(status), &status.report.push) {
+        (RolloutState::Waving | RolloutState::Settling, Some(_)) => &["pause", "promote", "abort"],
+        (RolloutState::Paused, Some(_)) => &["resume", "promote", "abort"],
+        (RolloutState::Halted, Some(_)) => &["promote"],
+        _ => &[],
+    };
+    let number = status.report.push.as_ref().map(|push| push.number).unwrap_or_default();
+    let of_push = words.iter().map(|word| format!("sluice rollout {word} {plan} --push {number}"));
+    let unpin = status.report.pin.map(|_| format!("sluice rollout unpin {plan}"));
+    let unfreeze = status.report.frozen_until.map(|_| "sluice rollout unfreeze".to_owned());
+    of_push.chain(unpin).chain(unfreeze).map(Command).collect()
+}
+
+/// The units that wait behind the push, or without the others.
+fn waits(status: &RolloutStatus) -> Vec<(&'static str, UnitRow)> {
+    let barred = &status.report.barred;
+    let waiting = status.report.waiting.iter().filter(|unit| !barred.contains(unit));
+    let rows = waiting.map(|unit| ("changed since", unit)).chain(barred.iter().map(|unit| ("barred", unit)));
+    rows.filter_map(|(reason, unit)| Some((reason, unit_row(status, *unit, false)?))).collect()
+}
+
+fn unit_row(status: &RolloutStatus, unit: UnitId, is_blamed: bool) -> Option<UnitRow> {
+    let of = status.units.get(&unit)?;
+    let class = Classes::of(&of.class.digest);
+    Some(UnitRow { server: of.server.to_string(), list: of.list.to_string(), class, is_blamed })
 }
 
 fn past_row(status: &RolloutStatus, push: &Arc<PushReport>) -> PastRow {
@@ -218,35 +299,55 @@ fn past_row(status: &RolloutStatus, push: &Arc<PushReport>) -> PastRow {
     }
 }
 
-fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
-    let wall = |time: Time| rfc_3339(status.wall(time));
-    let step_row = |of: &StepReport| StepRow {
+/// The steps of a push in order: those that have begun, and those to come.
+fn steps(status: &RolloutStatus, push: &PushReport) -> Vec<StepRow> {
+    let begun = |of: &StepReport| StepRow {
         number: of.number,
         percent: format!("{} %", step_percent(of)),
-        began: wall(of.began),
-        took: of.ended.map(|ended| span(ended.since(of.began))).unwrap_or_default(),
-        bar: bar(of.admitted),
+        began: rfc_3339(status.wall(of.began)),
+        took: of.ended.map_or_else(|| "under way".to_owned(), |ended| span(ended.since(of.began))),
+        bar: Some(bar(of.admitted)),
     };
-    let unit_row = |id| {
-        let of = status.units.get(id)?;
-        Some(UnitRow {
-            server: of.server.to_string(),
-            list: of.list.to_string(),
-            class: Classes::of(&of.class.digest),
-            is_blamed: push.blamed.contains(id),
-        })
+    let reached = push.steps.last().map_or(0, |step| step.number);
+    let left = if push.end.is_some() { "not reached" } else { "to come" };
+    let to_come = |number: u8| StepRow {
+        number,
+        percent: planned_percent(status, number),
+        began: String::new(),
+        took: left.to_owned(),
+        bar: None,
     };
+    push.steps.iter().map(begun).chain((reached + 1..=push.step_count).map(to_come)).collect()
+}
+
+/// The clients of a step that has not begun, by the plan in force.
+fn planned_percent(status: &RolloutStatus, number: u8) -> String {
+    let Some(step) = status.plan.steps.get(usize::from(number).saturating_sub(1)) else {
+        return "100 %".to_owned();
+    };
+    match (&step.clients, step.threshold) {
+        (Some(_), 0) => "by labels".to_owned(),
+        (_, threshold) => format!("{} %", percent(threshold)),
+    }
+}
+
+fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
     Push {
         number: push.number,
         why: why(push).unwrap_or_default(),
         admitted: bar(push.admitted),
         others: bar(push.others),
-        steps: push.steps.iter().map(step_row).collect(),
+        outside: count(push.others.affected()),
+        steps: steps(status, push),
         types: push.types.iter().map(type_row).collect(),
         rejections: words(&push.rejections),
         suspects: suspects(&push.rejections),
         notes: push.notes.iter().map(note_text).chain(push.condemned.iter().map(condemned)).collect(),
-        units: push.units.iter().filter_map(unit_row).collect(),
+        units: push
+            .units
+            .iter()
+            .filter_map(|unit| unit_row(status, *unit, push.blamed.contains(unit)))
+            .collect(),
         facts: facts(status, push),
     }
 }

@@ -1,8 +1,9 @@
-//! A reload that would move many clients, or take names from them, waits for a yes (REL-7): a wrong pattern in
-//! `node_classes` deletes from everybody.
+//! A reload that would move many clients, take names from them, or let go of a push that a plan holds back, waits for a yes (REL-7): a
+//! wrong pattern in `node_classes` deletes from everybody, and a plan that goes gives the bad push to everybody.
 
 use crate::admin::reloading::{Moves, Wanted};
-use crate::driver::api::reload::ReloadPlan;
+use crate::driver::api::reload::{LoosenedPlan, Loosening, ReloadPlan};
+use crate::engine::rollout::RolloutState;
 
 /// The reasons to wait for a yes, in words. `max_moved` is in percent.
 pub(super) fn reasons(plan: &ReloadPlan, max_moved: u32) -> Vec<String> {
@@ -18,7 +19,44 @@ pub(super) fn reasons(plan: &ReloadPlan, max_moved: u32) -> Vec<String> {
         reasons
             .push(format!("{count} names of {type_name} would go from clients: {}{more}", some.join(", ")));
     }
+    reasons.extend(plan.plans_loosened.iter().map(loosened));
     reasons
+}
+
+/// The plan, the push, the effect, and the way without a yes.
+fn loosened(of: &LoosenedPlan) -> String {
+    let LoosenedPlan { plan, state, push, by } = of;
+    let effect = match by {
+        Loosening::Removed => "would be removed: all clients would get what it holds back".to_owned(),
+        Loosening::UnitsLeave(count) => {
+            format!("would lose {count} of its units: their clients would get what it holds back")
+        }
+        Loosening::Keys(keys) if keys.contains(&"mode") => {
+            "would only observe (mode): all clients would get what it holds back".to_owned()
+        }
+        Loosening::Keys(keys) => format!("would be looser: {}", keys.join(", ")),
+        Loosening::BeginsAnew => "would change, and give the push to its first step again".to_owned(),
+    };
+    let push = push.map(|push| push.to_string());
+    let state_of_push = match &push {
+        Some(push) => format!("{} (push {push})", state.name()),
+        None => state.name().to_owned(),
+    };
+    let way = match (state, push) {
+        (RolloutState::Halted, Some(push)) => {
+            format!(
+                "mend the push at the control plane, or `sluice rollout promote {plan} --push {push} --all`"
+            )
+        }
+        (RolloutState::Paused, Some(push)) => format!("`sluice rollout resume {plan} --push {push}`"),
+        (RolloutState::Pinned, _) => format!("`sluice rollout unpin {plan}`"),
+        (RolloutState::Frozen, _) => "`sluice rollout unfreeze`".to_owned(),
+        (_, Some(push)) => {
+            format!("wait for its end, or `sluice rollout promote {plan} --push {push} --all`")
+        }
+        (_, None) => "wait for its end".to_owned(),
+    };
+    format!("rollouts: plan {plan} is {state_of_push} and {effect}; to reload afterwards: {way}")
 }
 
 /// The command that says yes.
@@ -74,5 +112,33 @@ mod tests {
         assert_eq!((moves.names_gone, &*moves.names[3]), (7, "Cluster d"));
         assert_eq!(yes(&Wanted::Generation { to: Some(3), yes: false }), "sluice rollback --to 3 --yes");
         assert_eq!(yes(&Wanted::PlanFile), "sluice reload --yes");
+    }
+
+    #[test]
+    fn rel_7_a_plan_that_lets_go_is_told_with_its_push_and_the_way_out() {
+        let told = |state, push, by| {
+            let of = LoosenedPlan { plan: "edge".into(), state, push, by };
+            reasons(&ReloadPlan { plans_loosened: vec![of], ..ReloadPlan::default() }, 50).concat()
+        };
+        assert_eq!(
+            told(RolloutState::Halted, Some(41), Loosening::Removed),
+            "rollouts: plan edge is halted (push 41) and would be removed: all clients would get what it holds back; to reload \
+             afterwards: mend the push at the control plane, or `sluice rollout promote edge --push 41 --all`"
+        );
+        let keys = Loosening::Keys(vec!["steps", "salt"]);
+        assert_eq!(
+            told(RolloutState::Gathering, None, keys),
+            "rollouts: plan edge is gathering and would be looser: steps, salt; to reload afterwards: wait for its end"
+        );
+        let observes = told(RolloutState::Frozen, None, Loosening::Keys(vec!["mode"]));
+        assert!(
+            observes.contains("would only observe (mode)") && observes.ends_with("`sluice rollout unfreeze`")
+        );
+        assert!(
+            told(RolloutState::Pinned, Some(4), Loosening::UnitsLeave(2))
+                .contains("would lose 2 of its units")
+        );
+        let anew = told(RolloutState::Paused, Some(4), Loosening::BeginsAnew);
+        assert!(anew.contains("its first step again") && anew.ends_with("resume edge --push 4`"), "{anew}");
     }
 }

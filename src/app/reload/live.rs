@@ -41,6 +41,7 @@ impl Live {
             servers: _,
             node_classes: _,
             rollouts: _,
+            history: _,
             authorization,
             listeners,
             admin: _,

@@ -27,7 +27,7 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 pub use file::{ConfigFile, with_collector};
 pub(super) use live::Live;
@@ -340,10 +340,14 @@ impl Reloads {
             }
             ReloadResult::Unchanged => info!(generation, trigger, "reloaded the configuration: unchanged"),
             ReloadResult::Ending => return,
-            ReloadResult::Invalid
-            | ReloadResult::NeedsProcess
-            | ReloadResult::Held
-            | ReloadResult::Failed => {
+            // The file is good, and stays out of force until somebody acts.
+            ReloadResult::Held => {
+                let text = "the configuration waits for a yes; the one before stays in force";
+                error!(%file, generation, trace_id, trigger, faults = all, say, "{text}");
+                let event = Occurrence::error(Kind::Reload, text).traced(*generation, trace_id.as_deref());
+                metrics.events.add(event.place(&file).detail(&all));
+            }
+            ReloadResult::Invalid | ReloadResult::NeedsProcess | ReloadResult::Failed => {
                 let text = "cannot take the configuration; the last good one stays in force";
                 warn!(%file, generation, trace_id, trigger, result = name, faults = all, say, "{text}");
                 let event = Occurrence::warn(Kind::Reload, text).traced(*generation, trace_id.as_deref());

@@ -57,7 +57,7 @@ fn the_documentation_and_the_reader_know_the_same_keys() {
 #[test]
 fn rel_3_the_effect_of_a_reload_on_every_key_is_known() {
     let known = known().0;
-    let sections = ["limits", "log", "admin", "cache", "reload", "fallback", "handover"];
+    let sections = ["limits", "log", "admin", "cache", "reload", "fallback", "handover", "history"];
     let without: Vec<_> = known.iter().filter(|key| entry_of(key).is_none()).collect();
     let without: BTreeSet<_> = without.into_iter().map(String::as_str).collect();
     assert_eq!(without, BTreeSet::from(sections), "keys without an effect");

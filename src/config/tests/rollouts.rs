@@ -57,7 +57,7 @@ rollouts:
     steps:
       - {clients: {metadata: [{path: [labels, canary], exact: true}]}, bake: 2m}
       - {at_least: 3}
-      - {clients: {cluster: x}, percent: 10, bake: 5m}
+      - {clients: {cluster: edx}, percent: 10, bake: 5m}
       - {percent: 100}
     final_bake: 10m
     condemn_after: 3
@@ -85,7 +85,7 @@ rollouts:
         steps: vec![
             step(Some(NodeMatch { metadata: vec![canary], ..NodeMatch::default() }), 0, 0, minutes(2)),
             step(None, 0, 3, minutes(1)),
-            step(Some(cluster(TextMatch::Exact("x".into()))), 1_000, 1, minutes(5)),
+            step(Some(cluster(TextMatch::Exact("edx".into()))), 1_000, 1, minutes(5)),
             step(None, 10_000, 1, minutes(1)),
         ],
         times: Times { final_bake: minutes(10), condemn_after: 3 },
@@ -258,4 +258,81 @@ fn a_plan_gates_types_and_gathers_in_time() {
     for value in ["zone", "7", "{}"] {
         assert!(plan_faults(&format!("bucket_by: {value}"))[0].ends_with(by), "{value}");
     }
+}
+
+/// The warnings of plans, each with its path.
+fn warned(text: &str) -> Vec<(String, String)> {
+    let warnings = read(&format!("{SERVER}{text}")).expect(text).warnings;
+    let of_plans = warnings.into_iter().filter(|warning| warning.path.starts_with("rollouts"));
+    of_plans.map(|warning| (warning.path, warning.text)).collect()
+}
+
+#[test]
+fn wav_8_a_plan_that_enforces_without_a_checkpoint_is_warned_of() {
+    let plan = "rollouts: [{name: a, mode: enforce}]";
+    let found = warned(plan);
+    assert_eq!((found.len(), &*found[0].0), (1, "rollouts[0].mode"));
+    assert!(
+        found[0].1.starts_with("without `checkpoint`, a restart forgets what the plan holds back"),
+        "{found:?}"
+    );
+    assert_eq!(warned(&format!("{plan}\ncheckpoint: off")).len(), 1);
+    assert_eq!(warned(&format!("{plan}\ncheckpoint: {{directory: a}}")), []);
+    assert_eq!(warned("rollouts: [{name: a, mode: observe}]"), []);
+}
+
+#[test]
+fn units_of_two_plans_are_warned_of() {
+    let two = |first: &str, second: &str| {
+        let classes = "node_classes: [{split_by: {cluster: true, locality: zone}}]\n";
+        let plan = |name, keys: &str| format!("{{name: {name}, mode: observe, match: {{{keys}}}}}");
+        warned(&format!("{classes}rollouts: [{}, {}]", plan("a", first), plan("b", second)))
+    };
+    let shared = "units that the plan \"a\" matches, too, are that plan's: the first match decides";
+    let shared = [("rollouts[1].match".to_owned(), shared.to_owned())];
+    let (edge, zone) = ("node: {cluster: edge}", "node: {locality: {zone: z}}");
+    assert_eq!(two(edge, zone), shared);
+    assert_eq!(two("node: {cluster: {prefix: ed}}", edge), shared);
+    assert_eq!(two("lists: [xds_servers]", edge), shared);
+    assert_eq!(two(edge, "node: {cluster: batch}"), []);
+    assert_eq!(two(edge, ""), [], "the rest of the units");
+    assert_eq!(two("lists: [xds_servers], node: {cluster: edge}", "lists: [xds_servers]"), []);
+}
+
+#[test]
+fn wav_14_a_step_for_clients_outside_of_the_plans_units_is_refused() {
+    let plan = |units: &str, clients: &str| {
+        format!(
+            "node_classes: [{{split_by: {{cluster: true, metadata: [[labels, app]]}}}}]\n\
+             rollouts: [{{name: a, mode: observe, match: {{node: {units}}}, steps: [{{clients: {clients}}}]}}]"
+        )
+    };
+    let reason =
+        "steps[0].clients: no client of the plan's units is so: `match.node` of the plan says otherwise";
+    let label = |value: &str| format!("{{metadata: [{{path: [labels, app], exact: {value}}}]}}");
+    assert_eq!(faults(&plan("{cluster: edge}", "{cluster: batch}")), [reason]);
+    assert_eq!(faults(&plan(&label("edge"), &label("batch"))), [reason]);
+    for (units, clients) in [
+        ("{cluster: edge}".to_owned(), "{cluster: {prefix: ed}}".to_owned()),
+        ("{cluster: ''}".to_owned(), "{cluster: batch}".to_owned()),
+        (label("edge"), "{metadata: [{path: [labels, canary], exact: true}]}".to_owned()),
+    ] {
+        assert_eq!(plans(&plan(&units, &clients)).len(), 1, "{units} {clients}");
+    }
+}
+
+#[test]
+fn his_1_the_past_of_all_plans_is_as_long_as_history_says() {
+    let two = "rollouts: [{name: a, mode: observe, match: {lists: [xds_servers]}}, {name: b, mode: observe}]";
+    let lengths = |text: &str| plans(text).iter().map(|plan| plan.releases).collect::<Vec<_>>();
+    assert_eq!(
+        (lengths(two), lengths(&format!("history: {{pushes: 3}}\n{two}"))),
+        (vec![10, 10], vec![3, 3])
+    );
+    assert_eq!(
+        faults("history: {pushes: 0}"),
+        ["history.pushes: found 0; expected an integer from 1 to 100"]
+    );
+    let later = faults("history: {directory: a}");
+    assert!(later[0].starts_with("history.directory: ") && later[0].contains("kept in memory"), "{later:?}");
 }

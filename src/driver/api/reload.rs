@@ -1,5 +1,6 @@
 //! The effects of another configuration on sessions and sources, before it is in force (REL-7).
 
+use crate::engine::rollout::RolloutState;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// The maximum number of listed names of a type.
@@ -25,6 +26,8 @@ pub struct ReloadPlan {
     pub names_gone: Vec<NamesGone>,
     /// The sessions with a new source that does not know everything yet. More names may go.
     pub sessions_undecided: usize,
+    /// Plans with something to lose that the configuration removes or loosens.
+    pub plans_loosened: Vec<LoosenedPlan>,
     /// The configuration must not be taken.
     pub refused: Option<PlanRefusal>,
 }
@@ -36,6 +39,28 @@ pub struct NamesGone {
     pub count: usize,
     /// The first [`NAMES_LISTED`] names.
     pub names: Vec<ResourceName>,
+}
+
+/// A plan that is not at rest, and that another configuration removes or loosens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoosenedPlan {
+    pub plan: Box<str>,
+    pub state: RolloutState,
+    /// The push under way.
+    pub push: Option<u64>,
+    pub by: Loosening,
+}
+
+/// How a configuration loosens a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Loosening {
+    Removed,
+    /// So many of its units would end, or be another plan's or nobody's. All hold something back.
+    UnitsLeave(usize),
+    /// By these keys of the plan.
+    Keys(Vec<&'static str>),
+    /// However strict the other plan is, it begins the push anew that was stopped.
+    BeginsAnew,
 }
 
 /// The reason to refuse a configuration.

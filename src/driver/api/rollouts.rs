@@ -49,6 +49,9 @@ pub struct RolloutStatus {
     pub report: RolloutReport,
     /// The units of the plan that exist, and those that the report names.
     pub units: BTreeMap<UnitId, UnitStatus>,
+    /// Units of a plan that enforces with a content that all clients were given without a judgement: their first content, and that of a push
+    /// without evidence (WAV-7).
+    pub unproved: usize,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
 }

@@ -33,6 +33,9 @@ settings! {
         secret_classes: usize = 10_000, SOURCES;
         /// Sources that serve a single stream, as their resources must not be shared (RLY-20).
         private_sources: usize = 10_000, SOURCES;
+        /// Content that only the lanes of plans have, in bytes: what clients are still served, and the server has replaced. Beyond it
+        /// no push begins, and nothing is given up (WAV-11).
+        held_bytes: u64 = 256 << 20, bytes(0..=1 << 40);
         /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90 %
         /// it closes the connections with the most memory (FP7). `None`: the limit of the process's control
         /// group, if there is one. Below 8 MiB the process itself would not fit.

@@ -29,6 +29,9 @@ pub struct StoredPlan {
     pub releases: Vec<StoredRelease>,
     pub units: BTreeMap<u64, StoredUnit>,
     pub barred: Vec<u64>,
+    /// Files of earlier builds lack the list.
+    #[serde(default)]
+    pub proved: Vec<u64>,
     /// The time left of a freeze.
     pub frozen_ms: Option<u64>,
     pub pin: Option<StoredPin>,
@@ -153,6 +156,7 @@ mod tests {
             releases: vec![StoredRelease { push: 41, units: vec![(3, StoredDigest(0))] }],
             units: BTreeMap::from([(3, StoredUnit::from(&identity))]),
             barred: Vec::new(),
+            proved: vec![3],
             frozen_ms: Some(5),
             pin: Some(StoredPin { release: 41, until: StoredPinEnd::LeftMs(9) }),
             condemned: vec![StoredContent { type_url: "t".into(), name: "a".into(), version: digest }],

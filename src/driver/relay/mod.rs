@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
+use crate::driver::ground::stored_plans::StoredPlan;
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::Command;
 use crate::driver::source::table::Sources;
@@ -76,7 +77,22 @@ impl Relay {
 
     /// Plans go on with the state from before the restart (WAV-8).
     async fn load_plans(&self, checkpoint: &Arc<CheckpointWriter>) {
-        checkpoint.read_plans().await.into_iter().for_each(|plan| self.shared.plan_store.put(plan));
+        let in_force = self.shared.plans.all();
+        let is_enforced = |stored: &StoredPlan| {
+            in_force
+                .iter()
+                .map(|handle| handle.plan())
+                .any(|plan| *plan.name == *stored.name && plan.enforces())
+        };
+        let (kept, gone): (Vec<_>, Vec<_>) = checkpoint.read_plans().await.into_iter().partition(is_enforced);
+        kept.into_iter().for_each(|plan| self.shared.plan_store.put(plan));
+        for StoredPlan { name, push, .. } in gone {
+            if let Some(push) = push {
+                let (push, text) =
+                    (push.number, "the halted push of a plan is let go: no plan of this name enforces");
+                tracing::warn!(plan = name, push, "{text}");
+            }
+        }
         self.shared.plans.all().iter().for_each(|plan| plan.note_stored());
     }
 

@@ -15,9 +15,6 @@ use crate::engine::rollout::push::Differs;
 use crate::engine::rollout::{Admission, ReleaseDigest, RolloutState, UnitId};
 use crate::engine::snapshot::Snapshot;
 
-/// The bound for content that only the lanes of a plan have. Beyond the bound no push begins.
-const HELD_BYTES_MAX: usize = 256 << 20;
-
 impl PlanTask {
     /// Notes the content that an earlier task of the plan left held back.
     pub(super) fn adopt(&self) {
@@ -97,12 +94,15 @@ impl PlanTask {
         .await;
     }
 
-    /// Tells the machine whether the lanes weigh too much for another push (WAV-11).
+    /// Tells the machine whether the lanes of all plans weigh too much for another push (WAV-11).
     pub(super) fn weigh(&mut self) {
         if self.plan.enforces() {
-            let own = own_sources(&self.handle, &self.shared, &self.tables);
-            let bytes: usize = own.iter().map(|source| source.held_bytes()).sum();
-            self.is_full = bytes > HELD_BYTES_MAX;
+            let weight = |sources: &[Arc<SourceHandle>]| {
+                sources.iter().map(|source| source.held_bytes() as u64).sum::<u64>()
+            };
+            self.metrics.weigh(weight(&own_sources(&self.handle, &self.shared, &self.tables)));
+            let most = self.shared.settings().limits.held_bytes;
+            self.is_full = weight(&self.tables.sources.all()) > most;
             self.rollout.set_full(self.is_full, self.shared.clock.now());
         }
     }

@@ -143,6 +143,7 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
         push,
         releases: stored.releases.iter().map(release).collect(),
         barred: units(&stored.barred),
+        proved: units(&stored.proved),
         frozen: stored.frozen_ms.map(Duration::from_millis),
         pin: stored.pin.as_ref().map(|of| PinRecord { release: of.release, until: end(of.until) }),
     };
@@ -180,6 +181,7 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
         releases: record.releases.into_iter().map(release).collect(),
         units: BTreeMap::new(),
         barred: record.barred.iter().map(|unit| unit.0).collect(),
+        proved: record.proved.iter().map(|unit| unit.0).collect(),
         frozen_ms: record.frozen.map(millis),
         pin: record.pin.map(pin),
         condemned: Vec::new(),

@@ -13,12 +13,15 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::registry::lock;
 use crate::driver::rollout::task::{PlanTask, named, own_sources, unit_status};
+use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
 use crate::engine::rollout::{Plan, Rollout, RolloutReport, UnitId};
 
 /// The pause before a task begins anew.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
+
+const NO_CHECKPOINT: &str = "a plan holds pushes back without a checkpoint: after a restart, all clients are given the newest content";
 
 /// The plans in force, with their tasks.
 #[derive(Default)]
@@ -38,7 +41,7 @@ impl Shown {
     fn new(plan: Arc<Plan>, shared: &DriverContext) -> Shown {
         let (report, units) = (Rollout::new(plan.clone()).report(), BTreeMap::new());
         let origin = shared.clock.wall(Time::ZERO);
-        Shown(ArcSwap::from_pointee(RolloutStatus { plan, report, units, origin }))
+        Shown(ArcSwap::from_pointee(RolloutStatus { plan, report, units, unproved: 0, origin }))
     }
 
     pub(super) fn show(&self, status: RolloutStatus) {
@@ -58,6 +61,12 @@ impl Rollouts {
     pub fn configure(&self, plans: &[Arc<Plan>], shared: &Arc<DriverContext>, tables: &Tables) {
         let mut running = lock(&self.0);
         let mut left = std::mem::take(&mut *running);
+        for plan in plans.iter().filter(|plan| plan.enforces() && shared.checkpoint.is_none()) {
+            let had = |of: &Running| of.handle.plan().name == plan.name && of.handle.plan().enforces();
+            if !left.iter().any(had) {
+                warn!(plan = &*plan.name, "{NO_CHECKPOINT}");
+            }
+        }
         for plan in plans {
             match left.iter().position(|of| of.handle.plan().name == plan.name) {
                 Some(index) => {
@@ -78,6 +87,12 @@ impl Rollouts {
         let status = |of: &Running| {
             let mut status = RolloutStatus::clone(&of.shown.0.load());
             let own = own_sources(&of.handle, shared, tables);
+            let is_unproved = |source: &&Arc<SourceHandle>| {
+                !status.report.proved.contains(&UnitId(source.id().0))
+                    && source.snapshot().types().next().is_some()
+            };
+            let enforces = status.plan.enforces();
+            status.unproved = own.iter().filter(|source| enforces && is_unproved(source)).count();
             status.units.extend(own.iter().map(|source| (UnitId(source.id().0), unit_status(source))));
             Arc::new(status)
         };

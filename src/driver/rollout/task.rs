@@ -48,7 +48,7 @@ pub(super) struct PlanTask {
     pub(super) shared: Arc<DriverContext>,
     pub(super) tables: Tables,
     pub(super) plan: Arc<Plan>,
-    metrics: PlanMetrics,
+    pub(super) metrics: PlanMetrics,
     pub(super) rollout: Rollout,
     /// The content of units before the waiting changes.
     before: BTreeMap<UnitId, Arc<Snapshot>>,
@@ -159,8 +159,12 @@ impl PlanTask {
     fn follow_configuration(&mut self) {
         let plan = self.handle.plan();
         if plan != self.plan {
+            let leads_as_before = plan.leads_as(&self.plan);
             self.plan = plan.clone();
             self.rollout.configure(plan, self.shared.clock.now());
+            if leads_as_before {
+                return;
+            }
             self.before.clear();
             // The content of an abandoned push is a change again.
             self.candidates.clear();
@@ -370,7 +374,7 @@ impl PlanTask {
         let sources = if new.is_empty() { HashMap::new() } else { self.sources() };
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
-        self.shown.show(RolloutStatus { plan: self.plan.clone(), report, units, origin });
+        self.shown.show(RolloutStatus { plan: self.plan.clone(), report, units, unproved: 0, origin });
     }
 }
 

@@ -4,6 +4,7 @@
 //! a type and a style of names decides which parts of the node split classes.
 
 mod classify;
+mod disjoint;
 mod explain;
 mod upstream_node;
 

@@ -49,6 +49,21 @@ pub enum Command {
     Unfreeze,
 }
 
+impl Command {
+    /// The push that the command means.
+    pub fn push(&self) -> Option<u64> {
+        match *self {
+            Command::Pause { push }
+            | Command::Resume { push }
+            | Command::Promote { push, .. }
+            | Command::Abort { push }
+            | Command::Bar { push, .. }
+            | Command::Rollback { push } => Some(push),
+            Command::Pin { .. } | Command::Unpin | Command::Freeze { .. } | Command::Unfreeze => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
     /// The next step; the first one of a halted push.

@@ -14,6 +14,7 @@ pub mod push;
 pub mod tally;
 pub mod report;
 pub mod command;
+mod loosened;
 mod digest;
 mod machine;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::class::NodeMatch;
+use crate::engine::class::{NodeMatch, TextMatch};
 use crate::setting::{count, hours, minutes, seconds, settings, time};
 use crate::xds::{Kind, Node, TypeUrl};
 
@@ -12,8 +12,15 @@ pub const BUCKETS: u16 = 10_000;
 /// More steps would wait longer than they tell.
 pub const STEPS_MAX: usize = 20;
 
-/// The releases that a plan remembers, if nothing else is stated.
-pub const RELEASES: usize = 10;
+settings! {
+    /// The past of all plans.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct History {
+        /// The pushes that are over, and the releases, that a plan remembers: HIS-1. Releases share all content that is equal; a push that was
+        /// rejected has the words of its clients.
+        pushes: usize = 10, count(1..=100);
+    }
+}
 
 /// A plan, as configured. The first plan that matches a unit decides about the unit.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +38,7 @@ pub struct Plan {
     pub halt_on: HaltOn,
     pub on_halt: OnHalt,
     pub guards: Guards,
-    /// The releases that the plan remembers: contents that all clients were given.
+    /// The pushes that are over, and the releases, that the plan remembers. A release is a content that all clients were given.
     pub releases: usize,
 }
 
@@ -77,6 +84,31 @@ impl UnitMatch {
     pub fn matches(&self, list: &str, class: &Node) -> bool {
         (self.lists.is_empty() || self.lists.iter().any(|wanted| **wanted == *list))
             && self.nodes.matches(class)
+    }
+
+    /// Whether certainly no unit matches both.
+    pub fn excludes(&self, other: &UnitMatch) -> bool {
+        let are_apart = |one: &[Box<str>], other: &[Box<str>]| {
+            !one.is_empty() && !other.is_empty() && !one.iter().any(|list| other.contains(list))
+        };
+        are_apart(&self.lists, &other.lists) || self.nodes.excludes(&other.nodes)
+    }
+
+    /// Whether certainly no client of the units meets the conditions.
+    pub fn has_no_client_of(&self, clients: &NodeMatch) -> bool {
+        // A class without a part has an empty text, whatever its clients have.
+        let stated = |of: &Option<TextMatch>| of.clone().filter(|of| *of != TextMatch::Exact(String::new()));
+        let nodes = &self.nodes;
+        let stated = NodeMatch {
+            id: stated(&nodes.id),
+            cluster: stated(&nodes.cluster),
+            user_agent_name: stated(&nodes.user_agent_name),
+            region: stated(&nodes.region),
+            zone: stated(&nodes.zone),
+            sub_zone: stated(&nodes.sub_zone),
+            metadata: nodes.metadata.clone(),
+        };
+        stated.excludes(clients)
     }
 
     /// Whether the units of another match are certainly among these.
@@ -232,8 +264,13 @@ impl Plan {
             halt_on: HaltOn::default(),
             on_halt: OnHalt::Rollback,
             guards: Guards::default(),
-            releases: RELEASES,
+            releases: History::default().pushes,
         }
+    }
+
+    /// Whether another plan leads pushes as this one does, however many it remembers.
+    pub fn leads_as(&self, other: &Plan) -> bool {
+        *self == Plan { releases: self.releases, ..other.clone() }
     }
 
     /// The steps of a push, with the step that admits all clients.

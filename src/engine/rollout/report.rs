@@ -1,6 +1,6 @@
 //! The state of a plan and the way of its pushes, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +11,6 @@ use super::tally::{Control, Counts, Rejection};
 use crate::engine::Time;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// The finished pushes that a plan remembers.
-pub const PUSHES_MAX: usize = 10;
-
 /// A plan at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RolloutReport {
@@ -22,7 +19,7 @@ pub struct RolloutReport {
     pub push: Option<Arc<PushReport>>,
     /// Units whose changes wait for the next push.
     pub waiting: Vec<UnitId>,
-    /// The pushes that are over, the latest first; at most [`PUSHES_MAX`].
+    /// The pushes that are over, the latest first; at most as many as the plan remembers.
     pub past: Vec<Arc<PushReport>>,
     /// The oldest change that is held from somebody.
     pub behind_from: Option<Time>,
@@ -34,6 +31,8 @@ pub struct RolloutReport {
     pub releases: Vec<u64>,
     /// No push begins, because the contents that are held take too many bytes.
     pub is_full: bool,
+    /// Under `mode: enforce`, the units whose stable content came by a push that clients accepted. All others are unproved (WAV-7).
+    pub proved: BTreeSet<UnitId>,
 }
 
 /// A release that is served to all clients, whatever the servers say (HIS-3).

@@ -149,6 +149,11 @@ impl Occurrence {
     }
 
     #[must_use]
+    pub fn from_peer(self, peer: Option<SocketAddr>) -> Occurrence {
+        Occurrence { peer, ..self }
+    }
+
+    #[must_use]
     pub fn place(self, place: impl Display) -> Occurrence {
         Occurrence { place: Some(cut(&place.to_string())), ..self }
     }

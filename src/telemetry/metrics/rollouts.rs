@@ -27,6 +27,7 @@ pub struct RolloutMetrics {
     clients: Gauges<2>,
     pushes: Counters<2>,
     behind: Gauges<1>,
+    held: Gauges<1>,
 }
 
 impl RolloutMetrics {
@@ -40,6 +41,10 @@ impl RolloutMetrics {
             behind: catalogue.timed(
                 "sluice_rollout_behind",
                 "Age of the oldest change that the plan holds back from some client",
+            ),
+            held: catalogue.sized(
+                "sluice_rollout_held",
+                "Content that clients of the plan may still be served although the server has replaced it",
             ),
         }
     }
@@ -78,6 +83,12 @@ impl PlanMetrics {
         }
     }
 
+    /// Shows the weight of the lanes.
+    pub fn weigh(&self, bytes: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.all.held.get_or_create(&[("plan", self.name.clone())]).set(bytes);
+    }
+
     pub(in crate::telemetry) fn is_over(&self, outcome: Outcome) {
         self.all.pushes.get_or_create(&self.labels("outcome", outcome.name())).inc();
     }
@@ -97,6 +108,7 @@ impl Drop for PlanMetrics {
             self.all.states.remove(&self.labels("state", state.name()));
         }
         self.all.behind.remove(&[("plan", self.name.clone())]);
+        self.all.held.remove(&[("plan", self.name.clone())]);
         for (state, _) in CLIENTS {
             self.all.clients.remove(&self.labels("state", state));
         }

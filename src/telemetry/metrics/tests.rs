@@ -52,6 +52,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
 fn shown_plan(metrics: &Metrics) -> PlanMetrics {
     let plan = metrics.rollouts.plan("edge");
     plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report(), Time::ZERO);
+    plan.weigh(1);
     plan
 }
 

@@ -1,5 +1,6 @@
 //! Another configuration of a running relay (REL-2, REL-5, REL-6).
 
+mod loosened;
 mod plan;
 #[cfg(test)]
 mod tests;

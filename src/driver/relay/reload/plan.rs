@@ -20,13 +20,15 @@ use crate::xds::{ResourceName, TypeUrl};
 impl Relay {
     /// Finds the effects of a configuration, and changes nothing. Locks one stream at a time.
     pub fn plan(&self, settings: &DriverSettings) -> ReloadPlan {
-        let mut draft = Draft::new(settings, &self.tables.sources);
+        let has_other_classes = self.shared.settings().classes != settings.classes;
+        let mut draft = Draft { has_other_classes, ..Draft::new(settings, &self.tables.sources) };
         let mut last = None;
         while let Some(stream) = self.tables.streams.next(last) {
             last = Some(stream.number());
             draft.add(&stream);
         }
-        draft.plan()
+        let loosened = self.plans_loosened(settings, &|source| draft.may_lose_clients(source));
+        ReloadPlan { plans_loosened: loosened, ..draft.plan() }
     }
 }
 
@@ -34,6 +36,7 @@ impl Relay {
 struct Draft<'a> {
     settings: &'a DriverSettings,
     sources: &'a Sources,
+    has_other_classes: bool,
     plan: ReloadPlan,
     /// The sources that streams use now, and those that they will use.
     used: HashSet<SourceId>,
@@ -48,6 +51,7 @@ impl<'a> Draft<'a> {
         Draft {
             settings,
             sources,
+            has_other_classes: false,
             plan: ReloadPlan::default(),
             used: HashSet::new(),
             wanted: HashSet::new(),
@@ -109,13 +113,27 @@ impl<'a> Draft<'a> {
         is_decided
     }
 
+    /// Whether all streams of a source leave it.
+    fn is_left(&self, source: &SourceHandle) -> bool {
+        self.used.contains(&source.id()) && !self.wanted.contains(source.key())
+    }
+
+    /// Whether clients of a source may come to another source. Clients of a class that sleeps may come back as another class.
+    fn may_lose_clients(&self, source: &SourceHandle) -> bool {
+        let is_asleep = !self.used.contains(&source.id());
+        match is_asleep {
+            true => self.has_other_classes,
+            false => self.is_left(source),
+        }
+    }
+
     fn plan(mut self) -> ReloadPlan {
         for source in self.sources.all() {
             let (server, key) = (source.server(0), source.key());
             if server.is_made_up() {
                 continue;
             }
-            let is_left = self.used.contains(&source.id()) && !self.wanted.contains(key);
+            let is_left = self.is_left(&source);
             let is_removed = self.settings.lists.find(key.place).is_none();
             let (streams, closed) = (usize::from(!server.is_local()), usize::from(is_left || is_removed));
             self.plan.sources += 1;

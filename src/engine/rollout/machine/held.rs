@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::engine::Time;
 use crate::engine::rollout::push::{Differs, ReleaseDigest, UnitId, UnitPush};
-use crate::engine::rollout::report::PushReport;
+use crate::engine::rollout::report::{Outcome, PushReport};
 
 /// A content that all clients were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) struct Held {
     pub away: BTreeMap<UnitId, Time>,
     /// Units that wait although others go on, until their content changes.
     pub barred: BTreeSet<UnitId>,
+    /// Units whose stable content clients have accepted as a push.
+    pub proved: BTreeSet<UnitId>,
     /// The contents of the push under way.
     pub digests: BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
     /// The latest first.
@@ -67,6 +69,11 @@ impl Held {
 
     pub(super) fn add(&mut self, release: Release, most: usize) {
         self.releases.push_front(release);
+        self.keep(most);
+    }
+
+    /// Forgets the oldest releases beyond a number. The latest one stays.
+    pub(super) fn keep(&mut self, most: usize) {
         self.releases.truncate(most.max(1));
     }
 
@@ -91,6 +98,16 @@ impl Held {
     pub(super) fn forget(&mut self, unit: UnitId) {
         self.away.remove(&unit);
         self.barred.remove(&unit);
+        self.proved.remove(&unit);
+    }
+
+    /// All clients have a push. Without evidence for it, the content of its units is unproved (WAV-7).
+    pub(super) fn prove(&mut self, units: &[UnitId], outcome: Outcome) {
+        match outcome {
+            Outcome::Finished => self.proved.extend(units),
+            Outcome::Unjudged => self.proved.retain(|unit| !units.contains(unit)),
+            _ => {}
+        }
     }
 
     /// A unit has another number since the relay began anew.
@@ -103,8 +120,10 @@ impl Held {
         moved(&mut self.away, former, unit);
         moved(&mut self.digests, former, unit);
         self.releases.iter_mut().for_each(|of| moved(&mut of.units, former, unit));
-        if self.barred.remove(&former) {
-            self.barred.insert(unit);
+        for of in [&mut self.barred, &mut self.proved] {
+            if of.remove(&former) {
+                of.insert(unit);
+            }
         }
     }
 }

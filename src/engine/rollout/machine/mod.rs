@@ -35,7 +35,7 @@ use std::sync::Arc;
 use super::command::Until;
 use super::plan::Plan;
 use super::push::{Differs, UnitId, UnitPush};
-use super::report::{Outcome, PUSHES_MAX, Pin, PushReport, Reason, RolloutReport, RolloutState};
+use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use gather::Gathering;
@@ -97,8 +97,9 @@ impl Rollout {
     /// Another configuration has this plan under the same name. The push under way and the waiting changes end. Under `mode: enforce`,
     /// all clients have the stable content, and what differs is gathered anew; a plan that only observes from now on lets all go.
     pub fn configure(&mut self, plan: Arc<Plan>, now: Time) {
-        if *plan == *self.plan {
-            return;
+        if plan.leads_as(&self.plan) {
+            self.plan = plan;
+            return self.forget_the_oldest();
         }
         let former = mem::replace(&mut self.plan, plan);
         if former.enforces()
@@ -118,6 +119,12 @@ impl Rollout {
         }
         self.gather_held(now);
         self.advance(now);
+    }
+
+    /// Keeps as many pushes and releases as the plan says.
+    fn forget_the_oldest(&mut self) {
+        self.past.truncate(self.plan.releases);
+        self.held.keep(self.plan.releases);
     }
 
     /// The configuration has no such plan any more.
@@ -291,6 +298,7 @@ impl Rollout {
             frozen_until: self.frozen.map(|frozen| frozen.until),
             releases: self.held.releases().map(|release| release.push).collect(),
             is_full: self.held.is_full,
+            proved: self.held.proved.clone(),
         }
     }
 
@@ -412,13 +420,14 @@ impl Rollout {
         self.taken.clear();
         let is_given = matches!(outcome, Outcome::Finished | Outcome::Unjudged | Outcome::Restored);
         if self.plan.enforces() && is_given {
+            self.held.prove(&push.report.units, outcome);
             self.outputs.push_back(Output::Settle { push: push.report.number });
             let waiting =
                 self.gathering.as_ref().map(|gathering| gathering.units.clone()).unwrap_or_default();
             self.held.settle(&push.report, &waiting, self.plan.releases);
         }
         self.past.push_front(Arc::new(push.close(outcome, &mut self.outputs, now)));
-        self.past.truncate(PUSHES_MAX);
+        self.past.truncate(self.plan.releases);
     }
 
     fn tell(&mut self, what: What) {

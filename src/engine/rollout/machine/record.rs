@@ -22,6 +22,8 @@ pub struct Record {
     /// The latest first.
     pub releases: Vec<ReleaseRecord>,
     pub barred: Vec<UnitId>,
+    /// Units whose stable content clients have accepted as a push.
+    pub proved: Vec<UnitId>,
     /// The time left.
     pub frozen: Option<Duration>,
     pub pin: Option<PinRecord>,
@@ -82,6 +84,7 @@ impl Rollout {
             push: self.push.as_ref().and_then(|push| push.record(&self.held.digests)),
             releases: self.held.releases().map(release).collect(),
             barred: self.held.barred.iter().copied().collect(),
+            proved: self.held.proved.iter().copied().collect(),
             frozen: self.frozen.map(|frozen| frozen.until.since(now)),
             pin: self.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
         }
@@ -97,6 +100,7 @@ impl Rollout {
             rollout.held.add(release, rollout.plan.releases);
         }
         rollout.held.barred = record.barred.into_iter().collect();
+        rollout.held.proved = record.proved.into_iter().collect();
         let left = |left: Duration| now + left.saturating_sub(passed);
         rollout.frozen = record.frozen.map(|of| Freeze::new(left(of), now));
         rollout.pin = record.pin.map(|pin| Pin {

@@ -1,5 +1,7 @@
 //! Plans that outlive their process.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::engine::rollout::command::{Command, PinFor};
 
@@ -87,4 +89,50 @@ fn wav_17_a_restored_plan_knows_the_releases_of_the_past() {
     let push = UnitPush { stable: ReleaseDigest(1), candidate: ReleaseDigest(0), ..unit_push(71) };
     world.ready(2_000, vec![push]);
     assert_eq!(world.past()[0], (2, Outcome::Restored));
+}
+
+#[test]
+fn wav_7_content_without_a_judgement_is_unproved_until_clients_accept_a_push() {
+    let mut world = World::enforced(&[1]);
+    assert!(world.rollout.report().proved.is_empty(), "the first content of a unit");
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(world.rollout.report().proved, BTreeSet::from([unit(1)]));
+    let mut other = restored(&world, 60);
+    other.run(1_000, |rollout, _| rollout.found(unit(1), unit(71)));
+    assert_eq!(
+        other.rollout.report().proved,
+        BTreeSet::from([unit(71)]),
+        "a restart proves nothing and forgets nothing"
+    );
+    other.run(2_000, |rollout, now| rollout.gone(unit(71), now));
+    assert!(other.rollout.report().proved.is_empty());
+    world.live(201_000, 1, true, true);
+    world.timer(202_000);
+    world.ready(
+        202_000,
+        vec![UnitPush { stable: ReleaseDigest(1), candidate: ReleaseDigest(2), ..unit_push(1) }],
+    );
+    world.live(202_000, 1, true, false);
+    (203..500).for_each(|second| world.tally(second * 1_000, admitted(Counts::default())));
+    assert_eq!(world.past()[0], (2, Outcome::Unjudged));
+    assert!(world.rollout.report().proved.is_empty(), "no client judged the push");
+}
+
+#[test]
+fn his_1_another_number_of_releases_takes_no_push_back() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    world.live(201_000, 1, true, true);
+    world.timer(202_000);
+    world.ready(
+        202_000,
+        vec![UnitPush { stable: ReleaseDigest(1), candidate: ReleaseDigest(2), ..unit_push(1) }],
+    );
+    world.live(202_000, 1, true, false);
+    assert_eq!((world.state(), world.push().number), (RolloutState::Waving, 2));
+    world.run(203_000, |rollout, now| rollout.configure(Arc::new(Plan { releases: 1, ..enforcing() }), now));
+    assert_eq!((world.state(), world.push().number), (RolloutState::Waving, 2));
+    assert_eq!((world.rollout.report().releases, world.past().len()), (vec![1], 1));
+    (204..400).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!((world.rollout.report().releases, world.past()), (vec![2], vec![(2, Outcome::Finished)]));
 }
