@@ -17,10 +17,12 @@ mod counted {
     use gungraun::{library_benchmark, library_benchmark_group};
     use sluice::engine::class::NodeClass;
     use sluice::engine::downstream::{Answer, Verdict};
+    use sluice::engine::lanes::Published;
     use sluice::xds::{DeltaResponse, Response, Variant};
 
     use super::paths::decode::{FirstRequest, decode, delta_response};
     use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
+    use super::paths::hold::Hold;
     use super::paths::relay::Encoded;
     use super::paths::subscribe::Subscribe;
 
@@ -40,6 +42,28 @@ mod counted {
     fn fan_out((mut relay, response): (FanOut, Response)) -> (FanOut, usize) {
         let bytes = relay.deliver(black_box(response));
         (relay, bytes)
+    }
+
+    fn pushed(variant: Variant) -> (FanOut, Response) {
+        let mut relay = FanOut::by_pushes(variant, SESSIONS, 1_000);
+        let response = relay.next();
+        (relay, response)
+    }
+
+    #[library_benchmark(setup = pushed)]
+    #[bench::delta(Variant::Delta)]
+    #[bench::sotw(Variant::Sotw)]
+    fn fan_out_by_pushes((mut relay, response): (FanOut, Response)) -> (FanOut, usize) {
+        let bytes = relay.deliver(black_box(response));
+        (relay, bytes)
+    }
+
+    #[library_benchmark]
+    #[bench::cut(Hold::before(1, 10_000), Hold::cut)]
+    #[bench::settle(Hold::before(2, 10_000), Hold::settle)]
+    fn hold(mut source: Hold, step: fn(&mut Hold) -> Published) -> (Hold, Published) {
+        let published = step(black_box(&mut source));
+        (source, published)
     }
 
     fn set(variant: Variant) -> Answer {
@@ -75,7 +99,8 @@ mod counted {
 
     library_benchmark_group!(
         name = counts,
-        benchmarks = [fan_out, encode_once, subscribe, node_class, delta_response_decoded]
+        benchmarks =
+            [fan_out, fan_out_by_pushes, hold, encode_once, subscribe, node_class, delta_response_decoded]
     );
 
     gungraun::main!(library_benchmark_groups = counts);

@@ -13,6 +13,7 @@ use sluice::xds::Variant;
 use paths::authorization::Authorize;
 use paths::decode::{FirstRequest, decode, delta_response};
 use paths::fan_out::{FanOut, encode_once, full_set};
+use paths::hold::Hold;
 use paths::subscribe::Subscribe;
 
 /// The allocator of the relay.
@@ -26,14 +27,33 @@ fn fan_out(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fan_out");
     group.throughput(Throughput::Elements(SESSIONS as u64));
     group.sample_size(20).measurement_time(Duration::from_secs(4));
-    for (name, variant) in [("delta", Variant::Delta), ("sotw", Variant::Sotw)] {
-        let relay = RefCell::new(FanOut::new(variant, SESSIONS, 1_000));
+    let cases = [
+        ("delta", FanOut::new as fn(_, _, _) -> _, Variant::Delta),
+        ("delta_by_pushes", FanOut::by_pushes, Variant::Delta),
+        ("sotw", FanOut::new, Variant::Sotw),
+        ("sotw_by_pushes", FanOut::by_pushes, Variant::Sotw),
+    ];
+    for (name, new, variant) in cases {
+        let relay = RefCell::new(new(variant, SESSIONS, 1_000));
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
                 || relay.borrow_mut().next(),
                 |response| relay.borrow_mut().deliver(response),
                 BatchSize::PerIteration,
             );
+        });
+    }
+}
+
+fn hold(criterion: &mut Criterion) {
+    const CLUSTERS: usize = 100_000;
+    let mut group = criterion.benchmark_group("hold");
+    group.sample_size(20);
+    let steps = [("begin", Hold::begin as fn(&mut Hold) -> _), ("cut", Hold::cut), ("settle", Hold::settle)];
+    for (number, (name, step)) in steps.into_iter().enumerate() {
+        let prepared = || Hold::before(number, CLUSTERS);
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched_ref(prepared, step, BatchSize::PerIteration)
         });
     }
 }
@@ -75,5 +95,5 @@ fn authorize(criterion: &mut Criterion) {
     group.bench_function("names", |bencher| bencher.iter(|| authorize.names(black_box(&grant))));
 }
 
-criterion_group!(benches, fan_out, encode, subscribe, decoding, authorize);
+criterion_group!(benches, fan_out, hold, encode, subscribe, decoding, authorize);
 criterion_main!(benches);

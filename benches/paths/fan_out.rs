@@ -34,6 +34,13 @@ impl FanOut {
         FanOut { relay, type_url, clusters, revision: 0 }
     }
 
+    /// As [`FanOut::new`], with a plan that enforces.
+    pub fn by_pushes(variant: Variant, sessions: usize, clusters: usize) -> FanOut {
+        let mut fan_out = FanOut::new(variant, sessions, clusters);
+        fan_out.relay.begin_plan();
+        fan_out
+    }
+
     /// Lets every client ACK. Returns the response with the next change.
     pub fn next(&mut self) -> Response {
         for client in 0..self.relay.clients.len() {
@@ -41,16 +48,23 @@ impl FanOut {
             self.relay.take(client, &ack);
         }
         self.relay.settle();
+        self.relay.settle_push(self.revision as u64);
         self.revision += 1;
         let number = self.revision % self.clusters;
         self.relay.response(&self.type_url, std::iter::once(number), self.revision)
     }
 
     /// The source applies the change and wakes the sessions; every session polls and commits; the body is
-    /// encoded once. Returns the bytes for all connections.
+    /// encoded once. With a plan the first poll finds nothing, and the second comes with the admission of all sessions. Returns
+    /// the bytes for all connections.
     pub fn deliver(&mut self, response: Response) -> usize {
         let mut made = Vec::new();
         let woken = self.relay.receive(response);
+        if self.relay.is_holding() {
+            // The sessions find the change held.
+            assert!(woken.iter().all(|session| self.relay.poll(session.0 as usize).is_none()));
+            self.relay.push(self.revision as u64);
+        }
         let bytes = woken.iter().map(|session| self.relay.send(session.0 as usize, &mut made)).sum();
         assert!(woken.len() == self.relay.clients.len() && made.len() == 1, "one body for all");
         bytes

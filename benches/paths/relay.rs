@@ -11,6 +11,9 @@ use sluice::engine::collection::HashSeed;
 use sluice::engine::downstream::{
     Answer, AnswerKey, Composition, Limits, RequestOutcome, Router, Session, SourceId, Watch,
 };
+use sluice::engine::lanes::{Lanes, Published};
+use sluice::engine::rollout::plan::{BUCKETS, Gated};
+use sluice::engine::rollout::{Admission, RolloutState, Seat};
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, Input};
@@ -45,7 +48,12 @@ impl Router for OneSource {
 
 pub struct Relay {
     source: Source,
+    /// The source's own content.
+    live: Arc<Snapshot>,
+    /// The content that all sessions are served.
     snapshot: Arc<Snapshot>,
+    /// The lanes of a plan that enforces.
+    lanes: Option<Lanes>,
     pub clients: Vec<Client>,
     now: Time,
     nonces: u64,
@@ -70,7 +78,9 @@ impl Relay {
         let attachment = Attachment::Streams(Box::new(streams));
         Relay {
             source: Source::new(0, source::SourceSettings::default(), attachment),
+            live: Arc::default(),
             snapshot: Arc::default(),
+            lanes: None,
             clients: Vec::new(),
             now: Time::from_micros(1_000_000),
             nonces: 0,
@@ -137,8 +147,13 @@ impl Relay {
                 _ => {}
             }
         }
-        if let Some(snapshot) = self.source.take_snapshot() {
-            self.snapshot = snapshot;
+        if let Some(live) = self.source.take_snapshot() {
+            let before = std::mem::replace(&mut self.live, live);
+            let published = match &mut self.lanes {
+                Some(lanes) => lanes.follow(&before, &self.live, self.now),
+                None => Published::without_lanes(self.live.clone()),
+            };
+            self.serve(&published, &Admission::NOBODY);
         }
         for stream in opens {
             self.source.handle_upstream(stream, Input::Opened, self.now);
@@ -172,6 +187,47 @@ impl Relay {
         self.now = self.now + Duration::from_secs(1);
         self.source.handle_upstream(0, Input::Received(response), self.now);
         self.settle()
+    }
+
+    /// From now on changes go by steps.
+    pub fn begin_plan(&mut self) {
+        let mut lanes = Lanes::new(0, Gated::Default, 10);
+        lanes.follow(&self.live, &self.live, self.now);
+        self.lanes = Some(lanes);
+    }
+
+    pub fn is_holding(&self) -> bool {
+        self.lanes.as_ref().is_some_and(Lanes::is_holding)
+    }
+
+    /// Admits all sessions to what is held, as a push.
+    pub fn push(&mut self, push: u64) {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.cut(push);
+            let published = lanes.published(self.now);
+            let state = RolloutState::Settling;
+            self.serve(&published, &Admission { push, threshold: BUCKETS, state, ..Admission::NOBODY });
+        }
+    }
+
+    /// Ends a push that all sessions have.
+    pub fn settle_push(&mut self, push: u64) {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.settle(push);
+            lanes.rest();
+            let published = lanes.published(self.now);
+            self.serve(&published, &Admission::NOBODY);
+        }
+    }
+
+    fn serve(&mut self, published: &Published, admission: &Admission) {
+        let seat = Seat { bucket: 0, labelled_step: None };
+        self.snapshot = published.pick(admission, seat, None).clone();
+    }
+
+    /// The source's own content.
+    pub fn live(&self) -> Arc<Snapshot> {
+        self.live.clone()
     }
 
     pub fn poll(&mut self, client: usize) -> Option<(usize, Answer)> {
