@@ -28,7 +28,7 @@ const MODES: &[(&str, Mode)] = &[("observe", Mode::Observe), ("enforce", Mode::E
 
 const ON_HALT: &[(&str, OnHalt)] = &[("rollback", OnHalt::Rollback), ("stay", OnHalt::Stay)];
 
-const GROWTH: &[(&str, GuardAction)] =
+const GUARD: &[(&str, GuardAction)] =
     &[("halt", GuardAction::Halt), ("warn", GuardAction::Warn), ("off", GuardAction::Off)];
 
 const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the metadata";
@@ -37,11 +37,6 @@ const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the met
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("hook", "the relay judges pushes by the answers of clients alone"),
     ("relays", "clients that are relays are not judged"),
-];
-const UNSUPPORTED_GUARDS: &[(&str, &str)] = &[
-    ("dangling", "the only guard is `growth`"),
-    ("unreadable", "the only guard is `growth`"),
-    ("gone_while_used", "the only guard is `growth`"),
 ];
 const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
 
@@ -129,8 +124,13 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
         HaltOn::read(map)
     });
     let guards = map.section("guards", |map| {
-        map.unsupported(UNSUPPORTED_GUARDS);
-        Guards { growth: map.or("growth", GuardAction::default(), word(GROWTH)) }
+        let d = Guards::default();
+        Guards {
+            growth: map.or("growth", d.growth, word(GUARD)),
+            unreadable: map.or("unreadable", d.unreadable, word(GUARD)),
+            dangling: map.or("dangling", d.dangling, word(GUARD)),
+            gone_while_used: map.or("gone_while_used", d.gone_while_used, word(GUARD)),
+        }
     });
     let times = Times::read(map);
     if mode == Mode::Observe {

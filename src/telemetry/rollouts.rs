@@ -4,7 +4,7 @@ use tracing::{info, warn};
 
 use super::events::{Events, Kind, Occurrence};
 use super::metrics::PlanMetrics;
-use crate::engine::rollout::push::{Condemned, Growth};
+use crate::engine::rollout::push::{Condemned, Finding, FindingKind, Growth};
 use crate::engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
 use crate::engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
 use crate::text::{count, size, span};
@@ -110,7 +110,7 @@ const CONDEMNED: &str = "clients rejected a content by name so often that later 
 fn tell_note(plan: &str, push: u64, note: &Note, about: &dyn Fn(Occurrence)) {
     let text = note_text(note);
     match note {
-        Note::Grown(_) => {
+        Note::Grown(_) | Note::Found(_) => {
             warn!(plan, push, finding = text, "a guard warns of a push");
             about(Occurrence::warn(Kind::Push, "a guard warns of a push").detail(text));
         }
@@ -175,6 +175,7 @@ fn reason_text(reason: &Reason) -> String {
             control.clients
         ),
         Reason::Grown(grown) => grown_text(grown),
+        Reason::Found(found) => found_text(found),
         Reason::Condemned(of) => format!("clients have rejected {} before", content(of)),
         Reason::NoEvidence { accepted, of } => {
             format!("only {accepted} of {} accepted it in time", count(*of, "client"))
@@ -190,6 +191,7 @@ fn reason_text(reason: &Reason) -> String {
 pub fn note_text(note: &Note) -> String {
     match note {
         Note::Grown(grown) => grown_text(grown),
+        Note::Found(found) => found_text(found),
         Note::NobodyInStep(step) => format!("step {step} had no client that the push affects"),
         Note::NoVoiceInStep { step, overtaken, rejected_again } => {
             let overtaken = (*overtaken > 0)
@@ -199,6 +201,20 @@ pub fn note_text(note: &Note) -> String {
             let parts: Vec<_> = overtaken.into_iter().chain(again).collect();
             format!("step {step} gave no evidence: {}", parts.join("; "))
         }
+    }
+}
+
+fn found_text(of: &Finding) -> String {
+    let Finding { kind, type_url, name, what, more } = of;
+    let resource = format!("{} {:?}", type_url.short(), name.as_str());
+    let text = match kind {
+        FindingKind::Unreadable => format!("{resource} has bytes that are no {what}"),
+        FindingKind::Dangling => format!("{resource} names the cluster {what:?}, which does not exist"),
+        FindingKind::GoneWhileUsed => format!("the cluster {what:?} goes, and {resource} names it"),
+    };
+    match more {
+        0 => text,
+        more => format!("{text}, and {more} more"),
     }
 }
 

@@ -37,6 +37,7 @@ mod reload;
 mod restart;
 mod rollouts;
 mod rollout_commands;
+mod rollout_guards;
 mod rollout_orders;
 mod rollout_reloads;
 mod routing;

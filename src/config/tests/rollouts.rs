@@ -62,7 +62,7 @@ rollouts:
     final_bake: 10m
     condemn_after: 3
     halt_on: {rejected: 5, rejected_percent: 2, lost_percent: 20, accepted_percent: 90, patience: 1m}
-    guards: {growth: warn}
+    guards: {growth: warn, dangling: off}
 ",
     )[..] else {
         panic!("one plan")
@@ -96,7 +96,7 @@ rollouts:
             accepted_percent: 90,
             patience: minutes(1),
         },
-        guards: Guards { growth: GuardAction::Warn },
+        guards: Guards { growth: GuardAction::Warn, dangling: GuardAction::Off, ..Guards::default() },
         ..Plan::new("edge.eu-1_a")
     };
     assert_eq!(**plan, expected);
@@ -132,10 +132,10 @@ fn keys_of_later_versions_are_refused_with_a_reason() {
         ]
     );
     assert_eq!(
-        plan_faults("halt_on: {error_points: 5}, guards: {dangling: warn}"),
+        plan_faults("halt_on: {error_points: 5}, guards: {dangling: pause}"),
         [
             "halt_on.error_points: this key is not supported by this version; load reports are not read",
-            "guards.dangling: this key is not supported by this version; the only guard is `growth`",
+            "guards.dangling: found \"pause\"; expected halt, warn or off",
         ]
     );
 }

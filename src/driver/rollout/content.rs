@@ -20,8 +20,15 @@ pub fn unit_of(plan: &Plan, unit: UnitId, before: &Snapshot, after: &Snapshot) -
         false => ReleaseDigest::default(),
     };
     let (stable, candidate) = (digest(before), digest(after));
-    let pushed =
-        UnitPush { unit, types, condemned: None, is_current: is_current(plan, after), stable, candidate };
+    let pushed = UnitPush {
+        unit,
+        types,
+        condemned: None,
+        findings: Vec::new(),
+        is_current: is_current(plan, after),
+        stable,
+        candidate,
+    };
     (changes, pushed)
 }
 
@@ -96,7 +103,15 @@ mod tests {
             };
             let (stable, candidate) = Default::default();
             let (unit, types) = (UnitId(number), vec![of]);
-            UnitPush { unit, types, condemned: None, is_current: true, stable, candidate }
+            UnitPush {
+                unit,
+                types,
+                condemned: None,
+                findings: Vec::new(),
+                is_current: true,
+                stable,
+                candidate,
+            }
         };
         let mut pushed = [unit(1, &["main"]), unit(2, &["main"])];
         let bad = Condemned { type_url: TypeUrl::new("T"), name: "main".into(), version: Version(1) };

@@ -9,6 +9,7 @@ pub mod rejecters;
 pub mod orders;
 pub mod content;
 pub mod count;
+mod inspect;
 pub mod records;
 pub mod lanes;
 pub mod task;

@@ -86,7 +86,15 @@ mod tests {
         };
         let (stable, candidate) = (ReleaseDigest(0), ReleaseDigest(1));
         let (unit, types) = (UnitId(1), vec![of]);
-        let push = UnitPush { unit, types, condemned: None, is_current: true, stable, candidate };
+        let push = UnitPush {
+            unit,
+            types,
+            condemned: None,
+            findings: Vec::new(),
+            is_current: true,
+            stable,
+            candidate,
+        };
         rollout.ready(vec![push], due);
         assert_eq!(rollout.report().state, RolloutState::Waving);
         rollout

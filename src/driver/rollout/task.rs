@@ -11,6 +11,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{Order, PlanHandle, Watched};
 use crate::driver::rollout::content::{condemn, unit_of};
 use crate::driver::rollout::count::Clients;
+use crate::driver::rollout::inspect::Contents;
 use crate::driver::rollout::orders::{Answer, carry_out_order};
 use crate::driver::rollout::records::{Recorded, is_recorded};
 use crate::driver::rollout::rejecters::Rejecters;
@@ -255,7 +256,10 @@ impl PlanTask {
                     .map(|before| LaneContent { stable: before.clone(), candidate: source.snapshot() }),
             };
             let Some(LaneContent { stable, candidate }) = releases else { continue };
-            let (of_unit, push) = unit_of(&self.plan, *unit, &stable, &candidate);
+            let (of_unit, mut push) = unit_of(&self.plan, *unit, &stable, &candidate);
+            let (contents, guards) = (Contents::new(&of_unit, &stable, &candidate), self.plan.guards);
+            let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
+            push.findings = inspected.unwrap_or_default();
             changes.push(of_unit);
             pushed.push(push);
             after.insert(*unit, candidate);

@@ -90,7 +90,15 @@ fn is_weaker(guards: &Guards, next: &Guards) -> bool {
         GuardAction::Warn => 1,
         GuardAction::Off => 0,
     };
-    strength(next.growth) < strength(guards.growth)
+    // A guard that this function forgets does not compile.
+    let Guards { growth, unreadable, dangling, gone_while_used } = *guards;
+    let pairs = [
+        (growth, next.growth),
+        (unreadable, next.unreadable),
+        (dangling, next.dangling),
+        (gone_while_used, next.gone_while_used),
+    ];
+    pairs.into_iter().any(|(before, after)| strength(after) < strength(before))
 }
 
 impl RolloutReport {
@@ -152,6 +160,7 @@ mod tests {
         assert_eq!(by(|next| next.halt_on.accepted_percent = 94), ["halt_on"]);
         assert_eq!(by(|next| next.on_halt = OnHalt::Stay), ["on_halt"]);
         assert_eq!(by(|next| next.guards.growth = GuardAction::Warn), ["guards"]);
+        assert_eq!(by(|next| next.guards.dangling = GuardAction::Off), ["guards"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::push::FindingKind;
 use crate::engine::class::{NodeMatch, TextMatch};
 use crate::setting::{count, hours, minutes, seconds, settings, time};
 use crate::xds::{Kind, Node, TypeUrl};
@@ -235,9 +236,30 @@ settings! {
 }
 
 /// The checks of a push before its first client.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guards {
     pub growth: GuardAction,
+    pub unreadable: GuardAction,
+    pub dangling: GuardAction,
+    pub gone_while_used: GuardAction,
+}
+
+impl Default for Guards {
+    /// A client of the mesh may have a cluster from elsewhere, so a missing one never stops a push by default (GRD-5).
+    fn default() -> Guards {
+        let (halt, warn) = (GuardAction::Halt, GuardAction::Warn);
+        Guards { growth: halt, unreadable: halt, dangling: warn, gone_while_used: warn }
+    }
+}
+
+impl Guards {
+    pub fn of(&self, kind: FindingKind) -> GuardAction {
+        match kind {
+            FindingKind::Unreadable => self.unreadable,
+            FindingKind::Dangling => self.dangling,
+            FindingKind::GoneWhileUsed => self.gone_while_used,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

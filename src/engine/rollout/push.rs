@@ -15,6 +15,8 @@ pub struct UnitPush {
     pub types: Vec<TypePush>,
     /// A part of the push that clients rejected before, and that is condemned (QUA-2).
     pub condemned: Option<Condemned>,
+    /// The findings in the contents: at most one of each kind.
+    pub findings: Vec<Finding>,
     /// The unit's server can be heard, and has answered for all gated types.
     pub is_current: bool,
     /// The content that all clients may have. Zero under `mode: observe`, as is the candidate.
@@ -65,6 +67,34 @@ pub struct TypePush {
 pub struct Growth {
     pub before: u64,
     pub after: u64,
+}
+
+/// A finding in the contents of a push (GRD-5 to GRD-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub kind: FindingKind,
+    pub type_url: TypeUrl,
+    /// The resource with the fault; of a removed cluster, the resource that names it.
+    pub name: ResourceName,
+    /// The type that cannot be read, or the cluster.
+    pub what: Box<str>,
+    /// Further findings of the kind in the unit.
+    pub more: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindingKind {
+    /// A changed resource, or an `Any` in it, does not decode as its type.
+    Unreadable,
+    /// A changed route or TCP filter names a cluster that the unit has neither before nor with the push.
+    Dangling,
+    /// A removed cluster is named by a route or TCP filter of the unit.
+    GoneWhileUsed,
+}
+
+impl FindingKind {
+    pub const ALL: [FindingKind; 3] =
+        [FindingKind::Unreadable, FindingKind::Dangling, FindingKind::GoneWhileUsed];
 }
 
 /// A content that clients rejected by name (QUA-2).

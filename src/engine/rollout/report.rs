@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::command::Until;
 use super::plan::Mode;
-use super::push::{Condemned, Growth, TypePush, UnitId, UnitPush};
+use super::push::{Condemned, Finding, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
 use crate::engine::Time;
 use crate::xds::{ResourceName, TypeUrl};
@@ -209,6 +209,8 @@ pub enum Reason {
     },
     Grown(Grown),
     Condemned(Condemned),
+    /// A guard found a fault in the content.
+    Found(Finding),
     /// The clients of a step did not accept the push in time.
     NoEvidence {
         accepted: u64,
@@ -253,6 +255,7 @@ pub enum GrownPart {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     Grown(Grown),
+    Found(Finding),
     /// No connected client was affected and admitted, so the step gave no evidence.
     NobodyInStep(u8),
     /// The admitted and affected clients judged only a later push, or are known rejecters: the step gave no evidence.

@@ -1,7 +1,7 @@
 //! The checks of a push before its first client. They look at the change, not at the state.
 
 use crate::engine::rollout::plan::{GuardAction, Plan};
-use crate::engine::rollout::push::{Growth, TypePush, UnitId, UnitPush};
+use crate::engine::rollout::push::{FindingKind, Growth, TypePush, UnitId, UnitPush};
 use crate::engine::rollout::report::{Grown, GrownPart, Note, Reason};
 
 /// Growth by less is never suspicious (GRD-4).
@@ -20,18 +20,34 @@ pub(super) struct Findings {
 }
 
 pub(super) fn check(plan: &Plan, units: &[UnitPush]) -> Findings {
-    // A content that clients rejected is the better reason.
-    let condemned = condemned(units);
-    let grown = || units.iter().filter_map(grown);
-    match plan.guards.growth {
-        GuardAction::Halt if condemned.reason.is_none() => Findings {
-            reason: grown().next().map(Reason::Grown),
-            blamed: grown().map(|of| of.unit).collect(),
-            notes: Vec::new(),
-        },
-        GuardAction::Halt | GuardAction::Off => condemned,
-        GuardAction::Warn => {
-            Findings { notes: grown().next().map(Note::Grown).into_iter().collect(), ..condemned }
+    // A content that clients rejected is the best reason.
+    let mut findings = condemned(units);
+    let growth =
+        units.iter().filter_map(grown).map(|of| (of.unit, Reason::Grown(of.clone()), Note::Grown(of)));
+    findings.add(plan.guards.growth, growth);
+    for kind in FindingKind::ALL {
+        let of_kind = |unit: &UnitPush| {
+            let found = unit.findings.iter().find(|found| found.kind == kind)?.clone();
+            Some((unit.unit, Reason::Found(found.clone()), Note::Found(found)))
+        };
+        findings.add(plan.guards.of(kind), units.iter().filter_map(of_kind));
+    }
+    findings
+}
+
+impl Findings {
+    /// Adds what a guard found in each unit. The first reason against the push stays the reason.
+    fn add(&mut self, action: GuardAction, mut found: impl Iterator<Item = (UnitId, Reason, Note)>) {
+        match action {
+            GuardAction::Off => {}
+            GuardAction::Warn => self.notes.extend(found.next().map(|(_, _, note)| note)),
+            GuardAction::Halt if self.reason.is_some() => {}
+            GuardAction::Halt => {
+                for (unit, reason, _) in found {
+                    self.reason.get_or_insert(reason);
+                    self.blamed.push(unit);
+                }
+            }
         }
     }
 }

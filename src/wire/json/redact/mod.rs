@@ -2,19 +2,21 @@
 //!
 //! 1. `rules`: the fields to hide. `budget`: the cost of a resource, before anything is decoded.
 //! 2. `show`: JSON for people. `encode`: the same content as protobuf, for CSDS.
-//! 3. `compare`: differences of two shown contents.
+//! 3. `compare`: differences of two shown contents. `references`: the clusters that a content names.
 
 mod rules;
 mod budget;
 mod show;
 mod encode;
 mod compare;
+mod references;
 
 use bytes::Bytes;
 use prost_reflect::{DynamicMessage, MessageDescriptor, Value as Field};
 use serde_json::Value;
 
 pub use compare::{diff_text, patch};
+pub use references::named_clusters;
 
 use super::super::fields::{Fields, Payload};
 use crate::xds::TypeUrl;

@@ -3,7 +3,7 @@
 use super::super::guards::check;
 use super::*;
 use crate::engine::rollout::plan::GuardAction;
-use crate::engine::rollout::push::Condemned;
+use crate::engine::rollout::push::{Condemned, Finding, FindingKind};
 use crate::engine::rollout::report::GrownPart;
 use crate::xds::Version;
 
@@ -47,7 +47,7 @@ fn grd_4_growth_beyond_bounds_halts() {
 #[test]
 fn grd_4_a_push_that_grew_halts_before_its_first_client() {
     let push = |growth| {
-        let mut world = World::of(Plan { guards: Guards { growth }, ..plan() });
+        let mut world = World::of(Plan { guards: Guards { growth, ..Guards::default() }, ..plan() });
         world.changed(0, 1);
         world.timer(1_000);
         world.ready(1_000, vec![grown((10, 900), (10, 10), (10, 10))]);
@@ -69,7 +69,8 @@ fn grd_4_a_push_that_grew_halts_before_its_first_client() {
 fn qua_2_a_push_with_condemned_content_halts_before_its_first_client() {
     let type_url = TypeUrl::of_message(LISTENER);
     let condemned = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
-    let mut world = World::of(Plan { guards: Guards { growth: GuardAction::Off }, ..plan() });
+    let mut world =
+        World::of(Plan { guards: Guards { growth: GuardAction::Off, ..Guards::default() }, ..plan() });
     world.changed(0, 1);
     world.timer(1_000);
     world.ready(1_000, vec![UnitPush { condemned: Some(condemned.clone()), ..unit_push(1) }]);
@@ -78,4 +79,31 @@ fn qua_2_a_push_with_condemned_content_halts_before_its_first_client() {
     world.tally(2_000, Tally { condemned: vec![condemned.clone()], ..Tally::default() });
     assert_eq!(world.push().condemned.as_slice(), std::slice::from_ref(&condemned));
     assert!(world.events.contains(&What::Condemned(condemned)));
+}
+
+#[test]
+fn grd_6_findings_in_contents_halt_or_warn_as_the_plan_says() {
+    let found = |kind, more| Finding {
+        kind,
+        type_url: unit_push(1).types[0].type_url.clone(),
+        name: ResourceName::from("main"),
+        what: "pay".into(),
+        more,
+    };
+    let with = |number, kinds: &[FindingKind]| UnitPush {
+        findings: kinds.iter().map(|kind| found(*kind, 0)).collect(),
+        ..unit_push(number)
+    };
+    let units =
+        [with(1, &FindingKind::ALL), with(2, &[FindingKind::Unreadable]), with(3, &[FindingKind::Dangling])];
+    let default = check(&plan(), &units);
+    assert_eq!(default.reason, Some(Reason::Found(found(FindingKind::Unreadable, 0))));
+    assert_eq!(default.blamed, [unit(1), unit(2)]);
+    let notes = [FindingKind::Dangling, FindingKind::GoneWhileUsed].map(|kind| Note::Found(found(kind, 0)));
+    assert_eq!(default.notes, notes);
+    let (halt, off) = (GuardAction::Halt, GuardAction::Off);
+    let guards = Guards { unreadable: off, dangling: halt, gone_while_used: halt, ..Guards::default() };
+    let strict = check(&Plan { guards, ..plan() }, &units);
+    assert_eq!(strict.reason, Some(Reason::Found(found(FindingKind::Dangling, 0))));
+    assert_eq!((strict.blamed, strict.notes), (vec![unit(1), unit(3)], vec![]));
 }

@@ -55,6 +55,7 @@ fn unit_push(number: u64) -> UnitPush {
         unit: unit(number),
         types: vec![of],
         condemned: None,
+        findings: Vec::new(),
         is_current: true,
         stable: ReleaseDigest(0),
         candidate: ReleaseDigest(1),
