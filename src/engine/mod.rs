@@ -23,5 +23,6 @@ pub mod lanes;
 pub mod source;
 pub mod fallback;
 pub mod downstream;
+pub mod evidence;
 
 pub use time::Time;

@@ -8,13 +8,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::driver::ground::registry::lock;
 use crate::engine::Time;
-
-/// Ends are counted by windows of this length: the present one, and the one before.
-pub const WINDOW: Duration = Duration::from_secs(600);
+use crate::engine::evidence::{self, WINDOW};
 
 /// The maximum number of remembered nodes. The ends of all others are evidence.
 const NODES_MAX: usize = 10_000;
@@ -53,9 +50,10 @@ impl Leavers {
     pub fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
+}
 
-    /// A stream of the node was lost, and no push is to blame.
-    pub fn note(&self, node: &str, now: Time) {
+impl evidence::Leavers for Leavers {
+    fn note(&self, node: &str, now: Time) {
         if self.is_paused.load(Ordering::Relaxed) {
             return;
         }
@@ -72,8 +70,7 @@ impl Leavers {
         ends.now = ends.now.saturating_add(1);
     }
 
-    /// The lost streams of the node within the last window, and up to one window before.
-    pub fn ends_of(&self, node: &str, now: Time) -> u32 {
+    fn ends_of(&self, node: &str, now: Time) -> u32 {
         let mut nodes = lock(&self.nodes);
         nodes.get_mut(&self.hasher.hash_one(node)).map_or(0, |ends| {
             ends.turn(now);
@@ -84,7 +81,10 @@ impl Leavers {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::engine::evidence::Leavers as _;
 
     #[test]
     fn wav_12_ends_count_for_a_window_and_the_next() {

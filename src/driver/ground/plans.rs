@@ -15,6 +15,7 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
+use crate::engine::evidence::Ended;
 use crate::engine::rollout::{Admission, Command, CommandError, Plan, UnitId};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Node, ResourceName};
@@ -101,16 +102,13 @@ pub struct Watched {
     candidates: BTreeMap<SourceId, Arc<Snapshot>>,
     /// Shared by all ends between two tallies.
     compared: Mutex<Compared>,
-    ended: Mutex<Vec<Ended>>,
+    ended: Mutex<Vec<NotedEnd>>,
 }
 
-/// A lost stream, or a stream with a rejection that ended, while a push was under way.
+/// The end of a stream.
 #[derive(Debug)]
-pub struct Ended {
-    pub stream: u64,
-    pub node: Option<Arc<Node>>,
-    pub at: Time,
-    pub standing: PushStanding,
+pub struct NotedEnd {
+    pub ended: Ended,
     /// The sources of the stream.
     pub sources: Vec<SourceId>,
 }
@@ -267,11 +265,11 @@ impl Watched {
         }
         let mut ended = lock(&self.ended);
         if ended.len() < ENDED_MAX {
-            ended.push(Ended { stream, node, at, standing, sources });
+            ended.push(NotedEnd { ended: Ended { stream, node, at, standing }, sources });
         }
     }
 
-    pub fn take_ended(&self) -> Vec<Ended> {
+    pub fn take_ended(&self) -> Vec<NotedEnd> {
         *lock(&self.compared) = Compared::default();
         std::mem::take(&mut *lock(&self.ended))
     }

@@ -1,95 +1,34 @@
 //! The count of the clients of a push: one walk over the streams, one lock at a time (TRU-1, TRU-2).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::leavers::{Leavers, WINDOW};
-use crate::driver::ground::plans::{Ended, Watched};
-use crate::driver::rollout::rejecters::Rejecters;
+use crate::driver::ground::leavers::Leavers;
+use crate::driver::ground::plans::{NotedEnd, Watched};
 use crate::driver::source::handle::Subscriber;
-use crate::driver::stream::loss::LOST_WITHIN;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::{StreamState, Tables};
 use crate::engine::Time;
-use crate::engine::downstream::{Compared, PushRejection, PushStanding, SourceId};
-use crate::engine::rollout::tally::{Control, REJECTIONS_MAX, Rejection};
-use crate::engine::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, UnitId};
-use crate::xds::Node;
+use crate::engine::downstream::{Compared, PushStanding, SourceId};
+use crate::engine::evidence::{self, Ended, Rejecters, Seen};
+use crate::engine::rollout::{Admission, Plan, Tally, UnitId};
 
 /// The number of streams between two turns of other tasks (ADM-6).
 pub const STREAMS_PER_TURN: usize = 64;
-
-/// The suspects of one rejection in a tally.
-const SUSPECTS_MAX: usize = 16;
-
-/// The maximum number of kept rejections of a push. The counts have all rejections.
-const KEPT_MAX: usize = 10_000;
-
-/// The maximum number of nodes with a kept rejection and no stream.
-const GONE_MAX: usize = 1_000;
 
 /// The clients of one push, from its begin to its release.
 #[derive(Debug)]
 pub struct Clients {
     pub number: u64,
     pub watched: Arc<Watched>,
-    /// When each stream was first seen with content of the push.
-    first_sent: HashMap<u64, Time>,
-    /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
-    rejected: BTreeMap<u64, Rejection>,
-    /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
-    gone: BTreeMap<Arc<str>, Rejection>,
-    /// The lost streams so far: the seat, and the source of the push for the stream.
-    lost: Vec<(Seat, Option<UnitId>)>,
-    /// The ends of streams without the push so far.
-    lost_without: u64,
-    /// The lost streams of nodes that lost streams before the push, too.
-    excused: HashMap<Arc<str>, Excuse>,
-}
-
-/// The lost streams of a node with the push, and without.
-#[derive(Clone, Copy, Debug)]
-struct Excuse {
-    /// Before the first lost stream with the push.
-    without: u32,
-    with: u32,
-    /// The first lost stream with the push.
-    from: Time,
-}
-
-impl Excuse {
-    /// Notes a lost stream. Returns whether the node loses streams as often as it did without the push, or up to twice as often.
-    fn is_usual(&mut self, now: Time) -> bool {
-        self.with = self.with.saturating_add(1);
-        let windows = now.since(self.from).as_secs() / WINDOW.as_secs();
-        u64::from(self.with) <= u64::from(self.without) * (windows + 2)
-    }
-}
-
-/// A stream at one moment.
-struct Seen {
-    stream: u64,
-    node: Option<Arc<Node>>,
-    standing: PushStanding,
-    is_relay: bool,
-    is_of_plan: bool,
+    counted: evidence::Clients,
 }
 
 impl Clients {
     pub fn new(number: u64, watched: Arc<Watched>) -> Clients {
-        Clients {
-            number,
-            watched,
-            first_sent: HashMap::new(),
-            rejected: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            lost: Vec::new(),
-            lost_without: 0,
-            excused: HashMap::new(),
-        }
+        Clients { number, watched, counted: evidence::Clients::default() }
     }
 
     /// Counts all streams. `units`: the units of the plan. `admission`: the latest word of the machine.
@@ -98,174 +37,48 @@ impl Clients {
         plan: &Plan,
         units: &BTreeSet<UnitId>,
         admission: Admission,
-        (rejecters, leavers): (&mut Rejecters, &Leavers),
+                (rejecters, leavers): (&mut Rejecters, &Leavers),
         (shared, tables): (&DriverContext, &Tables),
     ) -> Tally {
-        let mut count = Count::new(plan, admission);
-        rejecters.next_tally();
+        let mut count = self.counted.begin(plan, admission, rejecters);
         let mut compared = Compared::default();
         let (mut last, mut seen) = (None, 0);
-        let mut still = HashMap::with_capacity(self.first_sent.len());
         while let Some(stream) = tables.streams.next(last) {
             last = Some(stream.number());
-            let found = self.look(&stream, units, &mut compared, shared.clock.now());
-            if found.is_of_plan {
-                if let Some(sent) = found.standing.sent_at {
-                    let first = self.first_sent.get(&found.stream).copied().unwrap_or(sent);
-                    still.insert(found.stream, first.min(sent));
-                }
-                self.count(found, &mut count, rejecters);
+            if let Some(found) = self.look(&stream, units, &mut compared, shared.clock.now()) {
+                self.counted.see(found, &mut count, rejecters);
             }
             seen += 1;
             if seen % STREAMS_PER_TURN == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        self.count_ended(&mut count, units, (rejecters, leavers));
-        self.count_gone(&mut count, rejecters);
-        self.first_sent = still;
-        self.finish(count)
+        let ended = self.watched.take_ended().into_iter();
+        let ended = ended.filter(|end| is_of(units, end.sources.iter().copied()));
+        let ended = ended.map(|NotedEnd { ended, .. }| Ended { standing: of_units(ended.standing), ..ended });
+        self.counted.finish(count, ended, (rejecters, leavers))
     }
 
     /// The nodes with a rejection of the push.
     pub fn rejecting_nodes(&self) -> BTreeSet<Arc<str>> {
-        self.rejected.values().map(|of| of.node.clone()).chain(self.gone.keys().cloned()).collect()
+        self.counted.rejecting_nodes()
     }
 
+    /// A stream of the plan at this moment.
     fn look(
         &self,
         stream: &StreamState,
         units: &BTreeSet<UnitId>,
         compared: &mut Compared,
         now: Time,
-    ) -> Seen {
+    ) -> Option<Seen> {
         let node = stream.node();
-        stream.look(|_, session, sources| Seen {
-            stream: stream.number(),
-            standing: self.watched.standing(session, compared, &newest(sources), now),
-            is_relay: stream.is_relay(),
-            is_of_plan: is_of(units, sources.iter().map(|(id, _)| *id)),
-            node,
+        let (is_relay, number) = (stream.is_relay(), stream.number());
+        stream.look(|_, session, sources| {
+            let standing = self.watched.standing(session, compared, &newest(sources), now);
+            let is_of_plan = is_of(units, sources.iter().map(|(id, _)| *id));
+            is_of_plan.then(|| Seen { stream: number, node, standing: of_units(standing), is_relay })
         })
-    }
-
-    fn count(&mut self, seen: Seen, count: &mut Count<'_>, rejecters: &mut Rejecters) {
-        let node = seen.node.as_deref();
-        let seat = count.plan.seat(node.unwrap_or(&Node::default()));
-        if seen.is_relay {
-            return count.unjudged(seat, seen.standing.state);
-        }
-        let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
-        let found = seen.standing.rejections.first();
-        // A rejection stands when its client comes back with another stream.
-        let is_back = self.gone.contains_key(&node_id) && !count.spoken.contains(&node_id);
-        let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream) || is_back;
-        let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
-        let is_known = is_rejected && rejecters.is_known(&node_id);
-        if let Some(of) = found
-            && !self.rejected.contains_key(&seen.stream)
-            && self.rejected.len() < KEPT_MAX
-        {
-            let rejection = rejection(of, (seen.stream, node_id.clone()), seat, is_known);
-            count.vote(of, &rejection, rejecters);
-            self.rejected.insert(seen.stream, rejection);
-        }
-        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none.
-        let has_voice = !rejecters.rejected_before(&node_id);
-        count.add(seat, state, (is_known, has_voice));
-        let own = self.rejected.get_mut(&seen.stream);
-        if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
-            rejection.is_known_rejecter = is_known;
-            count.reject(rejection);
-            count.rejecting.insert(seen.stream);
-            count.spoken.insert(node_id);
-        }
-    }
-
-    /// Sorts the ended streams since the last tally: lost, or with a rejection that no tally saw.
-    fn count_ended(
-        &mut self,
-        count: &mut Count<'_>,
-        units: &BTreeSet<UnitId>,
-        (rejecters, leavers): (&mut Rejecters, &Leavers),
-    ) {
-        for ended in self.watched.take_ended() {
-            if !is_of(units, ended.sources.iter().copied()) || self.rejected.contains_key(&ended.stream) {
-                continue;
-            }
-            let node = ended.node.as_deref();
-            let seat = count.plan.seat(node.unwrap_or(&Node::default()));
-            if let Some(of) = ended.standing.rejections.first() {
-                let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
-                if self.gone.len() < GONE_MAX && !self.gone.contains_key(&node_id) {
-                    let is_known = rejecters.rejected_before(&node_id);
-                    let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
-                    count.vote(of, &rejection, rejecters);
-                    self.gone.insert(node_id, rejection);
-                }
-                continue;
-            }
-            let node_id = node.map_or("", |node| &node.id);
-            match self.had_push_for(&ended) {
-                None => {
-                    self.lost_without += 1;
-                    leavers.note(node_id, ended.at);
-                }
-                Some(had) if had > LOST_WITHIN => leavers.note(node_id, ended.at),
-                Some(_) if self.is_excused(node_id, ended.at, leavers) => leavers.note(node_id, ended.at),
-                Some(_) => {
-                    let unit = ended.standing.source.map(|source| UnitId(shared_source(source).0));
-                    self.lost.push((seat, unit));
-                }
-            }
-        }
-    }
-
-    /// Whether the client was lost as often before the push.
-    fn is_excused(&mut self, node: &str, now: Time, leavers: &Leavers) -> bool {
-        if let Some(excuse) = self.excused.get_mut(node) {
-            return excuse.is_usual(now);
-        }
-        let without = leavers.ends_of(node, now);
-        if without == 0 || self.excused.len() >= KEPT_MAX {
-            return false;
-        }
-        let excuse = Excuse { without, with: 0, from: now };
-        self.excused.entry(node.into()).or_insert(excuse).is_usual(now)
-    }
-
-    /// Counts the rejections of ended streams: of each node one, unless the node has counted already.
-    fn count_gone(&mut self, count: &mut Count<'_>, rejecters: &mut Rejecters) {
-        let rejected = std::mem::take(&mut self.rejected);
-        for (stream, rejection) in rejected {
-            if count.rejecting.contains(&stream) {
-                self.rejected.insert(stream, rejection);
-            } else if self.gone.len() < GONE_MAX {
-                self.gone.entry(rejection.node.clone()).or_insert(rejection);
-            }
-        }
-        for (node, rejection) in &mut self.gone {
-            if count.spoken.insert(node.clone()) {
-                rejection.is_known_rejecter = rejecters.is_known(node);
-                count.group(rejection.seat).count(ClientState::Rejected, rejection.is_known_rejecter);
-                count.reject(rejection);
-            }
-        }
-    }
-
-    /// How long a lost stream had content of the push; `None` without such content.
-    fn had_push_for(&self, ended: &Ended) -> Option<Duration> {
-        let sent = ended.standing.sent_at?;
-        let first = self.first_sent.get(&ended.stream).copied().unwrap_or(sent).min(sent);
-        Some(ended.at.since(first))
-    }
-
-    fn finish(&self, mut count: Count<'_>) -> Tally {
-        for (seat, unit) in &self.lost {
-            count.group(*seat).lost += 1;
-            count.blamed.extend(unit);
-        }
-        count.finish(self.lost_without)
     }
 }
 
@@ -273,174 +86,9 @@ fn is_of(units: &BTreeSet<UnitId>, mut sources: impl Iterator<Item = SourceId>) 
     sources.any(|source| units.contains(&UnitId(source.0)))
 }
 
-fn rejection(
-    of: &PushRejection,
-    (stream, node): (u64, Arc<str>),
-    seat: Seat,
-    is_known_rejecter: bool,
-) -> Rejection {
-    let suspects = of.suspects.list.iter().filter_map(|of| Some((of.name.clone(), of.version?)));
-    Rejection {
-        stream,
-        node,
-        unit: UnitId(shared_source(of.source).0),
-        seat,
-        type_url: of.type_url.clone(),
-        words: of.words.as_str().into(),
-        suspects: suspects.take(SUSPECTS_MAX).collect(),
-        is_known_rejecter,
-    }
-}
-
-/// A tally in the making.
-struct Count<'a> {
-    plan: &'a Plan,
-    admission: Admission,
-    tally: Tally,
-    buckets: Vec<u16>,
-    /// The rejections of all other streams than the admitted.
-    of_others: Vec<Rejection>,
-    blamed: BTreeSet<UnitId>,
-    /// The connected streams with a rejection.
-    rejecting: BTreeSet<u64>,
-    /// The nodes with a counted rejection.
-    spoken: BTreeSet<Arc<str>>,
-}
-
-impl<'a> Count<'a> {
-    fn new(plan: &'a Plan, admission: Admission) -> Count<'a> {
-        let tally = Tally { labelled: vec![0; plan.steps.len()], ..Tally::default() };
-        Count {
-            plan,
-            admission,
-            tally,
-            buckets: Vec::new(),
-            of_others: Vec::new(),
-            blamed: BTreeSet::new(),
-            rejecting: BTreeSet::new(),
-            spoken: BTreeSet::new(),
-        }
-    }
-
-    fn group(&mut self, seat: Seat) -> &mut Counts {
-        match self.admission.is_seated(seat) {
-            true => &mut self.tally.admitted,
-            false => &mut self.tally.others,
-        }
-    }
-
-    fn unjudged(&mut self, seat: Seat, state: ClientState) {
-        match state {
-            ClientState::Unaffected => self.group(seat).unaffected += 1,
-            _ => self.group(seat).unjudged += 1,
-        }
-    }
-
-    fn add(&mut self, seat: Seat, state: ClientState, (is_known_rejecter, has_voice): (bool, bool)) {
-        self.group(seat).count(state, is_known_rejecter);
-        if state == ClientState::Unaffected {
-            self.tally.control.clients += 1;
-            return;
-        }
-        if has_voice {
-            self.buckets.push(seat.bucket);
-        }
-        let step = seat.labelled_step.and_then(|step| usize::from(step).checked_sub(1));
-        if let Some(labelled) = step.and_then(|step| self.tally.labelled.get_mut(step)) {
-            *labelled += 1;
-        }
-    }
-
-    /// The client of a new rejection votes against the suspects (QUA-2).
-    fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
-        let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
-        let enough = self.plan.times.condemn_after;
-        self.tally.condemned.extend(rejecters.note(rejection, votes, enough));
-    }
-
-    fn reject(&mut self, rejection: &Rejection) {
-        self.blamed.insert(rejection.unit);
-        let list = match self.admission.is_seated(rejection.seat) {
-            true => &mut self.tally.rejections,
-            false => &mut self.of_others,
-        };
-        if list.len() < REJECTIONS_MAX {
-            list.push(rejection.clone());
-        }
-    }
-
-    fn finish(mut self, lost_without: u64) -> Tally {
-        self.buckets.sort_unstable();
-        self.buckets.truncate(self.plan.at_least_max());
-        let mut tally = self.tally;
-        tally.control = Control { lost: lost_without, ..tally.control };
-        tally.smallest = self.buckets;
-        tally.rejections.append(&mut self.of_others);
-        tally.rejections.truncate(REJECTIONS_MAX);
-        tally.blamed = self.blamed.into_iter().collect();
-        tally
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::rollout::RolloutState;
-    use crate::engine::rollout::plan::Step;
-
-    fn seat(bucket: u16, labelled_step: Option<u8>) -> Seat {
-        Seat { bucket, labelled_step }
-    }
-
-    fn rejection(stream: u64, seat: Seat) -> Rejection {
-        Rejection {
-            stream,
-            node: "n".into(),
-            unit: UnitId(stream),
-            seat,
-            type_url: crate::xds::TypeUrl::of_message("a.B"),
-            words: "".into(),
-            suspects: Vec::new(),
-            is_known_rejecter: false,
-        }
-    }
-
-    #[test]
-    fn wav_12_a_node_is_excused_for_twice_its_usual_ends() {
-        let mut excuse = Excuse { without: 3, with: 0, from: Time::ZERO };
-        let usual = (0..8).filter(|_| excuse.is_usual(Time::ZERO + WINDOW - Duration::from_secs(1))).count();
-        assert_eq!(usual, 6);
-        assert!(excuse.is_usual(Time::ZERO + WINDOW), "9 ends in two windows");
-        assert!(!excuse.is_usual(Time::ZERO + WINDOW));
-    }
-
-    /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
-    #[test]
-    fn tru_1_clients_are_sorted_by_their_seats() {
-        let steps = Plan::new("edge").steps.into_iter().take(2);
-        let steps = steps.map(|step| Step { at_least: 2, ..step }).collect();
-        let plan = Plan { steps, ..Plan::new("edge") };
-        let state = RolloutState::Waving;
-        let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
-        let mut count = Count::new(&plan, admission);
-        count.add(seat(700, None), ClientState::Accepted, (false, true));
-        count.add(seat(99, None), ClientState::Accepted, (false, true));
-        count.add(seat(100, None), ClientState::Pending, (false, true));
-        count.add(seat(9_000, Some(1)), ClientState::Rejected, (true, true));
-        count.add(seat(9_000, Some(2)), ClientState::Rejected, (false, true));
-        count.add(seat(0, None), ClientState::Unaffected, (false, true));
-        count.unjudged(seat(1, None), ClientState::Rejected);
-        count.unjudged(seat(1, None), ClientState::Unaffected);
-        count.reject(&rejection(8, seat(9_000, Some(2))));
-        count.reject(&rejection(7, seat(9_000, Some(1))));
-        let tally = count.finish(3);
-        let admitted =
-            Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };
-        assert_eq!(tally.admitted, admitted);
-        assert_eq!(tally.others, Counts { accepted: 1, pending: 1, rejected: 1, ..Counts::default() });
-        assert_eq!(tally.control, Control { clients: 1, lost: 3 });
-        assert_eq!((tally.smallest, tally.labelled), (vec![99, 100], vec![1, 1]));
-        let streams: Vec<_> = tally.rejections.iter().map(|of| of.stream).collect();
-        assert_eq!((streams, tally.blamed), (vec![7, 8], vec![UnitId(7), UnitId(8)]), "the admitted first");
-    }
+/// The standing by the shared sources behind the client's sources.
+fn of_units(mut standing: PushStanding) -> PushStanding {
+    standing.source = standing.source.map(shared_source);
+    standing.rejections.iter_mut().for_each(|of| of.source = shared_source(of.source));
+    standing
 }

@@ -3,11 +3,9 @@
 //! The task changes nothing at sources and streams. It locks one stream at a time, once a second, and only while a push is
 //! under way. After a panic the task begins anew, without the push under way.
 //!
-//! In order: the judgement of rejections; the commands of operators; the content of a push; the count of clients; the task; and all plans.
+//! In order: the commands of operators; the count of clients; the task; and all plans.
 
-pub mod rejecters;
 pub mod orders;
-pub mod content;
 pub mod count;
 mod inspect;
 pub mod records;

@@ -3,9 +3,9 @@
 use tokio::sync::oneshot;
 
 use crate::driver::api::status::names_type;
-use crate::driver::rollout::rejecters::Rejecters;
 use crate::engine::Time;
 use crate::engine::downstream::PushSet;
+use crate::engine::evidence::Rejecters;
 use crate::engine::rollout::{Command, CommandError, Rollout};
 use crate::xds::ResourceName;
 

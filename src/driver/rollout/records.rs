@@ -7,9 +7,9 @@ use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::stored_plans::{
     StoredContent, StoredDigest, StoredPin, StoredPinEnd, StoredPlan, StoredPush, StoredRelease, StoredUnit,
 };
-use crate::driver::rollout::rejecters::Content;
 use crate::driver::rollout::task::{PlanTask, own_sources};
 use crate::driver::source::handle::SourceHandle;
+use crate::engine::evidence::Content;
 use crate::engine::rollout::{
     PinEnd, PinRecord, PushRecord, Record, ReleaseDigest, ReleaseRecord, Rollout, UnitId, UnitRecord,
 };

@@ -9,18 +9,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{Order, PlanHandle, Watched};
-use crate::driver::rollout::content::{condemn, unit_of};
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::inspect::Contents;
 use crate::driver::rollout::orders::{Answer, carry_out_order};
 use crate::driver::rollout::records::{Recorded, is_recorded};
-use crate::driver::rollout::rejecters::Rejecters;
 use crate::driver::rollout::table::Shown;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit, SourceId};
+use crate::engine::evidence::{Rejecters, condemn, unit_of};
 use crate::engine::rollout::{
     Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
 };

@@ -1,13 +1,9 @@
 //! The end of a stream as a sign about its client (TRU-1, WAV-12).
 
-use std::time::Duration;
-
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
-
-/// An end this soon after a response may be the response's fault.
-pub(crate) const LOST_WITHIN: Duration = Duration::from_secs(60);
+use crate::engine::evidence::{LOST_WITHIN, Leavers as _};
 
 impl StreamState {
     /// Whether the client went without a word: the relay ended neither the stream nor the connection, and the client did not

@@ -1,0 +1,421 @@
+//! The count of the clients of a push (TRU-1): from the standing of each stream, and from the ends of streams.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rejecters::Rejecters;
+use crate::engine::Time;
+use crate::engine::downstream::{PushRejection, PushStanding};
+use crate::engine::rollout::tally::{Control, REJECTIONS_MAX, Rejection};
+use crate::engine::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, UnitId};
+use crate::xds::Node;
+
+/// An end this soon after a response may be the response's fault.
+pub const LOST_WITHIN: Duration = Duration::from_secs(60);
+
+/// The ends of a node are counted by windows of this length: the present one, and the one before.
+pub const WINDOW: Duration = Duration::from_secs(600);
+
+/// The suspects of one rejection in a tally.
+const SUSPECTS_MAX: usize = 16;
+
+/// The maximum number of kept rejections of a push. The counts have all rejections.
+const KEPT_MAX: usize = 10_000;
+
+/// The maximum number of nodes with a kept rejection and no stream.
+const GONE_MAX: usize = 1_000;
+
+/// The clients of one push, from its begin to its release.
+#[derive(Debug, Default)]
+pub struct Clients {
+    /// When each stream was first seen with content of the push.
+    first_sent: HashMap<u64, Time>,
+    /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
+    rejected: BTreeMap<u64, Rejection>,
+    /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
+    gone: BTreeMap<Arc<str>, Rejection>,
+    /// The lost streams so far: the seat, and the source of the push for the stream.
+    lost: Vec<(Seat, Option<UnitId>)>,
+        /// The ends of streams without the push so far.
+    lost_without: u64,
+    /// The lost streams of nodes that lost streams before the push, too.
+    excused: HashMap<Arc<str>, Excuse>,
+}
+
+/// The memory of clients that end their streams all the time, whatever they are served (WAV-12).
+pub trait Leavers {
+    /// A stream of the node was lost, and no push is to blame.
+    fn note(&self, node: &str, now: Time);
+    /// The lost streams of the node within the last [`WINDOW`], and up to one window before.
+    fn ends_of(&self, node: &str, now: Time) -> u32;
+}
+
+/// The lost streams of a node with the push, and without.
+#[derive(Clone, Copy, Debug)]
+struct Excuse {
+    /// Before the first lost stream with the push.
+    without: u32,
+    with: u32,
+    /// The first lost stream with the push.
+    from: Time,
+}
+
+impl Excuse {
+    /// Notes a lost stream. Returns whether the node loses streams as often as it did without the push, or up to twice as often.
+    fn is_usual(&mut self, now: Time) -> bool {
+        self.with = self.with.saturating_add(1);
+        let windows = now.since(self.from).as_secs() / WINDOW.as_secs();
+        u64::from(self.with) <= u64::from(self.without) * (windows + 2)
+    }
+}
+
+/// A stream at one moment.
+#[derive(Debug)]
+pub struct Seen {
+    pub stream: u64,
+    pub node: Option<Arc<Node>>,
+    pub standing: PushStanding,
+    /// The client is a relay, whose ACK means structure (TIR-1).
+    pub is_relay: bool,
+}
+
+/// A lost stream, or a stream with a rejection that ended, while a push was under way.
+#[derive(Debug)]
+pub struct Ended {
+    pub stream: u64,
+    pub node: Option<Arc<Node>>,
+    pub at: Time,
+    pub standing: PushStanding,
+}
+
+impl Clients {
+    /// Another tally begins.
+    pub fn begin<'a>(
+        &self,
+        plan: &'a Plan,
+        admission: Admission,
+        rejecters: &mut Rejecters,
+    ) -> TallyInMaking<'a> {
+        rejecters.next_tally();
+        TallyInMaking::new(plan, admission)
+    }
+
+    /// Counts a stream of the plan.
+    pub fn see(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
+        if let Some(sent) = seen.standing.sent_at {
+            let first = self.first_sent.get(&seen.stream).copied().unwrap_or(sent);
+            count.first_sent.insert(seen.stream, first.min(sent));
+        }
+        self.count(seen, count, rejecters);
+    }
+
+    /// Counts the ends of streams of the plan since the last tally. All streams have been seen.
+    pub fn finish(
+        &mut self,
+        mut count: TallyInMaking<'_>,
+                ended: impl Iterator<Item = Ended>,
+        (rejecters, leavers): (&mut Rejecters, &dyn Leavers),
+    ) -> Tally {
+        self.count_ended(ended, &mut count, (rejecters, leavers));
+        self.count_gone(&mut count, rejecters);
+        self.first_sent = std::mem::take(&mut count.first_sent);
+        for (seat, unit) in &self.lost {
+            count.group(*seat).lost += 1;
+            count.blamed.extend(unit);
+        }
+        count.finish(self.lost_without)
+    }
+
+    /// The nodes with a rejection of the push.
+    pub fn rejecting_nodes(&self) -> BTreeSet<Arc<str>> {
+        self.rejected.values().map(|of| of.node.clone()).chain(self.gone.keys().cloned()).collect()
+    }
+
+    fn count(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
+        let node = seen.node.as_deref();
+        let seat = count.plan.seat(node.unwrap_or(&Node::default()));
+        if seen.is_relay {
+            return count.unjudged(seat, seen.standing.state);
+        }
+        let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
+        let found = seen.standing.rejections.first();
+        // A rejection stands when its client comes back with another stream.
+        let is_back = self.gone.contains_key(&node_id) && !count.spoken.contains(&node_id);
+        let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream) || is_back;
+        let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
+        let is_known = is_rejected && rejecters.is_known(&node_id);
+        if let Some(of) = found
+            && !self.rejected.contains_key(&seen.stream)
+            && self.rejected.len() < KEPT_MAX
+        {
+            let rejection = rejection(of, (seen.stream, node_id.clone()), seat, is_known);
+            count.vote(of, &rejection, rejecters);
+            self.rejected.insert(seen.stream, rejection);
+        }
+        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none.
+        let has_voice = !rejecters.rejected_before(&node_id);
+        count.add(seat, state, (is_known, has_voice));
+        let own = self.rejected.get_mut(&seen.stream);
+        if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
+            rejection.is_known_rejecter = is_known;
+            count.reject(rejection);
+            count.rejecting.insert(seen.stream);
+            count.spoken.insert(node_id);
+        }
+    }
+
+    /// Sorts the ended streams: lost, or with a rejection that no tally saw.
+    fn count_ended(
+        &mut self,
+        all: impl Iterator<Item = Ended>,
+                count: &mut TallyInMaking<'_>,
+        (rejecters, leavers): (&mut Rejecters, &dyn Leavers),
+    ) {
+        for ended in all {
+            if self.rejected.contains_key(&ended.stream) {
+                continue;
+            }
+            let node = ended.node.as_deref();
+            let seat = count.plan.seat(node.unwrap_or(&Node::default()));
+            if let Some(of) = ended.standing.rejections.first() {
+                let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
+                if self.gone.len() < GONE_MAX && !self.gone.contains_key(&node_id) {
+                    let is_known = rejecters.rejected_before(&node_id);
+                    let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
+                    count.vote(of, &rejection, rejecters);
+                    self.gone.insert(node_id, rejection);
+                }
+                continue;
+            }
+                        let node_id = node.map_or("", |node| &node.id);
+            match self.had_push_for(&ended) {
+                None => {
+                    self.lost_without += 1;
+                    leavers.note(node_id, ended.at);
+                }
+                Some(had) if had > LOST_WITHIN => leavers.note(node_id, ended.at),
+                Some(_) if self.is_excused(node_id, ended.at, leavers) => leavers.note(node_id, ended.at),
+                Some(_) => {
+                    let unit = ended.standing.source.map(|source| UnitId(source.0));
+                    self.lost.push((seat, unit));
+                }
+            }
+        }
+    }
+
+        /// Whether the client was lost as often before the push.
+    fn is_excused(&mut self, node: &str, now: Time, leavers: &dyn Leavers) -> bool {
+        if let Some(excuse) = self.excused.get_mut(node) {
+            return excuse.is_usual(now);
+        }
+        let without = leavers.ends_of(node, now);
+        if without == 0 || self.excused.len() >= KEPT_MAX {
+            return false;
+        }
+        let excuse = Excuse { without, with: 0, from: now };
+        self.excused.entry(node.into()).or_insert(excuse).is_usual(now)
+    }
+
+    /// Counts the rejections of ended streams: of each node one, unless the node has counted already.
+    fn count_gone(&mut self, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
+        let rejected = std::mem::take(&mut self.rejected);
+        for (stream, rejection) in rejected {
+            if count.rejecting.contains(&stream) {
+                self.rejected.insert(stream, rejection);
+            } else if self.gone.len() < GONE_MAX {
+                self.gone.entry(rejection.node.clone()).or_insert(rejection);
+            }
+        }
+        for (node, rejection) in &mut self.gone {
+            if count.spoken.insert(node.clone()) {
+                rejection.is_known_rejecter = rejecters.is_known(node);
+                count.group(rejection.seat).count(ClientState::Rejected, rejection.is_known_rejecter);
+                count.reject(rejection);
+            }
+        }
+    }
+
+    /// How long a lost stream had content of the push; `None` without such content.
+    fn had_push_for(&self, ended: &Ended) -> Option<Duration> {
+        let sent = ended.standing.sent_at?;
+        let first = self.first_sent.get(&ended.stream).copied().unwrap_or(sent).min(sent);
+        Some(ended.at.since(first))
+    }
+}
+
+fn rejection(
+    of: &PushRejection,
+    (stream, node): (u64, Arc<str>),
+    seat: Seat,
+    is_known_rejecter: bool,
+) -> Rejection {
+    let suspects = of.suspects.list.iter().filter_map(|of| Some((of.name.clone(), of.version?)));
+    Rejection {
+        stream,
+        node,
+        unit: UnitId(of.source.0),
+        seat,
+        type_url: of.type_url.clone(),
+        words: of.words.as_str().into(),
+        suspects: suspects.take(SUSPECTS_MAX).collect(),
+        is_known_rejecter,
+    }
+}
+
+/// A tally in the making.
+#[derive(Debug)]
+pub struct TallyInMaking<'a> {
+    plan: &'a Plan,
+    admission: Admission,
+    tally: Tally,
+    buckets: Vec<u16>,
+    /// The rejections of all other streams than the admitted.
+    of_others: Vec<Rejection>,
+    blamed: BTreeSet<UnitId>,
+    /// The connected streams with a rejection.
+    rejecting: BTreeSet<u64>,
+    /// The nodes with a counted rejection.
+    spoken: BTreeSet<Arc<str>>,
+    /// When each counted stream was first seen with content of the push.
+    first_sent: HashMap<u64, Time>,
+}
+
+impl<'a> TallyInMaking<'a> {
+    fn new(plan: &'a Plan, admission: Admission) -> TallyInMaking<'a> {
+        let tally = Tally { labelled: vec![0; plan.steps.len()], ..Tally::default() };
+        TallyInMaking {
+            plan,
+            admission,
+            tally,
+            buckets: Vec::new(),
+            of_others: Vec::new(),
+            blamed: BTreeSet::new(),
+            rejecting: BTreeSet::new(),
+            spoken: BTreeSet::new(),
+            first_sent: HashMap::new(),
+        }
+    }
+
+    fn group(&mut self, seat: Seat) -> &mut Counts {
+        match self.admission.is_seated(seat) {
+            true => &mut self.tally.admitted,
+            false => &mut self.tally.others,
+        }
+    }
+
+    fn unjudged(&mut self, seat: Seat, state: ClientState) {
+        match state {
+            ClientState::Unaffected => self.group(seat).unaffected += 1,
+            _ => self.group(seat).unjudged += 1,
+        }
+    }
+
+    fn add(&mut self, seat: Seat, state: ClientState, (is_known_rejecter, has_voice): (bool, bool)) {
+        self.group(seat).count(state, is_known_rejecter);
+        if state == ClientState::Unaffected {
+            self.tally.control.clients += 1;
+            return;
+        }
+        if has_voice {
+            self.buckets.push(seat.bucket);
+        }
+        let step = seat.labelled_step.and_then(|step| usize::from(step).checked_sub(1));
+        if let Some(labelled) = step.and_then(|step| self.tally.labelled.get_mut(step)) {
+            *labelled += 1;
+        }
+    }
+
+    /// The client of a new rejection votes against the suspects (QUA-2).
+    fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
+        let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
+        let enough = self.plan.times.condemn_after;
+        self.tally.condemned.extend(rejecters.note(rejection, votes, enough));
+    }
+
+    fn reject(&mut self, rejection: &Rejection) {
+        self.blamed.insert(rejection.unit);
+        let list = match self.admission.is_seated(rejection.seat) {
+            true => &mut self.tally.rejections,
+            false => &mut self.of_others,
+        };
+        if list.len() < REJECTIONS_MAX {
+            list.push(rejection.clone());
+        }
+    }
+
+    fn finish(mut self, lost_without: u64) -> Tally {
+        self.buckets.sort_unstable();
+        self.buckets.truncate(self.plan.at_least_max());
+        let mut tally = self.tally;
+        tally.control = Control { lost: lost_without, ..tally.control };
+        tally.smallest = self.buckets;
+        tally.rejections.append(&mut self.of_others);
+        tally.rejections.truncate(REJECTIONS_MAX);
+        tally.blamed = self.blamed.into_iter().collect();
+        tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rollout::RolloutState;
+    use crate::engine::rollout::plan::Step;
+
+    fn seat(bucket: u16, labelled_step: Option<u8>) -> Seat {
+        Seat { bucket, labelled_step }
+    }
+
+    fn rejection(stream: u64, seat: Seat) -> Rejection {
+        Rejection {
+            stream,
+            node: "n".into(),
+            unit: UnitId(stream),
+            seat,
+            type_url: crate::xds::TypeUrl::of_message("a.B"),
+            words: "".into(),
+            suspects: Vec::new(),
+            is_known_rejecter: false,
+        }
+    }
+
+        #[test]
+    fn wav_12_a_node_is_excused_for_twice_its_usual_ends() {
+        let mut excuse = Excuse { without: 3, with: 0, from: Time::ZERO };
+        let usual = (0..8).filter(|_| excuse.is_usual(Time::ZERO + WINDOW - Duration::from_secs(1))).count();
+        assert_eq!(usual, 6);
+        assert!(excuse.is_usual(Time::ZERO + WINDOW), "9 ends in two windows");
+        assert!(!excuse.is_usual(Time::ZERO + WINDOW));
+    }
+
+    /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
+    #[test]
+    fn tru_1_clients_are_sorted_by_their_seats() {
+        let steps = Plan::new("edge").steps.into_iter().take(2);
+        let steps = steps.map(|step| Step { at_least: 2, ..step }).collect();
+        let plan = Plan { steps, ..Plan::new("edge") };
+        let state = RolloutState::Waving;
+        let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
+        let mut count = TallyInMaking::new(&plan, admission);
+        count.add(seat(700, None), ClientState::Accepted, (false, true));
+        count.add(seat(99, None), ClientState::Accepted, (false, true));
+        count.add(seat(100, None), ClientState::Pending, (false, true));
+        count.add(seat(9_000, Some(1)), ClientState::Rejected, (true, true));
+        count.add(seat(9_000, Some(2)), ClientState::Rejected, (false, true));
+        count.add(seat(0, None), ClientState::Unaffected, (false, true));
+        count.unjudged(seat(1, None), ClientState::Rejected);
+        count.unjudged(seat(1, None), ClientState::Unaffected);
+        count.reject(&rejection(8, seat(9_000, Some(2))));
+        count.reject(&rejection(7, seat(9_000, Some(1))));
+        let tally = count.finish(3);
+        let admitted =
+            Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };
+        assert_eq!(tally.admitted, admitted);
+        assert_eq!(tally.others, Counts { accepted: 1, pending: 1, rejected: 1, ..Counts::default() });
+        assert_eq!(tally.control, Control { clients: 1, lost: 3 });
+        assert_eq!((tally.smallest, tally.labelled), (vec![99, 100], vec![1, 1]));
+        let streams: Vec<_> = tally.rejections.iter().map(|of| of.stream).collect();
+        assert_eq!((streams, tally.blamed), (vec![7, 8], vec![UnitId(7), UnitId(8)]), "the admitted first");
+    }
+}
