@@ -40,6 +40,7 @@ mod run;
 mod schedule;
 mod track;
 mod upstream;
+mod waves;
 mod words;
 mod world;
 
@@ -47,7 +48,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
-use schedule::{EVENTS_MIN, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES, Plan};
+use schedule::{EVENTS_MIN, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES, Plan, WAVES};
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
 /// run once, so that a fast machine meets no unknown violation either.
@@ -64,6 +65,9 @@ const RELOADS: u64 = 300;
 
 /// The schedules with reloads of server lists before the first open one.
 const LISTS: u64 = 2000;
+
+/// The schedules with rollouts.
+const ROLLOUTS: u64 = 300;
 
 /// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
 /// the stories.
@@ -159,8 +163,9 @@ const TESTS: &[Test] = &[
     ("no_schedule_with_reloads_violates_an_invariant", no_schedule_with_reloads_violates_an_invariant),
     (
         "no_schedule_with_other_lists_violates_an_invariant",
-        no_schedule_with_other_lists_violates_an_invariant,
+                no_schedule_with_other_lists_violates_an_invariant,
     ),
+    ("no_schedule_with_rollouts_violates_an_invariant", no_schedule_with_rollouts_violates_an_invariant),
 ];
 
 fn main() -> ExitCode {
@@ -218,9 +223,8 @@ fn verdict(results: &[(&str, Result<String, String>)]) -> ExitCode {
 }
 
 fn story(seed: u64) -> ExitCode {
-    let plan = Plan::of_seed(seed);
-    let outcome = run::run(&plan, &plan.acts(), 0, true);
-    println!("{plan:#?}\n{}", outcome.story.join("\n"));
+    let outcome = run::run(seed, &run::acts_of(seed), 0, true);
+    println!("{}\n{}", run::plan_of(seed), outcome.story.join("\n"));
     if outcome.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -259,9 +263,8 @@ fn the_same_seed_gives_the_same_events() -> Result<String, String> {
 
 fn i18_the_clock_does_not_matter() -> Result<String, String> {
     for seed in 0..40 {
-        let plan = Plan::of_seed(seed);
-        let acts = plan.acts();
-        let hash = |origin: u64| run::run(&plan, &acts, origin, false).hash;
+        let acts = run::acts_of(seed);
+        let hash = |origin: u64| run::run(seed, &acts, origin, false).hash;
         let (one, other) = (hash(0), hash(1 << 50));
         if one != other {
             return Err(format!("seed {seed}: {one:x} and {other:x}"));
@@ -328,6 +331,12 @@ fn no_schedule_with_reloads_violates_an_invariant() -> Result<String, String> {
 /// As before, with reloads of server lists.
 fn no_schedule_with_other_lists_violates_an_invariant() -> Result<String, String> {
     let (first, count) = (GROWN_LISTS, LISTS);
+    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+}
+
+/// The first schedules with a plan of rollouts.
+fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
+    let (first, count) = (WAVES, ROLLOUTS);
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 

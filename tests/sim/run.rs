@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::OPEN;
-use super::schedule::{Act, Plan};
+use super::schedule::{Act, Plan, WAVES};
+use super::waves::{self, WavePlan};
 use super::world::{self, Failure, Invariant, Outcome};
 
 /// Seeds, and the time to try them. Of more than one, those that are known as open are left out.
@@ -45,14 +46,29 @@ fn origin_of(seed: u64) -> u64 {
     super::rng::mix(seed) >> 14
 }
 
+/// The events of a seed.
+pub fn acts_of(seed: u64) -> Vec<Act> {
+    if seed >= WAVES { WavePlan::of_seed(seed).acts() } else { Plan::of_seed(seed).acts() }
+}
+
+/// The settings of a seed, printed.
+pub fn plan_of(seed: u64) -> String {
+    match seed >= WAVES {
+        true => format!("{:#?}", WavePlan::of_seed(seed)),
+        false => format!("{:#?}", Plan::of_seed(seed)),
+    }
+}
+
 pub fn run_seed(seed: u64) -> Outcome {
-    let plan = Plan::of_seed(seed);
-    run(&plan, &plan.acts(), origin_of(seed), false)
+    run(seed, &acts_of(seed), origin_of(seed), false)
 }
 
 /// A panic of the engine is a violation like any other (I16).
-pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
-    let caught = std::panic::catch_unwind(|| world::run(plan, acts, origin, tells));
+pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let caught = std::panic::catch_unwind(|| match seed >= WAVES {
+        true => waves::run(seed, acts, origin, tells),
+        false => world::run(&Plan::of_seed(seed), acts, origin, tells),
+    });
     caught.unwrap_or_else(|panic| {
         let text =
             panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -142,12 +158,11 @@ pub fn survey(batch: &Batch) -> Vec<Found> {
 
 /// Removes events as long as the same invariant is violated: first many at once, then one by one.
 pub fn shrink(seed: u64, failure: &Failure) -> Vec<Act> {
-    let plan = Plan::of_seed(seed);
     let fails = |acts: &[Act]| {
-        let outcome = run(&plan, acts, origin_of(seed), false);
+        let outcome = run(seed, acts, origin_of(seed), false);
         outcome.failure.is_some_and(|found| found.invariant == failure.invariant)
     };
-    let mut acts = plan.acts();
+    let mut acts = acts_of(seed);
     let mut size = acts.len() / 2;
     while size > 0 {
         let mut at = 0;
@@ -167,13 +182,12 @@ pub fn shrink(seed: u64, failure: &Failure) -> Vec<Act> {
 
 /// The story of a failing seed, as short as possible.
 pub fn tell(found: &Found) -> String {
-    let plan = Plan::of_seed(found.seed);
+    let (plan, all) = (plan_of(found.seed), acts_of(found.seed).len());
     let acts = shrink(found.seed, &found.failure);
-    let outcome = run(&plan, &acts, origin_of(found.seed), true);
-    let all = plan.acts().len();
+    let outcome = run(found.seed, &acts, origin_of(found.seed), true);
     let failure = outcome.failure.unwrap_or_else(|| found.failure.clone());
     format!(
-        "seed {}: {} is violated after {:.3} s: {}\n{plan:#?}\n{} of {all} events are left:\n{}\n",
+        "seed {}: {} is violated after {:.3} s: {}\n{plan}\n{} of {all} events are left:\n{}\n",
         found.seed,
         failure.invariant.id(),
         failure.at as f64 / 1e6,

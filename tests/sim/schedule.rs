@@ -20,6 +20,9 @@ pub const GROWN_RELOADS: u64 = 1 << 48;
 /// From this seed on reloads change server lists, too.
 pub const GROWN_LISTS: u64 = 1 << 49;
 
+/// From this seed on worlds have a plan of rollouts, and are apart from all others (`waves/`).
+pub const WAVES: u64 = 1 << 50;
+
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {

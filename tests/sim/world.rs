@@ -41,6 +41,17 @@ pub enum Invariant {
     Ttl,
     /// I7b.
     AtomicResponses,
+    // Of rollouts.
+    OneRelease = 21,
+    Admission,
+    BlastRadius,
+    Return,
+    Flow,
+    Determinism,
+    Newcomers,
+    Truth,
+    Condemned = 31,
+    PinFreeze,
 }
 
 impl Invariant {

@@ -66,8 +66,11 @@ impl PlanTask {
     pub(super) async fn order(&mut self, order: LaneOrder) {
         let sources = own_sources(&self.handle, &self.shared, &self.tables);
         join_all(sources.iter().map(|source| source.order(order))).await;
-        if let LaneOrder::Open = order {
-            return self.candidates.clear();
+        match order {
+            LaneOrder::Open => return self.candidates.clear(),
+            // The contents are as they were.
+            LaneOrder::Give(_) => return,
+            _ => {}
         }
         for source in &sources {
             let unit = UnitId(source.id().0);

@@ -220,8 +220,13 @@ impl PlanTask {
             match output {
                 Output::Cut { push, units } => self.cut(push, &units).await,
                 Output::Admit(admission) => {
-                    self.admission = admission;
                     self.begin(admission.push);
+                    let is_begun = admission.push == self.admission.push && self.admission.step > 0;
+                    let admits = admission.state != RolloutState::Halted && admission.step > 0;
+                    if self.plan.enforces() && admits && !is_begun {
+                        self.order(LaneOrder::Give(admission.push)).await;
+                    }
+                    self.admission = admission;
                     self.admit(admission).await;
                 }
                 Output::Event(event) => {
@@ -267,6 +272,10 @@ impl PlanTask {
         condemn(&mut pushed, self.rejecters.condemned_in(&set));
         if self.plan.enforces() {
             self.candidates.extend(after.iter().map(|(unit, candidate)| (*unit, candidate.clone())));
+            // What the push has is no change after it, though it was one at the order before.
+            let now = self.shared.clock.now();
+            let cut = after.keys().filter_map(|unit| Some((*unit, sources.get(unit)?)));
+            cut.for_each(|(unit, source)| self.compare(unit, source, now));
         }
         self.next = Some(Next { number, set, after });
         self.rollout.ready(pushed, self.shared.clock.now());

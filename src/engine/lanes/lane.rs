@@ -14,6 +14,8 @@ use crate::xds::{Kind, ResourceName, TypeUrl};
 #[derive(Debug)]
 pub(super) struct Lane {
     pub mark: LaneMark,
+    /// Clients were given the lane, so they may have its content.
+    pub is_given: bool,
     /// The types that do not simply flow.
     pub types: BTreeMap<TypeUrl, LaneType>,
 }
@@ -23,7 +25,7 @@ impl Lane {
     pub fn freeze(snapshot: &Snapshot, gated: &Gated, mark: LaneMark) -> Lane {
         let types = snapshot.types().filter(|(type_url, _)| is_covered(type_url, gated));
         let types = types.map(|(type_url, content)| (type_url.clone(), LaneType::of(content.clone())));
-        Lane { mark, types: types.collect() }
+        Lane { mark, is_given: true, types: types.collect() }
     }
 
     /// The content of a release, for the present sets of the source. Endpoints are those of `endpoints`.

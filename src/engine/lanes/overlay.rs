@@ -177,15 +177,26 @@ impl Lanes {
         self.went_back = false;
         self.releases += 1;
         let mark = LaneMark { release: self.releases, push: Some(push) };
-        self.candidate = Some(Lane::freeze(&self.live, &self.gated, mark));
+        self.candidate = Some(Lane { is_given: false, ..Lane::freeze(&self.live, &self.gated, mark) });
         self.end(former);
         self.renew_all();
+    }
+
+    /// Clients are given the candidate of a push from now on. The content of a push that was halted before its first client is not
+    /// among the last bytes that other clients may be sent.
+    pub fn give(&mut self, push: u64) {
+        let candidate = self.candidate.as_mut().filter(|of| of.mark.push == Some(push) && !of.is_given);
+        if let Some(candidate) = candidate {
+            candidate.is_given = true;
+            self.renew_all();
+        }
     }
 
     /// The candidate is stable from now on. The hold goes on if the source has changed since the cut.
     pub fn settle(&mut self, push: u64) {
         let Some(mut candidate) = self.take_candidate(push) else { return };
         candidate.mark.push = None;
+        candidate.is_given = true;
         self.release = candidate.mark.release;
         let release = Release::of(push, &candidate, &self.gated);
         let former = self.stable.replace(candidate);
@@ -235,7 +246,7 @@ impl Lanes {
         self.releases += 1;
         self.release = self.releases;
         let mark = LaneMark { release: self.release, push: None };
-        let endpoints = Lane { mark, types: former.types.clone() };
+        let endpoints = Lane { mark, is_given: true, types: former.types.clone() };
         let stable = Lane::of_release(release, endpoints, &self.live, gated, mark, &mut self.stamps);
         self.stable = Some(stable);
         let candidate = self.candidate.take();
@@ -291,7 +302,7 @@ impl Lanes {
 
     /// Keeps the bytes of an ended lane that a remaining one lacks.
     fn end(&mut self, lane: Option<Lane>) {
-        let Some(lane) = lane else { return };
+        let Some(lane) = lane.filter(|lane| lane.is_given) else { return self.renew_all() };
         let lanes = || [&self.stable, &self.candidate].into_iter().flatten();
         let nothing = TypeSnapshot::default();
         let remaining = |type_url: &TypeUrl| {

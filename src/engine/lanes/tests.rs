@@ -161,6 +161,7 @@ fn wav_9_a_lane_has_the_last_bytes_of_the_others_until_half_a_minute_after_them(
     bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
     bench.say(CollectionKind::Wildcard, &[("b", 1)], &["a"]);
     bench.operate(|lanes| lanes.cut(1));
+    bench.operate(|lanes| lanes.give(1));
     let lasts = |of: &TypeSnapshot| {
         let lacking = of.wildcard.departed.keys().filter(|name| !of.wildcard.members.contains_key(*name));
         lacking.map(ToString::to_string).collect::<Vec<_>>()
@@ -173,6 +174,28 @@ fn wav_9_a_lane_has_the_last_bytes_of_the_others_until_half_a_minute_after_them(
     bench.now = due;
     bench.operate(|_| {});
     assert_eq!((lasts(bench.stable()), bench.lanes.poll_timeout()), (vec![], None));
+}
+
+/// A push that was halted before its first client: nobody may be sent its content, not even in the place of other bytes.
+#[test]
+fn wav_9_the_content_of_a_push_that_nobody_was_given_is_nobodys_last_bytes() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("b", 1)], &["a"]);
+    bench.operate(|lanes| lanes.cut(1));
+    bench.operate(|lanes| lanes.give(1));
+    bench.operate(|lanes| lanes.go_back(1));
+    bench.say(CollectionKind::Wildcard, &[("b", 2), ("c", 1)], &[]);
+    bench.operate(|lanes| lanes.cut(2));
+    let last = |of: &TypeSnapshot, name: &str| {
+        of.departed(CollectionKind::Wildcard, &name.into()).map(|resource| resource.version.0)
+    };
+    assert_eq!(["b", "c"].map(|name| last(bench.stable(), name)), [Some(1), None], "the push before");
+    bench.operate(|lanes| lanes.cut(3));
+    assert_eq!(["b", "c"].map(|name| last(bench.stable(), name)), [Some(1), None]);
+    bench.operate(|lanes| lanes.give(3));
+    assert_eq!(["b", "c"].map(|name| last(bench.stable(), name)), [Some(2), Some(1)]);
 }
 
 #[test]

@@ -97,6 +97,7 @@ impl SourceTask {
         let lanes = self.lanes.as_mut()?;
         match order {
             LaneOrder::Cut(push) => lanes.cut(push),
+            LaneOrder::Give(push) => lanes.give(push),
             LaneOrder::Back(push) => lanes.go_back(push),
             LaneOrder::Settle(push) => lanes.settle(push),
             LaneOrder::Serve(number) => {

@@ -127,7 +127,11 @@ impl Session {
                 standing.sent_at = standing.sent_at.max(of.nonces.sent_at());
                 standing.source = Some(part.source());
             }
-            let nack = of.nonces.nack.as_ref().filter(|nack| nack.is_of(unit, pushed, part, progress));
+            let nack = of
+                .nonces
+                .nack
+                .as_ref()
+                .filter(|nack| nack.is_of(unit, pushed, (part, tells_removals), progress));
             if let Some(nack) = nack {
                 standing.reject(of, nack, part.source());
             }
@@ -258,11 +262,19 @@ impl Progress {
 
 impl Nack {
     /// Whether the rejected response brought content of the push (TRU-3): by its content, else by its changes.
-    fn is_of(&self, unit: &PushUnit, pushed: &PushType, part: &Part, progress: Progress) -> bool {
+    fn is_of(
+        &self,
+        unit: &PushUnit,
+        pushed: &PushType,
+        (part, tells_removals): (&Part, bool),
+        progress: Progress,
+    ) -> bool {
         let own = || self.brought.iter().filter(|of| of.source == part.source() && of.kind == part.kind());
         let mut is_brought = false;
         pushed.names_of(&part.collection, |of| {
-            is_brought |= own().any(|brought| brought.has(&of.name, of.version()));
+            // A name that the client gave up is gone from what it was sent next, and that is no removal.
+            let is_told = of.version().is_some() || tells_removals;
+            is_brought |= is_told && own().any(|brought| brought.has(&of.name, of.version()));
         });
         let mut changes = self.carried.rejected().iter().filter(|id| id.source == part.source());
         // A change that the push itself replaced is not judged while its replacement is due.

@@ -320,6 +320,26 @@ fn tru_1_a_removal_that_cannot_be_told_is_due_to_nobody() {
     assert_eq!([sotw, delta].map(|client| state(&bench, client, &push)), ["unaffected", "accepted"]);
 }
 
+/// The client gave a name up, and rejected the next response: that is no rejection of the name's removal by a later push.
+#[test]
+fn tru_3_a_name_that_the_client_gave_up_was_not_removed_by_the_rejected_response() {
+    let mut bench = Bench::files(&[(RDS, "r=1 s=1")]);
+    let client = bench.sotw();
+    bench.ask(client, RDS, "r s");
+    bench.drain(client);
+    bench.ask(client, RDS, "r");
+    bench.state(0, &[(RDS, "r=2 s=1")]);
+    assert_eq!(bench.poll(client), "RouteConfiguration r=2");
+    bench.nack(client, RDS);
+    bench.ask(client, RDS, "r s");
+    bench.drain(client);
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(RDS, "r=3")]);
+    let push = push(&bench, &before);
+    assert_eq!(changed(&push), "RouteConfiguration r, RouteConfiguration s");
+    assert_eq!(state(&bench, client, &push), "pending");
+}
+
 #[test]
 fn tru_6_suspects_are_named_by_the_text_or_else_all_that_changed() {
     for delta in [false, true] {

@@ -267,7 +267,8 @@ impl Push {
     /// A step of labels that name no affected client is passed without a bake (WAV-14).
     fn is_deserted(&self, plan: &Plan, tally: &Tally) -> bool {
         let at = usize::from(self.number_of_step()).saturating_sub(1);
-        let names_only = self.step(plan).is_some_and(|step| step.clients.is_some() && step.threshold == 0);
+        let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
+        let names_only = self.step(plan).is_some_and(is_only_named);
         names_only && tally.labelled.get(at).copied().unwrap_or(0) == 0
     }
 

@@ -40,7 +40,10 @@ impl Bench {
         lanes.push += 1;
         lanes.admitted = admitted.iter().copied().collect();
         let push = lanes.push;
-        self.operate(|lanes| lanes.cut(push));
+        self.operate(|lanes| {
+            lanes.cut(push);
+            lanes.give(push);
+        });
     }
 
     /// The push goes on to these clients, too.

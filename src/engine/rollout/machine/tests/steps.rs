@@ -211,6 +211,19 @@ fn wav_14_labels_that_name_nobody_are_passed_with_a_note() {
     assert_eq!(world.step(), (1, 0), "with somebody, the step bakes");
 }
 
+/// Clients that `at_least` admitted are evidence, so the step bakes.
+#[test]
+fn wav_14_a_step_of_labels_that_admits_others_bakes() {
+    let labels =
+        Step { clients: Some(Default::default()), threshold: 0, at_least: 2, ..plan().steps[0].clone() };
+    let mut world = World::pushed(Plan { steps: vec![labels, plan().steps[0].clone()], ..plan() });
+    let tally = Tally { labelled: vec![0, 0], smallest: vec![10, 7_000], ..admitted(Counts::default()) };
+    world.tally(2_000, tally.clone());
+    assert_eq!(world.step(), (1, 7_001));
+    world.tally(3_000, tally);
+    assert_eq!((world.step(), world.push().notes.len()), ((1, 7_001), 0));
+}
+
 #[test]
 fn wav_12_a_push_that_affects_nobody_passes_with_notes_after_its_bakes() {
     let mut world = World::pushed(plan());

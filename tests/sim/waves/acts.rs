@@ -1,0 +1,314 @@
+//! The events of a schedule, and its end.
+
+use std::time::Duration;
+
+use sluice::engine::rollout::command::{PinFor, Promotion};
+use sluice::engine::rollout::{Command, RolloutState, UnitId};
+
+use super::content::{FATAL, IGNORED, REJECTED, cluster_of, content, entry, table};
+use super::world::{Table, World, show_table};
+use crate::control_plane::Reachable;
+use crate::schedule::{Act, MILLI, SECOND};
+use crate::words::{CDS, EDS, LDS, OLD, RDS, SHORT, has_endpoints};
+use crate::world::Invariant;
+
+impl World {
+    /// The first contents of a server.
+    pub fn furnish(&mut self, unit: usize) {
+        for name in 0..3 {
+            self.put_cluster(unit, name, 0);
+        }
+        for name in 0..2 {
+            let target = self.rng.below(3) as usize;
+            self.put(unit, RDS, name, target, 0);
+            self.put(unit, LDS, name, 0, 0);
+        }
+        self.past[unit].push(table(&self.servers[unit].truth[0]));
+    }
+
+    fn put(&mut self, unit: usize, ty: usize, name: usize, target: usize, flags: u32) {
+        self.edition += 1;
+        let content = content(unit, self.edition, target, flags);
+        self.servers[unit].truth[0][ty][name] = entry(content);
+    }
+
+    fn put_cluster(&mut self, unit: usize, name: usize, flags: u32) {
+        let by_name = usize::from(self.rng.percent(75));
+        self.put(unit, CDS, name, by_name, flags);
+        if self.servers[unit].truth[0][EDS][name].is_none() {
+            self.put(unit, EDS, name, 0, 0);
+        }
+    }
+
+    fn clear(&mut self, unit: usize, ty: usize, name: usize) {
+        self.servers[unit].truth[0][ty][name] = None;
+    }
+
+    fn has(&self, unit: usize, ty: usize, name: usize) -> u32 {
+        self.servers[unit].truth[0][ty][name].map_or(0, |entry| entry.content)
+    }
+
+    pub fn act(&mut self, act: &Act) {
+        let units = self.units.len() as u64;
+        let unit = self.rng.below(units) as usize;
+        let client = self.rng.below(self.clients.len() as u64) as usize;
+        self.note(1, u64::from(act.what), unit as u64);
+        match act.what {
+            0..20 => self.push(unit, self.plan.bad),
+            20..24 => {
+                let all: Vec<_> = (0..units as usize).filter(|_| self.rng.percent(60)).collect();
+                all.into_iter().for_each(|unit| self.push(unit, 30));
+            }
+            24..36 => self.change_endpoints(unit),
+            36..42 => self.revert(unit),
+            42..48 => {
+                let is_lost = self.rng.percent(50);
+                self.disconnect(client, is_lost);
+            }
+            48..53 => self.leave_or_return(client),
+            53..62 => self.wander(client),
+            62..65 if self.plan.outages => self.cut_links(unit),
+            65..68 if self.plan.outages => self.lose_server(unit),
+            68..84 if self.plan.commands => self.command(),
+            84..86 if self.plan.restarts => self.restart(),
+            _ => {}
+        }
+    }
+
+    fn leave_or_return(&mut self, client: usize) {
+        if std::mem::replace(&mut self.clients[client].has_left, false) {
+            self.open_stream(client);
+        } else {
+            self.clients[client].has_left = true;
+            let is_lost = self.rng.percent(50);
+            self.disconnect(client, is_lost);
+        }
+    }
+
+    // === what control planes do ===
+
+    /// A set of gated changes that belong together.
+    fn push(&mut self, unit: usize, bad: u64) {
+        let flags = match self.rng.percent(bad) {
+            true => [REJECTED, REJECTED, IGNORED, FATAL][self.rng.below(4) as usize],
+            false => 0,
+        };
+        let before = table(&self.servers[unit].truth[0]);
+        let changes = 1 + self.rng.below(3);
+        for number in 0..changes {
+            let flags = if number == 0 { flags } else { 0 };
+            self.change(unit, flags);
+        }
+        self.state(unit, &before);
+    }
+
+    fn change(&mut self, unit: usize, flags: u32) {
+        let name = self.rng.below(OLD as u64) as usize;
+        match self.rng.below(6) {
+            0 | 1 => self.put_cluster(unit, name, flags),
+            2 => {
+                let target = self.rng.below(OLD as u64) as usize;
+                if self.has(unit, CDS, target) == 0 {
+                    self.put_cluster(unit, target, 0);
+                }
+                self.put(unit, RDS, name % 3, target, flags);
+                if self.has(unit, LDS, name % 3) == 0 {
+                    self.put(unit, LDS, name % 3, 0, 0);
+                }
+            }
+            3 => self.put(unit, LDS, name % 3, 0, flags),
+            4 => {
+                let targets = (0..OLD).map(|route| self.has(unit, RDS, route)).filter(|of| *of != 0);
+                if !targets.map(cluster_of).any(|target| target == name) {
+                    self.clear(unit, CDS, name);
+                    self.clear(unit, EDS, name);
+                }
+            }
+            _ => {
+                self.clear(unit, LDS, name % 3);
+                self.clear(unit, RDS, name % 3);
+            }
+        }
+    }
+
+    fn state(&mut self, unit: usize, before: &Table) {
+        let after = table(&self.servers[unit].truth[0]);
+        if after == *before {
+            return;
+        }
+        self.past[unit].push(after);
+        let rows = [CDS, EDS, LDS, RDS].map(|ty| format!("{} {}", SHORT[ty], show_table(&after[ty])));
+        self.tell(|| format!("server {unit} states {}", rows.join(", ")));
+        self.flush_unit(unit);
+    }
+
+    /// The control plane takes an earlier gated content back.
+    fn revert(&mut self, unit: usize) {
+        let before = table(&self.servers[unit].truth[0]);
+        let back = 1 + self.rng.below(3) as usize;
+        let Some(at) = self.past[unit].len().checked_sub(1 + back) else { return };
+        let former = self.past[unit][at];
+        for ty in [CDS, LDS, RDS] {
+            for name in 0..OLD {
+                self.servers[unit].truth[0][ty][name] = entry(former[ty][name]);
+            }
+        }
+        for name in 0..OLD {
+            let needs = has_endpoints(former[CDS][name]) && former[CDS][name] != 0;
+            if needs && self.has(unit, EDS, name) == 0 {
+                self.put(unit, EDS, name, 0, 0);
+            }
+        }
+        self.state(unit, &before);
+    }
+
+    fn change_endpoints(&mut self, unit: usize) {
+        let before = table(&self.servers[unit].truth[0]);
+        let there: Vec<_> = (0..OLD).filter(|name| self.has(unit, EDS, *name) != 0).collect();
+        if there.is_empty() {
+            return;
+        }
+        let name = there[self.rng.below(there.len() as u64) as usize];
+        self.put(unit, EDS, name, 0, 0);
+        self.state(unit, &before);
+    }
+
+    fn lose_server(&mut self, unit: usize) {
+        if self.servers[unit].reachable != Reachable::Yes {
+            return;
+        }
+        self.tell(|| format!("server {unit} is away"));
+        self.servers[unit].reachable = Reachable::Refused;
+        self.cut_links(unit);
+        let within = [SECOND, 10 * SECOND][self.rng.below(2) as usize];
+        let delay = self.rng.below(within);
+        self.after(delay, super::world::Job::ServerBack(unit));
+    }
+
+    // === operators ===
+
+    fn command(&mut self) {
+        let report = self.pilot.rollout.report();
+        let newest = report.push.as_ref().map(|push| push.number);
+        let newest = newest.or(report.past.first().map(|push| push.number)).unwrap_or(0);
+        let push = if self.rng.percent(90) { newest } else { newest + 1 };
+        let length = Duration::from_micros(SECOND + self.rng.below(10 * SECOND));
+        let release = report.releases.get(self.rng.below(3) as usize).copied().unwrap_or(9);
+        let unit = self.rng.below(self.units.len() as u64) as usize;
+        let unit = UnitId(self.id_of(unit));
+        let step = 1 + self.rng.below(3) as u8;
+        let command = match self.rng.below(14) {
+            0 => Command::Pause { push },
+            1 | 2 => Command::Resume { push },
+            3 => Command::Promote { push, to: Promotion::Next },
+            4 => Command::Promote { push, to: Promotion::Step(step) },
+            5 => Command::Promote { push, to: Promotion::All },
+            6 | 7 => Command::Abort { push },
+            8 => Command::Bar { push, unit },
+            9 => {
+                let until = [PinFor::NextPush, PinFor::Unpin, PinFor::Length(length)];
+                Command::Pin { release, until: until[self.rng.below(3) as usize] }
+            }
+            10 => Command::Unpin,
+            11 => Command::Rollback { push },
+            12 => Command::Freeze { length },
+            _ => Command::Unfreeze,
+        };
+        self.order(command);
+    }
+
+    pub fn order(&mut self, command: Command) {
+        self.pilot.commands.push(command);
+        self.wake_pilot();
+    }
+
+    // === the end ===
+
+    /// Faults cease: all clients come to have the newest content, and after an abort the stable one.
+    pub fn come_to_rest(&mut self) {
+        self.is_healed = true;
+        self.tell(|| "faults cease".to_owned());
+        for unit in 0..self.units.len() {
+            self.servers[unit].reachable = Reachable::Yes;
+            self.mend(unit);
+        }
+        for client in 0..self.clients.len() {
+            self.clients[client].has_left = false;
+            self.disconnect(client, false);
+            self.after(MILLI, super::world::Job::Reconnect(client));
+        }
+        self.order(Command::Unfreeze);
+        self.order(Command::Unpin);
+        for _ in 0..40 {
+            self.advance(10 * SECOND);
+            let report = self.pilot.rollout.report();
+            if self.failure.is_some() || report.state == RolloutState::Open && report.waiting.is_empty() {
+                break;
+            }
+            if let Some(push) = report.push.filter(|push| push.state == RolloutState::Paused) {
+                // Its clients may have rejected it, or may be gone.
+                self.order(Command::Abort { push: push.number });
+            }
+        }
+        let state = self.pilot.rollout.report().state;
+        if state != RolloutState::Open {
+            return self.fail(Invariant::Return, || format!("the plan does not come to rest: {state:?}"));
+        }
+        self.advance(40 * SECOND);
+        self.judge_rest("at the end");
+        self.abort_a_push();
+    }
+
+    /// Another content of everything, without a fault.
+    fn mend(&mut self, unit: usize) {
+        let before = table(&self.servers[unit].truth[0]);
+        for ty in [CDS, LDS, RDS] {
+            for name in 0..OLD {
+                let content = self.has(unit, ty, name);
+                if content != 0 {
+                    self.put(unit, ty, name, (content & 7) as usize, 0);
+                }
+            }
+        }
+        self.put_cluster(unit, 0, 0);
+        self.state(unit, &before);
+    }
+
+    fn abort_a_push(&mut self) {
+        for unit in 0..self.units.len() {
+            self.mend(unit);
+        }
+        for _ in 0..60 {
+            self.advance(200 * MILLI);
+            let report = self.pilot.rollout.report();
+            if let Some(push) = report.push.filter(|push| !push.steps.is_empty()) {
+                self.order(Command::Abort { push: push.number });
+                self.advance(40 * SECOND);
+                return self.judge_rest("after an abort");
+            }
+        }
+    }
+
+    /// Every client has its release exactly.
+    fn judge_rest(&mut self, when: &str) {
+        for client in 0..self.clients.len() {
+            let (_, release) = self.release_for(client, None);
+            let (of, release) = (&self.clients[client], release.clone());
+            for ty in [CDS, EDS, LDS, RDS] {
+                for name in (0..OLD).filter(|name| of.wants[ty].covers(*name)) {
+                    let due = release.for_want(ty, name, of.wants[ty]);
+                    let tells_absence = of.plan.delta || matches!(ty, CDS | LDS);
+                    let has = of.has[ty][name];
+                    if due != Some(has) && (tells_absence || due.is_some_and(|due| due != 0)) {
+                        let text = format!(
+                            "{when} client {client} has {} {}, and its release has {due:?}",
+                            SHORT[ty],
+                            show_table(&of.has[ty])
+                        );
+                        return self.fail(Invariant::Return, || text);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The judge of the machine's decisions: steps, halts and promotions need the evidence that the wire gave, and the plan's
+//! permission.
+
+use std::collections::BTreeSet;
+
+use sluice::engine::rollout::command::PinFor;
+use sluice::engine::rollout::report::{Outcome, Reason};
+use sluice::engine::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, What};
+
+use super::content::GATED;
+use super::reference::{Contents, Halted, Pin, Push};
+use super::relay::{Open, Stream};
+use super::world::World;
+use crate::schedule::SECOND;
+use crate::words::{OLD, SHORT, bit, is_full_state, show};
+use crate::world::Invariant;
+
+/// The machine sees ends of clocks at its next round.
+const ROUND: u64 = 3 * SECOND;
+
+/// The state of a client towards the push, from the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Unaffected,
+    Accepted,
+    Open,
+}
+
+impl World {
+    // === what clients said ===
+
+    /// A client rejects a response.
+    pub fn reference_rejects(&mut self, stream: &Stream, ty: usize, open: &Open, words: &str) {
+        let node = self.clients[stream.client].plan.node;
+        let Some(push) = open.push else { return };
+        if push == self.reference.push.number {
+            self.reference.push.rejecting.insert(stream.id, node);
+        }
+        let is_known = self.reference.rejecters.contains(&node);
+        let unit = stream.unit;
+        self.reference
+            .rejected
+            .extend(open.put.iter().map(|(name, content)| (node, (unit, ty, *name, *content))));
+        let named = open.put.iter().filter(|(name, _)| words.starts_with(&format!("{} ", show(bit(*name)))));
+        for (name, content) in named.filter(|_| !is_known) {
+            self.reference.votes.entry((ty, *name, *content)).or_default().insert(node);
+        }
+        self.note(41, stream.id, push);
+    }
+
+    /// Where a client stands towards the candidate of its unit.
+    pub fn standing(&self, stream: &Stream) -> Standing {
+        let of = &self.reference.units[stream.unit];
+        let number = self.reference.push.number;
+        let Some((push, _)) = of.candidate.as_ref().filter(|of| of.0 == number) else {
+            return Standing::Unaffected;
+        };
+        let Some((stable, candidate)) = &of.cut else { return Standing::Unaffected };
+        let mut standing = Standing::Unaffected;
+        for ty in GATED {
+            let want = stream.of.wants[ty];
+            for name in (0..OLD).filter(|name| want.covers(*name)) {
+                let [old, new] = [stable, candidate].map(|of| of.for_want(ty, name, want));
+                let is_told = new != Some(0) || is_full_state(ty) || self.clients[stream.client].plan.delta;
+                if old == new || new.is_none() || old.is_none() || !is_told {
+                    continue;
+                }
+                let has_it = Some(stream.of.sent[ty][name]) == new;
+                let is_open = stream.of.open[ty].iter().any(|open| open.push == Some(*push));
+                let is_good = has_it && !is_open && !stream.of.rejected[ty];
+                let is_unknown = !stream.of.has_accepted[ty] && new == Some(0);
+                if !is_good && !is_unknown {
+                    return Standing::Open;
+                }
+                standing = Standing::Accepted;
+            }
+        }
+        standing
+    }
+
+    /// The admitted clients with the push, and without, by nodes that never rejected before.
+    fn evidence(&self) -> (u64, u64) {
+        let mut evidence = (0, 0);
+        for stream in self.streams.iter().flatten() {
+            let node = self.clients[stream.client].plan.node;
+            let is_fresh = !self.reference.rejecters.contains(&node);
+            match self.standing(stream) {
+                Standing::Accepted => evidence.0 += 1,
+                Standing::Open if is_fresh && self.is_seated(stream.client) => evidence.1 += 1,
+                Standing::Open | Standing::Unaffected => {}
+            }
+        }
+        evidence
+    }
+
+    pub fn judge_tally(&mut self, tally: &Tally) {
+        let standings: Vec<_> = self.streams.iter().flatten().map(|stream| self.standing(stream)).collect();
+        let count = |of| standings.iter().filter(|standing| **standing == of).count() as u64;
+        let accepted = tally.admitted.accepted + tally.others.accepted;
+        if accepted > count(Standing::Accepted) && !self.reference.push.is_halted {
+            let text =
+                format!("{accepted} clients accepted the push, and at most {}", count(Standing::Accepted));
+            return self.fail(Invariant::Truth, || text);
+        }
+        let rejected = |of: &sluice::engine::rollout::Counts| of.rejected + of.rejected_again;
+        let told = rejected(&tally.admitted) + rejected(&tally.others);
+        let fresh = tally.admitted.rejected + tally.others.rejected;
+        let [known, ever] = [false, true].map(|ever| self.rejecting_clients(ever));
+        self.reference.push.rejected = known;
+        let rejecting = self.reference.push.rejecting.keys();
+        let units = rejecting.filter_map(|id| Some(self.streams[*id as usize].as_ref()?.unit));
+        self.reference.push.blamed = units.collect();
+        if told > ever || fresh > known {
+            let text = format!("{fresh} clients of {told} rejected the push, and at most {known} of {ever}");
+            self.fail(Invariant::Truth, || text);
+        }
+    }
+
+    /// The clients whose node rejected content of the push, now or as content of an earlier push; or any content `ever`.
+    fn rejecting_clients(&self, ever: bool) -> u64 {
+        let is_of_push = |(unit, ty, name, content): &(usize, usize, usize, u32)| {
+            let of = self.reference.units[*unit].candidate.as_ref().map(|(_, of)| of);
+            let named = of.and_then(|of| of.names.get(&(*ty, *name)).copied());
+            let member = of.and_then(|of| Some(of.members[*ty]?[*name]));
+            ever || named == Some(*content) || member == Some(*content)
+        };
+        let mut nodes: BTreeSet<usize> = self.reference.push.rejecting.values().copied().collect();
+        nodes.extend(self.reference.rejected.iter().filter(|(_, of)| is_of_push(of)).map(|(node, _)| *node));
+        let node_of = |stream: &Stream| self.clients[stream.client].plan.node;
+        let of_streams: Vec<_> = self.streams.iter().flatten().map(|stream| node_of(stream)).collect();
+        let connected = of_streams.iter().filter(|node| nodes.contains(node)).count();
+        (connected + nodes.iter().filter(|node| !of_streams.contains(node)).count()) as u64
+    }
+
+    /// A push that admitted clients reject does not go on.
+    pub fn judge_after_tally(&mut self) {
+        let report = self.pilot.rollout.report();
+        let Some(push) = report.push.filter(|push| push.number == self.reference.push.number) else { return };
+        if push.state == RolloutState::Halted {
+            return;
+        }
+        for stream in self.streams.iter().flatten() {
+            let node = self.clients[stream.client].plan.node;
+            let is_evidence = self.reference.push.rejecting.contains_key(&stream.id)
+                && !self.reference.rejecters.contains(&node)
+                && stream.of.rejected.iter().any(|rejected| *rejected)
+                && self.standing(stream) == Standing::Open;
+            if is_evidence && self.is_seated(stream.client) {
+                let text = format!("push {} goes on, and client {} rejected it", push.number, stream.client);
+                return self.fail(Invariant::BlastRadius, || text);
+            }
+        }
+    }
+
+    // === what the machine decided ===
+
+    pub fn judge_event(&mut self, event: &RolloutEvent) {
+        self.tell(|| format!("plan: push {}: {:?}", event.push, event.what));
+        let kind = std::mem::discriminant(&event.what);
+        self.note(42, event.push, u64::from(kind == std::mem::discriminant(&What::Resumed)));
+        match &event.what {
+            What::Gathered { .. } => self.judge_begin(event.push),
+            What::StepBegun { step, .. } => self.judge_step(usize::from(*step)),
+            What::Settling => self.judge_step(self.plan.steps.len() + 1),
+            What::Halted(verdict) => self.judge_halt(&verdict.reason),
+            What::Over(outcome) => self.judge_over(*outcome),
+            What::Pinned(_) => self.reference.halted = None,
+            What::Unpinned(_) => self.judge_unpinned(),
+            What::Unfrozen => {
+                let early = self.reference.frozen_until.is_some_and(|until| self.now < until);
+                if early {
+                    self.fail(Invariant::PinFreeze, || "a freeze ends before its end".to_owned());
+                }
+                self.reference.frozen_until = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.reference.frozen_until.is_some_and(|until| self.now < until)
+    }
+
+    fn judge_begin(&mut self, number: u64) {
+        if self.is_frozen() || self.reference.pin.is_some() {
+            self.fail(Invariant::PinFreeze, || format!("push {number} begins in a freeze or a pin"));
+        }
+        let is_repeated = std::mem::take(&mut self.reference.is_repeated);
+        if let Some(halted) = self.reference.halted.take().filter(|_| !is_repeated) {
+            let is_same = |unit: usize, of: &Contents| {
+                let now = self.reference.units[unit].candidate.as_ref().filter(|(push, _)| *push == number);
+                now.is_some_and(|(_, now)| !now.differs(of))
+            };
+            let is_whole = !halted.is_barred && halted.contents.iter().all(|(unit, of)| is_same(*unit, of));
+            if is_whole && !halted.contents.is_empty() {
+                return self.fail(Invariant::BlastRadius, || format!("push {number} is the halted one"));
+            }
+            for unit in &halted.blamed {
+                let (of, now) = (&halted.contents[unit], self.reference.units[*unit].candidate.as_ref());
+                if now.is_some_and(|(push, now)| *push == number && !now.differs(of)) {
+                    let text = format!("push {number} has the content of unit {unit} that was halted");
+                    return self.fail(Invariant::BlastRadius, || text);
+                }
+            }
+        }
+        let former = std::mem::take(&mut self.reference.push);
+        self.reference.rejecters.extend(former.rejecting.values());
+        self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
+    }
+
+    /// A step begins: the first one at once, each other one after the bake, and by evidence.
+    fn judge_step(&mut self, step: usize) {
+        let push = self.reference.push.clone();
+        if self.is_frozen() {
+            return self.fail(Invariant::PinFreeze, || format!("step {step} begins in a freeze"));
+        }
+        let was_given = || {
+            let candidates = self.reference.units.iter().filter_map(|of| Some((of, of.candidate.as_ref()?)));
+            let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
+            candidates.all(|(of, (_, candidate))| of.history.iter().any(|(_, then)| !then.differs(candidate)))
+        };
+        let is_first = step == 1 || push.step == 0 && was_given();
+        if !push.is_promoted && !is_first {
+            self.judge_next(push.step, push.step_began);
+        }
+        let allowed = self.plan.steps.get(step - 1).map_or(10_000, |of| of.threshold);
+        let push = &mut self.reference.push;
+        (push.step, push.step_began) = (step, self.now);
+        push.threshold = push.threshold.max(allowed);
+    }
+
+    fn judge_next(&mut self, step: usize, began: u64) {
+        let of = step.checked_sub(1).and_then(|at| self.plan.steps.get(at));
+        let is_deserted = of.is_some_and(|of| of.labels && of.threshold == 0 && of.at_least == 0);
+        if is_deserted {
+            return;
+        }
+        let bake = of.map_or(self.plan.final_bake, |of| of.bake);
+        if self.now < began + bake {
+            return self.fail(Invariant::BlastRadius, || format!("step {step} ends before its bake"));
+        }
+        let (accepted, others) = self.evidence();
+        if others > 0 && accepted * 100 < 95 * (accepted + others) {
+            let text = format!("step {step} ends, and {accepted} accepted of {}", accepted + others);
+            self.fail(Invariant::BlastRadius, || text);
+        }
+    }
+
+    fn judge_halt(&mut self, reason: &Reason) {
+        self.reference.push.is_halted = true;
+        let of_push = |of: &super::reference::Releases| {
+            of.latest.as_ref().filter(|(push, _)| *push == self.reference.push.number).map(|of| of.1.clone())
+        };
+        let contents = self.reference.units.iter().enumerate();
+        let contents = contents.filter_map(|(unit, of)| Some((unit, of_push(of)?))).collect();
+        let mut blamed = self.reference.push.blamed.clone();
+        match reason {
+            Reason::Rejected { .. } if self.reference.push.rejected == 0 => {
+                self.fail(Invariant::Truth, || "a push is halted that nobody rejected".to_owned());
+            }
+            Reason::Condemned(of) => {
+                let (ty, name) = (self.words.type_of(&of.type_url), self.words.name_of(&of.name));
+                let name = name.unwrap_or_default();
+                let is_known = self.reference.rejected.iter().any(|(_, (unit, t, n, content))| {
+                    (*t, *n) == (ty, name) && crate::words::version(ty, name, *unit, *content) == of.version
+                });
+                if !is_known {
+                    let text = format!("{} {} is condemned, and nobody rejected it", SHORT[ty], of.name);
+                    self.fail(Invariant::Condemned, || text);
+                }
+            }
+
+            _ => {}
+        }
+        let number = self.reference.push.number;
+        blamed.retain(|unit| self.reference.units[*unit].latest.as_ref().is_some_and(|of| of.0 == number));
+        self.reference.halted = Some(Halted { contents, blamed, is_barred: false });
+    }
+
+    fn judge_over(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Finished | Outcome::Unjudged if !self.reference.push.is_promoted => {
+                let push = &self.reference.push;
+                let (step, began) = (push.step, push.step_began);
+                self.judge_next(step, began);
+            }
+            Outcome::Withdrawn | Outcome::Abandoned => self.reference.halted = None,
+            _ => {}
+        }
+    }
+
+    fn judge_unpinned(&mut self) {
+        let Some(pin) = self.reference.pin.take() else { return };
+        let is_over = pin.until.is_some_and(|until| self.now >= until);
+        if !is_over && !pin.ends_by_change {
+            self.fail(Invariant::PinFreeze, || "a pin ends before its end".to_owned());
+        }
+    }
+
+    /// Who is admitted has a seat in a step that has begun.
+    pub fn judge_admission(&mut self, admission: &Admission) {
+        self.note(43, admission.push, u64::from(admission.threshold));
+        if admission.push != self.reference.push.number || admission.step == 0 {
+            return;
+        }
+        let step = usize::from(admission.step);
+        if step > self.reference.push.step && !self.reference.push.is_halted {
+            return self.fail(Invariant::Admission, || format!("step {step} has not begun"));
+        }
+        let affected = self.streams.iter().flatten().filter(|of| self.standing(of) != Standing::Unaffected);
+        let is_fresh = |client: usize| !self.reference.rejecters.contains(&self.clients[client].plan.node);
+        let fresh = affected.filter(|of| is_fresh(of.client));
+        let mut buckets: Vec<u16> = fresh.map(|of| self.clients[of.client].seat.bucket).collect();
+        buckets.sort_unstable();
+        let wanted = self.plan.steps.get(step - 1).map_or(0, |of| of.at_least as usize);
+        let mut all = self.streams.iter().flatten();
+        let is_able = buckets.len() >= wanted || !all.any(|of| self.standing(of) != Standing::Unaffected);
+        let raised = buckets.iter().take(wanted).last().map_or(0, |bucket| bucket + 1);
+        // Nodes whose rejections no tally has seen count as others do.
+        let raised = if is_able { raised } else { 10_000 };
+        let push = &mut self.reference.push;
+        if admission.threshold > push.threshold.max(raised) {
+            let text = format!(
+                "step {step} admits buckets below {}, and may below {}",
+                admission.threshold,
+                push.threshold.max(raised)
+            );
+            return self.fail(Invariant::Admission, || text);
+        }
+        push.threshold = push.threshold.max(admission.threshold);
+    }
+
+    // === commands ===
+
+    pub fn reference_before_command(&mut self, command: &Command) {
+        // These end at once what they end, and the machine tells so during the command.
+        match command {
+            Command::Unfreeze => self.reference.frozen_until = None,
+            Command::Unpin => {
+                if let Some(pin) = &mut self.reference.pin {
+                    pin.until = Some(self.now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn reference_after_command(&mut self, command: &Command, is_done: bool) {
+        if !is_done {
+            return;
+        }
+        match command {
+            Command::Promote { push, .. } if *push == self.reference.push.number => {
+                self.reference.push.is_promoted = true;
+                self.reference.is_repeated = self.reference.push.is_halted;
+            }
+            Command::Freeze { length } => {
+                self.reference.frozen_until = Some(self.now + length.as_micros() as u64);
+            }
+            Command::Pin { until, .. } => {
+                let length = if let PinFor::Length(of) = until { Some(of.as_micros() as u64) } else { None };
+                self.pinned(length.map(|of| self.now + of), *until == PinFor::NextPush);
+            }
+            Command::Rollback { .. } if self.pilot.rollout.report().pin.is_some() => self.pinned(None, true),
+            Command::Bar { unit, .. } => {
+                let unit = self.unit_of(*unit);
+                if let (Some(halted), Some(unit)) = (&mut self.reference.halted, unit) {
+                    halted.blamed.remove(&unit);
+                    halted.is_barred = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn pinned(&mut self, until: Option<u64>, ends_by_change: bool) {
+        self.reference.pin = Some(Pin { until, ends_by_change });
+        self.reference.halted = None;
+    }
+
+    /// Freezes end when they were to end.
+    pub fn judge_clocks(&mut self) {
+        let report = self.pilot.rollout.report();
+        let is_over = |until: u64| self.now > until + ROUND;
+        if report.frozen_until.is_some_and(|until| is_over(self.relative(until))) {
+            self.fail(Invariant::PinFreeze, || "a freeze does not end".to_owned());
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The invariants of releases, at every publication and every response.
+
+use std::sync::Arc;
+
+use sluice::engine::cache::Known;
+use sluice::engine::snapshot::Snapshot;
+use sluice::xds::Request;
+
+use super::client::Want;
+use super::content::{cluster_of, is_gated};
+use super::reference::Contents;
+use super::relay::{Given, Open, Stream};
+use super::world::{Table, World};
+use crate::words::{CDS, EDS, LDS, Mask, OLD, RDS, SHORT, bit, bits, read, show, show_content, version};
+use crate::world::Invariant;
+
+impl World {
+    // === publications ===
+
+    /// The releases that a unit publishes are those of the reference.
+    pub fn judge_published(&mut self, unit: usize) {
+        let published = self.units[unit].published.clone();
+        let of = &self.reference.units[unit];
+        let (lanes, is_holding) = (published.lanes.as_deref(), of.stable.is_some());
+        if lanes.is_some() != is_holding {
+            return self.fail(Invariant::OneRelease, || {
+                format!("unit {unit} holds: {}, and should: {is_holding}", !is_holding)
+            });
+        }
+        let Some(lanes) = lanes else { return };
+        let candidate = of.candidate.as_ref().map(|(push, _)| *push);
+        if lanes.candidate.as_ref().map(|(push, _)| *push) != candidate {
+            return self.fail(Invariant::OneRelease, || format!("unit {unit} has not push {candidate:?}"));
+        }
+        let stable = of.stable.clone().zip(lanes.stable.clone()).map(|pair| ("stable", pair));
+        let candidate = of.candidate.clone().zip(lanes.candidate.clone());
+        let candidate = candidate.map(|((_, own), (_, of))| ("the candidate", (own, of)));
+        for (who, (own, snapshot)) in stable.into_iter().chain(candidate) {
+            self.judge_lane(unit, who, &own, &snapshot);
+        }
+    }
+
+    fn judge_lane(&mut self, unit: usize, who: &str, own: &Contents, snapshot: &Arc<Snapshot>) {
+        let found = Contents::of(&self.words, snapshot);
+        let live = self.reference.units[unit].live.clone();
+        for ty in [CDS, EDS, LDS, RDS] {
+            let invariant = if is_gated(ty) { Invariant::OneRelease } else { Invariant::Flow };
+            for name in 0..OLD {
+                let (expected, found) = (own.names.get(&(ty, name)), found.names.get(&(ty, name)));
+                if expected == found {
+                    continue;
+                }
+                let is_held_back = found.is_none() && live.names.contains_key(&(ty, name));
+                let invariant = if is_held_back { Invariant::Newcomers } else { invariant };
+                let text = format!(
+                    "{who} of unit {unit} has {} {} = {found:?}, and should have {expected:?}",
+                    SHORT[ty],
+                    show(bit(name))
+                );
+                return self.fail(invariant, || text);
+            }
+            if is_gated(ty) && own.members[ty] != found.members[ty] {
+                let is_held_back = found.members[ty].is_none();
+                let invariant = if is_held_back { Invariant::Newcomers } else { invariant };
+                let text = format!(
+                    "{who} of unit {unit} has all {} = {:?}, and should have {:?}",
+                    SHORT[ty], found.members[ty], own.members[ty]
+                );
+                return self.fail(invariant, || text);
+            }
+            self.judge_views(unit, who, ty, snapshot);
+        }
+    }
+
+    /// The views of a release show the release's content.
+    fn judge_views(&mut self, unit: usize, who: &str, ty: usize, snapshot: &Arc<Snapshot>) {
+        let Some(of) = snapshot.of(&self.words.types[ty]) else { return };
+        let lives = self.units[unit].live.of(&self.words.types[ty]).cloned().unwrap_or_default();
+        for (id, live) in lives.names.sets.iter() {
+            let Some(set) = of.names.sets.get(id) else {
+                return self.fail(Invariant::Newcomers, || format!("{who} of unit {unit} lacks a set"));
+            };
+            for name in live.names.iter() {
+                let known = of.names.known.get(name).cloned().unwrap_or_default();
+                let shown = set.view.version_of(name);
+                let due = known.resource().map(|resource| {
+                    let (ty, name, class, content) = read(resource);
+                    version(ty, name, class, content)
+                });
+                let is_known = shown.is_some() || set.view.knows_absent(name);
+                if shown != due || is_known == matches!(known, Known::Unknown) {
+                    let text = format!("a view of {who} of unit {unit} shows {} {name} wrong", SHORT[ty]);
+                    return self.fail(Invariant::OneRelease, || text);
+                }
+            }
+        }
+    }
+
+    // === requests ===
+
+    /// The contents that a reconnecting client presents.
+    pub fn reference_presents(&mut self, id: u64, has: &Table) {
+        if let Some(Some(stream)) = self.streams.get_mut(id as usize) {
+            stream.of.sent = *has;
+        }
+    }
+
+    pub fn judge_request(&mut self, stream: &mut Stream, request: &Request) {
+        let (url, nonce, error) = match request {
+            Request::Sotw(of) => (&of.type_url, &of.response_nonce, &of.error_detail),
+            Request::Delta(of) => (&of.type_url, &of.response_nonce, &of.error_detail),
+        };
+        let Some(ty) = self.words.types.iter().position(|known| known.as_str() == url) else { return };
+        let former = stream.of.wants[ty];
+        stream.of.wants[ty] = match request {
+            Request::Sotw(of) => Want {
+                names: self.words.mask_of(&of.resource_names),
+                wildcard: of.resource_names.iter().any(|name| name.is_wildcard()),
+            },
+            Request::Delta(of) => {
+                let has_star =
+                    |list: &[sluice::xds::ResourceName]| list.iter().any(|name| name.is_wildcard());
+                let (add, remove) = (self.words.mask_of(&of.subscribe), self.words.mask_of(&of.unsubscribe));
+                Want {
+                    names: former.names & !remove | add,
+                    wildcard: former.wildcard && !has_star(&of.unsubscribe) || has_star(&of.subscribe),
+                }
+            }
+        };
+        let want = stream.of.wants[ty];
+        for name in (0..OLD).filter(|name| !want.covers(*name)) {
+            stream.of.sent[ty][name] = 0;
+        }
+        let Some(at) = stream.of.open[ty].iter().position(|open| open.nonce == *nonce) else { return };
+        let answered: Vec<Open> = stream.of.open[ty].drain(..=at).collect();
+        stream.of.rejected[ty] = error.is_some();
+        stream.of.has_accepted[ty] |= error.is_none();
+        if let (Some(error), Some(open)) = (error, answered.last()) {
+            self.reference_rejects(stream, ty, open, &error.message);
+        }
+    }
+
+    // === responses ===
+
+    pub fn judge_given(&mut self, stream: &mut Stream, given: &Given) {
+        let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+        let (push, release) = self.release_for(stream.client, stream.of.push);
+        let release = release.clone();
+        for (name, content) in &given.put {
+            if !want.covers(*name) {
+                continue;
+            }
+            let due = release.for_want(ty, *name, want);
+            let is_kept = due.is_none_or(|due| due == 0) && stream.of.sent[ty][*name] == *content;
+            let is_restated = || {
+                let client = &self.clients[stream.client];
+                let node = client.plan.node;
+                let has_rejected = self.reference.rejecters.contains(&node)
+                    || self.reference.push.rejecting.values().any(|of| *of == node);
+                let of_node = self.clients.iter().filter(|client| client.plan.node == node);
+                let mut of_node = of_node.filter(|client| client.ever.contains(&(ty, *name, *content)));
+                has_rejected && due == Some(0) && of_node.next().is_some()
+            };
+            if due != Some(*content) && !is_kept && !is_restated() {
+                self.judge_foreign(stream, ty, *name, (*content, due));
+            }
+        }
+        let omitted = (0..OLD).filter(|name| given.is_full && stream.of.sent[ty][*name] != 0);
+        let omitted = omitted.filter(|name| !given.put.iter().any(|(put, _)| put == name));
+        let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
+        for name in bits(removed).filter(|name| *name < OLD) {
+            let due = release.for_want(ty, name, want);
+            if due.is_some_and(|due| due != 0) && want.covers(name) {
+                self.judge_foreign(stream, ty, name, (0, due));
+            }
+            if ty == CDS && stream.of.sent[CDS][name] != 0 {
+                self.judge_removal(stream, name, &release);
+            }
+        }
+        if ty == RDS {
+            self.judge_routes(stream, given, &release);
+        }
+        // Of a client without an accepted response the relay does not know what it has to lose.
+        let lost = if stream.of.has_accepted[ty] { removed } else { 0 };
+        let brings = push.filter(|_| self.brings((stream.unit, want), given, lost));
+        super::client::take(&mut stream.of.sent[ty], given, want);
+
+        let ever = &mut self.clients[stream.client].ever;
+        ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
+        let (nonce, at, put) = (given.nonce.clone(), self.now, given.put.clone());
+        stream.of.open[ty].push_back(Open { nonce, at, push: brings, put });
+        stream.of.push = push.filter(|push| brings.is_some() || stream.of.push == Some(*push));
+    }
+
+    /// Whether a response brings content of the push under way.
+    fn brings(&self, (unit, want): (usize, Want), given: &Given, removed: Mask) -> bool {
+        let of = &self.reference.units[unit];
+        let Some((stable, candidate)) = of.cut.as_ref().filter(|_| is_gated(given.ty)) else { return false };
+        let both = |name| [stable, candidate].map(|of| of.for_want(given.ty, name, want));
+        let is_new = |(name, content): &(usize, u32)| {
+            let [stable, candidate] = both(*name);
+            stable.is_some() && stable != candidate && candidate == Some(*content)
+        };
+        let is_gone = |name: usize| {
+            let [stable, candidate] = both(name);
+            stable.is_some_and(|of| of != 0) && candidate == Some(0)
+        };
+        given.put.iter().any(is_new) || bits(removed).filter(|name| *name < OLD).any(is_gone)
+    }
+
+    /// A response has something else than the client's release.
+    fn judge_foreign(&mut self, stream: &Stream, ty: usize, name: usize, (found, due): (u32, Option<u32>)) {
+        let of = &self.reference.units[stream.unit];
+        let want = stream.of.wants[ty];
+        let candidate = of.candidate.as_ref().and_then(|(_, of)| of.for_want(ty, name, want));
+        let halted = self.reference.halted.as_ref().and_then(|halted| halted.contents.get(&stream.unit));
+        let halted = halted.and_then(|halted| halted.for_want(ty, name, want));
+        let invariant = match () {
+            () if !is_gated(ty) => Invariant::Flow,
+            () if self.reference.pin.is_some() => Invariant::PinFreeze,
+            () if halted == Some(found) && found != 0 => Invariant::BlastRadius,
+            () if candidate == Some(found) => Invariant::Admission,
+            () => Invariant::OneRelease,
+        };
+        let text = format!(
+            "client {} is sent {} {}={}, and its release has {}",
+            stream.client,
+            SHORT[ty],
+            show(bit(name)),
+            show_content(found),
+            due.map_or("no answer".to_owned(), show_content)
+        );
+        self.fail(invariant, || text);
+    }
+
+    /// No route of a release goes before the clusters of the release.
+    fn judge_routes(&mut self, stream: &Stream, given: &Given, release: &Contents) {
+        for (route, content) in &given.put {
+            let cluster = cluster_of(*content);
+            let want = stream.of.wants[CDS];
+            let is_there = release.for_want(CDS, cluster, want).is_some_and(|of| of != 0);
+            let is_new = stream.of.sent[RDS][*route] != *content;
+            if is_new && is_there && want.covers(cluster) && stream.of.sent[CDS][cluster] == 0 {
+                if self.is_stuck(stream) || stream.of.rejected[CDS] || !stream.of.has_accepted[CDS] {
+                    continue;
+                }
+                let text = format!(
+                    "client {} is sent the route {} before its cluster {}",
+                    stream.client,
+                    show(bit(*route)),
+                    show(bit(cluster))
+                );
+                return self.fail(Invariant::OneRelease, || text);
+            }
+        }
+    }
+
+    /// No cluster goes before the routes to it.
+    fn judge_removal(&mut self, stream: &Stream, cluster: usize, release: &Contents) {
+        let is_new = !(stream.of.has_accepted[CDS] && stream.of.has_accepted[RDS]);
+        if is_new || self.is_stuck(stream) || stream.of.rejected.iter().any(|rejected| *rejected) {
+            return;
+        }
+        for route in 0..OLD {
+            let sent = stream.of.sent[RDS][route];
+            let due = release.for_want(RDS, route, stream.of.wants[RDS]);
+            let is_newer = due.is_some_and(|due| due != sent && due != 0 && cluster_of(due) != cluster);
+            if sent != 0 && cluster_of(sent) == cluster && is_newer {
+                let text = format!(
+                    "client {} loses the cluster {} before its route {} changes",
+                    stream.client,
+                    show(bit(cluster)),
+                    show(bit(route))
+                );
+                return self.fail(Invariant::OneRelease, || text);
+            }
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! The work of the driver around the machine of a plan, in the same order: what a unit serves is published before a client
+//! is admitted to it, and an order arrives at each unit at another moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sluice::engine::downstream::{Compared, PushSet, PushUnit, SourceId};
+use sluice::engine::evidence::{Clients, Ended, Rejecters, Seen, condemn, unit_of};
+use sluice::engine::rollout::push::Differs;
+use sluice::engine::rollout::{
+    Admission, Command, Output, Plan, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
+};
+use sluice::engine::snapshot::Snapshot;
+
+use super::relay::Stream;
+use super::world::{Job, World};
+use crate::schedule::SECOND;
+
+/// The time between two tallies.
+const TALLY_EVERY: u64 = SECOND;
+
+/// A push between its cut and its begin.
+struct Next {
+    number: u64,
+    set: PushSet,
+    after: BTreeMap<SourceId, Arc<Snapshot>>,
+}
+
+/// The clients of a push.
+pub struct Counted {
+    pub number: u64,
+    set: PushSet,
+    candidates: BTreeMap<SourceId, Arc<Snapshot>>,
+    clients: Clients,
+}
+
+/// An order to units about their lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Cut(u64),
+    Give(u64),
+    Back(u64),
+    Settle(u64),
+    Serve(u64),
+    Rest,
+    Open,
+}
+
+/// The place of the task in its round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// Carries out what changes and commands led to.
+    Changes,
+    /// The same, of a tally.
+    Tally,
+    Resting,
+}
+
+pub struct Pilot {
+    pub plan: Arc<Plan>,
+    pub rollout: Rollout,
+    /// The admission in force.
+    pub admission: Admission,
+    /// The latest word of the machine, which comes into force next.
+    stated: Admission,
+    pub due: Option<u64>,
+    /// The latest content of each unit that has been cut, while the unit holds something back.
+    candidates: BTreeMap<UnitId, Arc<Snapshot>>,
+    next: Option<Next>,
+    pub counted: Option<Counted>,
+    pub rejecters: Rejecters,
+    taken_back: Option<u64>,
+    /// The latest push that went back, and the nodes that rejected it.
+    taken: (u64, BTreeSet<Arc<str>>),
+    /// The contents of a push that was halted before a restart.
+    pub awaited: BTreeMap<UnitId, ReleaseDigest>,
+    lost: BTreeSet<UnitId>,
+    is_changed: bool,
+    tally_due: u64,
+    changed: BTreeSet<usize>,
+    pub commands: Vec<Command>,
+    ended: Vec<Ended>,
+    phase: Phase,
+    is_noted: bool,
+    order: Option<Order>,
+    /// The units that have not carried out the order.
+    waits: BTreeSet<usize>,
+    /// The contents of the units at a cut: stable and candidate.
+    cut: Vec<(UnitId, Arc<Snapshot>, Arc<Snapshot>)>,
+}
+
+impl Pilot {
+    pub fn new(plan: Arc<Plan>) -> Pilot {
+        Pilot {
+            rollout: Rollout::new(plan.clone()),
+            plan,
+            admission: Admission::NOBODY,
+            stated: Admission::NOBODY,
+            due: None,
+            candidates: BTreeMap::new(),
+            next: None,
+            counted: None,
+            rejecters: Rejecters::default(),
+            taken_back: None,
+            taken: (0, BTreeSet::new()),
+            awaited: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            is_changed: false,
+            tally_due: 0,
+            changed: BTreeSet::new(),
+            commands: Vec::new(),
+            ended: Vec::new(),
+            phase: Phase::Idle,
+            is_noted: false,
+            order: None,
+            waits: BTreeSet::new(),
+            cut: Vec::new(),
+        }
+    }
+
+    /// The latest push that went back after a rejection by this node.
+    pub fn rejected_by(&self, node: &str) -> Option<u64> {
+        self.taken.1.contains(node).then_some(self.taken.0)
+    }
+}
+
+impl World {
+    // === notes ===
+
+    /// Wakes the plan's task.
+    pub fn wake_pilot(&mut self) {
+        if self.pilot.phase == Phase::Idle && !std::mem::replace(&mut self.pilot.is_noted, true) {
+            let delay = self.rng.below(300);
+            self.after(delay, Job::Pilot);
+        }
+    }
+
+    pub fn note_change(&mut self, unit: usize) {
+        self.pilot.changed.insert(unit);
+        self.wake_pilot();
+    }
+
+    /// The server has confirmed the content from before a restart, so a halted push may be gone.
+    pub fn note_confirmed(&mut self, unit: usize) {
+        self.note_change(unit);
+    }
+
+    pub fn note_end(&mut self, stream: &Stream, is_lost: bool) {
+        let Some(counted) = &self.pilot.counted else { return };
+        let served = (stream.push, &stream.found);
+        let latest = |id| self.served(stream.client, served, id);
+        let due = |id| counted.candidates.get(&id).cloned().or_else(|| latest(id));
+        let time = self.time();
+        let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
+        if is_lost || !standing.rejections.is_empty() {
+            let node = Some(self.clients[stream.client].node.clone());
+            self.pilot.ended.push(Ended { stream: stream.id, node, at: time, standing });
+        }
+    }
+
+    // === a round ===
+
+    /// One round of the plan's task.
+    pub fn fly(&mut self) {
+        self.pilot.due = None;
+        if self.pilot.phase != Phase::Idle {
+            return;
+        }
+        self.pilot.is_noted = false;
+        let time = self.time();
+        for unit in std::mem::take(&mut self.pilot.changed) {
+            self.compare_unit(unit);
+        }
+        self.pilot.rollout.handle_timeout(time);
+        for command in std::mem::take(&mut self.pilot.commands) {
+            self.pilot.is_changed = true;
+            self.obey(command);
+        }
+        self.pilot.phase = Phase::Changes;
+        self.carry_out();
+    }
+
+    fn obey(&mut self, command: Command) {
+        let time = self.time();
+        self.reference_before_command(&command);
+        let done = self.pilot.rollout.command(command, time);
+        self.tell(|| format!("operator: {command:?}: {done:?}"));
+        self.note(40, u64::from(done.is_ok()), 0);
+        self.reference_after_command(&command, done.is_ok());
+    }
+
+    fn carry_out(&mut self) {
+        while self.failure.is_none() && self.pilot.waits.is_empty() {
+            let Some(output) = self.pilot.rollout.poll_output() else {
+                self.end_phase();
+                if self.pilot.phase == Phase::Idle {
+                    return;
+                }
+                continue;
+            };
+            self.pilot.is_changed = true;
+            match output {
+                Output::Cut { push, units } => {
+                    let units = units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
+                    self.send_order(Order::Cut(push), units);
+                }
+                Output::Admit(admission) => {
+                    self.begin_push(admission.push);
+                    let former = self.pilot.stated;
+                    let is_begun = admission.push == former.push && former.step > 0;
+                    self.pilot.stated = admission;
+                    let admits = admission.state != RolloutState::Halted && admission.step > 0;
+                    match admits && !is_begun {
+                        true => self.send_order(Order::Give(admission.push), self.all_units()),
+                        false => self.admit(admission),
+                    }
+                }
+                Output::Event(event) => self.judge_event(&event),
+                Output::Release { push } => self.release(push),
+                Output::Back { push } => self.send_order(Order::Back(push), self.all_units()),
+                Output::Settle { push } => self.send_order(Order::Settle(push), self.all_units()),
+                Output::Serve { release } => self.send_order(Order::Serve(release), self.all_units()),
+                Output::Open => self.send_order(Order::Open, self.all_units()),
+            }
+        }
+    }
+
+    fn all_units(&self) -> BTreeSet<usize> {
+        (0..self.units.len()).collect()
+    }
+
+    /// All outputs so far are carried out.
+    fn end_phase(&mut self) {
+        match self.pilot.phase {
+            Phase::Changes if self.now >= self.pilot.tally_due => {
+                self.pilot.tally_due = self.now + TALLY_EVERY;
+                self.follow_servers();
+                self.tally();
+                self.pilot.phase = Phase::Tally;
+            }
+            Phase::Tally if self.pilot.is_changed => {
+                let is_open = self.pilot.rollout.report().state == RolloutState::Open;
+                let holds = self.units.iter().any(|unit| unit.published.lanes.is_some());
+                self.pilot.phase = Phase::Resting;
+                if is_open && holds {
+                    self.send_order(Order::Rest, self.all_units());
+                }
+            }
+            Phase::Resting => {
+                self.keep();
+                self.pilot.is_changed = false;
+                self.end_round();
+            }
+            Phase::Changes | Phase::Tally | Phase::Idle => self.end_round(),
+        }
+    }
+
+    fn end_round(&mut self) {
+        let pilot = &mut self.pilot;
+        pilot.phase = Phase::Idle;
+        let timeout = pilot.rollout.poll_timeout();
+        let looks = pilot.rollout.wants_tally() || timeout.is_some() || pilot.is_changed;
+        let is_behind = pilot.rollout.report().behind_from.is_some();
+        let tally = (looks || is_behind).then_some(pilot.tally_due);
+        let is_awake = !pilot.changed.is_empty() || !pilot.commands.is_empty();
+        let timeout = timeout.map(|at| self.relative(at));
+        self.pilot.due = [timeout, tally].into_iter().flatten().min().map(|at| at.max(self.now + 1));
+        if is_awake {
+            self.wake_pilot();
+        }
+    }
+
+    // === orders to units ===
+
+    fn send_order(&mut self, order: Order, units: BTreeSet<usize>) {
+        self.tell(|| format!("plan: {order:?} to units {units:?}"));
+        self.pilot.order = Some(order);
+        self.pilot.waits = units.clone();
+        for unit in units {
+            let delay = self.rng.below(500);
+            self.after(delay, Job::Order(unit));
+        }
+        if self.pilot.waits.is_empty() {
+            self.finish_order();
+        }
+    }
+
+    pub fn take_order(&mut self, unit: usize) {
+        // The relay may have begun anew.
+        let Some(order) = self.pilot.order.filter(|_| self.pilot.waits.remove(&unit)) else { return };
+        let lanes = &mut self.units[unit].lanes;
+        match order {
+            Order::Cut(push) => lanes.cut(push),
+            Order::Give(push) => lanes.give(push),
+            Order::Back(push) => lanes.go_back(push),
+            Order::Settle(push) => lanes.settle(push),
+            Order::Serve(number) => {
+                let release = lanes.released().filter(|release| release.push <= number).last().cloned();
+                release.iter().for_each(|release| lanes.serve(release));
+            }
+            Order::Rest => lanes.rest(),
+            Order::Open => lanes.release(),
+        }
+        self.reference_ordered(unit, order);
+        self.publish_lanes(unit);
+        if matches!(order, Order::Serve(_) | Order::Open) {
+            self.wake_all(unit);
+        }
+        let published = &self.units[unit].published;
+        if let (Order::Cut(_), Some(lanes)) = (order, &published.lanes)
+            && let Some(stable) = &lanes.stable
+        {
+            let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, of)| of).clone();
+            let content = (UnitId(self.id_of(unit)), stable.clone(), candidate);
+            self.pilot.cut.push(content);
+        }
+        if self.pilot.waits.is_empty() {
+            self.finish_order();
+            self.carry_out();
+        }
+    }
+
+    fn wake_all(&mut self, unit: usize) {
+        let of_unit = self.streams.iter().flatten().filter(|stream| stream.unit == unit);
+        let all: Vec<_> = of_unit.map(|stream| stream.id).collect();
+        all.into_iter().for_each(|id| self.wake(id));
+    }
+
+    fn finish_order(&mut self) {
+        let Some(order) = self.pilot.order.take() else { return };
+        match order {
+            Order::Cut(number) => self.finish_cut(number),
+            Order::Open => self.pilot.candidates.clear(),
+            Order::Give(_) => self.admit(self.pilot.stated),
+            _ => {
+                for unit in 0..self.units.len() {
+                    if let Order::Serve(_) = order {
+                        let id = UnitId(self.id_of(unit));
+                        self.pilot.candidates.insert(id, self.units[unit].live.clone());
+                    }
+                    self.compare_unit(unit);
+                }
+            }
+        }
+
+        if let Order::Back(push) = order {
+            self.pilot.taken_back = Some(push);
+            self.restate_rejecters();
+        }
+    }
+
+    fn finish_cut(&mut self, number: u64) {
+        let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
+        for (unit, stable, candidate) in std::mem::take(&mut self.pilot.cut) {
+            let (of_unit, push) = unit_of(&self.pilot.plan, unit, &stable, &candidate);
+            changes.push(of_unit);
+            pushed.push(push);
+            self.pilot.candidates.insert(unit, candidate.clone());
+            after.insert(SourceId(unit.0), candidate);
+        }
+        // What the push has is no change after it, though it was one at the order before.
+        let cut: Vec<_> = after.keys().filter_map(|id| self.unit_of(UnitId(id.0))).collect();
+        cut.into_iter().for_each(|unit| self.compare_unit(unit));
+        let set = PushSet::new(changes);
+        condemn(&mut pushed, self.pilot.rejecters.condemned_in(&set));
+        self.pilot.next = Some(Next { number, set, after });
+        let time = self.time();
+        self.pilot.rollout.ready(pushed, time);
+    }
+
+    /// The latest cut is the push under way.
+    fn begin_push(&mut self, push: u64) {
+        if let Some(next) = self.pilot.next.take_if(|next| next.number == push) {
+            let Next { number, set, after } = next;
+            self.pilot.rejecters.next_push();
+            let clients = Clients::default();
+            self.pilot.counted = Some(Counted { number, set, candidates: after, clients });
+            self.pilot.tally_due = self.now;
+        }
+    }
+
+    fn admit(&mut self, admission: Admission) {
+        self.tell(|| format!("plan: {admission:?}"));
+        self.judge_admission(&admission);
+        let before = std::mem::replace(&mut self.pilot.admission, admission);
+        let is_moved = |stream: &&Box<Stream>| {
+            let seat = self.clients[stream.client].seat;
+            let [had, has] = [before, admission].map(|of| of.admits(seat, stream.push));
+            had != has || before.push != admission.push && has
+        };
+        let moved: Vec<_> = self.streams.iter().flatten().filter(is_moved).map(|stream| stream.id).collect();
+        moved.into_iter().for_each(|id| self.wake(id));
+    }
+
+    fn release(&mut self, number: u64) {
+        self.pilot.counted.take_if(|counted| counted.number == number);
+        self.pilot.next.take_if(|next| next.number == number);
+        if self.pilot.counted.is_none() {
+            self.pilot.ended.clear();
+        }
+    }
+
+    // === comparisons and counts ===
+
+    /// Compares the newest content of a unit with stable and the latest candidate.
+    fn compare_unit(&mut self, unit: usize) {
+        let (id, time) = (UnitId(self.id_of(unit)), self.time());
+        let (published, gated) = (&self.units[unit].published, &self.pilot.plan.gated);
+        let differs =
+            |from: &Arc<Snapshot>| PushUnit::differs(from, &published.live, &|url| gated.contains(url));
+        let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
+        let from_stable = stable.is_some_and(differs);
+        let digest = || ReleaseDigest::of(&published.live, &|url| gated.contains(url));
+        if from_stable && self.pilot.awaited.get(&id).is_some_and(|awaited| *awaited == digest()) {
+            self.pilot.awaited.remove(&id);
+            self.pilot.candidates.insert(id, published.live.clone());
+        }
+        let from_candidate = self.pilot.candidates.get(&id).map_or(from_stable, differs);
+        let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());
+        if !from_stable && is_asleep {
+            return;
+        }
+        if !from_stable {
+            self.pilot.candidates.remove(&id);
+        }
+        self.pilot.rollout.compared(id, Differs { from_stable, from_candidate }, time);
+    }
+
+    fn follow_servers(&mut self) {
+        let report = self.pilot.rollout.report();
+        let of_push = report.push.iter().flat_map(|push| push.units.iter().copied());
+        let all: BTreeSet<UnitId> = of_push.chain(report.waiting).collect();
+        for id in all {
+            let Some(unit) = self.unit_of(id) else { continue };
+            let time = self.time();
+            if self.units[unit].live.standing().reach().is_lost() {
+                if self.pilot.lost.insert(id) {
+                    self.pilot.rollout.lost(id, time);
+                }
+            } else if self.pilot.lost.remove(&id) {
+                self.pilot.rollout.heard(id, time);
+            }
+        }
+    }
+
+    fn tally(&mut self) {
+        if !self.pilot.rollout.wants_tally() {
+            return;
+        }
+        let time = self.time();
+        let (admission, plan) = (self.pilot.admission, self.pilot.plan.clone());
+        let Some(mut counted) = self.pilot.counted.take() else { return };
+        let mut rejecters = std::mem::take(&mut self.pilot.rejecters);
+        let mut count = counted.clients.begin(&plan, admission, &mut rejecters);
+        let mut compared = Compared::default();
+        let mut told = Vec::new();
+        for stream in self.streams.iter().flatten() {
+            let latest = |id| self.served(stream.client, (stream.push, &stream.found), id);
+            let due = |id| counted.candidates.get(&id).cloned().or_else(|| latest(id));
+            let standing = stream.session.push_standing(&counted.set, &mut compared, &due, time);
+            let node = Some(self.clients[stream.client].node.clone());
+            told.push(format!("{}:{:?}/{:?}", stream.client, standing.state, self.standing(stream)));
+            let seen = Seen { stream: stream.id, node, standing, is_relay: false };
+            counted.clients.see(seen, &mut count, &mut rejecters);
+        }
+        let ended = std::mem::take(&mut self.pilot.ended);
+        let tally = counted.clients.finish(count, ended.into_iter(), &mut rejecters);
+        self.pilot.rejecters = rejecters;
+        self.pilot.counted = Some(counted);
+        self.tell(|| format!("tally {}", told.join(" ")));
+        self.judge_tally(&tally);
+        self.pilot.rollout.tally(tally, time);
+        self.judge_after_tally();
+        self.restate_rejecters();
+    }
+
+    /// Restates the differences of a push that went back to the clients with a rejection.
+    fn restate_rejecters(&mut self) {
+        let Some(push) = self.pilot.taken_back else { return };
+        let Some(counted) = self.pilot.counted.as_ref().filter(|counted| counted.number == push) else {
+            return;
+        };
+        let nodes = counted.clients.rejecting_nodes();
+        let known = std::mem::replace(&mut self.pilot.taken, (push, nodes.clone()));
+        let is_new = |node: &Arc<str>| known.0 != push || !known.1.contains(node);
+        let new: BTreeSet<_> = nodes.iter().filter(|node| is_new(node)).cloned().collect();
+        for id in 0..self.streams.len() {
+            let Some(stream) = &mut self.streams[id] else { continue };
+            if new.contains(&*self.clients[stream.client].node.id) {
+                stream.restating = Some(push);
+                self.wake(id as u64);
+            }
+        }
+    }
+}

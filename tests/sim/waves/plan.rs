@@ -1,0 +1,199 @@
+//! The meaning of a seed: the plan of the operator, the clients, and the events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice::engine::class::{NodeMatch, TextMatch};
+use sluice::engine::rollout::plan::{Gather, Step, Times};
+use sluice::engine::rollout::{Mode, OnHalt, Plan};
+use sluice::xds::Node;
+
+use crate::rng::{Rng, mix};
+use crate::schedule::{Act, MILLI, SECOND};
+
+/// The subscriptions of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The wildcard of CDS and LDS, and EDS and RDS by the names in these.
+    Envoy,
+    /// One listener by name, then its route, cluster and endpoints.
+    Grpc,
+    /// Any names of each type.
+    Free,
+}
+
+#[derive(Clone, Debug)]
+pub struct ClientPlan {
+    pub unit: usize,
+    pub kind: Kind,
+    pub delta: bool,
+    /// Several clients may have one node id.
+    pub node: usize,
+    /// The labels of the plan's steps name the client.
+    pub is_canary: bool,
+    /// The client rejects, ignores or does not survive content of such a kind.
+    pub rejects: bool,
+    pub falls_silent: bool,
+    pub crashes: bool,
+    /// The words of a rejection name the rejected resource.
+    pub names_suspects: bool,
+    pub reads_within: u64,
+    pub answers_within: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct StepPlan {
+    /// Of 10,000.
+    pub threshold: u16,
+    pub at_least: u32,
+    pub bake: u64,
+    /// Clients with the label are admitted.
+    pub labels: bool,
+}
+
+/// The settings of a whole schedule.
+#[derive(Clone, Debug)]
+pub struct WavePlan {
+    pub seed: u64,
+    pub units: usize,
+    pub clients: Vec<ClientPlan>,
+    pub steps: Vec<StepPlan>,
+    pub stays: bool,
+    pub quiet: u64,
+    pub gather_max: u64,
+    pub final_bake: u64,
+    pub patience: u64,
+    pub condemn_after: u32,
+    /// The releases that the plan remembers.
+    pub releases: usize,
+    /// The maximum latency between the relay and the servers.
+    pub latency: u64,
+    pub coalescing: u64,
+    /// The percentage of pushes with content that some clients do not stand.
+    pub bad: u64,
+    pub commands: bool,
+    pub restarts: bool,
+    pub outages: bool,
+}
+
+/// Marks canaries by the begin of the node id.
+const CANARY: &str = "canary";
+
+impl WavePlan {
+    pub fn of_seed(seed: u64) -> WavePlan {
+        let mut rng = Rng::new(mix(seed) ^ 0x3a7e5);
+        let units = 1 + rng.below(3) as usize;
+        let count = 3 + rng.below(8) as usize;
+        let is_calm = rng.percent(30);
+        let mut threshold = 0;
+        let steps = 1 + rng.below(3);
+        let steps = (0..steps).map(|_| step(&mut rng, &mut threshold)).collect();
+        let mut plan = WavePlan {
+            seed,
+            units,
+            clients: Vec::new(),
+            steps,
+            stays: rng.percent(30),
+            quiet: [0, 100 * MILLI, SECOND][rng.below(3) as usize],
+            gather_max: [SECOND, 5 * SECOND][rng.below(2) as usize],
+            final_bake: [SECOND, 3 * SECOND][rng.below(2) as usize],
+            patience: [5 * SECOND, 60 * SECOND][rng.below(2) as usize],
+            condemn_after: 1 + rng.below(2) as u32,
+            releases: [2, 10][rng.below(2) as usize],
+            latency: [MILLI, 20 * MILLI, 300 * MILLI][rng.below(3) as usize],
+            coalescing: [0, 10 * MILLI, 200 * MILLI][rng.below(3) as usize],
+            bad: [20, 50][rng.below(2) as usize],
+            commands: !is_calm && rng.percent(60),
+            restarts: !is_calm && rng.percent(40),
+            outages: !is_calm && rng.percent(40),
+        };
+        for number in 0..count {
+            let client = plan.client(number, &mut rng);
+            plan.clients.push(client);
+        }
+        plan
+    }
+
+    fn client(&self, number: usize, rng: &mut Rng) -> ClientPlan {
+        let kind = [Kind::Envoy, Kind::Envoy, Kind::Grpc, Kind::Free][rng.below(4) as usize];
+        let within = |rng: &mut Rng| match rng.below(10) {
+            0..7 => MILLI,
+            7..9 => 100 * MILLI,
+            _ => 3 * SECOND,
+        };
+        let twin = self.clients.last().filter(|_| rng.percent(10)).map(|twin| (twin.node, twin.is_canary));
+        let (node, is_canary) = twin.unwrap_or((number, rng.percent(20)));
+        ClientPlan {
+            unit: rng.below(self.units as u64) as usize,
+            kind,
+            delta: rng.percent(50),
+            node,
+            is_canary,
+            rejects: rng.percent(80),
+            falls_silent: rng.percent(70),
+            crashes: rng.percent(80),
+            names_suspects: rng.percent(70),
+            reads_within: within(rng),
+            answers_within: within(rng),
+        }
+    }
+
+    /// The plan in the engine's form.
+    pub fn rollout(&self) -> Arc<Plan> {
+        let step = |of: &StepPlan| Step {
+            clients: of.labels.then(|| NodeMatch {
+                id: Some(TextMatch::Prefix(CANARY.to_owned())),
+                ..NodeMatch::default()
+            }),
+            threshold: of.threshold,
+            at_least: of.at_least,
+            bake: Duration::from_micros(of.bake),
+        };
+        let mut plan = Plan::new("edge");
+        plan.mode = Mode::Enforce;
+        plan.steps = self.steps.iter().map(step).collect();
+        plan.gather =
+            Gather { quiet: Duration::from_micros(self.quiet), max: Duration::from_micros(self.gather_max) };
+        plan.times =
+            Times { final_bake: Duration::from_micros(self.final_bake), condemn_after: self.condemn_after };
+        plan.halt_on.patience = Duration::from_micros(self.patience);
+        plan.on_halt = if self.stays { OnHalt::Stay } else { OnHalt::Rollback };
+        plan.releases = self.releases;
+        Arc::new(plan)
+    }
+
+    pub fn node(&self, client: usize) -> Node {
+        let of = &self.clients[client];
+        let role = if of.is_canary { CANARY } else { "envoy" };
+        Node { id: format!("{role}-{}-{}", self.seed % 1000, of.node), ..Node::default() }
+    }
+
+    pub fn acts(&self) -> Vec<Act> {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x3ac75);
+        let count = 60 + rng.below(80) as usize;
+        let act = |rng: &mut Rng| Act {
+            gap: match rng.below(100) {
+                0..35 => rng.below(5 * MILLI),
+                35..65 => rng.below(300 * MILLI),
+                65..95 => rng.below(3 * SECOND),
+                _ => rng.below(30 * SECOND),
+            },
+            what: rng.below(100) as u8,
+            choice: rng.next(),
+        };
+        (0..count).map(|_| act(&mut rng)).collect()
+    }
+}
+
+fn step(rng: &mut Rng, before: &mut u16) -> StepPlan {
+    let labels = rng.percent(30);
+    let grown = *before + [500, 1500, 3000][rng.below(3) as usize];
+    let threshold = if labels && rng.percent(60) { *before } else { grown.min(9_000) };
+    *before = threshold;
+    StepPlan {
+        threshold,
+        at_least: [0, 1, 1, 2][rng.below(4) as usize],
+        bake: [SECOND, 2 * SECOND, 5 * SECOND][rng.below(3) as usize],
+        labels,
+    }
+}

@@ -1,0 +1,315 @@
+//! What each client may be sent, by the contents that the servers have stated and by the plan: the releases of the units.
+//!
+//! The reference takes the newest content from what a unit knows of its server, and derives the releases by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice::engine::cache::Known;
+use sluice::engine::snapshot::Snapshot;
+
+use super::client::Want;
+use super::content::{GATED, is_gated};
+use super::pilot::Order;
+use super::plan::WavePlan;
+use super::world::World;
+use crate::words::{CDS, EDS, LDS, Lexicon, OLD, RDS, TYPES, has_endpoints, read};
+
+/// The content of a unit at a release. 0: no resource; nothing: unknown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Contents {
+    /// By type and name, of the names that were asked for.
+    pub names: BTreeMap<(usize, usize), u32>,
+    /// The members of the wildcard, once all are known.
+    pub members: [Option<[u32; OLD]>; TYPES],
+    /// The members so far.
+    partial: [[u32; OLD]; TYPES],
+}
+
+impl Contents {
+    pub fn of(words: &Lexicon, snapshot: &Snapshot) -> Contents {
+        let mut contents = Contents::default();
+        for ty in [CDS, EDS, LDS, RDS] {
+            let Some(of) = snapshot.of(&words.types[ty]) else { continue };
+            for (name, known) in of.names.known.iter() {
+                let Some(name) = words.name_of(name) else { continue };
+                let content = match known {
+                    Known::Unknown => continue,
+                    Known::Absent(_) => 0,
+                    Known::Present(cached) => read(&cached.resource).3,
+                };
+                contents.names.insert((ty, name), content);
+            }
+            let mut members = [0; OLD];
+            for (name, cached) in of.wildcard.members.iter() {
+                members[words.name_of(name).unwrap_or_default()] = read(&cached.resource).3;
+            }
+            match of.wildcard.view.as_ref().is_some_and(|view| view.is_complete()) {
+                true => contents.members[ty] = Some(members),
+                false => contents.partial[ty] = members,
+            }
+        }
+        contents
+    }
+
+    /// The content of a name for a subscription; `None`: unknown.
+    pub fn for_want(&self, ty: usize, name: usize, want: Want) -> Option<u32> {
+        let named = self.names.get(&(ty, name)).filter(|_| want.names & 1 << name != 0);
+        let partial = Some(self.partial[ty][name]).filter(|of| *of != 0);
+        let member = self.members[ty].map_or(partial, |members| Some(members[name]));
+        let member = member.filter(|_| want.wildcard);
+        named.copied().filter(|of| *of != 0).or(member).or(named.copied())
+    }
+
+    /// Whether gated content that both know differs.
+    pub fn differs(&self, other: &Contents) -> bool {
+        let named = self.names.iter().filter(|((ty, _), _)| is_gated(*ty));
+        let mut named = named.filter_map(|(key, content)| Some((content, other.names.get(key)?)));
+        let members = |ty: &usize| self.members[*ty].zip(other.members[*ty]).is_some_and(|(a, b)| a != b);
+        named.any(|(own, other)| own != other) || GATED.iter().any(members)
+    }
+
+    /// Whether the other has all gated content.
+    fn is_within(&self, other: &Contents) -> bool {
+        let named = |(key, content): (&(usize, usize), &u32)| other.names.get(key) == Some(content);
+        let members = |ty: &usize| self.members[*ty].is_none() || self.members[*ty] == other.members[*ty];
+        self.names.iter().filter(|((ty, _), _)| is_gated(*ty)).all(named) && GATED.iter().all(members)
+    }
+
+    /// The endpoints that the clusters name.
+    pub fn names_endpoints(&self, name: usize) -> bool {
+        let named = self.names.get(&(CDS, name)).copied();
+        let member = self.members[CDS].map(|members| members[name]);
+        [named, member].into_iter().flatten().any(|content| content != 0 && has_endpoints(content))
+    }
+
+    /// Takes over what the release does not know, and endpoints.
+    fn follow(&mut self, before: &Contents, live: &Contents) {
+        for (key, new) in live.names.iter().filter(|((ty, _), _)| is_gated(*ty)) {
+            if !self.names.contains_key(key) {
+                let member = self.members[key.0].map_or(0, |members| members[key.1]);
+                let own = if member != 0 && *new != 0 { member } else { *new };
+                self.names.insert(*key, own);
+            }
+        }
+        for ty in GATED {
+            if self.members[ty].is_none() {
+                (self.members[ty], self.partial[ty]) = (live.members[ty], live.partial[ty]);
+            }
+        }
+        for name in 0..OLD {
+            let key = (EDS, name);
+            let (old, new) = (before.names.get(&key), live.names.get(&key));
+            let own = self.names.get(&key).copied().unwrap_or(0);
+            if old == new {
+                continue;
+            }
+            let is_kept = own != 0 && new.is_none_or(|new| *new == 0) && self.names_endpoints(name);
+            match new {
+                _ if is_kept => {}
+                Some(new) => drop(self.names.insert(key, *new)),
+                None => drop(self.names.remove(&key)),
+            }
+        }
+    }
+}
+
+/// The releases of a unit.
+#[derive(Clone, Debug, Default)]
+pub struct Releases {
+    pub live: Contents,
+    pub stable: Option<Contents>,
+    pub candidate: Option<(u64, Contents)>,
+    /// The two releases at the latest cut. What is known only later is no part of the push.
+    pub cut: Option<(Contents, Contents)>,
+    /// The latest candidate, whatever became of it.
+    pub latest: Option<(u64, Contents)>,
+    pub went_back: bool,
+    pub history: Vec<(u64, Contents)>,
+}
+
+impl Releases {
+    /// Takes the next content that the unit knows.
+    fn take(&mut self, live: Contents) {
+        let before = std::mem::replace(&mut self.live, live);
+        if self.stable.is_none() && before.differs(&self.live) {
+            self.stable = Some(before.clone());
+        }
+        for lane in self.stable.iter_mut().chain(self.candidate.iter_mut().map(|(_, of)| of)) {
+            lane.follow(&before, &self.live);
+        }
+        if self.candidate.is_some() {
+            self.latest.clone_from(&self.candidate);
+        }
+        self.end_if_equal();
+    }
+
+    fn end_if_equal(&mut self) {
+        let ends = |stable: &Contents| {
+            !stable.differs(&self.live) && (!self.went_back || stable.is_within(&self.live))
+        };
+        if self.candidate.is_none() && self.stable.as_ref().is_some_and(ends) {
+            (self.stable, self.went_back) = (None, false);
+        }
+    }
+
+    fn obey(&mut self, order: Order, most: usize) {
+        match order {
+            Order::Cut(push) if self.stable.is_some() => {
+                self.went_back = false;
+                self.candidate = Some((push, self.live.clone()));
+                self.latest.clone_from(&self.candidate);
+                self.cut = self.stable.clone().map(|stable| (stable, self.live.clone()));
+                return;
+            }
+            Order::Settle(push) => {
+                if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
+                    let former = self.stable.replace(candidate.clone());
+                    if let Some(former) = former.filter(|_| self.history.is_empty()) {
+                        self.history.push((0, former));
+                    }
+                    self.history.push((push, candidate));
+                    self.history.drain(..self.history.len().saturating_sub(most));
+                }
+            }
+            Order::Back(push) => {
+                if self.candidate.take_if(|(number, _)| *number == push).is_some() {
+                    self.went_back = true;
+                }
+            }
+            Order::Serve(number) => {
+                let release = self.history.iter().rev().find(|(push, _)| *push <= number).cloned();
+                if let Some((_, mut release)) = release {
+                    let endpoints = self.stable.as_ref().unwrap_or(&self.live);
+                    release.names.retain(|(ty, _), _| is_gated(*ty));
+                    let endpoints = endpoints.names.iter().filter(|((ty, _), _)| *ty == EDS);
+                    release.names.extend(endpoints.map(|(key, content)| (*key, *content)));
+                    // Endpoints are those of the former release.
+                    release.follow(&self.live.clone(), &self.live);
+                    self.stable = Some(release);
+                    self.candidate = None;
+                }
+            }
+            Order::Rest => self.went_back = false,
+            Order::Open => (self.stable, self.candidate, self.went_back) = (None, None, false),
+            Order::Cut(_) | Order::Give(_) => {}
+        }
+        self.end_if_equal();
+    }
+
+    /// The release for everybody outside of the steps.
+    pub fn stable(&self) -> &Contents {
+        self.stable.as_ref().unwrap_or(&self.live)
+    }
+}
+
+/// The push under way, as far as its way is known from events that were judged.
+#[derive(Clone, Debug, Default)]
+pub struct Push {
+    pub number: u64,
+    pub step: usize,
+    pub step_began: u64,
+    /// Buckets below this one may be admitted.
+    pub threshold: u16,
+    pub is_halted: bool,
+    /// An operator allowed steps without evidence.
+    pub is_promoted: bool,
+    /// The units of clients with a rejection, at the latest tally.
+    pub blamed: BTreeSet<usize>,
+    /// The most clients that may count as rejecters.
+    pub rejected: u64,
+    /// The streams that rejected content of the push, and their nodes.
+    pub rejecting: BTreeMap<u64, usize>,
+}
+
+/// A halted push.
+#[derive(Clone, Debug, Default)]
+pub struct Halted {
+    pub contents: BTreeMap<usize, Contents>,
+    pub blamed: BTreeSet<usize>,
+    /// An operator lets the other units go on.
+    pub is_barred: bool,
+}
+
+/// The reference for a whole plan.
+pub struct Reference {
+    pub units: Vec<Releases>,
+    pub push: Push,
+    pub halted: Option<Halted>,
+    /// The nodes that rejected content of any earlier push.
+    pub rejecters: BTreeSet<usize>,
+    /// The nodes that rejected each content by name, or as the only change.
+    pub votes: BTreeMap<(usize, usize, u32), BTreeSet<usize>>,
+    /// All contents of rejected responses: the node; and the unit, type, name and content.
+    pub rejected: BTreeSet<(usize, (usize, usize, usize, u32))>,
+    pub frozen_until: Option<u64>,
+    pub pin: Option<Pin>,
+    /// An operator allowed the next push to begin again.
+    pub is_repeated: bool,
+    most: usize,
+}
+
+/// A release that an operator pinned.
+#[derive(Clone, Copy, Debug)]
+pub struct Pin {
+    pub until: Option<u64>,
+    pub ends_by_change: bool,
+}
+
+impl Reference {
+    pub fn new(plan: &WavePlan) -> Reference {
+        Reference {
+            units: vec![Releases::default(); plan.units],
+            push: Push::default(),
+            halted: None,
+            rejecters: BTreeSet::new(),
+            votes: BTreeMap::new(),
+            rejected: BTreeSet::new(),
+            frozen_until: None,
+            pin: None,
+            is_repeated: false,
+            most: plan.releases,
+        }
+    }
+}
+
+impl World {
+    /// A unit has published another content of its server.
+    pub fn reference_follows(&mut self, unit: usize) {
+        let live = Contents::of(&self.words, &self.units[unit].live);
+        self.reference.units[unit].take(live);
+        self.judge_published(unit);
+    }
+
+    /// A unit carries out an order.
+    pub fn reference_ordered(&mut self, unit: usize, order: Order) {
+        let most = self.reference.most;
+        self.reference.units[unit].obey(order, most);
+    }
+
+    /// Whether the steps so far seat a client, by the plan.
+    pub fn is_seated(&self, client: usize) -> bool {
+        let (admission, client) = (&self.pilot.admission, &self.clients[client]);
+        let labelled = self.plan.steps.iter().position(|step| step.labels);
+        let by_label = client.plan.is_canary && labelled.is_some_and(|at| at < usize::from(admission.step));
+        client.seat.bucket < admission.threshold || by_label
+    }
+
+    /// The release for a client, and the push of it. `had`: the push that the client has content of.
+    pub fn release_for(&self, client: usize, had: Option<u64>) -> (Option<u64>, &Contents) {
+        use sluice::engine::rollout::RolloutState::{Halted, Paused, Settling, Waving};
+        let of = &self.reference.units[self.clients[client].plan.unit];
+        let admission = &self.pilot.admission;
+        let holds = |push: u64| had == Some(push) || had == Some(admission.push);
+        let is_admitted = match admission.state {
+            Waving | Paused | Settling => self.is_seated(client) || admission.holders_of.is_some_and(holds),
+            Halted => admission.holders_only && had == Some(admission.push),
+            _ => false,
+        };
+        match &of.candidate {
+            Some((push, candidate)) if is_admitted && *push == admission.push && of.stable.is_some() => {
+                (Some(*push), candidate)
+            }
+            _ => (None, of.stable()),
+        }
+    }
+}

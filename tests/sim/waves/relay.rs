@@ -1,0 +1,424 @@
+//! The work of the driver around the machines of units and streams: publications with lanes, and answers from the release
+//! that the client may have.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice::engine::Time;
+use sluice::engine::authority::{Authority, NameGroup};
+use sluice::engine::authorization::Grant;
+use sluice::engine::cache::SessionId;
+use sluice::engine::collection::HashSeed;
+use sluice::engine::downstream::{Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Watch};
+use sluice::engine::lanes::{Lanes, Published};
+use sluice::engine::rollout::UnitId;
+use sluice::engine::snapshot::Snapshot;
+use sluice::engine::source::{Attachment, Source, SourceSettings, Streams};
+use sluice::engine::upstream::{UpstreamSettings, WildcardStyle};
+use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
+
+use super::client::Want;
+use super::world::{Job, Table, World};
+use crate::schedule::{MILLI, SECOND};
+use crate::words::{Mask, SHORT, TYPES, bits, read, show, show_content};
+use crate::world::Invariant;
+
+/// The maximum number of answers of one stream that turn out empty at one moment.
+const ANSWERS_MAX: usize = 1_000;
+
+/// One source with its lanes.
+pub struct Unit {
+    pub source: Source,
+    pub lanes: Lanes,
+    pub live: Arc<Snapshot>,
+    pub published: Published,
+    pub due: Option<u64>,
+}
+
+/// One response.
+#[derive(Clone, Debug)]
+pub struct Given {
+    pub ty: usize,
+    pub nonce: String,
+    pub version: String,
+    pub put: Vec<(usize, u32)>,
+    pub removed: Mask,
+    /// The response is the complete set.
+    pub is_full: bool,
+}
+
+impl Given {
+    pub fn show(&self) -> String {
+        let put = self.put.iter().map(|(name, of)| format!(" {}={}", show(1 << name), show_content(*of)));
+        let removed = bits(self.removed).map(|name| format!(" -{}", show(1 << name)));
+        let all: String = put.chain(removed).collect();
+        format!("{}{all}{}", SHORT[self.ty], if self.is_full { " (all)" } else { "" })
+    }
+}
+
+/// One downstream stream, with the judge's state for it.
+pub struct Stream {
+    pub id: u64,
+    pub client: usize,
+    pub unit: usize,
+    pub session: Session,
+    pub is_busy: bool,
+    is_polled: bool,
+    pub wakes_at: Option<u64>,
+    rest: [Option<Composition>; TYPES],
+    down: u64,
+    pub up: u64,
+    told: BTreeSet<SourceId>,
+    /// The push of the latest candidate with content in a sent answer.
+    pub push: Option<u64>,
+    pub found: Cell<Option<u64>>,
+    pub restating: Option<u64>,
+    // The judge's state.
+    pub of: Judged,
+}
+
+/// What the client of a stream was sent, by the judge.
+#[derive(Debug, Default)]
+pub struct Judged {
+    pub wants: [Want; TYPES],
+    /// The client has accepted a response of the type.
+    pub has_accepted: [bool; TYPES],
+    /// The latest content that was sent, or presented.
+    pub sent: Table,
+    /// Unanswered responses: the nonce, the time, and whether it brought content of the push under way.
+    pub open: [VecDeque<Open>; TYPES],
+    /// The latest answer for the type was a rejection.
+    pub rejected: [bool; TYPES],
+    /// The push of the release that served the latest response, by the judge.
+    pub push: Option<u64>,
+}
+
+/// An unanswered response.
+#[derive(Debug)]
+pub struct Open {
+    pub nonce: String,
+    pub at: u64,
+    /// The push, if the response brought content of it.
+    pub push: Option<u64>,
+    pub put: Vec<(usize, u32)>,
+}
+
+/// The destination of a client's subscriptions.
+struct Route(SourceId);
+
+impl Router for Route {
+    fn group_of(&self, _: &TypeUrl, _: Option<&ResourceName>) -> NameGroup {
+        Authority::None.shared()
+    }
+
+    fn source(&mut self, _: &TypeUrl, _: NameGroup, _: u16) -> Result<SourceId, Status> {
+        Ok(self.0)
+    }
+
+    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn list(&self, _: &TypeUrl, _: NameGroup) -> ListId {
+        ListId(0)
+    }
+}
+
+impl World {
+    pub fn id_of(&self, unit: usize) -> u64 {
+        self.generation << 8 | unit as u64
+    }
+
+    pub fn unit_of(&self, id: UnitId) -> Option<usize> {
+        (id.0 >> 8 == self.generation).then_some((id.0 & 0xff) as usize)
+    }
+
+    /// Units without content.
+    pub fn start_units(&mut self) {
+        self.generation += 1;
+        self.units = (0..self.plan.units).map(|unit| self.unit(unit)).collect();
+    }
+
+    fn unit(&self, unit: usize) -> Unit {
+        let upstream = UpstreamSettings {
+            wildcard: WildcardStyle::Explicit,
+            resource_timeout: Duration::from_secs(10),
+            variant: Variant::Delta,
+            ..UpstreamSettings::default()
+        };
+        let settings = SourceSettings {
+            linger: Duration::from_secs(5),
+            coalescing: Duration::from_micros(self.plan.coalescing),
+            ..SourceSettings::default()
+        };
+        let (id, plan) = (self.id_of(unit), self.pilot.plan.clone());
+        let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
+        Unit {
+            source: Source::new(id, settings, attachment).of_server("cp".into(), false),
+            lanes: Lanes::new(id, plan.gated.clone(), plan.releases),
+            live: Arc::default(),
+            published: Published::default(),
+            due: None,
+        }
+    }
+
+    // === units ===
+
+    /// Takes the outputs of a source after a call, and publishes.
+    pub fn drain(&mut self, unit: usize) {
+        while let Some(output) = self.units[unit].source.poll_output() {
+            self.source_output(unit, output);
+        }
+        if let Some(snapshot) = self.units[unit].source.take_snapshot() {
+            self.store(unit, &snapshot);
+        }
+        self.set_timer(unit);
+    }
+
+    fn set_timer(&mut self, unit: usize) {
+        let this = &self.units[unit];
+        let due = [this.source.poll_timeout(), this.lanes.poll_timeout()].into_iter().flatten().min();
+        self.units[unit].due = due.map(|due| self.relative(due));
+    }
+
+    fn store(&mut self, unit: usize, live: &Arc<Snapshot>) {
+        let time = self.time();
+        let this = &mut self.units[unit];
+        let before = std::mem::replace(&mut this.live, live.clone());
+        this.published = this.lanes.follow(&before, live, time);
+        self.reference_follows(unit);
+        let gated = &self.pilot.plan.gated;
+        if PushUnit::differs(&before, live, &|type_url| gated.contains(type_url)) {
+            self.note_change(unit);
+        }
+    }
+
+    /// Publishes the present content again, after a move of the lanes.
+    pub fn publish_lanes(&mut self, unit: usize) {
+        let time = self.time();
+        let this = &mut self.units[unit];
+        this.published = this.lanes.published(time);
+        self.judge_published(unit);
+        self.set_timer(unit);
+    }
+
+    pub fn run_timers(&mut self) {
+        for unit in 0..self.units.len() {
+            if self.units[unit].due.is_some_and(|due| due <= self.now) {
+                let time = self.time();
+                if self.units[unit].lanes.poll_timeout().is_some_and(|due| due <= time) {
+                    self.publish_lanes(unit);
+                }
+                if self.units[unit].source.poll_timeout().is_some_and(|due| due <= time) {
+                    self.units[unit].source.handle_timeout(time);
+                }
+                self.drain(unit);
+            }
+        }
+    }
+
+    // === streams ===
+
+    pub fn new_stream(&mut self, client: usize) -> u64 {
+        let id = self.streams.len() as u64;
+        let of = &self.clients[client].plan;
+        let (unit, variant) = (of.unit, if of.delta { Variant::Delta } else { Variant::Sotw });
+        let prefix = 0xab00 + u32::try_from(id).unwrap();
+        let rejected = self.pilot.rejected_by(&self.clients[client].node.id);
+        self.streams.push(Some(Box::new(Stream {
+            id,
+            client,
+            unit,
+            session: Session::new(variant, Limits::default(), HashSeed(7), prefix, Grant::everything()),
+            is_busy: false,
+            is_polled: false,
+            wakes_at: None,
+            rest: Default::default(),
+            down: 0,
+            up: 0,
+            told: BTreeSet::new(),
+            push: None,
+            found: Cell::new(None),
+            restating: rejected,
+            of: Judged::default(),
+        })));
+        id
+    }
+
+    /// The stream ends on the relay's side.
+    pub fn end_stream(&mut self, id: u64, is_lost: bool) {
+        let Some(stream) = self.streams[id as usize].take() else { return };
+        self.note(21, id, u64::from(is_lost));
+        self.note_end(&stream, is_lost);
+        let time = self.time();
+        if stream.told.contains(&SourceId(self.id_of(stream.unit))) {
+            self.units[stream.unit].source.forget(SessionId(id), time);
+            self.drain(stream.unit);
+        }
+    }
+
+    pub fn wake(&mut self, id: u64) {
+        let Some(Some(stream)) = self.streams.get_mut(id as usize) else { return };
+        if !stream.is_polled {
+            stream.is_polled = true;
+            let delay = self.rng.below(200);
+            self.after(delay, Job::Poll(id));
+        }
+    }
+
+    pub fn run_holds(&mut self) {
+        for id in 0..self.streams.len() {
+            let Some(stream) = &mut self.streams[id] else { continue };
+            if stream.wakes_at.is_some_and(|at| at <= self.now) {
+                stream.wakes_at = None;
+                self.poll(id as u64);
+            }
+        }
+    }
+
+    pub fn take_request(&mut self, id: u64, request: &Request) {
+        let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
+        let time = self.time();
+        let source = SourceId(self.id_of(stream.unit));
+        self.judge_request(&mut stream, request);
+        match stream.session.request(request, &mut Route(source), time) {
+            Ok(taken) => {
+                for watch in taken.watches {
+                    self.pass_on(&mut stream, watch, time);
+                }
+            }
+            Err(status) => self.fail(Invariant::Hygiene, || format!("stream {id} is ended: {status}")),
+        }
+        let unit = stream.unit;
+        self.streams[id as usize] = Some(stream);
+        self.drain(unit);
+        self.wake(id);
+    }
+
+    fn pass_on(&mut self, stream: &mut Stream, watch: Watch, time: Time) {
+        let source = &mut self.units[stream.unit].source;
+        match watch {
+            Watch::Watch { source: id, type_url, collection } => {
+                stream.told.insert(id);
+                source.watch(SessionId(stream.id), &type_url, &collection, time);
+            }
+            Watch::Unwatch { type_url, key, .. } => {
+                source.unwatch(SessionId(stream.id), &type_url, key, time);
+            }
+        }
+    }
+
+    /// The release of a unit for a client. `push`: see [`Stream::push`]. `found`: takes the push of a candidate.
+    pub fn served(
+        &self,
+        client: usize,
+        (push, found): (Option<u64>, &Cell<Option<u64>>),
+        id: SourceId,
+    ) -> Option<Arc<Snapshot>> {
+        let unit = self.unit_of(UnitId(id.0))?;
+        let seat = self.clients[client].seat;
+        let served = self.units[unit].published.pick(&self.pilot.admission, seat, push).clone();
+        if let Some(push) = served.lane().push {
+            found.set(Some(push));
+        }
+        Some(served)
+    }
+
+    /// The stream can take a message: sends the newest answer, one message at a time.
+    pub fn poll(&mut self, id: u64) {
+        let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
+        stream.is_polled = false;
+        if !stream.is_busy {
+            match self.next_message(&mut stream) {
+                Some(given) => {
+                    stream.is_busy = true;
+                    stream.wakes_at = None;
+                    let within = self.clients[stream.client].plan.reads_within;
+                    let delay = self.rng.below(if self.is_healed { MILLI } else { within });
+                    self.after(delay, Job::Taken(id, Box::new(given)));
+                }
+                None => {
+                    let wakes_at = stream.session.held_until();
+                    stream.wakes_at = wakes_at.map(|at| self.relative(at).max(self.now));
+                }
+            }
+        }
+        self.streams[id as usize] = Some(stream);
+    }
+
+    fn restate(&self, stream: &mut Stream) {
+        let Some(push) = stream.restating else { return };
+        let restated = self.units[stream.unit].published.restated.clone();
+        if let Some(of) = restated.filter(|of| of.push == push && !stream.told.is_empty()) {
+            stream.session.restate(of);
+            stream.restating = None;
+        }
+    }
+
+    fn next_message(&mut self, stream: &mut Stream) -> Option<Given> {
+        let time = self.time();
+        for _ in 0..ANSWERS_MAX {
+            self.restate(stream);
+            stream.found.set(None);
+            let (client, served) = (stream.client, (stream.push, &stream.found));
+            let latest = |id| self.served(client, served, id);
+            let (index, answer) = stream.session.poll_answer(&latest, time)?;
+            let ty = self.words.type_of(&answer.type_url);
+            let begun = stream.rest[ty].take().filter(|_| answer.chunk > 0);
+            let composition = begun.unwrap_or_else(|| answer.spelled(answer.compose()));
+            let chunks = composition.chunks.len();
+            let chunk = composition.chunks.get(answer.chunk);
+            let version = chunk.map(|chunk| chunk.version).unwrap_or_default();
+            let (endpoints, targets, told) =
+                (&composition.endpoints, &composition.targets, &composition.told_names);
+            let nonce =
+                stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
+            stream.push = stream.found.get();
+            let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
+            if answer.chunk + 1 < chunks {
+                stream.rest[ty] = Some(composition.clone());
+            }
+            let put = chunk.resources.iter().map(|resource| {
+                let (_, name, _, content) = read(resource);
+                (name, content)
+            });
+            let given = Given {
+                ty,
+                nonce: stream.session.nonce_text(nonce),
+                version: version.to_string(),
+                put: put.collect(),
+                removed: self.words.mask_of(&chunk.removed),
+                is_full: answer.full && stream.session.variant() == Variant::Sotw,
+            };
+            let sum = given.put.iter().fold(0, |sum: u64, (_, c)| crate::rng::mix(sum + u64::from(*c)) >> 8);
+            self.note(23, stream.id << 8 | ty as u64, sum);
+            self.note(24, u64::from(given.removed), nonce);
+            self.judge_given(stream, &given);
+            return Some(given);
+        }
+        self.fail(Invariant::Hygiene, || {
+            format!("stream {} has answers that say nothing, without an end", stream.id)
+        });
+        None
+    }
+
+    /// The client read the message: the writer is free, and the message arrives.
+    pub fn taken(&mut self, id: u64, given: Box<Given>) {
+        let delay = 1 + self.rng.below(2 * MILLI);
+        let now = self.now;
+        let Some(Some(stream)) = self.streams.get_mut(id as usize) else { return };
+        stream.is_busy = false;
+        stream.down = stream.down.max(now + delay);
+        let at = stream.down;
+        self.at(at, Job::ToClient(id, given));
+        self.wake(id);
+    }
+
+    /// Whether the client of a stream owes an answer since long ago.
+    pub fn is_stuck(&self, stream: &Stream) -> bool {
+        let oldest = stream.of.open.iter().filter_map(|open| open.front()).map(|open| open.at).min();
+        oldest.is_some_and(|at| self.now >= at + 10 * SECOND)
+    }
+}

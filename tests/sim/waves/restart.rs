@@ -1,0 +1,128 @@
+//! Restarts of the relay: the units begin from stable, and the plan from its record (WAV-8).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sluice::checkpoint::format::{decode, encode};
+use sluice::checkpoint::{Header, Identity};
+use sluice::engine::evidence::Content;
+use sluice::engine::rollout::{Record, Rollout, UnitId};
+
+use super::pilot::Pilot;
+use super::reference::Contents;
+use super::world::World;
+use crate::schedule::SECOND;
+use crate::world::Invariant;
+
+/// The state on the disk.
+#[derive(Default)]
+pub struct Disk {
+    record: Option<(Record, Vec<Content>, u64)>,
+}
+
+impl World {
+    fn wall(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_000_000) + Duration::from_micros(self.now)
+    }
+
+    /// Keeps the state of the plan.
+    pub fn keep(&mut self) {
+        let record = self.pilot.rollout.record(self.time());
+        let condemned = self.pilot.rejecters.condemned().cloned().collect();
+        self.disk.record = Some((record, condemned, self.now));
+        self.judge_clocks();
+    }
+
+    /// Ends the process, and begins another one from the disk.
+    pub fn restart(&mut self) {
+        self.tell(|| "the relay restarts".to_owned());
+        self.note(20, 0, 0);
+        let files: Vec<_> = (0..self.units.len()).map(|unit| self.file_of(unit)).collect();
+        for client in 0..self.clients.len() {
+            if self.clients[client].stream.take().is_some() {
+                let delay = 1 + self.rng.below(3 * SECOND);
+                self.after(delay, super::world::Job::Reconnect(client));
+            }
+        }
+        self.streams.iter_mut().for_each(|stream| drop(stream.take()));
+        for (id, link) in std::mem::take(&mut self.links) {
+            self.servers[link.unit].close(id);
+        }
+        let ids: Vec<UnitId> = (0..self.units.len()).map(|unit| UnitId(self.id_of(unit))).collect();
+        self.pilot = Pilot::new(self.pilot.plan.clone());
+        self.start_units();
+        self.reference_restarts();
+        for (unit, file) in files.iter().enumerate() {
+            self.begin_from(unit, file);
+        }
+        self.restore_plan(&ids);
+        self.wake_pilot();
+    }
+
+    fn file_of(&self, unit: usize) -> Vec<u8> {
+        let this = &self.units[unit];
+        let image = this.source.image(self.time());
+        let stable = this.published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
+        let image = match stable {
+            Some(stable) => image.serving(stable),
+            None => image,
+        };
+        let identity = Identity { list: "xds_servers".into(), server: "cp".into(), class: [unit as u8; 32] };
+        let header = Header { identity, relay: [7; 32], written_at: self.wall(), confirmed_at: self.wall() };
+        let mut bytes = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        };
+        encode(&header, &image, &mut sink).expect("memory takes all bytes");
+        bytes
+    }
+
+    fn begin_from(&mut self, unit: usize, file: &[u8]) {
+        let stable = self.reference.units[unit].live.clone();
+        let time = self.time();
+        match decode(file, self.wall()) {
+            Ok(restored) => self.units[unit].source.restore(&restored.types, Duration::ZERO, time),
+            Err(fault) => {
+                return self.fail(Invariant::CrashSafeDisk, || format!("a file is refused: {fault}"));
+            }
+        }
+        self.reference.units[unit].live = Contents::default();
+        self.drain(unit);
+        let found = self.reference.units[unit].live.clone();
+        if stable.differs(&found) {
+            let text = format!("unit {unit} begins from {found:?}, and stable was {stable:?}");
+            self.fail(Invariant::Determinism, || text);
+        }
+    }
+
+    fn restore_plan(&mut self, ids: &[UnitId]) {
+        let Some((record, condemned, at)) = self.disk.record.clone() else { return };
+        let passed = Duration::from_micros(self.now - at);
+        let halted = record.push.clone();
+        // What was not kept yet is as if it had not been.
+        self.reference.frozen_until = record.frozen.map(|left| at + left.as_micros() as u64);
+        self.reference.pin.take_if(|_| record.pin.is_none());
+        self.reference.halted = None;
+        self.pilot.rejecters.condemn_again(condemned.into_iter());
+        self.pilot.rollout = Rollout::restore(self.pilot.plan.clone(), record, passed, self.time());
+        for (unit, former) in ids.iter().enumerate() {
+            let id = UnitId(self.id_of(unit));
+            let of_push = halted.iter().flat_map(|push| &push.units).find(|of| of.unit == *former);
+            if let Some(of) = of_push {
+                self.pilot.awaited.insert(id, of.candidate);
+            }
+            self.pilot.rollout.found(*former, id);
+        }
+    }
+
+    /// The releases of the process before: only stable is left.
+    fn reference_restarts(&mut self) {
+        for of in &mut self.reference.units {
+            let stable = of.stable().clone();
+            *of = super::reference::Releases { live: stable, ..Default::default() };
+        }
+        let push = std::mem::take(&mut self.reference.push);
+        self.reference.rejecters.extend(push.rejecting.values());
+        self.reference.push = super::reference::Push { rejecting: Default::default(), ..push };
+    }
+}

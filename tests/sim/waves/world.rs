@@ -1,0 +1,275 @@
+//! The world of one schedule: a clock, a queue of jobs in flight, and all participants.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use sluice::engine::Time;
+use sluice::xds::Request;
+
+use super::client::Client;
+use super::pilot::Pilot;
+use super::plan::WavePlan;
+use super::reference::Reference;
+use super::relay::{Given, Stream, Unit};
+use super::restart::Disk;
+use super::upstream::Link;
+use crate::control_plane::ControlPlane;
+use crate::message::Message;
+use crate::rng::{Rng, mix};
+use crate::schedule::{Act, SECOND};
+use crate::words::{Lexicon, OLD, TYPES, show, show_content};
+use crate::world::{Failure, Invariant, Outcome};
+
+/// A job in flight, or due.
+#[derive(Debug)]
+pub enum Job {
+    Connect(u64),
+    ToServer(u64, Box<Request>),
+    Flush(u64),
+    ToRelay(u64, Box<Message>),
+    Probed(u64),
+    Returned(u64),
+    ServerBack(usize),
+    Poll(u64),
+    Taken(u64, Box<Given>),
+    ToClient(u64, Box<Given>),
+    Request(u64, Box<Request>),
+    Answer(usize, u64, usize),
+    Reconnect(usize),
+    Crash(usize, u64),
+    /// The plan's task looks around.
+    Pilot,
+    /// An order of the plan's task arrives at a unit.
+    Order(usize),
+}
+
+struct Due {
+    at: u64,
+    number: u64,
+    job: Job,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// The maximum number of jobs without progress of the clock.
+const BUSY_MAX: u32 = 20_000;
+
+/// The contents of a unit's server, or of a client, by type and name.
+pub type Table = [[u32; OLD]; TYPES];
+
+pub struct World {
+    pub plan: WavePlan,
+    pub words: Lexicon,
+    pub now: u64,
+    pub origin: u64,
+    pub rng: Rng,
+    queue: BinaryHeap<Reverse<Due>>,
+    numbers: u64,
+    busy: u32,
+    pub hash: u64,
+    pub failure: Option<Failure>,
+    pub story: Option<Vec<String>>,
+    pub servers: Vec<ControlPlane>,
+    /// The gated contents of each server so far.
+    pub past: Vec<Vec<Table>>,
+    pub links: BTreeMap<u64, Link>,
+    pub link_numbers: u64,
+    pub units: Vec<Unit>,
+    /// The number of starts of the relay.
+    pub generation: u64,
+    pub streams: Vec<Option<Box<Stream>>>,
+    pub clients: Vec<Client>,
+    pub edition: u32,
+    pub is_healed: bool,
+    pub pilot: Pilot,
+    pub reference: Reference,
+    pub disk: Disk,
+}
+
+/// Runs a schedule to its end or to the first violation.
+pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let mut world = World::new(WavePlan::of_seed(seed), origin, tells);
+    world.start();
+    for act in acts {
+        world.advance(act.gap);
+        if world.failure.is_some() {
+            break;
+        }
+        world.rng = Rng::new(act.choice);
+        world.act(act);
+    }
+    world.advance(SECOND);
+    if seed.is_multiple_of(2) {
+        world.come_to_rest();
+    }
+    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+}
+
+impl World {
+    fn new(plan: WavePlan, origin: u64, tells: bool) -> World {
+        let rollout = plan.rollout();
+        let servers = (0..plan.units).map(|_| ControlPlane::new(1, true, false)).collect();
+        let clients = (0..plan.clients.len()).map(|client| Client::new(&plan, client, &rollout)).collect();
+        World {
+            words: Lexicon::new(),
+            now: 0,
+            origin,
+            rng: Rng::new(mix(plan.seed)),
+            queue: BinaryHeap::new(),
+            numbers: 0,
+            busy: 0,
+            hash: 0,
+            failure: None,
+            story: tells.then(Vec::new),
+            servers,
+            past: vec![Vec::new(); plan.units],
+            links: BTreeMap::new(),
+            link_numbers: 0,
+            units: Vec::new(),
+            generation: 0,
+            streams: Vec::new(),
+            clients,
+            edition: 0,
+            is_healed: false,
+            pilot: Pilot::new(rollout),
+            reference: Reference::new(&plan),
+            disk: Disk::default(),
+            plan,
+        }
+    }
+
+    fn start(&mut self) {
+        for unit in 0..self.plan.units {
+            self.furnish(unit);
+        }
+        self.start_units();
+        for client in 0..self.clients.len() {
+            let within = self.rng.below(SECOND);
+            self.after(within, Job::Reconnect(client));
+        }
+    }
+
+    // === time ===
+
+    /// The time in the engine's form.
+    pub fn time(&self) -> Time {
+        Time::from_micros(self.origin + self.now)
+    }
+
+    pub fn relative(&self, time: Time) -> u64 {
+        time.as_micros().saturating_sub(self.origin)
+    }
+
+    pub fn after(&mut self, delay: u64, job: Job) {
+        self.at(self.now + delay, job);
+    }
+
+    pub fn at(&mut self, at: u64, job: Job) {
+        self.numbers += 1;
+        self.queue.push(Reverse(Due { at, number: self.numbers, job }));
+    }
+
+    /// Advances the clock, and runs all due jobs.
+    pub fn advance(&mut self, by: u64) {
+        let end = self.now + by;
+        while self.failure.is_none() {
+            let job = self.queue.peek().map(|due| due.0.at);
+            let timer = self.units.iter().filter_map(|unit| unit.due).min();
+            let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
+            let pilot = self.pilot.due;
+            let next = [job, timer, hold, pilot].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.pass_to(next);
+            let is_due = |at: Option<u64>| at.is_some_and(|at| at <= next);
+            if is_due(timer) {
+                self.run_timers();
+            } else if is_due(hold) {
+                self.run_holds();
+            } else if is_due(pilot) {
+                self.fly();
+            } else if let Some(Reverse(due)) = self.queue.pop() {
+                self.dispatch(due.job);
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn pass_to(&mut self, next: u64) {
+        if next > self.now {
+            self.now = next;
+            self.busy = 0;
+        }
+        self.busy += 1;
+        if self.busy > BUSY_MAX {
+            self.fail(Invariant::Hygiene, || "a busy loop: time stands still".to_owned());
+        }
+    }
+
+    fn dispatch(&mut self, job: Job) {
+        match job {
+            Job::Connect(link) => self.connect(link),
+            Job::ToServer(link, request) => self.reach_server(link, &request),
+            Job::Flush(link) => self.flush(link),
+            Job::ToRelay(link, message) => self.reach_relay(link, &message),
+            Job::Probed(link) => self.probed(link),
+            Job::Returned(link) => self.returned(link),
+            Job::ServerBack(unit) => self.server_back(unit),
+            Job::Poll(stream) => self.poll(stream),
+            Job::Taken(stream, given) => self.taken(stream, given),
+            Job::ToClient(stream, given) => self.reach_client(stream, &given),
+            Job::Request(stream, request) => self.take_request(stream, &request),
+            Job::Answer(client, stream, ty) => self.answer(client, stream, ty),
+            Job::Reconnect(client) => self.open_stream(client),
+            Job::Crash(client, stream) => self.crash(client, stream),
+            Job::Pilot => self.fly(),
+            Job::Order(unit) => self.take_order(unit),
+        }
+    }
+
+    // === telling ===
+
+    /// Adds an event to the hash.
+    pub fn note(&mut self, what: u64, a: u64, b: u64) {
+        self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
+    }
+
+    pub fn tell(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(story) = &mut self.story {
+            story.push(format!("{:>12.6}  {}", now as f64 / 1e6, text()));
+        }
+    }
+
+    pub fn fail(&mut self, invariant: Invariant, text: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            let text = text();
+            self.tell(|| format!("VIOLATED {}: {text}", invariant.id()));
+            self.failure = Some(Failure { invariant, text, at: self.now });
+        }
+    }
+}
+
+/// `a=0:7 b=0:9`
+pub fn show_table(row: &[u32; OLD]) -> String {
+    let there = row.iter().enumerate().filter(|(_, content)| **content != 0);
+    let all: Vec<_> = there.map(|(name, of)| format!("{}={}", show(1 << name), show_content(*of))).collect();
+    all.join(" ")
+}
