@@ -185,10 +185,8 @@ impl Lanes {
     /// Clients are given the candidate of a push from now on. The content of a push that was halted before its first client is not
     /// among the last bytes that other clients may be sent.
     pub fn give(&mut self, push: u64) {
-        let candidate = self.candidate.as_mut().filter(|of| of.mark.push == Some(push) && !of.is_given);
-        if let Some(candidate) = candidate {
+        if let Some(candidate) = self.candidate.as_mut().filter(|of| of.mark.push == Some(push)) {
             candidate.is_given = true;
-            self.renew_all();
         }
     }
 

@@ -70,11 +70,11 @@ impl Lanes {
         }
         let content = |lane: &Option<Lane>| Some(lane.as_ref()?.types.get(type_url)?.content.clone());
         let (stable, candidate) = (content(&self.stable), content(&self.candidate));
-        let is_given = self.candidate.as_ref().is_some_and(|candidate| candidate.is_given);
-        let given = if is_given { candidate.clone() } else { None };
+        // Nobody comes from a candidate that still stands: its bytes are for admitted clients only.
+        let nothing = None;
         let ended = &self.ended;
         for (lane, own, other) in
-            [(&mut self.stable, &stable, &given), (&mut self.candidate, &candidate, &stable)]
+            [(&mut self.stable, &stable, &nothing), (&mut self.candidate, &candidate, &stable)]
         {
             let Some(lane) = lane else { continue };
             let body = |of: &Option<TypeSnapshot>, name: &ResourceName| {

@@ -151,7 +151,8 @@ impl World {
                 continue;
             }
             let due = release.for_want(ty, *name, want);
-            let is_kept = due.is_none_or(|due| due == 0) && stream.of.sent[ty][*name] == *content;
+            let is_gone = due.is_none_or(|due| due == 0);
+            let is_kept = is_gone && self.is_last(stream, ty, (*name, *content));
             let is_restated = || {
                 let client = &self.clients[stream.client];
                 let node = client.plan.node;
@@ -190,6 +191,16 @@ impl World {
         let (nonce, at, put) = (given.nonce.clone(), self.now, given.put.clone());
         stream.of.open[ty].push_back(Open { nonce, at, push: brings, put });
         stream.of.push = push.filter(|push| brings.is_some() || stream.of.push == Some(*push));
+    }
+
+    /// Whether a content may stand for one that the client has and its release lacks: the same, or that of a release that
+    /// everybody may have (WAV-9).
+    fn is_last(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
+        let (sent, want) = (stream.of.sent[ty][name], stream.of.wants[ty]);
+        let of = &self.reference.units[stream.unit];
+        let releases = of.history.iter().map(|(_, release)| release).chain([of.stable()]);
+        let was_given = || releases.into_iter().any(|of| of.for_want(ty, name, want) == Some(content));
+        sent == content || sent != 0 && was_given()
     }
 
     /// Whether a response brings content of the push under way.

@@ -384,12 +384,13 @@ impl World {
         self.tell(|| format!("plan: {admission:?}"));
         self.judge_admission(&admission);
         let before = std::mem::replace(&mut self.pilot.admission, admission);
-        let is_moved = |stream: &&Box<Stream>| {
+        let is_moved = |stream: &Stream| {
             let seat = self.clients[stream.client].seat;
             let [had, has] = [before, admission].map(|of| of.admits(seat, stream.push));
             had != has || before.push != admission.push && has
         };
-        let moved: Vec<_> = self.streams.iter().flatten().filter(is_moved).map(|stream| stream.id).collect();
+        let moved: Vec<_> =
+            self.streams.iter().flatten().filter(|stream| is_moved(stream)).map(|stream| stream.id).collect();
         moved.into_iter().for_each(|id| self.wake(id));
     }
 
