@@ -272,7 +272,7 @@ impl PlanTask {
         condemn(&mut pushed, self.rejecters.condemned_in(&set));
         if self.plan.enforces() {
             self.candidates.extend(after.iter().map(|(unit, candidate)| (*unit, candidate.clone())));
-            // What the push has is no change after it, though it was one at the order before.
+            // The push has changes that were none of a push at the order before.
             let now = self.shared.clock.now();
             let cut = after.keys().filter_map(|unit| Some((*unit, sources.get(unit)?)));
             cut.for_each(|(unit, source)| self.compare(unit, source, now));

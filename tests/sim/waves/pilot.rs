@@ -359,7 +359,7 @@ impl World {
             self.pilot.candidates.insert(unit, candidate.clone());
             after.insert(SourceId(unit.0), candidate);
         }
-        // What the push has is no change after it, though it was one at the order before.
+        // The push has changes that were none of a push at the order before.
         let cut: Vec<_> = after.keys().filter_map(|id| self.unit_of(UnitId(id.0))).collect();
         cut.into_iter().for_each(|unit| self.compare_unit(unit));
         let set = PushSet::new(changes);
