@@ -37,7 +37,7 @@ impl Clients {
         plan: &Plan,
         units: &BTreeSet<UnitId>,
         admission: Admission,
-                (rejecters, leavers): (&mut Rejecters, &Leavers),
+        (rejecters, leavers): (&mut Rejecters, &Leavers),
         (shared, tables): (&DriverContext, &Tables),
     ) -> Tally {
         let mut count = self.counted.begin(plan, admission, rejecters);

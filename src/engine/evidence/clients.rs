@@ -37,7 +37,7 @@ pub struct Clients {
     gone: BTreeMap<Arc<str>, Rejection>,
     /// The lost streams so far: the seat, and the source of the push for the stream.
     lost: Vec<(Seat, Option<UnitId>)>,
-        /// The ends of streams without the push so far.
+    /// The ends of streams without the push so far.
     lost_without: u64,
     /// The lost streams of nodes that lost streams before the push, too.
     excused: HashMap<Arc<str>, Excuse>,
@@ -114,7 +114,7 @@ impl Clients {
     pub fn finish(
         &mut self,
         mut count: TallyInMaking<'_>,
-                ended: impl Iterator<Item = Ended>,
+        ended: impl Iterator<Item = Ended>,
         (rejecters, leavers): (&mut Rejecters, &dyn Leavers),
     ) -> Tally {
         self.count_ended(ended, &mut count, (rejecters, leavers));
@@ -169,7 +169,7 @@ impl Clients {
     fn count_ended(
         &mut self,
         all: impl Iterator<Item = Ended>,
-                count: &mut TallyInMaking<'_>,
+        count: &mut TallyInMaking<'_>,
         (rejecters, leavers): (&mut Rejecters, &dyn Leavers),
     ) {
         for ended in all {
@@ -188,7 +188,7 @@ impl Clients {
                 }
                 continue;
             }
-                        let node_id = node.map_or("", |node| &node.id);
+            let node_id = node.map_or("", |node| &node.id);
             match self.had_push_for(&ended) {
                 None => {
                     self.lost_without += 1;
@@ -204,7 +204,7 @@ impl Clients {
         }
     }
 
-        /// Whether the client was lost as often before the push.
+    /// Whether the client was lost as often before the push.
     fn is_excused(&mut self, node: &str, now: Time, leavers: &dyn Leavers) -> bool {
         if let Some(excuse) = self.excused.get_mut(node) {
             return excuse.is_usual(now);
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-        #[test]
+    #[test]
     fn wav_12_a_node_is_excused_for_twice_its_usual_ends() {
         let mut excuse = Excuse { without: 3, with: 0, from: Time::ZERO };
         let usual = (0..8).filter(|_| excuse.is_usual(Time::ZERO + WINDOW - Duration::from_secs(1))).count();

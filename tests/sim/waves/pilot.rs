@@ -1,11 +1,13 @@
 //! The work of the driver around the machine of a plan, in the same order: what a unit serves is published before a client
 //! is admitted to it, and an order arrives at each unit at another moment.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use sluice::engine::Time;
 use sluice::engine::downstream::{Compared, PushSet, PushUnit, SourceId};
-use sluice::engine::evidence::{Clients, Ended, Rejecters, Seen, condemn, unit_of};
+use sluice::engine::evidence::{Clients, Ended, Leavers as _, Rejecters, Seen, condemn, unit_of};
 use sluice::engine::rollout::push::Differs;
 use sluice::engine::rollout::{
     Admission, Command, Output, Plan, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
@@ -18,6 +20,26 @@ use crate::schedule::SECOND;
 
 /// The time between two tallies.
 const TALLY_EVERY: u64 = SECOND;
+
+/// The lost streams of nodes, without an end of their window: schedules are short.
+#[derive(Debug, Default)]
+struct Leavers {
+    ends: RefCell<BTreeMap<String, u32>>,
+    /// Clients have a halted push, and may be lost for its sake.
+    is_paused: bool,
+}
+
+impl sluice::engine::evidence::Leavers for Leavers {
+    fn note(&self, node: &str, _: Time) {
+        if !self.is_paused {
+            *self.ends.borrow_mut().entry(node.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn ends_of(&self, node: &str, _: Time) -> u32 {
+        self.ends.borrow().get(node).copied().unwrap_or(0)
+    }
+}
 
 /// A push between its cut and its begin.
 struct Next {
@@ -70,6 +92,7 @@ pub struct Pilot {
     next: Option<Next>,
     pub counted: Option<Counted>,
     pub rejecters: Rejecters,
+    leavers: Leavers,
     taken_back: Option<u64>,
     /// The latest push that went back, and the nodes that rejected it.
     taken: (u64, BTreeSet<Arc<str>>),
@@ -102,6 +125,7 @@ impl Pilot {
             next: None,
             counted: None,
             rejecters: Rejecters::default(),
+            leavers: Leavers::default(),
             taken_back: None,
             taken: (0, BTreeSet::new()),
             awaited: BTreeMap::new(),
@@ -147,15 +171,20 @@ impl World {
     }
 
     pub fn note_end(&mut self, stream: &Stream, is_lost: bool) {
-        let Some(counted) = &self.pilot.counted else { return };
+        let node = self.clients[stream.client].node.clone();
+        let Some(counted) = &self.pilot.counted else {
+            if is_lost {
+                self.pilot.leavers.note(&node.id, self.time());
+            }
+            return;
+        };
         let served = (stream.push, &stream.found);
         let latest = |id| self.served(stream.client, served, id);
         let due = |id| counted.candidates.get(&id).cloned().or_else(|| latest(id));
         let time = self.time();
         let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
         if is_lost || !standing.rejections.is_empty() {
-            let node = Some(self.clients[stream.client].node.clone());
-            self.pilot.ended.push(Ended { stream: stream.id, node, at: time, standing });
+            self.pilot.ended.push(Ended { stream: stream.id, node: Some(node), at: time, standing });
         }
     }
 
@@ -259,6 +288,8 @@ impl World {
     fn end_round(&mut self) {
         let pilot = &mut self.pilot;
         pilot.phase = Phase::Idle;
+        let is_halted = pilot.rollout.report().state == RolloutState::Halted;
+        pilot.leavers.is_paused = is_halted && pilot.stated.has_holders();
         let timeout = pilot.rollout.poll_timeout();
         let looks = pilot.rollout.wants_tally() || timeout.is_some() || pilot.is_changed;
         let is_behind = pilot.rollout.report().behind_from.is_some();
@@ -466,7 +497,7 @@ impl World {
             counted.clients.see(seen, &mut count, &mut rejecters);
         }
         let ended = std::mem::take(&mut self.pilot.ended);
-        let tally = counted.clients.finish(count, ended.into_iter(), &mut rejecters);
+        let tally = counted.clients.finish(count, ended.into_iter(), (&mut rejecters, &self.pilot.leavers));
         self.pilot.rejecters = rejecters;
         self.pilot.counted = Some(counted);
         self.tell(|| format!("tally {}", told.join(" ")));
