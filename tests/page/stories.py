@@ -203,6 +203,9 @@ def a_plan_that_enforces_tells_what_stands_and_who_ordered_it(browser, fleet):
         for told in ("Frozen until", "freeze by ann", "a sale", "sluice rollout unfreeze", "changed since"):
             assert told in text, (told, text)
         assert "Nothing is held back" not in text and not browser.lines()
+        assert browser.find(".banner.late"), "a freeze is no calm state"
+        findings = [browser.theme(theme) or browser.findings() for theme in ("light", "dark")]
+        assert findings == [[], []], findings
         browser.go("/ui/")
         eventually("the overview tells of it", lambda: "plan all begins no push: frozen" in browser.text(".banner"))
     finally:
@@ -283,8 +286,8 @@ STORIES = [
     tabs_leave_room_for_others,
     a_tail_shows_what_comes_and_its_end,
     a_push_tells_who_stopped_it_and_in_which_words,
-    a_plan_that_enforces_tells_what_stands_and_who_ordered_it,
     the_configuration_tells_its_generations_and_faults,
+    a_plan_that_enforces_tells_what_stands_and_who_ordered_it,
     the_page_is_live,
     an_upgrade_is_told_and_hinders_nobody,
 ]

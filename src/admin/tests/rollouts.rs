@@ -433,6 +433,9 @@ async fn pag_1_a_plan_that_enforces_shows_what_stands_and_who_stopped_it() {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!page.contains("Nothing is held back"), "{page}");
+    let place = |text: &str| page.find(text).unwrap();
+    assert!(page.contains("class=\"banner bad\""), "{page}");
+    assert!(place("What waits behind it") < place("What changed"), "one look: {page}");
     let list = admin.get("/ui/rollouts").await.body;
     assert!(list.contains("enforce") && list.contains("serves release 39 to all clients: pinned"), "{list}");
 }

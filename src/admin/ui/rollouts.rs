@@ -52,6 +52,8 @@ struct PushPage {
     frame: Frame,
     plan: String,
     state: Mark,
+    /// The colour of the banner.
+    look: &'static str,
     /// The plan holds pushes back.
     enforces: bool,
     /// `None`: no push is under way.
@@ -221,10 +223,12 @@ fn page(
     let of_plan_alone = |event: &Event| event.first.plan.as_deref() == Some(name) && is_order(&event.first);
     let mut orders = latest(ask, of_plan_alone);
     orders.truncate(ORDERS_MAX);
+    let state = push.map_or_else(|| mark(plan_state(status)), outcome);
     let page = PushPage {
         frame: Frame::new(ask, "rollouts", title),
         plan: name.to_owned(),
-        state: push.map_or_else(|| mark(plan_state(status)), outcome),
+        look: look(&state, push),
+        state,
         enforces: push.map_or(status.plan.mode, |push| push.mode) == Mode::Enforce,
         push: push.map(|push| whole(status, push)),
         stands: if is_past { Vec::new() } else { standing(status) },
@@ -234,6 +238,14 @@ fn page(
         past: others.map(|push| past_row(status, push)).collect(),
     };
     Ok(page.render()?)
+}
+
+/// A verdict colours the banner, and else the state.
+fn look(state: &Mark, push: Option<&PushReport>) -> &'static str {
+    match push.and_then(why) {
+        Some(_) => Look::Bad.class(),
+        None => state.look.class(),
+    }
 }
 
 /// The orders in force, with their ends.
