@@ -217,7 +217,15 @@ impl Names {
     }
 
     /// The content of `initial_resource_versions`, under the resources' own names.
-    pub(super) fn versions(&self) -> BTreeMap<ResourceName, String> {
+    ///
+    /// An unknown name may be an alias of a held resource, or the own name of a resource that is held under an alias. The
+    /// server does not send restated resources again, and its silence would count as absence (ALI-1, TMR-5). So nothing
+    /// is restated then.
+    pub(super) fn versions(&self, may_have_aliases: bool) -> BTreeMap<ResourceName, String> {
+        let is_unknown = |wanted: &Wanted| matches!(wanted.holding, Holding::Unknown);
+        if (may_have_aliases || !self.aliases.is_empty()) && self.wanted.values().any(is_unknown) {
+            return BTreeMap::new();
+        }
         let held = self.wanted.iter().filter_map(|(name, wanted)| match &wanted.holding {
             Holding::Held(held) if held.restate => Some((name, held)),
             _ => None,

@@ -17,7 +17,7 @@ use crate::engine::upstream::response::Digest;
 use crate::engine::upstream::said::Said;
 use crate::engine::upstream::settling::Settling;
 use crate::engine::upstream::wildcard::Wildcard;
-use crate::xds::{ResourceName, TypeUrl, Variant};
+use crate::xds::{Kind, ResourceName, TypeUrl, Variant};
 
 /// The wanted resources of a type: the wildcard, globs or names, never two of the three.
 #[derive(Debug, Default)]
@@ -228,7 +228,7 @@ impl TypeRequest {
     pub(in crate::engine::upstream) fn versions(&self) -> Vec<(ResourceName, String)> {
         let versions = match &self.want {
             Want::Nothing => BTreeMap::new(),
-            Want::Names(names) => names.versions(),
+            Want::Names(names) => names.versions(self.type_url.kind() == Kind::VirtualHost),
             Want::Globs(globs) => globs.versions(),
             Want::Wildcard(wildcard) => {
                 let held = wildcard.members.iter().filter(|(_, held)| held.restate);
