@@ -128,7 +128,7 @@ impl Answer {
                     news.lost |= held.is_some();
                     if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
                         let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
-                        news.removed.extend(own.filter(|own| !after.iter().any(|view| view.has(own))));
+                        news.removed.extend(own.filter(|own| !self.is_left(own, &after)));
                         news.removed.extend(self.left_behind(&name, held, &after));
                         news.removed.insert(name);
                     }
@@ -163,7 +163,18 @@ impl Answer {
     ) -> impl Iterator<Item = ResourceName> {
         let aliased = held.and_then(|held| Some((self.aliased(alias)?, held)));
         let former = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
-        former.filter(|name| !after.iter().any(|view| view.has(name))).cloned()
+        former.filter(|name| !self.is_left(name, after)).cloned()
+    }
+
+    /// Whether the client keeps a resource, under its own name or because another alias leads to it. A name of its own
+    /// that is still unknown is no reason for a removal (RLY-2).
+    fn is_left(&self, own: &ResourceName, after: &[Arc<View>]) -> bool {
+        let has = |name: &ResourceName| after.iter().any(|view| view.has(name));
+        let mut types = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
+        let leads = |(alias, aliased): (&ResourceName, &Arc<Aliased>)| aliased.own() == own && has(alias);
+        has(own)
+            || self.parts.iter().any(|part| part.is_in_doubt(own))
+            || types.any(|types| types.names.aliases.iter().any(leads))
     }
 
     /// The complete set in one message (SST-12); empty if nothing changed.

@@ -63,3 +63,31 @@ fn ali_2_an_alias_moves() {
     bench.state(0, &[(VHDS, "v1=3 v2|a=1")]);
     assert_eq!(bench.drain(client), "VirtualHost v1=3 v2=1");
 }
+
+#[test]
+fn ali_1_a_resource_stays_as_long_as_an_alias_leads_to_it() {
+    let mut bench = Bench::files(&[(VHDS, "v1|a|b=1 v2=1")]);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+a +b");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    bench.state(0, &[(VHDS, "v1|b=1 v2|a=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost v2=1");
+    bench.state(0, &[(VHDS, "v1|b=1 v2=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost -a -v2");
+    bench.state(0, &[(VHDS, "v1=1 v2=1")]);
+    assert_eq!(bench.drain(client), "VirtualHost -b -v1");
+}
+
+#[test]
+fn rly_2_a_name_that_is_unknown_by_itself_is_not_removed_with_its_alias() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+a");
+    bench.says(VHDS, "v1|a=1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    bench.change(client, VHDS, "+v1");
+    bench.says(VHDS, "-a");
+    assert_eq!(bench.drain(client), "VirtualHost -a");
+    bench.says(VHDS, "-v1");
+    assert_eq!(bench.drain(client), "VirtualHost -v1");
+}

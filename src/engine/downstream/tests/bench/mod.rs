@@ -154,11 +154,15 @@ impl Bench {
         complete: bool,
     ) {
         let absent = list.split_whitespace().filter_map(|word| word.strip_prefix('-'));
+        let present = resources(message, list);
+        let aliases =
+            present.iter().flat_map(|resource| resource.aliases.iter().map(move |alias| (alias, resource)));
+        let by_alias = aliases.map(|(alias, resource)| (alias.clone(), resource.clone())).collect();
         let changes = Changes {
             type_url: url(message),
             kind,
-            present: resources(message, list),
-            by_alias: Vec::new(),
+            present: present.clone(),
+            by_alias,
             absent: absent.map(|name| (name_of(message, name), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: false,
