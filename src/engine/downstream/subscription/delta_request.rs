@@ -103,7 +103,7 @@ impl Subscription {
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if set.remove(&key, seed) {
-                self.forget_name(&key);
+                self.forget_left(&key);
                 departed.push(key);
             }
         }

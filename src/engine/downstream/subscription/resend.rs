@@ -22,6 +22,13 @@ impl Subscription {
         }
     }
 
+    /// A name was given up. Names beside a glob keep the members that the glob brought, as they are (NAM-17).
+    pub(super) fn forget_left(&mut self, name: &ResourceName) {
+        if !name.is_glob() {
+            self.forget_name(name);
+        }
+    }
+
     /// Makes the endpoints of a cluster due, changed or not, because the cluster was just sent (ORD-5,
     /// RLY-52).
     pub fn force(&mut self, name: &ResourceName) {

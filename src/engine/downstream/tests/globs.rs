@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::{Bench, CDS, version_of};
+use super::bench::{Bench, CDS, EDS, RDS, version_of};
 
 const LEDS: &str = "envoy.config.endpoint.v3.LbEndpoint";
 
@@ -317,4 +317,31 @@ fn nam_17_every_client_comes_to_hold_what_it_covers() {
             assert_eq!(model.held, due, "seed {seed}, step {step}, asking for {:?}", model.wanted);
         }
     }
+}
+
+#[test]
+fn nam_17_a_name_that_stays_when_its_glob_goes_is_not_sent_again() {
+    let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
+    let client = bench.delta();
+    bench.change(client, LEDS, "+xdstp:f/* +xdstp:f/a");
+    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1");
+    bench.change(client, LEDS, "-xdstp:f/*");
+    assert_eq!(bench.drain(client), "");
+}
+
+/// The name is absent by itself, and has last bytes from before. The glob has other content.
+#[test]
+fn nam_17_a_name_without_content_goes_with_its_glob() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, EDS, "+xdstp:f/* +xdstp:f/a");
+    bench.change(client, RDS, "+r");
+    bench.says_of_globs(EDS, "xdstp:f/a=2", "xdstp:f/*");
+    bench.says(EDS, "xdstp:f/a=1");
+    bench.says(RDS, "r=1");
+    bench.drain(client);
+    bench.says(EDS, "-xdstp:f/a");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment xdstp:f/a=2");
+    bench.change(client, EDS, "-xdstp:f/*");
+    assert_eq!(bench.drain(client), "ClusterLoadAssignment -xdstp:f/a");
 }
