@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::OPEN;
+use super::collections::{self, COLLECTIONS};
 use super::schedule::{Act, Plan, WAVES};
 use super::waves::{self, WavePlan};
 use super::world::{self, Failure, Invariant, Outcome};
@@ -48,14 +49,19 @@ fn origin_of(seed: u64) -> u64 {
 
 /// The events of a seed.
 pub fn acts_of(seed: u64) -> Vec<Act> {
-    if seed >= WAVES { WavePlan::of_seed(seed).acts() } else { Plan::of_seed(seed).acts() }
+    match seed {
+        COLLECTIONS.. => collections::acts(seed),
+        WAVES.. => WavePlan::of_seed(seed).acts(),
+        _ => Plan::of_seed(seed).acts(),
+    }
 }
 
 /// The settings of a seed, printed.
 pub fn plan_of(seed: u64) -> String {
-    match seed >= WAVES {
-        true => format!("{:#?}", WavePlan::of_seed(seed)),
-        false => format!("{:#?}", Plan::of_seed(seed)),
+    match seed {
+        COLLECTIONS.. => "a world of collections".to_owned(),
+        WAVES.. => format!("{:#?}", WavePlan::of_seed(seed)),
+        _ => format!("{:#?}", Plan::of_seed(seed)),
     }
 }
 
@@ -65,9 +71,10 @@ pub fn run_seed(seed: u64) -> Outcome {
 
 /// A panic of the engine is a violation like any other (I16).
 pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
-    let caught = std::panic::catch_unwind(|| match seed >= WAVES {
-        true => waves::run(seed, acts, origin, tells),
-        false => world::run(&Plan::of_seed(seed), acts, origin, tells),
+    let caught = std::panic::catch_unwind(|| match seed {
+        COLLECTIONS.. => collections::run(seed, acts, origin, tells),
+        WAVES.. => waves::run(seed, acts, origin, tells),
+        _ => world::run(&Plan::of_seed(seed), acts, origin, tells),
     });
     caught.unwrap_or_else(|panic| {
         let text =

@@ -1,0 +1,87 @@
+//! Delta clients of globs, aliases and names.
+
+use super::names::{ALIASES, Mask, NAMES, TYPES, bit, bits, glob_of};
+
+/// One response to a client.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub ty: usize,
+    pub nonce: String,
+    /// Name, edition and aliases.
+    pub put: Vec<(usize, u32, Mask)>,
+    pub removed: Mask,
+}
+
+/// The subscription and the resources of one type.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    pub asked: bool,
+    pub wanted: Mask,
+    pub resources: [Option<u32>; NAMES],
+    /// The resource behind each wanted alias.
+    behind: [Option<usize>; 3],
+}
+
+impl Held {
+    pub fn mask(&self) -> Mask {
+        (0..NAMES).filter(|name| self.resources[*name].is_some()).fold(0, |mask, name| mask | bit(name))
+    }
+
+    /// The subscriptions that cover a name.
+    pub fn ways(&self, name: usize) -> Mask {
+        let aliases = ALIASES.filter(|alias| self.behind[alias - ALIASES.start] == Some(name));
+        let all = aliases.fold(bit(name), |mask, alias| mask | bit(alias)) | glob_of(name).map_or(0, bit);
+        all & self.wanted
+    }
+
+    pub fn change(&mut self, add: Mask, remove: Mask) {
+        self.asked = true;
+        self.wanted = (self.wanted | add) & !remove;
+        for alias in bits(remove).filter(|alias| ALIASES.contains(alias)) {
+            self.behind[alias - ALIASES.start] = None;
+        }
+        for name in 0..NAMES {
+            if self.ways(name) == 0 {
+                self.resources[name] = None;
+            }
+        }
+    }
+
+    pub fn take(&mut self, sent: &Sent) {
+        for gone in bits(sent.removed) {
+            if gone < NAMES {
+                self.resources[gone] = None;
+            } else if ALIASES.contains(&gone) {
+                self.behind[gone - ALIASES.start] = None;
+            }
+        }
+        for (name, edition, aliases) in &sent.put {
+            for alias in bits(aliases & self.wanted) {
+                self.behind[alias - ALIASES.start] = Some(*name);
+            }
+            if self.ways(*name) != 0 {
+                self.resources[*name] = Some(*edition);
+            }
+        }
+    }
+
+    /// The state for the next stream. Resources that only an alias covers go: no request can say which alias they had.
+    pub fn reconnect(&mut self) {
+        (self.asked, self.behind) = (false, [None; 3]);
+        for name in 0..NAMES {
+            if self.ways(name) == 0 {
+                self.resources[name] = None;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Client {
+    pub stream: Option<u64>,
+    pub types: [Held; TYPES],
+    /// The maximum time to read a message.
+    pub reads_within: u64,
+    /// The earliest moment of the source that explains the last response about a name.
+    pub explained: [[u64; NAMES]; TYPES],
+}

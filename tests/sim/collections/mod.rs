@@ -1,0 +1,523 @@
+//! Worlds of their own for glob collections, aliases, and types for which a control plane ends the stream.
+//!
+//! Two delta control planes serve the two lists of names: one has names with aliases, the other one globs. Clients are
+//! delta clients. There are no classes, second servers, faulty messages and checkpoints here.
+
+mod client;
+mod names;
+mod reference;
+mod relay;
+mod server;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use sluice::engine::Time;
+use sluice::engine::authority::Authorities;
+use sluice::xds::{Code, DeltaRequest, Status};
+
+use self::client::{Client, Sent};
+use self::names::{
+    ALIASES, GLOBS, LISTED, Mask, NAMES, Names, SHORT, TYPES, VHDS, WITH_ALIASES, bit, members, show,
+};
+use self::relay::{Link, Slot, StreamSlot, request_of};
+use self::server::{Entry, Message, Server};
+use super::rng::{Rng, mix};
+use super::schedule::{Act, EVENTS_MIN, MILLI, SECOND};
+use super::world::{Failure, Invariant, Outcome};
+
+/// From this seed on schedules have these worlds.
+pub const COLLECTIONS: u64 = 1 << 51;
+
+/// The maximum number of jobs without progress of the clock.
+const BUSY_MAX: u32 = 20_000;
+
+/// The maximum number of streams with several types that end because of one type once everything is at rest.
+const INTERRUPTIONS_MAX: u32 = 2;
+
+#[derive(Debug)]
+enum Job {
+    Connect(u64),
+    ToServer(u64, Box<DeltaRequest>),
+    Flush(u64),
+    Begun(u64),
+    ToRelay(u64, Box<Message>),
+    /// `true`: by the server's own status.
+    End(u64, Status, bool),
+    Probed(u64),
+    Returned(u64),
+    ServerCloses(usize, u64),
+    Watch(u64),
+    Poll(u64),
+    Taken(u64, Box<Sent>),
+    ToClient(u64, Box<Sent>),
+    Request(u64, Box<DeltaRequest>),
+    Reconnect(usize),
+}
+
+struct Due(u64, u64, Job);
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.1 == other.1
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+/// The state of one schedule.
+pub struct Collections {
+    /// Faults cease at the end.
+    is_live: bool,
+    /// Servers refuse types.
+    suspects: bool,
+    latency: u64,
+    names: Names,
+    authorities: Authorities,
+    now: u64,
+    origin: u64,
+    rng: Rng,
+    queue: BinaryHeap<Reverse<Due>>,
+    numbers: u64,
+    busy: u32,
+    hash: u64,
+    failure: Option<Failure>,
+    story: Option<Vec<String>>,
+    servers: [Server; 2],
+    slots: [Slot; 2],
+    links: BTreeMap<u64, Link>,
+    streams: Vec<Option<Box<StreamSlot>>>,
+    clients: Vec<Client>,
+    edition: u32,
+    is_healed: bool,
+    interruptions: u32,
+}
+
+/// The events of a seed.
+pub fn acts(seed: u64) -> Vec<Act> {
+    let mut rng = Rng::new(mix(seed) ^ 0xc011);
+    let count = EVENTS_MIN + rng.below(60) as usize;
+    let act = |_| Act {
+        gap: match rng.below(100) {
+            0..55 => rng.below(2 * MILLI),
+            55..80 => rng.below(40 * MILLI),
+            80..97 => rng.below(2 * SECOND),
+            _ => rng.below(40 * SECOND),
+        },
+        what: rng.below(100) as u8,
+        choice: rng.next(),
+    };
+    (0..count).map(act).collect()
+}
+
+pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let mut world = Collections::new(seed, origin, tells);
+    for act in acts {
+        world.advance(act.gap);
+        if world.failure.is_some() {
+            break;
+        }
+        world.rng = Rng::new(act.choice);
+        world.act(act);
+    }
+    world.advance(SECOND);
+    if world.is_live {
+        world.come_to_rest();
+    }
+    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+}
+
+impl Collections {
+    fn new(seed: u64, origin: u64, tells: bool) -> Collections {
+        let mut rng = Rng::new(mix(seed) ^ 0xc010);
+        let suspects = rng.percent(30);
+        let mut server = || Server::new(rng.percent(50));
+        let servers = [server(), server()];
+        let coalescing = [0, 10 * MILLI, 200 * MILLI][rng.below(3) as usize];
+        let reads_within = |rng: &mut Rng| [0, MILLI, 400 * MILLI, 20 * SECOND][rng.below(4) as usize];
+        let count = 2 + rng.below(4);
+        let clients =
+            (0..count).map(|_| Client { reads_within: reads_within(&mut rng), ..Client::default() });
+        let mut world = Collections {
+            is_live: seed.is_multiple_of(2),
+            suspects,
+            clients: clients.collect(),
+            latency: [MILLI, 20 * MILLI, 300 * MILLI, 3 * SECOND][rng.below(4) as usize],
+            names: Names::new(),
+            authorities: Authorities::new(["auth"]),
+            now: 0,
+            origin,
+            rng,
+            queue: BinaryHeap::new(),
+            numbers: 0,
+            busy: 0,
+            hash: 0,
+            failure: None,
+            story: tells.then(Vec::new),
+            servers,
+            slots: [Slot::new(256, coalescing), Slot::new(257, coalescing)],
+            links: BTreeMap::new(),
+            streams: Vec::new(),
+            edition: 0,
+            is_healed: false,
+            interruptions: 0,
+        };
+        for _ in 0..3 * NAMES {
+            world.change_resource();
+        }
+        for client in 0..world.clients.len() {
+            for ty in 0..TYPES {
+                let wanted = (0..LISTED).filter(|_| world.rng.percent(25));
+                world.clients[client].types[ty].wanted = wanted.fold(0, |mask, listed| mask | bit(listed));
+            }
+            let within = world.rng.below(SECOND);
+            world.after(within, Job::Reconnect(client));
+        }
+        world
+    }
+
+    // === time ===
+
+    fn time(&self) -> Time {
+        Time::from_micros(self.origin + self.now)
+    }
+
+    fn after(&mut self, delay: u64, job: Job) {
+        self.at(self.now + delay, job);
+    }
+
+    fn at(&mut self, at: u64, job: Job) {
+        self.numbers += 1;
+        self.queue.push(Reverse(Due(at, self.numbers, job)));
+    }
+
+    fn advance(&mut self, by: u64) {
+        let end = self.now + by;
+        while self.failure.is_none() {
+            let job = self.queue.peek().map(|due| due.0.0);
+            let timer = self.slots.iter().filter_map(|slot| slot.due).min();
+            let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
+            let next = [job, timer, hold].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            self.busy = if next > self.now { 0 } else { self.busy + 1 };
+            self.now = self.now.max(next);
+            if self.busy > BUSY_MAX {
+                self.fail(Invariant::Hygiene, || "a busy loop: time stands still".to_owned());
+            }
+            if timer.is_some_and(|timer| timer <= self.now) {
+                self.run_timers();
+            } else if hold.is_some_and(|hold| hold <= self.now) {
+                self.run_holds();
+            } else if let Some(Reverse(Due(_, _, job))) = self.queue.pop() {
+                self.dispatch(job);
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn run_holds(&mut self) {
+        for id in 0..self.streams.len() {
+            let Some(stream) = &mut self.streams[id] else { continue };
+            if stream.wakes_at.take_if(|at| *at <= self.now).is_some() {
+                self.poll(id as u64);
+            }
+        }
+    }
+
+    fn dispatch(&mut self, job: Job) {
+        match job {
+            Job::Connect(link) => self.connect(link),
+            Job::ToServer(link, request) => self.reach_server(link, &request),
+            Job::Flush(link) => self.flush(link),
+            Job::Begun(link) => self.tell_link(link, sluice::engine::upstream::Input::Receiving),
+            Job::ToRelay(link, message) => self.reach_relay(link, &message),
+            Job::End(link, status, is_own) => self.end_link(link, status, is_own),
+            Job::Probed(link) => self.tell_link(link, sluice::engine::upstream::Input::Alive),
+            Job::Returned(link) => self.tell_link(link, sluice::engine::upstream::Input::Returned),
+            Job::ServerCloses(server, link) => self.servers[server].close(link),
+            Job::Watch(stream) => self.tell_source(stream),
+            Job::Poll(stream) => self.poll(stream),
+            Job::Taken(stream, sent) => self.taken(stream, sent),
+            Job::ToClient(stream, sent) => self.reach_client(stream, &sent),
+            Job::Request(stream, request) => self.take_request(stream, &request),
+            Job::Reconnect(client) => self.open_stream(client),
+        }
+    }
+
+    fn tell_link(&mut self, link: u64, input: sluice::engine::upstream::Input) {
+        let Some((slot, index)) = self.links.get(&link).map(|link| (link.slot, link.index)) else { return };
+        self.input(slot, index, input);
+    }
+
+    // === telling ===
+
+    fn note(&mut self, what: u64, a: u64, b: u64) {
+        self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
+    }
+
+    fn tell(&mut self, text: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(story) = &mut self.story {
+            story.push(format!("{:>12.6}  {}", now as f64 / 1e6, text()));
+        }
+    }
+
+    fn fail(&mut self, invariant: Invariant, text: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            let text = text();
+            self.tell(|| format!("VIOLATED {}: {text}", invariant.id()));
+            self.failure = Some(Failure { invariant, text, at: self.now });
+        }
+    }
+
+    fn latency(&mut self, _: usize) -> u64 {
+        let most = if self.is_healed { MILLI } else { self.latency };
+        1 + self.rng.below(most)
+    }
+
+    // === events ===
+
+    fn act(&mut self, act: &Act) {
+        self.note(1, u64::from(act.what), 0);
+        match act.what {
+            0..30 => self.change_resource(),
+            30..44 => self.move_alias(),
+            44..50 => self.change_glob(),
+            50..74 => self.change_subscription(),
+            74..82 => self.turn_client(),
+            82..92 => self.trouble_link(),
+            92..95 => {
+                let server = self.rng.below(2) as usize;
+                self.servers[server].is_down = self.rng.percent(50);
+            }
+            95..100 if self.suspects => {
+                let (server, ty) = (self.rng.below(2) as usize, self.rng.below(TYPES as u64) as usize);
+                self.servers[server].refused ^= bit(ty);
+                self.tell(|| format!("server {server} refuses, or not: {}", SHORT[ty]));
+            }
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, ty: usize, name: usize, entry: Option<Entry>) {
+        let server = names::server_of(name);
+        self.servers[server].truth[ty][name] = entry;
+        self.tell(|| format!("server {server} has {} {} = {entry:?}", SHORT[ty], show(bit(name))));
+        self.flush_all(server);
+    }
+
+    fn flush_all(&mut self, server: usize) {
+        let links: Vec<_> =
+            self.links.iter().filter(|(_, link)| link.slot == server).map(|(id, _)| *id).collect();
+        links.into_iter().for_each(|link| self.flush_soon(link));
+    }
+
+    fn change_resource(&mut self) {
+        let (ty, name) = (self.rng.below(TYPES as u64) as usize, self.rng.below(NAMES as u64) as usize);
+        let before = self.servers[names::server_of(name)].truth[ty][name];
+        self.edition += 1;
+        let aliases = before.map_or(0, |entry| entry.aliases);
+        let entry = Entry { edition: self.edition, aliases };
+        let stays = before.is_none() || self.rng.percent(60);
+        self.put(ty, name, stays.then_some(entry));
+    }
+
+    /// An alias comes to another resource, or goes.
+    fn move_alias(&mut self) {
+        let ty = VHDS;
+        let alias = ALIASES.start + self.rng.below(3) as usize;
+        let next = WITH_ALIASES.start + self.rng.below(WITH_ALIASES.len() as u64) as usize;
+        let goes = self.rng.percent(20);
+        for name in WITH_ALIASES {
+            let Some(entry) = self.servers[0].truth[ty][name] else { continue };
+            let had = entry.aliases & bit(alias);
+            let has = if name == next && !goes { bit(alias) } else { 0 };
+            if had != has {
+                self.edition += 1;
+                let aliases = entry.aliases & !bit(alias) | has;
+                self.put(ty, name, Some(Entry { edition: self.edition, aliases }));
+            }
+        }
+    }
+
+    /// All members of a glob go, or come.
+    fn change_glob(&mut self) {
+        let ty = self.rng.below(TYPES as u64) as usize;
+        let (glob, goes) = (GLOBS.start + self.rng.below(2) as usize, self.rng.percent(50));
+        for name in members(glob) {
+            self.edition += 1;
+            let entry = Entry { edition: self.edition, aliases: 0 };
+            self.put(ty, name, (!goes).then_some(entry));
+        }
+    }
+
+    fn change_subscription(&mut self) {
+        let client = self.rng.below(self.clients.len() as u64) as usize;
+        let (ty, listed) = (self.rng.below(TYPES as u64) as usize, self.rng.below(LISTED as u64) as usize);
+        let held = &self.clients[client].types[ty];
+        let is_wanted = held.wanted & bit(listed) != 0;
+        let (add, remove) = if is_wanted { (0, bit(listed)) } else { (bit(listed), 0) };
+        let Some(stream) = self.clients[client].stream else {
+            let held = &mut self.clients[client].types[ty];
+            held.change(add, remove);
+            held.asked = false;
+            return;
+        };
+        self.ask(client, stream, ty, (add, remove));
+    }
+
+    fn ask(&mut self, client: usize, stream: u64, ty: usize, change: (Mask, Mask)) {
+        let held = &mut self.clients[client].types[ty];
+        // An empty first list would be a wildcard.
+        if !held.asked && (held.wanted | change.0) & !change.1 == 0 {
+            held.wanted = 0;
+            return;
+        }
+        let request = request_of(&self.names, ty, &mut self.clients[client].types[ty], change);
+        self.tell(|| {
+            let (add, remove) = (show(change.0), show(change.1));
+            format!("client {client} > {} +[{add}] -[{remove}]", SHORT[ty])
+        });
+        self.send_up(stream, request);
+    }
+
+    fn send_up(&mut self, stream: u64, request: DeltaRequest) {
+        let delay = 1 + self.rng.below(2 * MILLI);
+        let Some(Some(slot)) = self.streams.get_mut(stream as usize) else { return };
+        slot.up = slot.up.max(self.now + delay);
+        let at = slot.up;
+        self.at(at, Job::Request(stream, Box::new(request)));
+    }
+
+    /// A client loses its stream, and comes back later.
+    fn turn_client(&mut self) {
+        let client = self.rng.below(self.clients.len() as u64) as usize;
+        let Some(stream) = self.clients[client].stream.take() else { return };
+        self.tell(|| format!("client {client} loses its stream"));
+        self.end_stream(stream);
+        self.clients[client].types.iter_mut().for_each(client::Held::reconnect);
+        let after = [0, 10 * MILLI, SECOND, 40 * SECOND][self.rng.below(4) as usize];
+        self.after(after, Job::Reconnect(client));
+    }
+
+    fn open_stream(&mut self, client: usize) {
+        let stream = self.new_stream(client);
+        self.clients[client].stream = Some(stream);
+        self.tell(|| format!("client {client} opens stream {stream}"));
+        for ty in 0..TYPES {
+            if self.clients[client].types[ty].wanted != 0 {
+                self.ask(client, stream, ty, (0, 0));
+            }
+        }
+    }
+
+    fn reach_client(&mut self, id: u64, sent: &Sent) {
+        let Some(Some(stream)) = self.streams.get(id as usize) else { return };
+        let client = stream.client;
+        self.clients[client].types[sent.ty].take(sent);
+        let request = DeltaRequest {
+            node: None,
+            type_url: self.names.types[sent.ty].as_str().to_owned(),
+            subscribe: Vec::new(),
+            unsubscribe: Vec::new(),
+            initial_resource_versions: Vec::new(),
+            response_nonce: sent.nonce.clone(),
+            error_detail: None,
+        };
+        self.send_up(id, request);
+    }
+
+    fn trouble_link(&mut self) {
+        let open: Vec<_> = self.links.keys().copied().collect();
+        if open.is_empty() {
+            return;
+        }
+        let link = open[self.rng.below(open.len() as u64) as usize];
+        let status = Status::new(Code::Unavailable, "reset");
+        match self.rng.below(3) {
+            0 => self.dismiss(link),
+            1 => self.end_link(link, status, false),
+            _ => self.end_link(link, Status::ok(), true),
+        }
+    }
+
+    // === the end ===
+
+    fn come_to_rest(&mut self) {
+        self.tell(|| "faults cease".to_owned());
+        self.is_healed = true;
+        let stays_refused = self.rng.percent(50);
+        for server in 0..2 {
+            self.servers[server].is_down = false;
+            if !stays_refused {
+                self.servers[server].refused = 0;
+            }
+            self.flush_all(server);
+        }
+        self.clients.iter_mut().for_each(|client| client.reads_within = MILLI);
+        self.advance(60 * SECOND);
+        self.interruptions = 0;
+        self.advance(90 * SECOND);
+        for client in 0..self.clients.len() {
+            self.judge_rest(client);
+        }
+        if self.interruptions > INTERRUPTIONS_MAX {
+            let count = self.interruptions;
+            self.fail(Invariant::Hygiene, || format!("{count} streams of several types end because of one"));
+        }
+        for client in 0..self.clients.len() {
+            if let Some(stream) = self.clients[client].stream.take() {
+                self.end_stream(stream);
+            }
+        }
+        // The content of a lost server would be kept (RLY-46).
+        self.servers.iter_mut().for_each(|server| server.refused = 0);
+        self.advance(200 * SECOND);
+        for slot in 0..2 {
+            let (this, server) = (&self.slots[slot], &self.servers[slot]);
+            let left = this.source.types().count();
+            if !this.source.is_idle() || left > 0 || server.streams() > 0 {
+                let streams = server.streams();
+                self.fail(Invariant::Hygiene, || {
+                    format!("slot {slot} is not idle: {left} types and {streams} streams are left")
+                });
+            }
+        }
+    }
+
+    /// I1: the client has the content of the servers.
+    fn judge_rest(&mut self, client: usize) {
+        for ty in 0..TYPES {
+            for name in 0..NAMES {
+                let server = &self.servers[names::server_of(name)];
+                if server.refused & bit(ty) != 0 {
+                    continue;
+                }
+                let held = &self.clients[client].types[ty];
+                let glob = names::glob_of(name).map_or(0, bit);
+                let due = server.truth[ty][name]
+                    .filter(|entry| (bit(name) | glob | entry.aliases) & held.wanted != 0)
+                    .map(|entry| entry.edition);
+                let found = held.resources[name];
+                if found != due {
+                    let (short, name) = (SHORT[ty], show(bit(name)));
+                    self.fail(Invariant::Convergence, || {
+                        format!("client {client} holds {short} {name} as {found:?}, and its server {due:?}")
+                    });
+                }
+            }
+        }
+    }
+}
