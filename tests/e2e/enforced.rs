@@ -30,7 +30,7 @@ pub(super) struct Fleet {
     /// All contents that each client was ever given: type, name, text.
     given: Vec<BTreeSet<(String, String, String)>>,
     /// Contents that every client rejects.
-    bad: BTreeSet<&'static str>,
+    pub bad: BTreeSet<&'static str>,
     /// Clients of this variant accept all contents.
     accepting: Option<Variant>,
 }
@@ -59,7 +59,7 @@ impl Fleet {
     }
 
     /// More clients, half of them of each variant, with all clusters, a route and endpoints.
-    async fn join(&mut self, count: usize) {
+    pub async fn join(&mut self, count: usize) {
         let first = self.clients.len();
         let mut channel: Option<Channel> = None;
         for number in first..first + count {
@@ -84,8 +84,22 @@ impl Fleet {
         self.until("routes and endpoints", |fleet| have(fleet, RDS) && have(fleet, EDS)).await;
     }
 
+    /// The relay dies, and another begins. All clients come back, without anything in hand; what each was ever given is remembered.
+    pub async fn kill(&mut self, setup: impl FnOnce(Setup) -> Setup) {
+        let count = self.clients.len();
+        self.relay.signal("KILL");
+        self.relay.exit().await;
+        self.clients.clear();
+        self.relay = Relay::start(setup(Setup::of(self.origin.address))).await;
+        let before = std::mem::take(&mut self.given);
+        self.join(count).await;
+        for (given, before) in self.given.iter_mut().zip(before) {
+            given.extend(before);
+        }
+    }
+
     /// The number of clients whose seat is below this percentage.
-    async fn seated_below(&self, percent: f64) -> usize {
+    pub async fn seated_below(&self, percent: f64) -> usize {
         let found = self.relay.json("/clients?limit=all").await;
         let clients = found["clients"].as_array().unwrap();
         assert_eq!(clients.len(), self.clients.len());

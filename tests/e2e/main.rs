@@ -40,6 +40,7 @@ mod rollout_commands;
 mod rollout_guards;
 mod rollout_orders;
 mod rollout_reloads;
+mod rollout_restarts;
 mod routing;
 mod suspects;
 mod tail;

@@ -273,17 +273,17 @@ async fn fp_3_a_directory_that_cannot_be_used_stops_nothing() {
 }
 
 /// A file system of 1 MiB on a directory. Mounting requires root.
-struct SmallDisk(PathBuf);
+pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount(path: PathBuf) -> Option<SmallDisk> {
+    pub fn mount(path: PathBuf) -> Option<SmallDisk> {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"]).arg(&path);
         mount.output().is_ok_and(|output| output.status.success()).then_some(SmallDisk(path))
     }
 
     /// Fills the file system until the returned file is removed.
-    fn fill(&self) -> PathBuf {
+    pub fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
         let mut file = fs::File::create(&path).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}

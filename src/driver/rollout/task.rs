@@ -56,7 +56,7 @@ pub(super) struct PlanTask {
     cut: BTreeMap<UnitId, Arc<Snapshot>>,
     cut_until: Instant,
     next: Option<Next>,
-    /// The latest content of each unit that has been cut, while the unit holds something back.
+    /// The latest content of each unit that was part of a push, while the unit holds something back.
     pub(super) candidates: BTreeMap<UnitId, Arc<Snapshot>>,
     pub(super) clients: Option<Clients>,
     pub(super) rejecters: Rejecters,
@@ -135,8 +135,11 @@ impl PlanTask {
             self.take_changes();
             self.rollout.handle_timeout(clock.now());
             let answers = self.obey();
-            self.is_changed |= !answers.is_empty();
             self.carry_out().await;
+            if !answers.is_empty() {
+                // An operator's word that was answered is not lost with the process.
+                self.is_changed = !self.keep().await;
+            }
             if Instant::now() >= self.tally_due {
                 self.tally_due = Instant::now() + TALLY_EVERY;
                 self.follow_servers();
@@ -265,11 +268,15 @@ impl PlanTask {
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
             push.findings = inspected.unwrap_or_default();
             changes.push(of_unit);
+            // Without a known change the unit is in no push.
+            if !(self.plan.enforces() && push.is_empty()) {
+                after.insert(*unit, candidate);
+            }
             pushed.push(push);
-            after.insert(*unit, candidate);
         }
         let set = PushSet::new(changes);
         condemn(&mut pushed, self.rejecters.condemned_in(&set));
+        let former = self.candidates.clone();
         if self.plan.enforces() {
             self.candidates.extend(after.iter().map(|(unit, candidate)| (*unit, candidate.clone())));
             // The push has changes that were none of a push at the order before.
@@ -279,6 +286,10 @@ impl PlanTask {
         }
         self.next = Some(Next { number, set, after });
         self.rollout.ready(pushed, self.shared.clock.now());
+        if self.rollout.last_push() < number {
+            // Put off: the content is part of no push yet, and must be found again.
+            self.candidates = former;
+        }
     }
 
     /// The latest cut is the push under way.

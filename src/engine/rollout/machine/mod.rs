@@ -165,7 +165,8 @@ impl Rollout {
             if !is_known && self.pin.is_some_and(|pin| pin.until == Until::NextPush) {
                 self.unpin(now);
             }
-        } else {
+        } else if self.promoted.is_none() || !differs.from_stable {
+            // A halted push that an operator promoted is gathered as it is.
             self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
         }
         self.withdraw(now);
@@ -224,7 +225,8 @@ impl Rollout {
             self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
             return self.advance(now);
         }
-        let units: Vec<UnitPush> = units.into_iter().filter(|unit| !unit.is_empty()).collect();
+        let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
+        self.gather_blank(&cut, &blank, now);
         if units.is_empty() {
             self.outputs.push_back(Output::Release { push: number });
             return self.advance(now);
@@ -245,6 +247,18 @@ impl Rollout {
             self.close(Outcome::Restored, now);
         }
         self.stand_or_go(now);
+    }
+
+    /// Units that hold something back, and have no known change: a collection is not complete yet, as after a restart. The next push
+    /// looks at them again.
+    fn gather_blank(&mut self, cut: &Gathering, blank: &[UnitPush], now: Time) {
+        let away = blank.iter().map(|of| of.unit).filter(|unit| self.held.away.contains_key(unit));
+        let units: BTreeSet<UnitId> = away.collect();
+        if self.plan.enforces() && !units.is_empty() {
+            let mut cut = cut.clone();
+            cut.units = units;
+            self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
+        }
     }
 
     /// The evidence of the clients. Ignored unless [`Rollout::wants_tally`].
@@ -280,6 +294,11 @@ impl Rollout {
             Until::NextPush | Until::Unpin => None,
         });
         [cut, pin, self.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
+    }
+
+    /// The number of the latest push that has begun.
+    pub fn last_push(&self) -> u64 {
+        self.last_push
     }
 
     pub fn poll_output(&mut self) -> Option<Output> {
@@ -393,6 +412,8 @@ impl Rollout {
             return;
         }
         push.withdraw(&mut self.outputs);
+        // The operator's word was for this push only.
+        self.promoted = None;
         let units = push.report.units.clone();
         self.close(Outcome::Withdrawn, now);
         for unit in units {

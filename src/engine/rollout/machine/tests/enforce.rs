@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::rollout::Seat;
+use crate::engine::rollout::command::{Command, Promotion};
 use crate::engine::rollout::push::Condemned;
 use crate::engine::rollout::tally::Rejection;
 use crate::xds::Version;
@@ -42,6 +43,60 @@ fn wav_2_a_push_that_all_accept_is_stable_in_the_end_and_stays_admitted() {
     assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Finished)]));
     let report = world.rollout.report();
     assert_eq!((report.behind_from, report.releases), (None, vec![1, 0]));
+}
+
+/// After a restart the server is asked again; meanwhile the unit is compared with the halted content.
+#[test]
+fn wav_8_a_promoted_push_is_looked_at_until_its_units_are_current() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    world.live(2_000, 1, true, false);
+    let promote = |push| Command::Promote { push, to: Promotion::All };
+    world.command(3_000, promote(1)).unwrap();
+    world.run(3_000, Rollout::handle_timeout);
+    assert_eq!(world.cuts.last().unwrap().0, 2);
+    world.ready(3_000, vec![UnitPush { is_current: false, ..unit_push(1) }]);
+    world.live(3_500, 1, true, false);
+    world.timer(4_000);
+    world.ready(4_000, vec![unit_push(1)]);
+    assert_eq!((world.state(), world.rollout.report().push.unwrap().number), (RolloutState::Settling, 2));
+}
+
+#[test]
+fn wav_17_a_promotion_is_over_when_the_servers_take_the_push_back() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    world.command(3_000, Command::Promote { push: 1, to: Promotion::All }).unwrap();
+    world.ready(3_000, vec![UnitPush { is_current: false, ..unit_push(1) }]);
+    world.live(3_500, 1, false, true);
+    assert_eq!(world.past(), vec![(1, Outcome::Withdrawn)]);
+    world.live(5_000, 1, true, true);
+    world.timer(6_000);
+    world.ready(6_000, vec![unit_push(1)]);
+    assert_eq!(world.state(), RolloutState::Waving);
+}
+
+/// A wildcard that is not complete yet has no known change, and holds something back nevertheless.
+#[test]
+fn wav_8_a_unit_without_a_known_change_is_looked_at_again() {
+    let blank = |number| UnitPush { types: Vec::new(), ..unit_push(number) };
+    let mut world = World::of(enforcing());
+    world.live(0, 1, true, true);
+    world.timer(1_000);
+    world.ready(1_000, vec![blank(1)]);
+    assert_eq!((world.state(), world.released.as_slice()), (RolloutState::Gathering, &[1][..]));
+    world.live(1_500, 2, true, true);
+    world.timer(2_500);
+    world.ready(2_500, vec![blank(1), unit_push(2)]);
+    assert_eq!(world.state(), RolloutState::Waving);
+    assert_eq!(world.rollout.report().waiting, vec![unit(1)]);
+    // A unit that holds nothing back is as before.
+    let mut world = World::of(enforcing());
+    world.live(0, 1, true, true);
+    world.timer(1_000);
+    world.live(1_000, 1, false, false);
+    world.ready(1_000, vec![blank(1)]);
+    assert_eq!((world.state(), world.rollout.poll_timeout()), (RolloutState::Open, None));
 }
 
 #[test]
