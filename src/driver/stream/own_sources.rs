@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::driver::source::handle::SourceHandle;
-use crate::engine::downstream::SourceId;
+use crate::engine::downstream::{Answer, SourceId};
 use crate::engine::rollout::{Plan, Seat};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::Node;
@@ -44,9 +44,17 @@ impl OwnSources {
         self.found.set(None);
     }
 
-    /// The answer of the look was sent.
-    pub(super) fn note_sent(&mut self) {
-        self.push = self.found.get();
+    /// The answer of the look was sent. A client of the candidate that was sent nothing of it has no content to keep.
+    pub(super) fn note_sent(&mut self, answer: &Answer) {
+        let brings = |push: u64| {
+            let published = self.all.iter().map(|(_, source)| source.published());
+            let mut lanes = published.filter_map(|published| published.lanes.clone());
+            lanes.any(|lanes| {
+                let is_of_push = lanes.candidate.as_ref().is_some_and(|(of, _)| *of == push);
+                is_of_push && lanes.stable.as_ref().is_some_and(|stable| answer.brings(push, stable))
+            })
+        };
+        self.push = self.found.get().filter(|push| self.push == Some(*push) || brings(*push));
     }
 
     /// The push of the latest candidate with content in a sent answer.

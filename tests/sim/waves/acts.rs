@@ -245,6 +245,9 @@ impl World {
             if self.failure.is_some() || report.state == RolloutState::Open && report.waiting.is_empty() {
                 break;
             }
+            if report.state == RolloutState::Halted && report.waiting.is_empty() {
+                (0..self.units.len()).for_each(|unit| self.mend(unit));
+            }
             if let Some(push) = report.push.filter(|push| push.state == RolloutState::Paused) {
                 // Its clients may have rejected it, or may be gone.
                 self.order(Command::Abort { push: push.number });

@@ -268,8 +268,11 @@ impl World {
         let answer = Answer { nonce: given.nonce.clone(), version: given.version.clone(), error };
         this.answers[ty].push_back(answer);
         let within = if self.is_healed { MILLI } else { this.plan.answers_within };
-        if rejected.is_none() {
-            take(&mut this.has[ty], given, this.wants[ty]);
+        // The rest of a rejected response is in use.
+        let kept = rejected.map(|name| (name, this.has[ty][name]));
+        take(&mut this.has[ty], given, this.wants[ty]);
+        if let Some((name, content)) = kept {
+            this.has[ty][name] = content;
         }
         let delay = self.rng.below(within);
         self.after(delay, Job::Answer(client, id, ty));

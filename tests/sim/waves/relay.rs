@@ -375,7 +375,11 @@ impl World {
                 (&composition.endpoints, &composition.targets, &composition.told_names);
             let nonce =
                 stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
-            stream.push = stream.found.get();
+            let lanes = self.units[stream.unit].published.lanes.as_ref();
+            let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
+            let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, stable));
+            let found = stream.found.get();
+            stream.push = found.filter(|push| stream.push == Some(*push) || brings(*push));
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             if answer.chunk + 1 < chunks {
                 stream.rest[ty] = Some(composition.clone());

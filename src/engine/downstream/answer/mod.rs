@@ -80,6 +80,15 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Whether the answer brings content of a push, from the push's candidate. `stable`: the content for all other clients.
+    pub fn brings(&self, push: u64, stable: &Snapshot) -> bool {
+        let is_stables = |part: &AnswerPart| {
+            let view = stable.of(&self.type_url).and_then(|of| of.view(&part.collection));
+            view.is_some_and(|view| view.id() == part.view.id())
+        };
+        self.parts.iter().any(|part| part.snapshot.lane().push == Some(push) && !is_stables(part))
+    }
+
     pub fn key(&self) -> AnswerKey {
         if let Some(key) = self.rest_key() {
             return key;

@@ -1,6 +1,7 @@
 //! Moves between the releases of a source (WAV).
 
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
+use crate::engine::downstream::SourceId;
 
 /// Two clients of wildcards, one in each variant, that have a cluster and its routes.
 fn fleet() -> (Bench, ClientId, ClientId) {
@@ -108,6 +109,25 @@ fn wav_7_a_wildcard_first_watched_during_a_hold_is_the_sources() {
     assert_eq!(bench.drain(newcomer), "RouteConfiguration r=b.1");
     bench.state(0, &[(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.2")]);
     assert_eq!(bench.drain(newcomer), "", "complete: gated from then on");
+}
+
+/// Who was sent nothing of a push has nothing of it to keep when the push is halted.
+#[test]
+fn wav_15_an_answer_by_the_candidate_may_bring_nothing_of_the_push() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &[(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=2"), (RDS, "r=a.1")]);
+    let newcomer = bench.delta();
+    bench.cut(&[sotw, newcomer]);
+    let stable = bench.picked(delta)[0].clone();
+    bench.change(newcomer, CDS, "+*");
+    let mut brings = |client: ClientId| {
+        let latest = bench.picked(client);
+        let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
+        let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
+        (answer.type_url.short().to_owned(), answer.brings(1, &stable))
+    };
+    assert_eq!(brings(sotw), ("Listener".into(), true));
+    assert_eq!(brings(newcomer), ("Cluster".into(), false), "the cluster is stable's");
 }
 
 #[test]
