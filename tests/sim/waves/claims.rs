@@ -314,8 +314,8 @@ impl World {
         buckets.sort_unstable();
         let wanted = self.plan.steps.get(step - 1).map_or(0, |of| of.at_least as usize);
         let mut all = self.streams.iter().flatten();
-        let is_new = |of: &&Box<Stream>| GATED.iter().any(|ty| !of.of.has_accepted[*ty]);
-        let is_able = buckets.len() >= wanted && !self.streams.iter().flatten().any(|of| is_new(&of))
+        let is_new = |of: &Stream| GATED.iter().any(|ty| !of.of.has_accepted[*ty]);
+        let is_able = buckets.len() >= wanted && !self.streams.iter().flatten().any(|of| is_new(of))
             || !all.any(|of| self.standing(of) != Standing::Unaffected);
         let raised = buckets.iter().take(wanted).next_back().map_or(0, |bucket| bucket + 1);
         // Nodes whose rejections no tally has seen count as others do.
