@@ -82,6 +82,20 @@ async fn rel_7_a_plan_with_a_halted_push_goes_by_a_yes_only() {
     fleet.until("the push at all clients", |fleet| fleet.had(CDS, "a", "bad") == 20).await;
 }
 
+/// REL-7: clients that leave a unit with a halted push would be given the push elsewhere, also if others stay.
+#[tokio::test]
+async fn rel_7_some_clients_of_a_halted_unit_move_by_a_yes_only() {
+    const CLASSES: &str = "node_classes: [ { split_by: { cluster: true } } ]";
+    let fleet = halted(|setup| setup.line(CLASSES)).await;
+    let had = fleet.had(CDS, "a", "bad");
+    let other =
+        "{ match: { id: { prefix: client-1 } }, split_by: { cluster: true, user_agent_name: true } }, ";
+    edit(&fleet.relay, "node_classes: [ ", &format!("node_classes: [ {other}"));
+    let (_, result, faults) = reload(&fleet.relay).await;
+    assert_eq!((result, faults.contains("would lose 1 of its units")), ("held".into(), true), "{faults}");
+    assert_eq!(fleet.had(CDS, "a", "bad"), had);
+}
+
 /// REL-7: in a wave, only a looser plan waits for a yes.
 #[tokio::test]
 async fn rel_7_a_wave_takes_a_stricter_plan_and_no_looser_one() {

@@ -13,7 +13,7 @@ use crate::restart::SmallDisk;
 use crate::support::client::Event;
 use crate::support::control_plane::eventually;
 use crate::support::proxy::Proxy;
-use crate::support::{CDS, Client, EDS, Variant};
+use crate::support::{CDS, Client, EDS, RDS, Variant};
 
 const COUNT: usize = 40;
 
@@ -151,6 +151,28 @@ async fn wav_8_the_word_of_an_operator_survives_the_relay() {
     assert_eq!(kept.fleet.had(CDS, "a", "2"), seated);
     kept.order(&format!("promote edge --push {} --all", found["push"])).await;
     kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+}
+
+/// WAV-8: a part of the server's answer is not another content. What an operator took back is given to nobody for its sake.
+#[tokio::test]
+async fn wav_8_an_order_stands_while_the_server_has_not_answered_for_a_type() {
+    let mut kept = Kept::start(WAVING).await;
+    let seated = kept.fleet.seated_below(25.0).await;
+    kept.fleet.origin.set_many(CDS, &[("a", "2"), ("b", "2")]);
+    kept.fleet.origin.set(RDS, "r", "2");
+    kept.fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") == seated).await;
+    let found = kept.state("waving").await;
+    kept.order(&format!("abort edge --push {}", found["push"])).await;
+    kept.fleet.until("the way back", |fleet| fleet.all_hold(CDS, &BEFORE)).await;
+    kept.fleet.origin.ends_on(Some(RDS));
+    kept.kill().await;
+    kept.fleet.until_plan("later moment", |found| found["behind_seconds"].as_f64() > Some(5.0)).await;
+    let found = kept.state("halted").await;
+    assert_eq!(kept.fleet.had(CDS, "a", "2"), seated, "{found}");
+    assert!(kept.fleet.all_hold(CDS, &BEFORE));
+    kept.fleet.origin.ends_on(None);
+    kept.order(&format!("promote edge --push {} --all", found["push"])).await;
+    kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "2")])).await;
 }
 
 /// FP3: while nothing can be written, pushes go by steps, are halted and taken back. What a restart finds is older.

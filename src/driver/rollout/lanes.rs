@@ -11,6 +11,7 @@ use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::downstream::{PushUnit, SourceId};
+use crate::engine::evidence::is_current;
 use crate::engine::rollout::push::Differs;
 use crate::engine::rollout::{Admission, ReleaseDigest, RolloutState, UnitId};
 use crate::engine::snapshot::Snapshot;
@@ -41,6 +42,10 @@ impl PlanTask {
             self.recorded.awaited.remove(&unit);
             self.candidates.insert(unit, published.live.clone());
         }
+        if self.recorded.awaited.contains_key(&unit) && !is_current(&self.plan, &published.live) {
+            // A part of the server's answer is no other content than the halted one, nor has the server taken anything back.
+            return self.rollout.compared(unit, Differs { from_stable: true, from_candidate: false }, now);
+        }
         let from_candidate = self.candidates.get(&unit).map_or(from_stable, differs);
         let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());
         if !from_stable && is_asleep {
@@ -51,6 +56,21 @@ impl PlanTask {
             self.candidates.remove(&unit);
         }
         self.rollout.compared(unit, Differs { from_stable, from_candidate }, now);
+    }
+
+    /// Compares units whose server has not answered for all types since a restart.
+    pub(super) fn look_at_awaited(&mut self) {
+        let now = self.shared.clock.now();
+        for source in own_sources(&self.handle, &self.shared, &self.tables) {
+            let unit = UnitId(source.id().0);
+            if self.recorded.awaited.contains_key(&unit) {
+                self.compare(unit, &source, now);
+                if is_current(&self.plan, &source.published().live) {
+                    // What the server says now is compared like any other content.
+                    self.recorded.awaited.remove(&unit);
+                }
+            }
+        }
     }
 
     /// Ends holds without a difference once no push stands.

@@ -143,6 +143,7 @@ impl PlanTask {
             if Instant::now() >= self.tally_due {
                 self.tally_due = Instant::now() + TALLY_EVERY;
                 self.follow_servers();
+                self.look_at_awaited();
                 self.weigh();
                 self.tally().await;
                 self.carry_out().await;

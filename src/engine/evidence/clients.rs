@@ -51,6 +51,9 @@ pub trait Leavers {
     fn ends_of(&self, node: &str, now: Time) -> u32;
 }
 
+/// A client with fewer lost streams before was restarted, as clients are. Such a client has a voice.
+const USUAL_FROM: u32 = 3;
+
 /// The lost streams of a node with the push, and without.
 #[derive(Clone, Copy, Debug)]
 struct Excuse {
@@ -210,7 +213,7 @@ impl Clients {
             return excuse.is_usual(now);
         }
         let without = leavers.ends_of(node, now);
-        if without == 0 || self.excused.len() >= KEPT_MAX {
+        if without < USUAL_FROM || self.excused.len() >= KEPT_MAX {
             return false;
         }
         let excuse = Excuse { without, with: 0, from: now };
@@ -387,6 +390,21 @@ mod tests {
         assert_eq!(usual, 6);
         assert!(excuse.is_usual(Time::ZERO + WINDOW), "9 ends in two windows");
         assert!(!excuse.is_usual(Time::ZERO + WINDOW));
+    }
+
+    /// A client that was restarted before the push, and dies of it, is evidence.
+    #[test]
+    fn wav_12_a_client_is_excused_from_three_lost_streams_on() {
+        struct Lost(u32);
+        impl Leavers for Lost {
+            fn note(&self, _: &str, _: Time) {}
+            fn ends_of(&self, _: &str, _: Time) -> u32 {
+                self.0
+            }
+        }
+        let mut clients = Clients::default();
+        assert!(!clients.is_excused("a", Time::ZERO, &Lost(2)));
+        assert!(clients.is_excused("a", Time::ZERO, &Lost(3)));
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.

@@ -42,7 +42,7 @@ pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Condemned)>) {
 }
 
 /// Whether the server can be heard, and has answered for all gated types.
-fn is_current(plan: &Plan, snapshot: &Snapshot) -> bool {
+pub fn is_current(plan: &Plan, snapshot: &Snapshot) -> bool {
     let standing = snapshot.standing();
     let gated = snapshot.types().filter(|(type_url, _)| plan.gated.contains(type_url));
     let mut of_types = gated.filter_map(|(type_url, _)| standing.of(type_url));

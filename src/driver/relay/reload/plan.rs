@@ -41,6 +41,8 @@ struct Draft<'a> {
     /// The sources that streams use now, and those that they will use.
     used: HashSet<SourceId>,
     wanted: HashSet<SourceKey>,
+    /// The sources that some stream moves away from.
+    moved_from: HashSet<SourceId>,
     /// The new classes at a place: all, or those for Secrets.
     classes: HashMap<(Place, bool), usize>,
     gone: BTreeMap<TypeUrl, BTreeSet<ResourceName>>,
@@ -55,6 +57,7 @@ impl<'a> Draft<'a> {
             plan: ReloadPlan::default(),
             used: HashSet::new(),
             wanted: HashSet::new(),
+            moved_from: HashSet::new(),
             classes: HashMap::new(),
             gone: BTreeMap::new(),
         }
@@ -73,6 +76,7 @@ impl<'a> Draft<'a> {
             let found = self.sources.find(&key);
             if of.moves() {
                 moves = true;
+                self.moved_from.insert(of.source.id());
                 is_undecided |= !self.note_gone(&of, found.as_deref());
             }
             self.want(key, to, found.is_some());
@@ -123,7 +127,7 @@ impl<'a> Draft<'a> {
         let is_asleep = !self.used.contains(&source.id());
         match is_asleep {
             true => self.has_other_classes,
-            false => self.is_left(source),
+            false => self.moved_from.contains(&source.id()),
         }
     }
 
