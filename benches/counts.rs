@@ -17,12 +17,10 @@ mod counted {
     use gungraun::{library_benchmark, library_benchmark_group};
     use sluice::engine::class::NodeClass;
     use sluice::engine::downstream::{Answer, Verdict};
-    use sluice::engine::lanes::Published;
     use sluice::xds::{DeltaResponse, Response, Variant};
 
     use super::paths::decode::{FirstRequest, decode, delta_response};
     use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
-    use super::paths::hold::Hold;
     use super::paths::relay::Encoded;
     use super::paths::subscribe::Subscribe;
 
@@ -58,14 +56,6 @@ mod counted {
         (relay, bytes)
     }
 
-    #[library_benchmark]
-    #[bench::cut(Hold::before(1, 10_000), Hold::cut)]
-    #[bench::settle(Hold::before(2, 10_000), Hold::settle)]
-    fn hold(mut source: Hold, step: fn(&mut Hold) -> Published) -> (Hold, Published) {
-        let published = step(black_box(&mut source));
-        (source, published)
-    }
-
     fn set(variant: Variant) -> Answer {
         full_set(variant, 100)
     }
@@ -99,8 +89,7 @@ mod counted {
 
     library_benchmark_group!(
         name = counts,
-        benchmarks =
-            [fan_out, fan_out_by_pushes, hold, encode_once, subscribe, node_class, delta_response_decoded]
+        benchmarks = [fan_out, fan_out_by_pushes, encode_once, subscribe, node_class, delta_response_decoded]
     );
 
     gungraun::main!(library_benchmark_groups = counts);

@@ -226,6 +226,7 @@ impl Relay {
     }
 
     /// The source's own content.
+    #[allow(dead_code, reason = "in wall time only")]
     pub fn live(&self) -> Arc<Snapshot> {
         self.live.clone()
     }

@@ -66,7 +66,7 @@ impl PlanTask {
             if self.recorded.awaited.contains_key(&unit) {
                 self.compare(unit, &source, now);
                 if is_current(&self.plan, &source.published().live) {
-                    // What the server says now is compared like any other content.
+                    // From now on the server's content is compared like any other.
                     self.recorded.awaited.remove(&unit);
                 }
             }
