@@ -171,13 +171,12 @@ impl PlanHandle {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// A source has published. Called by the source's task, after the publication.
-    pub fn published(&self, unit: UnitId, before: &Arc<Snapshot>, after: &Snapshot) {
+    /// A source has published. Called by the source's task, after the publication. `holds`: its lanes hold content back.
+    pub fn published(&self, unit: UnitId, before: &Arc<Snapshot>, after: &Snapshot, holds: bool) {
         let plan = self.plan.load();
-        if !PushUnit::differs(before, after, &|type_url| plan.gated.contains(type_url)) {
-            return;
+        if PushUnit::concerns(before, after, holds, &|type_url| plan.gated.contains(type_url)) {
+            self.note(unit, before);
         }
-        self.note(unit, before);
     }
 
     /// A unit may differ from this content.

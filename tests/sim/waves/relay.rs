@@ -189,8 +189,8 @@ impl World {
         let before = std::mem::replace(&mut this.live, live.clone());
         this.published = this.lanes.follow(&before, live, time);
         self.reference_follows(unit);
-        let gated = &self.pilot.plan.gated;
-        if PushUnit::differs(&before, live, &|type_url| gated.contains(type_url)) {
+        let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
+        if PushUnit::concerns(&before, live, holds, &|type_url| gated.contains(type_url)) {
             self.note_change(unit);
         }
     }

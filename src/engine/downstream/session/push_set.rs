@@ -111,6 +111,23 @@ impl PushUnit {
         })
     }
 
+    /// Whether a plan has to compare its contents after a publication. While lanes hold content back, a first answer counts, too: a
+    /// class that slept may return to other content than its lanes have.
+    pub fn concerns(
+        before: &Snapshot,
+        after: &Snapshot,
+        holds: bool,
+        is_gated: &dyn Fn(&TypeUrl) -> bool,
+    ) -> bool {
+        let is_same =
+            |url: &TypeUrl, after: &TypeSnapshot| before.of(url).is_some_and(|of| of.holds_the_same(after));
+        let is_touched = || after.types().any(|(url, after)| is_gated(url) && !is_same(url, after));
+        match holds {
+            true => is_touched(),
+            false => PushUnit::differs(before, after, is_gated),
+        }
+    }
+
     /// Whether the push has this change of its source.
     pub(super) fn has_change(&self, number: u64) -> bool {
         number > self.after_change && number <= self.last_change

@@ -163,6 +163,33 @@ fn tru_1_content_that_was_not_known_before_is_no_push() {
     assert_eq!(changed(&push(&bench, &before)), "RouteConfiguration r, RouteConfiguration s");
 }
 
+/// A class that slept in a halt may return to other content than its lanes have.
+#[test]
+fn wav_7_while_content_is_held_a_first_answer_is_compared() {
+    for name in ["", "x"] {
+        let says = |bench: &mut Bench, list| match name {
+            "" => bench.says_of_all(CDS, list, true),
+            _ => bench.says(CDS, list),
+        };
+        let mut bench = Bench::cold();
+        let client = bench.sotw();
+        bench.ask(client, CDS, name);
+        // Whether the latest content has to be compared: in a hold, and without one.
+        let concerns = |bench: &Bench, before: &Snapshot| {
+            [true, false].map(|holds| PushUnit::concerns(before, &bench.snapshots[0], holds, &is_gated))
+        };
+        let before = bench.snapshots[0].clone();
+        says(&mut bench, "x=1");
+        assert_eq!(concerns(&bench, &before), [true, false], "{name}: a first answer");
+        let before = bench.snapshots[0].clone();
+        bench.ask(client, EDS, "e");
+        bench.says(EDS, "e=1");
+        assert_eq!(concerns(&bench, &before), [false, false], "{name}: endpoints flow");
+        says(&mut bench, "x=2");
+        assert_eq!(concerns(&bench, &before), [true, true], "{name}: a change");
+    }
+}
+
 /// A client that reconnects has the candidate as its first answer, and its verdict is one on the push.
 #[test]
 fn tru_1_a_new_client_of_changed_names_is_affected() {
