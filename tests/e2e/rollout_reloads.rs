@@ -96,6 +96,22 @@ async fn rel_7_some_clients_of_a_halted_unit_move_by_a_yes_only() {
     assert_eq!(fleet.had(CDS, "a", "bad"), had);
 }
 
+/// REL-7: clients that prefer another server from now on would be given what that server says.
+#[tokio::test]
+async fn rel_7_a_server_goes_before_that_of_a_halted_unit_by_a_yes_only() {
+    let fleet = halted(|setup| setup).await;
+    let other = "  - { server_uri: \"127.0.0.1:1\", channel_creds: [ { type: insecure } ] }\n";
+    edit(&fleet.relay, "xds_servers:\n", &format!("xds_servers:\n{other}"));
+    let (_, result, faults) = reload(&fleet.relay).await;
+    assert_eq!((result, faults.contains("would lose 1 of its units")), ("held".into(), true), "{faults}");
+    // Behind that server, another one takes nobody away.
+    edit(&fleet.relay, other, "");
+    let last = "    resource_timeout: 1s\n";
+    edit(&fleet.relay, last, &format!("{last}{other}"));
+    let (status, result, faults) = reload(&fleet.relay).await;
+    assert_eq!((status, result), (200, "changed".into()), "{faults}");
+}
+
 /// REL-7: in a wave, only a looser plan waits for a yes.
 #[tokio::test]
 async fn rel_7_a_wave_takes_a_stricter_plan_and_no_looser_one() {

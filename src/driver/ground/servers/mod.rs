@@ -270,6 +270,11 @@ impl<'a> ListedServer<'a> {
         &self.list.servers[self.number]
     }
 
+    /// The servers of the list that clients prefer to this one.
+    pub fn higher(self) -> &'a [Place] {
+        &self.list.places[..self.number]
+    }
+
     /// The servers that a source of this place may use: two by Envoy's rules, else one.
     pub(crate) fn serving(self) -> &'a [Arc<Server>] {
         let count = if self.list.fallback.policy == Policy::Envoy { 2 } else { 1 };
@@ -467,10 +472,8 @@ mod tests {
         };
         let base = UpstreamSettings::default;
         let rest = |refresh| Transport::Rest { refresh_delay: Duration::from_secs(refresh) };
-        assert_eq!(
-            place(base()),
-            place(UpstreamSettings { resource_timeout: Duration::from_secs(99), ..base() })
-        );
+        let patient = UpstreamSettings { resource_timeout: Duration::from_secs(99), ..base() };
+        assert_eq!(place(base()), place(patient));
         assert_eq!(
             place(UpstreamSettings { transport: rest(1), ..base() }),
             place(UpstreamSettings { transport: rest(2), ..base() })
@@ -490,10 +493,7 @@ mod tests {
         let twice = of(&["a", "a"], Policy::Grpc);
         assert_ne!(default(&twice).at(0).place(), default(&twice).at(1).place());
         let (before, after) = (of(&["a", "b"], Policy::Envoy), of(&["a", "c"], Policy::Envoy));
-        assert_ne!(
-            default(&before).at(0).place(),
-            default(&after).at(0).place(),
-            "its source uses both servers"
-        );
+        // The source of the first place uses both servers.
+        assert_ne!(default(&before).at(0).place(), default(&after).at(0).place());
     }
 }

@@ -6,11 +6,13 @@ use crate::driver::api::reload::{LoosenedPlan, Loosening};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::plans::PlanHandle;
+use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::SourceHandle;
 
 /// Another configuration, and its effect on the clients of sources.
 struct Draft<'a> {
+    former: &'a DriverSettings,
     settings: &'a DriverSettings,
     may_lose_clients: &'a dyn Fn(&SourceHandle) -> bool,
 }
@@ -22,7 +24,8 @@ impl Relay {
         settings: &DriverSettings,
         may_lose_clients: &dyn Fn(&SourceHandle) -> bool,
     ) -> Vec<LoosenedPlan> {
-        let draft = Draft { settings, may_lose_clients };
+        let former = &*self.shared.settings();
+        let draft = Draft { former, settings, may_lose_clients };
         let all = self.rollouts.all(&self.shared, &self.tables);
         let loosened = |handle: &Arc<PlanHandle>| {
             let status = all.iter().find(|status| status.plan.name == handle.plan().name)?;
@@ -70,8 +73,15 @@ impl Draft<'_> {
         let (list, node) = (source.status().list.clone(), &source.key().class.node);
         let next = self.settings.rollouts.iter().find(|next| next.units.matches(&list, node));
         let stays = next.is_some_and(|next| &*next.name == plan)
-            && self.settings.lists.find(source.key().place).is_some()
+            && !self.is_passed_over(source.key().place)
             && !(self.may_lose_clients)(source);
         source.published().lanes.is_some() && !stays
+    }
+
+    /// Whether the server leaves its list, or clients prefer another server to it from now on.
+    fn is_passed_over(&self, place: Place) -> bool {
+        let Some(next) = self.settings.lists.find(place) else { return true };
+        let former = self.former.lists.find(place).map(ListedServer::higher).unwrap_or_default();
+        next.higher().iter().any(|higher| !former.contains(higher))
     }
 }
