@@ -1,8 +1,11 @@
 //! The orders of operators to plans that enforce: `sluice rollout pause` to `unfreeze`, of the built binary.
 
+use serde_json::Value;
+
 use crate::commands::{Done, examples, sluice};
 use crate::enforced::Fleet;
-use crate::support::{CDS, EDS};
+use crate::support::control_plane::eventually;
+use crate::support::{CDS, ControlPlane, EDS, RDS};
 
 /// Two steps of some seconds, and a final bake without an end.
 const SLOW: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 100ms, max: 1s }, \
@@ -107,6 +110,41 @@ async fn his_4_a_freeze_holds_the_next_push_and_a_rollback_serves_the_release_be
     assert!(done(&fleet, "pin edge --to 0 --until unpin").await.starts_with("edge: pinned"));
     fleet.until("the first release", |fleet| fleet.all_hold(CDS, &before)).await;
     done(&fleet, "unpin edge").await;
+}
+
+/// WAV-4: a push waits for a server that is away. What this server takes back meanwhile is given to nobody under the push's number.
+#[tokio::test]
+async fn wav_4_what_a_server_takes_back_before_the_push_begins_is_no_part_of_it() {
+    let mut routes = ControlPlane::obedient().await;
+    routes.set(RDS, "r", "1");
+    let server = format!(
+        "{{ server_uri: {:?}, channel_creds: [ {{ type: insecure }} ] }}",
+        routes.address.to_string()
+    );
+    let list =
+        format!("types: {{ envoy.config.route.v3.RouteConfiguration: {{ xds_servers: [ {server} ] }} }}");
+    let patient = FAST.replace("max: 1s", "max: 1h");
+    let mut fleet = Fleet::with(|setup| setup.line(&list), &patient, 20).await;
+    assert_eq!(done(&fleet, "freeze").await, "done in edge\n");
+    routes.set(RDS, "r", "2");
+    fleet.origin.set(CDS, "a", "2");
+    let both = |found: &Value| found["waiting"] == 2;
+    fleet.until_plan("changes of both servers", both).await;
+    routes.down().await;
+    let server = routes.address.to_string();
+    eventually("the end of the connection", async || {
+        fleet.relay.sources(&server).await[0]["stale_seconds"].is_f64()
+    })
+    .await;
+    fleet.until_plan("end of the quiet time", |found| found["behind_seconds"].as_f64() > Some(0.5)).await;
+    // The answer comes after the cut, which is put off.
+    assert_eq!(done(&fleet, "unfreeze").await, "done in edge\n");
+    assert_eq!(fleet.relay.json("/rollouts/edge").await["state"], "gathering");
+    routes.set(RDS, "r", "1");
+    routes.up().await;
+    fleet.until("the push", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    let found = fleet.until_plan("end", |found| found["state"] == "open").await;
+    assert_eq!((fleet.had(RDS, "r", "2"), fleet.all_hold(RDS, &[("r", "1")])), (0, true), "{found}");
 }
 
 /// CMD-4, and wrong orders: without a push, beyond seven days, or with one number for two relays.

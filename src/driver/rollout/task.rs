@@ -275,6 +275,7 @@ impl PlanTask {
             }
             pushed.push(push);
         }
+        let blank: Vec<_> = pushed.iter().filter(|push| push.is_empty()).map(|push| push.unit).collect();
         let set = PushSet::new(changes);
         condemn(&mut pushed, self.rejecters.condemned_in(&set));
         let former = self.candidates.clone();
@@ -287,9 +288,15 @@ impl PlanTask {
         }
         self.next = Some(Next { number, set, after });
         self.rollout.ready(pushed, self.shared.clock.now());
-        if self.rollout.last_push() < number {
-            // Put off: the content is part of no push yet, and must be found again.
+        let is_put_off = self.rollout.last_push() < number;
+        if is_put_off {
+            // The content is part of no push yet, and must be found again.
             self.candidates = former;
+        }
+        let outside = if is_put_off { units } else { &blank };
+        for source in outside.iter().filter_map(|unit| sources.get(unit)) {
+            // The number is that of a push without the unit, or becomes one.
+            source.order(LaneOrder::PutOff(number)).await;
         }
     }
 

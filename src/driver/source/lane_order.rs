@@ -11,6 +11,8 @@ use crate::engine::snapshot::Snapshot;
 pub enum LaneOrder {
     /// The newest content becomes the candidate of this push (WAV-4).
     Cut(u64),
+    /// The content of this cut is part of no push.
+    PutOff(u64),
     /// Clients are admitted to the candidate of this push next.
     Give(u64),
     /// The candidate of this push is taken back (WAV-10).

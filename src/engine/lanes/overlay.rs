@@ -174,7 +174,8 @@ impl Lanes {
             return;
         }
         let former = self.candidate.take();
-        self.went_back = false;
+        // A push that was halted before its first client did not have to go back.
+        self.went_back |= former.is_some();
         self.releases += 1;
         let mark = LaneMark { release: self.releases, push: Some(push) };
         self.candidate = Some(Lane { is_given: false, ..Lane::freeze(&self.live, &self.gated, mark) });
@@ -187,7 +188,15 @@ impl Lanes {
     pub fn give(&mut self, push: u64) {
         if let Some(candidate) = self.candidate.as_mut().filter(|of| of.mark.push == Some(push)) {
             candidate.is_given = true;
+            self.went_back = false;
         }
+    }
+
+    /// The latest cut is part of no push. Another push may take the number, and must not find this content under it.
+    pub fn put_off(&mut self, push: u64) {
+        let Some(candidate) = self.take_candidate(push) else { return };
+        self.end(Some(candidate));
+        self.end_if_equal();
     }
 
     /// The candidate is stable from now on. The hold goes on if the source has changed since the cut.
@@ -195,6 +204,7 @@ impl Lanes {
         let Some(mut candidate) = self.take_candidate(push) else { return };
         candidate.mark.push = None;
         candidate.is_given = true;
+        self.went_back = false;
         self.release = candidate.mark.release;
         let release = Release::of(push, &candidate, &self.gated);
         let former = self.stable.replace(candidate);
@@ -216,6 +226,13 @@ impl Lanes {
         }
         self.end(Some(candidate));
         self.end_if_equal();
+    }
+
+    /// Another plan has the source: its pushes have numbers of their own, and give nothing of the former plan's.
+    pub fn change_hands(&mut self) {
+        if let Some(push) = self.candidate.as_ref().and_then(|candidate| candidate.mark.push) {
+            self.go_back(push);
+        }
     }
 
     /// No push stands any more: a hold without a difference ends, whatever the source forgot.

@@ -200,6 +200,27 @@ fn wav_9_the_content_of_a_push_that_nobody_was_given_is_nobodys_last_bytes() {
     assert_eq!(["b", "c"].map(|name| last(bench.stable(), name)), [Some(2), Some(1)]);
 }
 
+/// A cut that is put off leaves the lanes as they were, whatever becomes of its number.
+#[test]
+fn wav_4_a_cut_that_is_put_off_is_part_of_no_later_push() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("a", 2), ("b", 1)], &[]);
+    bench.operate(|lanes| lanes.cut(1));
+    bench.operate(|lanes| lanes.put_off(1));
+    let candidate = |bench: &Bench| bench.published.lanes.as_ref().unwrap().candidate.is_some();
+    assert!(!candidate(&bench) && bench.published.restated.is_none());
+    // Another unit's push takes the number.
+    bench.operate(|lanes| lanes.give(1));
+    bench.operate(|lanes| lanes.settle(1));
+    let stable = bench.stable().view(&Collection::Wildcard).unwrap();
+    assert_eq!(versions(stable), [("a".into(), 1)]);
+    assert!(!bench.stable().wildcard.departed.contains_key(&ResourceName::new("b")), "nobody was given it");
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &["b"]);
+    assert!(bench.published.lanes.is_none(), "nothing went back");
+}
+
 #[test]
 fn wav_5_stable_forgets_nothing_that_lingers_out_of_the_source() {
     let mut bench = Bench::new();
@@ -251,15 +272,38 @@ fn wav_4_a_push_settles_and_joins_the_history_and_the_hold_goes_on_against_it() 
     assert!(bench.published.lanes.is_none());
 }
 
-/// WAV-8: a class without clients forgets its names. That takes no halted content back.
 #[test]
-fn wav_8_after_a_halt_the_hold_outlives_the_clients() {
+fn wav_4_another_plan_gives_nothing_of_a_push_of_the_former_plan() {
     let mut bench = Bench::new();
     bench.watch(1, &Collection::Wildcard);
     bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
     bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
     bench.operate(|lanes| lanes.cut(1));
-    bench.operate(|lanes| lanes.go_back(1));
+    bench.operate(|lanes| lanes.give(1));
+    bench.operate(Lanes::change_hands);
+    assert!(bench.published.lanes.as_ref().unwrap().candidate.is_none());
+    bench.operate(|lanes| lanes.settle(1));
+    assert_eq!(versions(bench.stable().wildcard.view.as_ref().unwrap()), [("a".into(), 1)]);
+}
+
+/// WAV-8: a class without clients forgets its names. That takes no halted content back.
+#[test]
+fn wav_8_after_a_halt_the_hold_outlives_the_clients() {
+    [false, true].into_iter().for_each(outlives);
+}
+
+/// `is_put_off`: a push was halted before its first client, and the next one was put off.
+fn outlives(is_put_off: bool) {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    bench.operate(|lanes| lanes.cut(1));
+    match is_put_off {
+        true => bench.operate(|lanes| lanes.cut(2)),
+        false => bench.operate(|lanes| lanes.go_back(1)),
+    }
+    bench.operate(|lanes| lanes.put_off(2));
     bench.source.forget(SessionId(1), bench.now);
     bench.settle();
     while let Some(due) = bench.source.poll_timeout().filter(|due| due.since(bench.now).as_secs() < 120) {

@@ -60,6 +60,7 @@ pub struct Counted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Cut(u64),
+    PutOff(u64),
     Give(u64),
     Back(u64),
     Settle(u64),
@@ -323,6 +324,7 @@ impl World {
         let lanes = &mut self.units[unit].lanes;
         match order {
             Order::Cut(push) => lanes.cut(push),
+            Order::PutOff(push) => lanes.put_off(push),
             Order::Give(push) => lanes.give(push),
             Order::Back(push) => lanes.go_back(push),
             Order::Settle(push) => lanes.settle(push),
@@ -364,6 +366,7 @@ impl World {
             Order::Cut(number) => self.finish_cut(number),
             Order::Open => self.pilot.candidates.clear(),
             Order::Give(_) => self.admit(self.pilot.stated),
+            Order::PutOff(_) => {}
             _ => {
                 for unit in 0..self.units.len() {
                     if let Order::Serve(_) = order {
@@ -383,12 +386,20 @@ impl World {
 
     fn finish_cut(&mut self, number: u64) {
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
-        for (unit, stable, candidate) in std::mem::take(&mut self.pilot.cut) {
+        let (former, mut outside) = (self.pilot.candidates.clone(), BTreeSet::new());
+        let all = std::mem::take(&mut self.pilot.cut);
+        let units: BTreeSet<_> = all.iter().filter_map(|(unit, ..)| self.unit_of(*unit)).collect();
+        for (unit, stable, candidate) in all {
             let (of_unit, push) = unit_of(&self.pilot.plan, unit, &stable, &candidate);
             changes.push(of_unit);
+            // Without a known change the unit is in no push.
+            if push.is_empty() {
+                outside.extend(self.unit_of(unit));
+            } else {
+                self.pilot.candidates.insert(unit, candidate.clone());
+                after.insert(SourceId(unit.0), candidate);
+            }
             pushed.push(push);
-            self.pilot.candidates.insert(unit, candidate.clone());
-            after.insert(SourceId(unit.0), candidate);
         }
         // The push has changes that were none of a push at the order before.
         let cut: Vec<_> = after.keys().filter_map(|id| self.unit_of(UnitId(id.0))).collect();
@@ -398,6 +409,14 @@ impl World {
         self.pilot.next = Some(Next { number, set, after });
         let time = self.time();
         self.pilot.rollout.ready(pushed, time);
+        if self.pilot.rollout.last_push() < number {
+            // The content is part of no push yet, and must be found again.
+            self.pilot.candidates = former;
+            outside = units;
+        }
+        if !outside.is_empty() {
+            self.send_order(Order::PutOff(number), outside);
+        }
     }
 
     /// The latest cut is the push under way.

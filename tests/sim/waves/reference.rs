@@ -113,6 +113,9 @@ impl Contents {
     }
 }
 
+/// The releases at a cut, and the candidate.
+pub type BeforeCut = (Option<(Contents, Contents)>, Option<(u64, Contents)>);
+
 /// The releases of a unit.
 #[derive(Clone, Debug, Default)]
 pub struct Releases {
@@ -124,6 +127,8 @@ pub struct Releases {
     /// The latest candidate, whatever became of it.
     pub latest: Option<(u64, Contents)>,
     pub went_back: bool,
+    /// The releases and the candidate of the push before the latest cut.
+    pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
 }
 
@@ -155,20 +160,31 @@ impl Releases {
     fn obey(&mut self, order: Order, most: usize) {
         match order {
             Order::Cut(push) if self.stable.is_some() => {
-                self.went_back = false;
+                self.before_cut = (self.cut.take(), self.latest.take());
+                self.went_back |= self.candidate.is_some();
                 self.candidate = Some((push, self.live.clone()));
                 self.latest.clone_from(&self.candidate);
                 self.cut = self.stable.clone().map(|stable| (stable, self.live.clone()));
                 return;
             }
+            Order::Give(push) if self.candidate.as_ref().is_some_and(|(number, _)| *number == push) => {
+                self.went_back = false;
+            }
             Order::Settle(push) => {
                 if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
+                    self.went_back = false;
                     let former = self.stable.replace(candidate.clone());
                     if let Some(former) = former.filter(|_| self.history.is_empty()) {
                         self.history.push((0, former));
                     }
                     self.history.push((push, candidate));
                     self.history.drain(..self.history.len().saturating_sub(most));
+                }
+            }
+            // The unit goes on as before the cut.
+            Order::PutOff(push) => {
+                if self.candidate.take_if(|(number, _)| *number == push).is_some() {
+                    (self.cut, self.latest) = std::mem::take(&mut self.before_cut);
                 }
             }
             Order::Back(push) => {

@@ -19,7 +19,7 @@ const WEIGHED_EVERY: Duration = Duration::from_secs(1);
 impl SourceTask {
     /// Takes the plan in force. An observing plan has no lanes.
     pub(super) fn follow_plan(&mut self) {
-        self.plan = self.handle.plan(&self.shared.plans);
+        let former = std::mem::replace(&mut self.plan, self.handle.plan(&self.shared.plans));
         self.handle.judged_by.store(self.plan.clone());
         let plan = self.plan.as_ref().map(|plan| plan.plan()).filter(|plan| plan.enforces());
         match (&mut self.lanes, &plan) {
@@ -31,7 +31,11 @@ impl SourceTask {
             (Some(lanes), None) => lanes.configure(&Gated::Types(Vec::new()), 0),
             (Some(lanes), Some(plan)) => lanes.configure(&plan.gated, plan.releases),
         }
-        if self.lanes.is_some() {
+        if let Some(lanes) = &mut self.lanes {
+            let is_same = former.zip(self.plan.as_ref()).is_some_and(|(was, is)| Arc::ptr_eq(&was, is));
+            if !is_same {
+                lanes.change_hands();
+            }
             self.publish_lanes();
             self.streams.values().for_each(|stream| stream.wake());
         }
@@ -97,6 +101,7 @@ impl SourceTask {
         let lanes = self.lanes.as_mut()?;
         match order {
             LaneOrder::Cut(push) => lanes.cut(push),
+            LaneOrder::PutOff(push) => lanes.put_off(push),
             LaneOrder::Give(push) => lanes.give(push),
             LaneOrder::Back(push) => lanes.go_back(push),
             LaneOrder::Settle(push) => lanes.settle(push),
