@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tonic::Code;
+
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Setup, Variant};
 
@@ -87,4 +89,41 @@ async fn str_1_a_type_that_ends_the_stream_does_not_stall_the_others_in_delta() 
 #[tokio::test]
 async fn str_1_a_type_that_ends_the_stream_does_not_stall_the_others_in_sotw() {
     others_go_on(Variant::Sotw).await;
+}
+
+/// The server had the type before. Each stream restates all types, and ends before any answer.
+async fn a_restated_type_is_found(variant: Variant) {
+    let origin = ControlPlane::obedient().await;
+    let all = [(CDS, "a"), (EDS, "e"), (NO_CACHE, "r")];
+    all.iter().for_each(|(type_url, name)| origin.set(type_url, name, "1"));
+    let relay = Relay::start(Setup::of(origin.address).upstream(variant)).await;
+    let mut client = Client::open(&relay.address, variant, "n").await;
+    for (type_url, name) in all {
+        client.want(type_url, &[name]);
+        client.settle(type_url, &[(name, "1")]).await;
+    }
+    origin.ends_on(Some(NO_CACHE));
+    origin.close_streams(Code::Unavailable);
+    let text = "ended the stream soon after a request for a type";
+    eventually("the type is found", || async { !relay.warnings(text).is_empty() }).await;
+    let warned = relay.warnings(text);
+    assert!(warned.len() == 1 && warned[0].contains("Runtime"), "{warned:?}");
+    origin.wait_for("the others are asked for", |origin| origin.live_streams() >= 1).await;
+    let before = Instant::now();
+    origin.set(CDS, "a", "2");
+    client.settle(CDS, &[("a", "2")]).await;
+    assert!(before.elapsed() < USUAL, "{:?}", before.elapsed());
+    origin.ends_on(None);
+    origin.set(NO_CACHE, "r", "2");
+    client.settle(NO_CACHE, &[("r", "2")]).await;
+}
+
+#[tokio::test]
+async fn str_1_a_restated_type_that_ends_each_stream_is_found_in_delta() {
+    a_restated_type_is_found(Variant::Delta).await;
+}
+
+#[tokio::test]
+async fn str_1_a_restated_type_that_ends_each_stream_is_found_in_sotw() {
+    a_restated_type_is_found(Variant::Sotw).await;
 }

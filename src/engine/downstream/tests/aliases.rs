@@ -91,3 +91,17 @@ fn rly_2_a_name_that_is_unknown_by_itself_is_not_removed_with_its_alias() {
     bench.says(VHDS, "-v1");
     assert_eq!(bench.drain(client), "VirtualHost -v1");
 }
+
+/// Another client, or a lingering name, still leads to the former resource, but this client does not ask for it.
+#[test]
+fn ali_2_an_alias_that_moves_leaves_a_resource_that_another_alias_brought_too() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x +z");
+    bench.says(VHDS, "p|x|z=1");
+    assert_eq!(bench.drain(client), "VirtualHost p=1");
+    bench.change(client, VHDS, "-z");
+    assert_eq!(bench.drain(client), "");
+    bench.says(VHDS, "p|z=2 q|x=1");
+    assert_eq!(bench.drain(client), "VirtualHost q=1 -p");
+}

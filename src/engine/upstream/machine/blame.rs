@@ -9,7 +9,8 @@
 //! a stream that the server asked the relay to leave. The type must have been requested a moment before, and
 //! have no answer. In addition, the server must have answered something else on the stream or on an earlier
 //! stream, or the status must name the type. Types that owe an answer are blamed before types for which the
-//! server may have no news.
+//! server may have no news. If no stream has an answer, the types are asked for one after the other
+//! (`careful.rs`).
 
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ impl Upstream {
     /// the types away.
     pub fn ended(&mut self, status: Status, jitter: f64, now: Time) -> Vec<TypeUrl> {
         let blamed = self.blamed(&status, now);
+        self.count_silent_end(blamed.is_empty() && self.was_asked_soon(now));
         if blamed.is_empty() {
             self.handle(Input::Closed { status, jitter }, now);
         } else {
@@ -57,9 +59,7 @@ impl Upstream {
             return Vec::new();
         }
         let wanted = || self.subscriptions.values().filter(|of_type| !of_type.wants_nothing());
-        let is_fresh = |at: Time| now.since(at) <= SOON;
-        let asked = wanted().filter(|of_type| of_type.said.unanswered.is_some_and(is_fresh));
-        let asked: Vec<_> = asked.collect();
+        let asked: Vec<_> = wanted().filter(|of_type| is_asked_soon(of_type, now)).collect();
         let of_asked = |is_meant: &dyn Fn(&TypeRequest) -> bool| -> Vec<TypeUrl> {
             let meant = asked.iter().filter(|of_type| is_meant(of_type));
             meant.map(|of_type| of_type.type_url.clone()).collect()
@@ -70,12 +70,19 @@ impl Upstream {
         let has_answered = stream.answered.is_some();
         let blamed = match (named.is_empty(), owing.is_empty()) {
             (false, _) => named,
+            (true, _) if self.is_careful() => {
+                of_asked(&|of_type| stream.careful.guilty() == Some(&of_type.type_url))
+            }
             (true, false) if has_answered || self.has_spoken => owing,
             (true, _) if has_answered => of_asked(&|_| true),
             (true, _) => Vec::new(),
         };
         // Without other wanted types there is nothing to protect.
         if wanted().all(|of_type| blamed.contains(&of_type.type_url)) { Vec::new() } else { blamed }
+    }
+
+    fn was_asked_soon(&self, now: Time) -> bool {
+        self.subscriptions.values().any(|of_type| is_asked_soon(of_type, now))
     }
 
     /// Returns true if the server has answered for the type since the request on the present stream. More
@@ -177,6 +184,11 @@ impl Upstream {
     pub(in crate::engine) fn is_done(&self) -> bool {
         self.is_idle() && self.outputs.is_empty()
     }
+}
+
+/// Returns true if a recent request for the type has no answer.
+fn is_asked_soon(of_type: &TypeRequest, now: Time) -> bool {
+    !of_type.wants_nothing() && of_type.said.unanswered.is_some_and(|at| now.since(at) <= SOON)
 }
 
 /// Returns true if a text names a type, and not only a longer name with the same beginning.

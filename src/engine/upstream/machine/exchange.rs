@@ -34,6 +34,7 @@ impl Upstream {
         self.digest(digest, now);
         self.settle_answers(now);
         self.expire_proven(now);
+        self.end_care(now);
     }
 
     pub(super) fn answered(&mut self, now: Time) {
@@ -133,6 +134,7 @@ impl Upstream {
     /// Writes the next request of a type, with all waiting changes. Returns false if the variant cannot
     /// express the request.
     pub(super) fn write(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
+        let is_careful = self.is_careful();
         let (Phase::Open(stream), Some(subscription)) =
             (&mut self.phase, self.subscriptions.get_mut(type_url))
         else {
@@ -162,6 +164,9 @@ impl Upstream {
         }
         if !subscription.said.asked {
             subscription.said.may_be_silent = claims_all(&request);
+            if is_careful {
+                stream.careful.asked(type_url, now);
+            }
         }
         subscription.said.has_marks = stream.has_marks;
         subscription.written(self.variant, due, stream.signs);

@@ -21,12 +21,10 @@ impl Upstream {
         }
     }
 
-    /// Writes all waiting changes. Returns true if there was a change.
+    /// Writes all waiting changes that may be written now. Returns true if there was a change.
     pub(super) fn write_changes(&mut self, now: Time) -> bool {
-        let with_news = self.subscriptions.values().filter(|subscription| subscription.has_news());
-        let type_urls: Vec<_> = with_news.map(|subscription| subscription.type_url.clone()).collect();
         let mut wrote = false;
-        for type_url in &type_urls {
+        for type_url in &self.writable(now) {
             wrote |= self.write(type_url, Occasion::Change, now);
         }
         wrote

@@ -7,6 +7,7 @@ mod idle;
 mod mute;
 mod poll;
 pub mod blame;
+mod careful;
 pub mod inspect;
 pub mod resume;
 mod failover;
@@ -24,6 +25,7 @@ use crate::engine::upstream::api::{Input, Output, Transport, UpstreamSettings, W
 use crate::engine::upstream::backoff::Backoff;
 use crate::engine::upstream::failover::Failover;
 use crate::engine::upstream::gathering::Gathering;
+use crate::engine::upstream::machine::careful::Careful;
 use crate::engine::upstream::proof::Flaps;
 use crate::engine::upstream::succession::Next;
 use crate::engine::upstream::type_request::{TypeRequest, Want};
@@ -65,6 +67,8 @@ pub struct Upstream {
     is_polled: bool,
     /// The server has answered since the first subscription, or before the restart of the relay.
     has_spoken: bool,
+    /// The number of streams in sequence that the server ended itself, before any answer.
+    silent_ends: u32,
     /// Nothing is wanted of the open stream, which closes then.
     idle_until: Option<Time>,
     /// The time since which the server has no service for the type of this stream, and the server's status.
@@ -97,6 +101,7 @@ struct Stream {
     signs: u64,
     is_probing: bool,
     gathering: Gathering,
+    careful: Careful,
     /// The time of the first request.
     asked: Option<Time>,
     /// An event reported the silence of the server.
@@ -179,6 +184,7 @@ impl Upstream {
             control_plane,
             is_polled: false,
             has_spoken: false,
+            silent_ends: 0,
             idle_until: None,
             unserved: None,
         }
@@ -324,6 +330,7 @@ impl Upstream {
                 let timers = self.subscriptions.values().filter_map(next);
                 timers
                     .chain(stream.gathering.until())
+                    .chain(self.next_step())
                     .chain(self.steady_at())
                     .chain(self.mute_at())
                     .chain(self.idle_until)
@@ -343,6 +350,7 @@ impl Upstream {
                 if stream.gathering.ends(now) {
                     self.write_changes_gathered(now);
                 }
+                self.take_step(now);
                 self.run_timers(now);
                 self.become_steady(now);
                 self.find_mute(now);

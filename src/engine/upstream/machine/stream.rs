@@ -4,6 +4,7 @@ use crate::engine::Time;
 use crate::engine::reachability::Reachability;
 use crate::engine::upstream::api::{Event, Output};
 use crate::engine::upstream::gathering::Gathering;
+use crate::engine::upstream::machine::careful::Careful;
 use crate::engine::upstream::proof::Flaps;
 use crate::engine::upstream::succession::Next;
 use crate::engine::upstream::type_request::TypeRequest;
@@ -46,6 +47,7 @@ impl Upstream {
         }
         self.reach = Reachability::Pending;
         self.has_spoken = false;
+        self.silent_ends = 0;
         self.unserved = None;
         self.flaps = Flaps::default();
         self.forget_turns();
@@ -92,6 +94,7 @@ impl Upstream {
                 signs: 0,
                 is_probing: false,
                 gathering: Gathering::default(),
+                careful: Careful::default(),
                 asked: None,
                 is_mute: false,
                 next: Next::default(),

@@ -1,5 +1,7 @@
 //! A type for which the server ends the stream (ADR 15).
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::engine::upstream::{Event, Input, Output as Out};
 use crate::xds::{DeltaResponse, Received, Request, Response};
@@ -335,4 +337,75 @@ fn cli_4_the_backoff_of_a_suspect_outlives_its_subscription() {
     }
     // In a minute: after 1, 1.6, 2.6, 4.1, 6.6, 10.5 and 16.8 s.
     assert!((6..=8).contains(&attempts), "{attempts}");
+}
+
+/// The server begins to refuse a type that it had: each stream restates all types, and ends before any answer.
+#[test]
+fn str_1_a_restated_type_that_ends_each_stream_is_found() {
+    for refused in [CDS, EDS, RUNTIME] {
+        let mut bench = Bench::class();
+        bench.answers(0, RUNTIME, "r=1");
+        bench.input(0, Input::Closed { status: Status::new(Code::Unavailable, ""), jitter: 0.5 });
+        let short = refused.rsplit('.').next().unwrap();
+        let from = bench.now;
+        let (mut waiting, mut blamed) = (false, Vec::new());
+        while blamed.is_empty() {
+            assert!(bench.now.since(from) < Duration::from_secs(30), "{refused}");
+            bench.advance(Duration::from_millis(100));
+            let mut said = bench.said();
+            if said.contains(&"0 opens".to_owned()) {
+                said.extend(bench.input(0, Input::Opened));
+                waiting = true;
+            }
+            if waiting && said.iter().any(|line| line.starts_with(&format!("0 {short} "))) {
+                said.extend(bench.input(0, ended("resource watch failed")));
+                waiting = false;
+            }
+            blamed.extend(said.into_iter().filter(|line| line.contains(" ends ")));
+        }
+        assert_eq!(blamed, [format!("{short} ends 1")]);
+    }
+}
+
+/// A proxy in front of a control plane that is down.
+#[test]
+fn kal_5_a_server_that_serves_nobody_blames_no_type() {
+    let mut bench = Bench::class();
+    bench.answers(0, RUNTIME, "r=1");
+    bench.input(0, Input::Closed { status: Status::new(Code::Unavailable, ""), jitter: 0.5 });
+    let (mut first, mut streams) = (BTreeSet::new(), 0);
+    for _ in 0..1200 {
+        bench.advance(Duration::from_millis(100));
+        if bench.said().contains(&"0 opens".to_owned()) {
+            streams += 1;
+            let said = bench.input(0, Input::Opened);
+            first.insert(said[0].clone());
+            assert_eq!(said.len(), if streams <= 2 { 3 } else { 1 }, "{said:?}");
+            let done = bench.input(0, ended("no healthy upstream"));
+            assert!(!done.iter().any(|line| line.contains(" ends ")), "{done:?}");
+        }
+    }
+    assert!(streams >= 6 && first.len() == 3, "{streams}: {first:?}");
+    // The server is there again. Its first answer ends the care.
+    while !bench.said().contains(&"0 opens".to_owned()) {
+        bench.advance(Duration::from_millis(100));
+    }
+    let said = bench.input(0, Input::Opened);
+    assert_eq!(said.len(), 1, "{said:?}");
+    let message = if said[0].contains(" r ") {
+        RUNTIME
+    } else if said[0].contains(" e ") {
+        EDS
+    } else {
+        CDS
+    };
+    let list = if message == CDS {
+        "a=2"
+    } else if message == EDS {
+        "e=2"
+    } else {
+        "r=2"
+    };
+    assert_eq!(bench.answers(0, message, list).len(), 2, "the others are asked for at once");
+    assert!(!bench.reach_is_lost());
 }
