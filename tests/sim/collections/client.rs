@@ -1,12 +1,14 @@
-//! Delta clients of globs, aliases and names.
+//! Clients of globs, aliases and names.
 
-use super::names::{ALIASES, Mask, NAMES, TYPES, bit, bits, glob_of};
+use super::names::{ALIASES, Mask, NAMES, TYPES, VHDS, bit, bits, glob_of};
 
 /// One response to a client.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub ty: usize,
     pub nonce: String,
+    /// Empty in delta.
+    pub version: String,
     /// Name, edition and aliases.
     pub put: Vec<(usize, u32, Mask)>,
     pub removed: Mask,
@@ -17,6 +19,9 @@ pub struct Sent {
 pub struct Held {
     pub asked: bool,
     pub wanted: Mask,
+    /// SotW: the last nonce and version on the stream.
+    pub nonce: String,
+    pub version: String,
     pub resources: [Option<u32>; NAMES],
     /// The resource behind each wanted alias.
     behind: [Option<usize>; 3],
@@ -56,18 +61,24 @@ impl Held {
             }
         }
         for (name, edition, aliases) in &sent.put {
-            for alias in bits(aliases & self.wanted) {
-                self.behind[alias - ALIASES.start] = Some(*name);
+            for alias in ALIASES {
+                let behind = &mut self.behind[alias - ALIASES.start];
+                if aliases & self.wanted & bit(alias) != 0 {
+                    *behind = Some(*name);
+                } else if *behind == Some(*name) {
+                    // The resource itself says that the alias leads elsewhere.
+                    *behind = None;
+                }
             }
-            if self.ways(*name) != 0 {
-                self.resources[*name] = Some(*edition);
-            }
+            self.resources[*name] = (self.ways(*name) != 0).then_some(*edition);
         }
     }
 
     /// The state for the next stream. Resources that only an alias covers go: no request can say which alias they had.
     pub fn reconnect(&mut self) {
         (self.asked, self.behind) = (false, [None; 3]);
+        self.nonce.clear();
+        self.version.clear();
         for name in 0..NAMES {
             if self.ways(name) == 0 {
                 self.resources[name] = None;
@@ -76,8 +87,16 @@ impl Held {
     }
 }
 
+impl Client {
+    /// Virtual hosts are served in delta only.
+    pub fn may_ask(&self, ty: usize) -> bool {
+        !self.is_sotw || ty != VHDS
+    }
+}
+
 #[derive(Default)]
 pub struct Client {
+    pub is_sotw: bool,
     pub stream: Option<u64>,
     pub types: [Held; TYPES],
     /// The maximum time to read a message.

@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use sluice::engine::Time;
 use sluice::engine::authority::Authorities;
-use sluice::xds::{Code, DeltaRequest, Status};
+use sluice::xds::{Code, DeltaRequest, Request, Status};
 
 use self::client::{Client, Sent};
 use self::names::{
     ALIASES, GLOBS, LISTED, Mask, NAMES, Names, SHORT, TYPES, VHDS, WITH_ALIASES, bit, members, show,
 };
-use self::relay::{Link, Slot, StreamSlot, request_of};
+use self::relay::{Link, Slot, StreamSlot, list_of, request_of};
 use self::server::{Entry, Message, Server};
 use super::rng::{Rng, mix};
 use super::schedule::{Act, EVENTS_MIN, MILLI, SECOND};
@@ -28,6 +28,9 @@ use super::world::{Failure, Invariant, Outcome};
 
 /// From this seed on schedules have these worlds.
 pub const COLLECTIONS: u64 = 1 << 51;
+
+/// From this seed on some clients use SotW, and some servers do not say which type they refuse.
+pub const GROWN_COLLECTIONS: u64 = COLLECTIONS + (1 << 20);
 
 /// The maximum number of jobs without progress of the clock.
 const BUSY_MAX: u32 = 20_000;
@@ -51,7 +54,7 @@ enum Job {
     Poll(u64),
     Taken(u64, Box<Sent>),
     ToClient(u64, Box<Sent>),
-    Request(u64, Box<DeltaRequest>),
+    Request(u64, Box<Request>),
     Reconnect(usize),
 }
 
@@ -174,18 +177,31 @@ impl Collections {
             is_healed: false,
             interruptions: 0,
         };
+        if seed >= GROWN_COLLECTIONS {
+            world.grow(seed);
+        }
         for _ in 0..3 * NAMES {
             world.change_resource();
         }
         for client in 0..world.clients.len() {
             for ty in 0..TYPES {
                 let wanted = (0..LISTED).filter(|_| world.rng.percent(25));
-                world.clients[client].types[ty].wanted = wanted.fold(0, |mask, listed| mask | bit(listed));
+                let wanted = wanted.fold(0, |mask, listed| mask | bit(listed));
+                if world.clients[client].may_ask(ty) {
+                    world.clients[client].types[ty].wanted = wanted;
+                }
             }
             let within = world.rng.below(SECOND);
             world.after(within, Job::Reconnect(client));
         }
         world
+    }
+
+    /// Features of later seeds, drawn apart from the rest.
+    fn grow(&mut self, seed: u64) {
+        let mut rng = Rng::new(mix(seed) ^ 0xc012);
+        self.clients.iter_mut().for_each(|client| client.is_sotw = rng.percent(40));
+        self.servers.iter_mut().for_each(|server| server.is_terse = rng.percent(50));
     }
 
     // === time ===
@@ -245,7 +261,7 @@ impl Collections {
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
             Job::End(link, status, is_own) => self.end_link(link, status, is_own),
             Job::Probed(link) => self.tell_link(link, sluice::engine::upstream::Input::Alive),
-            Job::Returned(link) => self.tell_link(link, sluice::engine::upstream::Input::Returned),
+            Job::Returned(link) => self.returned(link),
             Job::ServerCloses(server, link) => self.servers[server].close(link),
             Job::Watch(stream) => self.tell_source(stream),
             Job::Poll(stream) => self.poll(stream),
@@ -366,6 +382,9 @@ impl Collections {
     fn change_subscription(&mut self) {
         let client = self.rng.below(self.clients.len() as u64) as usize;
         let (ty, listed) = (self.rng.below(TYPES as u64) as usize, self.rng.below(LISTED as u64) as usize);
+        if !self.clients[client].may_ask(ty) {
+            return;
+        }
         let held = &self.clients[client].types[ty];
         let is_wanted = held.wanted & bit(listed) != 0;
         let (add, remove) = if is_wanted { (0, bit(listed)) } else { (bit(listed), 0) };
@@ -385,7 +404,15 @@ impl Collections {
             held.wanted = 0;
             return;
         }
-        let request = request_of(&self.names, ty, &mut self.clients[client].types[ty], change);
+        let is_sotw = self.clients[client].is_sotw;
+        let held = &mut self.clients[client].types[ty];
+        let request = match is_sotw {
+            true => {
+                held.change(change.0, change.1);
+                Request::Sotw(list_of(&self.names, ty, held))
+            }
+            false => Request::Delta(request_of(&self.names, ty, held, change)),
+        };
         self.tell(|| {
             let (add, remove) = (show(change.0), show(change.1));
             format!("client {client} > {} +[{add}] -[{remove}]", SHORT[ty])
@@ -393,7 +420,7 @@ impl Collections {
         self.send_up(stream, request);
     }
 
-    fn send_up(&mut self, stream: u64, request: DeltaRequest) {
+    fn send_up(&mut self, stream: u64, request: Request) {
         let delay = 1 + self.rng.below(2 * MILLI);
         let Some(Some(slot)) = self.streams.get_mut(stream as usize) else { return };
         slot.up = slot.up.max(self.now + delay);
@@ -426,7 +453,14 @@ impl Collections {
     fn reach_client(&mut self, id: u64, sent: &Sent) {
         let Some(Some(stream)) = self.streams.get(id as usize) else { return };
         let client = stream.client;
-        self.clients[client].types[sent.ty].take(sent);
+        let is_sotw = self.clients[client].is_sotw;
+        let held = &mut self.clients[client].types[sent.ty];
+        held.take(sent);
+        if is_sotw {
+            (held.nonce, held.version) = (sent.nonce.clone(), sent.version.clone());
+            let request = list_of(&self.names, sent.ty, held);
+            return self.send_up(id, Request::Sotw(request));
+        }
         let request = DeltaRequest {
             node: None,
             type_url: self.names.types[sent.ty].as_str().to_owned(),
@@ -436,7 +470,7 @@ impl Collections {
             response_nonce: sent.nonce.clone(),
             error_detail: None,
         };
-        self.send_up(id, request);
+        self.send_up(id, Request::Delta(request));
     }
 
     fn trouble_link(&mut self) {
@@ -467,7 +501,9 @@ impl Collections {
             self.flush_all(server);
         }
         self.clients.iter_mut().for_each(|client| client.reads_within = MILLI);
-        self.advance(60 * SECOND);
+        // Types that end the stream without being named are tried with the backoff of streams.
+        let is_terse = self.servers.iter().any(|server| server.is_terse && server.refused != 0);
+        self.advance(if is_terse { 400 * SECOND } else { 60 * SECOND });
         self.interruptions = 0;
         self.advance(90 * SECOND);
         for client in 0..self.clients.len() {
@@ -511,7 +547,8 @@ impl Collections {
                     .filter(|entry| (bit(name) | glob | entry.aliases) & held.wanted != 0)
                     .map(|entry| entry.edition);
                 let found = held.resources[name];
-                if found != due {
+                // No message of SotW tells that a resource of these types is gone.
+                if found != due && !(self.clients[client].is_sotw && due.is_none()) {
                     let (short, name) = (SHORT[ty], show(bit(name)));
                     self.fail(Invariant::Convergence, || {
                         format!("client {client} holds {short} {name} as {found:?}, and its server {due:?}")

@@ -58,8 +58,10 @@ pub struct Reference {
     whole: [[Track<bool>; 2]; TYPES],
     /// The members that the first request for a glob had, or that the stream has mentioned since, until it has sent all.
     confirmed: [[Option<Mask>; 2]; TYPES],
-    /// Names and aliases that the relay may have given up before the stream, until the stream mentions them.
+    /// Names, aliases and globs that the relay may have given up before the stream, until the stream mentions them.
     doubtful: [Mask; TYPES],
+    /// Former members that the first answer on a stream left out, until the relay can know that the answer is whole.
+    left_out: [[Track<State>; NAMES]; TYPES],
     /// The time of the first request for a name without an answer.
     asked_at: [[Option<u64>; LISTED]; TYPES],
 }
@@ -69,10 +71,26 @@ impl Reference {
     /// relay has. Later requests list names that the relay does not have.
     pub fn wrote(&mut self, ty: usize, come: Mask, gone: Mask, has: Option<Mask>, now: u64) {
         bits(gone).for_each(|listed| self.free(ty, listed, now));
+        if has.is_some() {
+            // The relay has given up the rest while there was no stream.
+            let globs = GLOBS.fold(0, |mask, glob| mask | bit(glob));
+            let (of_names, of_globs) = (come & !globs != 0, come & globs != 0);
+            let is_of = |listed: &usize| if GLOBS.contains(listed) { of_globs } else { of_names };
+            let left = (0..LISTED).filter(is_of).filter(|listed| come & bit(*listed) == 0);
+            left.for_each(|listed| self.free(ty, listed, now));
+        }
         for listed in bits(come) {
             match has {
-                None => self.free(ty, listed, now),
-                Some(has) if GLOBS.contains(&listed) => self.confirmed[ty][listed - GLOBS.start] = Some(has),
+                None if GLOBS.contains(&listed) => self.free(ty, listed, now),
+                // A response may have come right before, with a resource of this name or alias.
+                None => {}
+                Some(has) if GLOBS.contains(&listed) => {
+                    let is_present = |name: usize| matches!(self.members[ty][name].now(), State::Present(..));
+                    if members(listed).any(|name| is_present(name) && has & bit(name) == 0) {
+                        self.doubtful[ty] |= bit(listed);
+                    }
+                    self.confirmed[ty][listed - GLOBS.start] = Some(has);
+                }
                 Some(has) => {
                     let own = match self.named[ty][listed].now() {
                         State::Present(own, _) => bit(own),
@@ -97,19 +115,26 @@ impl Reference {
             return self.named[ty][listed].set(now, State::Unknown);
         }
         self.whole[ty][listed - GLOBS.start].set(now, false);
-        members(listed).for_each(|name| self.members[ty][name].set(now, State::Unknown));
+        for name in members(listed) {
+            self.members[ty][name].set(now, State::Unknown);
+            self.left_out[ty][name].set(now, State::Unknown);
+        }
     }
 
-    /// A response arrived on a stream that lists these names.
-    pub fn receive(&mut self, message: &Message, listed: Mask, now: u64) {
+    /// A response arrived on a stream that lists these names. `wanted`: names and aliases that no request lists yet.
+    pub fn receive(&mut self, message: &Message, listed: Mask, wanted: Mask, now: u64) {
         let ty = message.ty;
+        // Members of globs have a stream of their own, which answers no names.
+        let is_of_names = bits(listed).any(|listed| !GLOBS.contains(&listed));
+        let wanted = if is_of_names { wanted } else { 0 };
         for (name, entry) in &message.put {
             let state = State::Present(*name, entry.edition);
             if glob_of(*name).is_some_and(|glob| listed & bit(glob) != 0) {
                 self.members[ty][*name].set(now, state);
+                self.left_out[ty][*name].set(now, State::Unknown);
                 self.confirm(ty, *name);
             }
-            for way in bits(listed).filter(|way| !GLOBS.contains(way)) {
+            for way in bits(listed | wanted).filter(|way| !GLOBS.contains(way)) {
                 let track = &mut self.named[ty][way];
                 let is_known = matches!(track.now(), State::Present(own, _) if own == *name);
                 if is_known || (bit(*name) | entry.aliases) & bit(way) != 0 {
@@ -121,24 +146,30 @@ impl Reference {
         for gone in bits(message.removed) {
             if GLOBS.contains(&gone) && listed & bit(gone) != 0 {
                 members(gone).for_each(|name| self.members[ty][name].set(now, State::Absent));
+                self.doubtful[ty] &= !bit(gone);
                 self.whole[ty][gone - GLOBS.start].set(now, true);
             }
             if glob_of(gone).is_some_and(|glob| listed & bit(glob) != 0) {
                 self.members[ty][gone].set(now, State::Absent);
+                self.left_out[ty][gone].set(now, State::Unknown);
             }
-            for way in bits(listed).filter(|way| !GLOBS.contains(way)) {
+            for way in bits(listed | wanted).filter(|way| !GLOBS.contains(way)) {
                 let track = &mut self.named[ty][way];
                 let is_known = matches!(track.now(), State::Present(own, _) if own == gone);
-                if is_known || way == gone {
+                if is_known || way == gone && listed & bit(way) != 0 {
                     track.set(now, State::Absent);
                     self.doubtful[ty] &= !bit(way);
                 }
             }
         }
         for glob in bits(message.completes & listed) {
+            self.doubtful[ty] &= !bit(glob);
             if let Some(confirmed) = self.confirmed[ty][glob - GLOBS.start].take() {
                 let others = members(glob).filter(|name| confirmed & bit(*name) == 0);
-                others.for_each(|name| self.members[ty][name].set(now, State::Absent));
+                for name in others {
+                    self.left_out[ty][name].set(now, self.members[ty][name].now());
+                    self.members[ty][name].set(now, State::Absent);
+                }
             }
             self.whole[ty][glob - GLOBS.start].set(now, true);
         }
@@ -151,12 +182,52 @@ impl Reference {
         }
     }
 
+    /// Whether the relay still has to find out that a first answer is whole.
+    pub fn is_settling(&self, ty: usize) -> bool {
+        self.left_out[ty].iter().any(|track| track.now() != State::Unknown)
+    }
+
+    /// The relay can know now that the first answers are whole.
+    pub fn settle(&mut self, ty: usize, now: u64) {
+        self.left_out[ty].iter_mut().for_each(|track| track.set(now, State::Unknown));
+    }
+
+    /// The stream of these globs ended too early for the relay to know that the first answers were whole.
+    pub fn lose(&mut self, ty: usize, listed: Mask, now: u64) {
+        for name in bits(listed).filter(|listed| GLOBS.contains(listed)).flat_map(members) {
+            let former = self.left_out[ty][name].now();
+            if former != State::Unknown {
+                self.members[ty][name].set(now, former);
+                self.left_out[ty][name].set(now, State::Unknown);
+            }
+        }
+    }
+
     pub fn doubtful(&self, ty: usize) -> Mask {
         self.doubtful[ty]
     }
 
     /// The name's own subscription and its aliases decide, and then the glob (SUB-12, NAM-17).
     pub fn due(&self, ty: usize, wanted: Mask, name: usize, time: u64) -> Due {
+        self.due_by(ty, wanted, name, time, |name| self.members[ty][name].at(time))
+    }
+
+    /// As before; members that a first answer left out count as they were before the stream.
+    pub fn due_unsettled(&self, ty: usize, wanted: Mask, name: usize, time: u64) -> Due {
+        self.due_by(ty, wanted, name, time, |name| match self.left_out[ty][name].at(time) {
+            State::Unknown => self.members[ty][name].at(time),
+            former => former,
+        })
+    }
+
+    fn due_by(
+        &self,
+        ty: usize,
+        wanted: Mask,
+        name: usize,
+        time: u64,
+        member: impl Fn(usize) -> State,
+    ) -> Due {
         let ways = || bits(wanted).filter(|way| !GLOBS.contains(way));
         let by_name = ways().find_map(|way| match self.named[ty][way].at(time) {
             State::Present(own, edition) if own == name => Some(edition),
@@ -170,7 +241,7 @@ impl Reference {
         // A name that does not exist is an answer, whatever the glob has (RLY-5).
         let is_answered = is_wanted && !is_unknown;
         if let Some(glob) = glob_of(name).filter(|glob| wanted & bit(*glob) != 0) {
-            match self.members[ty][name].at(time) {
+            match member(name) {
                 State::Present(_, edition) => return Due::Present(edition),
                 State::Absent => {}
                 State::Unknown => is_unknown |= !is_answered && !self.whole[ty][glob - GLOBS.start].at(time),
@@ -205,7 +276,8 @@ impl Reference {
 
     /// The moments of a type from `since` on, at which anything changed.
     pub fn moments(&self, ty: usize, since: u64, now: u64) -> Vec<u64> {
-        let states = self.named[ty].iter().chain(&self.members[ty]).flat_map(Track::changes);
+        let members = self.members[ty].iter().chain(&self.left_out[ty]);
+        let states = self.named[ty].iter().chain(members).flat_map(Track::changes);
         let all = states.chain(self.whole[ty].iter().flat_map(Track::changes));
         let timers = self.asked_at[ty].iter().flatten().map(|at| at + TIMEOUT);
         let mut moments: Vec<_> = all.chain(timers).filter(|at| *at > since && *at <= now).collect();

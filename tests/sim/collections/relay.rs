@@ -13,7 +13,7 @@ use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Sess
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, Input};
-use sluice::xds::{Code, DeltaRequest, Request, ResourceName, Status, TypeUrl, Variant};
+use sluice::xds::{Code, DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
 
 use super::client::{Held, Sent};
 use super::names::{GLOBS, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
@@ -48,6 +48,8 @@ pub struct Link {
     written: [Mask; TYPES],
     asked: [bool; TYPES],
     expected: Option<(usize, String)>,
+    /// The types with a first answer before the present round trip of the transport.
+    proving: [bool; TYPES],
     /// The server is about to end the stream because of a type.
     ends: Option<usize>,
 }
@@ -153,7 +155,9 @@ impl Collections {
             (upstream::Output::Open { .. }, None) => self.open_link(slot, index),
             (upstream::Output::Close, Some(id)) => {
                 self.slots[slot].links[index] = None;
-                self.links.remove(&id);
+                if let Some(link) = self.links.remove(&id) {
+                    self.lose(&link);
+                }
                 self.tell(|| format!("slot {slot} drops stream {index}"));
                 self.after(MILLI, Job::ServerCloses(slot, id));
             }
@@ -164,6 +168,8 @@ impl Collections {
             (upstream::Output::RoundTrip, Some(id)) => {
                 let latency = 2 * self.latency(slot);
                 let Some(link) = self.links.get_mut(&id) else { return };
+                let reference = &self.slots[slot].reference;
+                link.proving = std::array::from_fn(|ty| reference.is_settling(ty));
                 link.down = link.down.max(self.now + latency);
                 let at = link.down;
                 self.at(at, Job::Returned(id));
@@ -182,9 +188,21 @@ impl Collections {
         links.resize(links.len().max(index + 1), None);
         links[index] = Some(id);
         let (is_open, attempts, up, down, is_flushing) = Default::default();
-        let (written, asked, expected, ends) = Default::default();
-        let link =
-            Link { slot, index, is_open, attempts, up, down, is_flushing, written, asked, expected, ends };
+        let (written, asked, expected, proving, ends) = Default::default();
+        let link = Link {
+            slot,
+            index,
+            is_open,
+            attempts,
+            up,
+            down,
+            is_flushing,
+            written,
+            asked,
+            expected,
+            proving,
+            ends,
+        };
         self.links.insert(id, link);
         let latency = self.latency(slot);
         self.after(latency, Job::Connect(id));
@@ -219,6 +237,7 @@ impl Collections {
         let (slot, index) = (link.slot, link.index);
         self.servers[slot].close(id);
         self.slots[slot].links[index] = None;
+        self.lose(&link);
         self.note(5, id, 0);
         self.tell(|| format!("slot {slot}.{index} ends: {status}"));
         if let Some(ty) = link.ends
@@ -230,6 +249,21 @@ impl Collections {
         let jitter = self.rng.unit();
         let input = if is_own { Input::Ended { status, jitter } } else { Input::Closed { status, jitter } };
         self.input(slot, index, input);
+    }
+
+    fn lose(&mut self, link: &Link) {
+        let reference = &mut self.slots[link.slot].reference;
+        (0..TYPES).for_each(|ty| reference.lose(ty, link.written[ty], self.now));
+    }
+
+    /// A round trip of the transport ends: everything that the server had sent before has arrived.
+    pub fn returned(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let (slot, index, proving) = (link.slot, link.index, std::mem::take(&mut link.proving));
+        for ty in (0..TYPES).filter(|ty| proving[*ty]) {
+            self.slots[slot].reference.settle(ty, self.now);
+        }
+        self.input(slot, index, Input::Returned);
     }
 
     pub fn dismiss(&mut self, id: u64) {
@@ -279,8 +313,11 @@ impl Collections {
         let ty = self.names.type_of(&request.type_url);
         if self.servers[slot].ends(ty, request) {
             link.ends = Some(ty);
-            // Without the type in the status, and before any answer, no relay can know which type is meant.
-            let status = Status::new(Code::Internal, format!("no cache for {}", request.type_url));
+            let text = match self.servers[slot].is_terse {
+                true => "resource watch failed".to_owned(),
+                false => format!("no cache for {}", request.type_url),
+            };
+            let status = Status::new(Code::Internal, text);
             return self.after(1, Job::End(id, status, true));
         }
         self.servers[slot].request(&self.names, id, request);
@@ -319,8 +356,11 @@ impl Collections {
         let Some(link) = self.links.get_mut(&id) else { return };
         let (slot, index, listed) = (link.slot, link.index, link.written[message.ty]);
         link.expected = Some((message.ty, message.nonce.clone()));
+        link.proving[message.ty] = false;
+        let streams = self.streams.iter().flatten();
+        let wanted = streams.fold(0, |mask, stream| mask | stream.wanted[message.ty]);
         let now = self.now;
-        self.slots[slot].reference.receive(message, listed, now);
+        self.slots[slot].reference.receive(message, listed, wanted, now);
         self.tell(|| {
             let put: String = message
                 .put
@@ -361,8 +401,8 @@ impl Collections {
     pub fn new_stream(&mut self, client: usize) -> u64 {
         let id = self.streams.len() as u64;
         let prefix = 0xab00 + u32::try_from(id).unwrap();
-        let session =
-            Session::new(Variant::Delta, Limits::default(), HashSeed(7), prefix, Grant::everything());
+        let variant = if self.clients[client].is_sotw { Variant::Sotw } else { Variant::Delta };
+        let session = Session::new(variant, Limits::default(), HashSeed(7), prefix, Grant::everything());
         let (watches, is_busy, is_polled, wakes_at, rest, down, up) = Default::default();
         let (wanted, sent, due, mixed) = Default::default();
         self.streams.push(Some(Box::new(StreamSlot {
@@ -394,15 +434,14 @@ impl Collections {
         }
     }
 
-    pub fn take_request(&mut self, id: u64, request: &DeltaRequest) {
+    pub fn take_request(&mut self, id: u64, request: &Request) {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         let time = self.time();
-        let whole = Request::Delta(request.clone());
         self.tell(|| {
-            let shown = crate::upstream::show_request(&whole);
+            let shown = crate::upstream::show_request(request);
             format!("client {} asks {shown}", stream.client)
         });
-        let taken = stream.session.request(&whole, &mut Routes(&self.authorities), time);
+        let taken = stream.session.request(request, &mut Routes(&self.authorities), time);
         self.note_request(&mut stream, request);
         match taken {
             Ok(taken) => {
@@ -418,15 +457,24 @@ impl Collections {
     }
 
     /// The subscription and the resources of a client, as the relay knows them.
-    fn note_request(&self, stream: &mut StreamSlot, request: &DeltaRequest) {
-        let ty = self.names.type_of(&request.type_url);
-        let (come, gone) =
-            (self.names.mask_of(ty, &request.subscribe), self.names.mask_of(ty, &request.unsubscribe));
-        for (name, _) in &request.initial_resource_versions {
-            for name in bits(self.names.mask_of(ty, [name])) {
-                stream.sent[ty][name] = self.clients[stream.client].types[ty].resources[name];
+    fn note_request(&self, stream: &mut StreamSlot, request: &Request) {
+        let (ty, come, gone) = match request {
+            Request::Delta(request) => {
+                let ty = self.names.type_of(&request.type_url);
+                for (name, _) in &request.initial_resource_versions {
+                    for name in bits(self.names.mask_of(ty, [name])) {
+                        stream.sent[ty][name] = self.clients[stream.client].types[ty].resources[name];
+                    }
+                }
+                let come = self.names.mask_of(ty, &request.subscribe);
+                (ty, come, self.names.mask_of(ty, &request.unsubscribe))
             }
-        }
+            Request::Sotw(request) => {
+                let ty = self.names.type_of(&request.type_url);
+                let (all, before) = (self.names.mask_of(ty, &request.resource_names), stream.wanted[ty]);
+                (ty, all & !before, before & !all)
+            }
+        };
         stream.wanted[ty] = (stream.wanted[ty] | come) & !gone;
         stream.due[ty].retain(|(way, _)| gone & bit(*way) == 0);
         for way in bits(come) {
@@ -535,7 +583,8 @@ impl Collections {
             let failed = self.names.mask_of(ty, chunk.errors.iter().map(|(name, _)| name));
             stream.due[ty].extend(bits(failed).map(|name| (name, 0)));
             let nonce = stream.session.nonce_text(nonce);
-            let sent = Sent { ty, nonce, put, removed: self.names.mask_of(ty, &chunk.removed) };
+            let version = version.to_string();
+            let sent = Sent { ty, nonce, version, put, removed: self.names.mask_of(ty, &chunk.removed) };
             self.judge_sent(stream, &sent);
             return Some(sent);
         }
@@ -587,9 +636,11 @@ impl Collections {
         let since = self.clients[stream.client].explained[ty][name];
         let wanted = self.wanted_of(stream, ty, name);
         let moments = reference.moments(ty, since, self.now);
-        moments
-            .into_iter()
-            .find(|at| wanted.iter().any(|wanted| is_right(reference.due(ty, *wanted, name, *at))))
+        let is_due = |wanted: Mask, at: u64| {
+            is_right(reference.due(ty, wanted, name, at))
+                || is_right(reference.due_unsettled(ty, wanted, name, at))
+        };
+        moments.into_iter().find(|at| wanted.iter().any(|wanted| is_due(*wanted, *at)))
     }
 
     /// The subscriptions of a client; and without names or globs that no open stream lists. Their content may have been given
@@ -621,8 +672,14 @@ impl Collections {
         if ways == 0 {
             return self.fail(Invariant::Isolation, || format!("{what}, which it never asked for"));
         }
+        let is_asked_again = stream.due[ty]
+            .iter()
+            .any(|(way, brought)| (ways | bit(name)) & bit(*way) != 0 && brought & bit(name) == 0);
+        // What a client has goes once more if it asks for it while the removal rests (RLY-51): no other moment.
+        let is_resent = is_asked_again && stream.sent[ty][name] == Some(edition);
         match self.explain(stream, ty, name, |due| due == Due::Present(edition)) {
             Some(at) => self.clients[client].explained[ty][name] = at,
+            None if is_resent => {}
             None => {
                 let dues = self.dues(stream, ty, name);
                 return self.fail(Invariant::NoGoingBack, || format!("{what}, and it was due: {dues:?}"));
@@ -668,6 +725,18 @@ impl Collections {
 
     pub fn relative(&self, time: Time) -> u64 {
         time.as_micros().saturating_sub(self.origin)
+    }
+}
+
+/// The request of a SotW client: its list, with the last nonce and version.
+pub fn list_of(names: &super::names::Names, ty: usize, held: &Held) -> SotwRequest {
+    SotwRequest {
+        version_info: held.version.clone(),
+        node: None,
+        resource_names: names.list(ty, held.wanted),
+        type_url: names.types[ty].as_str().to_owned(),
+        response_nonce: held.nonce.clone(),
+        error_detail: None,
     }
 }
 

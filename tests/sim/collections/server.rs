@@ -47,6 +47,8 @@ pub struct Server {
     names_aliases: bool,
     /// The types whose requests end the stream.
     pub refused: Mask,
+    /// The status of a refusal names no type.
+    pub is_terse: bool,
     pub is_down: bool,
     streams: BTreeMap<u64, [Option<Subscription>; TYPES]>,
     nonces: u64,
