@@ -52,9 +52,9 @@ impl World {
     pub fn standing(&self, stream: &Stream) -> Standing {
         let of = &self.reference.units[stream.unit];
         let number = self.reference.push.number;
-        let Some((push, _)) = of.candidate.as_ref().filter(|of| of.0 == number) else {
+        if of.candidate.as_ref().is_none_or(|of| of.0 != number) {
             return Standing::Unaffected;
-        };
+        }
         let Some((stable, candidate)) = &of.cut else { return Standing::Unaffected };
         let mut standing = Standing::Unaffected;
         for ty in GATED {
@@ -65,9 +65,8 @@ impl World {
                 if old == new || new.is_none() || old.is_none() || !is_told {
                     continue;
                 }
-                let has_it = Some(stream.of.sent[ty][name]) == new;
-                let is_open = stream.of.open[ty].iter().any(|open| open.push == Some(*push));
-                let is_good = has_it && !is_open && !stream.of.rejected[ty];
+                let is_good =
+                    [&stream.of.sent, &stream.of.accepted].iter().all(|of| Some(of[ty][name]) == new);
                 let is_unknown = !stream.of.has_accepted[ty] && new == Some(0);
                 if !is_good && !is_unknown {
                     return Standing::Open;
@@ -119,7 +118,7 @@ impl World {
     /// The clients whose node rejected content of the push, now or as content of an earlier push; or any content `ever`.
     fn rejecting_clients(&self, ever: bool) -> u64 {
         let is_of_push = |(unit, ty, name, content): &(usize, usize, usize, u32)| {
-            let of = self.reference.units[*unit].candidate.as_ref().map(|(_, of)| of);
+            let of = self.reference.units[*unit].latest.as_ref().map(|(_, of)| of);
             let named = of.and_then(|of| of.names.get(&(*ty, *name)).copied());
             let member = of.and_then(|of| Some(of.members[*ty]?[*name]));
             ever || named == Some(*content) || member == Some(*content)

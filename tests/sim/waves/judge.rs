@@ -101,7 +101,7 @@ impl World {
     /// The contents that a reconnecting client presents.
     pub fn reference_presents(&mut self, id: u64, has: &Table) {
         if let Some(Some(stream)) = self.streams.get_mut(id as usize) {
-            stream.of.sent = *has;
+            (stream.of.sent, stream.of.accepted) = (*has, *has);
         }
     }
 
@@ -129,12 +129,19 @@ impl World {
         };
         let want = stream.of.wants[ty];
         for name in (0..OLD).filter(|name| !want.covers(*name)) {
-            stream.of.sent[ty][name] = 0;
+            (stream.of.sent[ty][name], stream.of.accepted[ty][name]) = (0, 0);
         }
         let Some(at) = stream.of.open[ty].iter().position(|open| open.nonce == *nonce) else { return };
         let answered: Vec<Open> = stream.of.open[ty].drain(..=at).collect();
         stream.of.rejected[ty] = error.is_some();
         stream.of.has_accepted[ty] |= error.is_none();
+        if error.is_none() {
+            let accepted = &mut stream.of.accepted[ty];
+            for open in &answered {
+                bits(open.removed).filter(|name| *name < OLD).for_each(|name| accepted[name] = 0);
+                open.put.iter().for_each(|(name, content)| accepted[*name] = *content);
+            }
+        }
         if let (Some(error), Some(open)) = (error, answered.last()) {
             self.reference_rejects(stream, ty, open, &error.message);
         }
@@ -189,7 +196,7 @@ impl World {
         let ever = &mut self.clients[stream.client].ever;
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
         let (nonce, at, put) = (given.nonce.clone(), self.now, given.put.clone());
-        stream.of.open[ty].push_back(Open { nonce, at, push: brings, put });
+        stream.of.open[ty].push_back(Open { nonce, at, push: brings, put, removed });
         stream.of.push = push.filter(|push| brings.is_some() || stream.of.push == Some(*push));
     }
 

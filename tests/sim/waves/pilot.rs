@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluice::engine::Time;
 use sluice::engine::downstream::{Compared, PushSet, PushUnit, SourceId};
-use sluice::engine::evidence::{Clients, Ended, Leavers as _, Rejecters, Seen, condemn, unit_of};
+use sluice::engine::evidence::{Clients, Ended, Leavers as _, Rejecters, Seen, condemn, is_current, unit_of};
 use sluice::engine::rollout::push::Differs;
 use sluice::engine::rollout::{
     Admission, Command, Output, Plan, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
@@ -266,6 +266,7 @@ impl World {
             Phase::Changes if self.now >= self.pilot.tally_due => {
                 self.pilot.tally_due = self.now + TALLY_EVERY;
                 self.follow_servers();
+                self.look_at_awaited();
                 self.tally();
                 self.pilot.phase = Phase::Tally;
             }
@@ -467,6 +468,9 @@ impl World {
             self.pilot.awaited.remove(&id);
             self.pilot.candidates.insert(id, published.live.clone());
         }
+        if self.pilot.awaited.contains_key(&id) && !is_current(&self.pilot.plan, &published.live) {
+            return self.pilot.rollout.compared(id, Differs { from_stable: true, from_candidate: false }, time);
+        }
         let from_candidate = self.pilot.candidates.get(&id).map_or(from_stable, differs);
         let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());
         if !from_stable && is_asleep {
@@ -476,6 +480,19 @@ impl World {
             self.pilot.candidates.remove(&id);
         }
         self.pilot.rollout.compared(id, Differs { from_stable, from_candidate }, time);
+    }
+
+    /// Compares units whose server has not answered for all types since a restart.
+    fn look_at_awaited(&mut self) {
+        let awaited: Vec<UnitId> = self.pilot.awaited.keys().copied().collect();
+        for id in awaited {
+            let Some(unit) = self.unit_of(id) else { continue };
+            self.compare_unit(unit);
+            if is_current(&self.pilot.plan, &self.units[unit].live) {
+                // From now on the server's content is compared like any other.
+                self.pilot.awaited.remove(&id);
+            }
+        }
     }
 
     fn follow_servers(&mut self) {

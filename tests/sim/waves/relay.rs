@@ -87,6 +87,8 @@ pub struct Judged {
     pub has_accepted: [bool; TYPES],
     /// The latest content that was sent, or presented.
     pub sent: Table,
+    /// The latest content that the client accepted, or presented.
+    pub accepted: Table,
     /// Unanswered responses: the nonce, the time, and whether it brought content of the push under way.
     pub open: [VecDeque<Open>; TYPES],
     /// The latest answer for the type was a rejection.
@@ -103,6 +105,7 @@ pub struct Open {
     /// The push, if the response brought content of it.
     pub push: Option<u64>,
     pub put: Vec<(usize, u32)>,
+    pub removed: Mask,
 }
 
 /// The destination of a client's subscriptions.

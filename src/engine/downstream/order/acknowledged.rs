@@ -39,7 +39,7 @@ impl AcknowledgedAnswers {
     }
 }
 
-/// A client's rejection of a routing type's content: the content before, and the rejected content.
+/// A client's rejection of content: the content before, and the rejected content.
 #[derive(Clone, Debug)]
 pub struct RejectedContent {
     pub(in crate::engine::downstream) before: Arc<View>,

@@ -127,11 +127,9 @@ impl Session {
                 standing.sent_at = standing.sent_at.max(of.nonces.sent_at());
                 standing.source = Some(part.source());
             }
-            let nack = of
-                .nonces
-                .nack
-                .as_ref()
-                .filter(|nack| nack.is_of(unit, pushed, (part, tells_removals), progress));
+            // The older one first: what it says is more than that something else was rejected, too.
+            let mut nacks = [&of.nonces.former_nack, &of.nonces.nack].into_iter().flatten();
+            let nack = nacks.find(|nack| nack.is_of(unit, pushed, (part, tells_removals), progress));
             if let Some(nack) = nack {
                 standing.reject(of, nack, part.source());
             }

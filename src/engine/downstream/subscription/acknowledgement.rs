@@ -10,7 +10,7 @@ use crate::engine::view::View;
 use crate::xds::Variant;
 
 impl Subscription {
-    /// Keeps the content before an answer until the client has accepted or, for a routing type, rejected the answer.
+    /// Keeps the content before an answer until the client has answered it.
     pub fn remember(&mut self) {
         for part in &mut self.parts {
             part.before.get_or_insert_with(|| part.held.clone());
@@ -20,23 +20,13 @@ impl Subscription {
     /// Notes the client's ACK or NACK of a response.
     pub fn follow(&mut self, nonce: Option<u64>, verdict: &Verdict, variant: Variant) {
         let waiting = self.nonces.is_waiting();
-        if !self.type_url.kind().refers_to_clusters() {
-            // After a rejection the client keeps its former content, which reports show (ADM-7).
-            if matches!(verdict, Verdict::Ack { .. }) && !waiting {
-                self.parts.iter_mut().for_each(|part| part.before = None);
-            }
-            return;
-        }
         match verdict {
             Verdict::Ack { .. } => {
-                self.acknowledged.ack(nonce);
-                let full = self.is_full(variant);
-                for part in self.parts.iter_mut().filter(|_| !waiting) {
-                    // The client accepted the complete set, or other content of every rejected name.
-                    part.rejected = part
-                        .rejected
-                        .take()
-                        .filter(|rejected| !full && rejected.stands(&part.held, part.kind(), variant));
+                if self.type_url.kind().refers_to_clusters() {
+                    self.acknowledged.ack(nonce);
+                }
+                if !waiting {
+                    self.accept(variant);
                 }
             }
             Verdict::Nack { .. } => self.reject(waiting),
@@ -44,6 +34,21 @@ impl Subscription {
         }
         for part in self.parts.iter_mut().filter(|_| !waiting) {
             part.before = None;
+        }
+    }
+
+    /// Notes an ACK of all responses. An ACK of other content accepts nothing that was rejected, as the ACK of a removal.
+    fn accept(&mut self, variant: Variant) {
+        let full = self.is_full(variant);
+        for part in &mut self.parts {
+            // The client accepted the complete set, or other content of every rejected name.
+            part.rejected = part
+                .rejected
+                .take()
+                .filter(|rejected| !full && rejected.stands(&part.held, part.kind(), variant));
+        }
+        if self.parts.iter().all(|part| part.rejected.is_none()) {
+            self.nonces.former_nack = None;
         }
     }
 

@@ -56,10 +56,13 @@ pub struct Nonces {
     pub since: Time,
     pub version_sent: Option<Version>,
     pub version_acked: Option<Version>,
+    /// The last rejection; ends with the next ACK.
     pub nack: Option<Box<Nack>>,
+    /// The last rejection before an ACK of other content: the client still has not accepted what it rejected.
+    pub former_nack: Option<Box<Nack>>,
 }
 
-/// The last rejection; cleared by the next ACK.
+/// A rejection.
 #[derive(Clone, Debug)]
 pub struct Nack {
     pub version: Version,
@@ -115,7 +118,9 @@ impl Nonces {
                 Verdict::Nack { status, version: sent.version, repeated }
             }
             None => {
-                self.nack = None;
+                if let Some(nack) = self.nack.take() {
+                    self.former_nack = Some(nack);
+                }
                 self.version_acked = Some(sent.version);
                 Verdict::Ack { latency: sent.changed_at.map(|changed_at| now.since(changed_at)) }
             }

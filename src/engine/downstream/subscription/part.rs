@@ -35,10 +35,9 @@ pub struct Part {
     pub(super) seen: u64,
     /// Removals that the client is not told yet (RLY-51).
     pub withheld: Option<Box<Withheld>>,
-    /// The client's content before the first unanswered response. For other than routing types also before the first
-    /// response that the client rejected, until the client accepts a response.
+    /// The client's content before the first unanswered response.
     pub before: Option<Arc<View>>,
-    /// For a routing type: rejected content, until the client accepts other content.
+    /// Rejected content, until the client accepts other content.
     pub rejected: Option<Box<RejectedContent>>,
 }
 

@@ -292,6 +292,30 @@ fn tru_3_a_nack_of_other_content_rejects_no_push() {
     assert_eq!(state(&bench, client, &push), "accepted");
 }
 
+/// A delta client hears of removals later than of changes, and ACKs them. A tally once a second sees only the ACK.
+#[test]
+fn tru_3_a_nack_stands_though_other_content_is_acked() {
+    for message in [CDS, RDS] {
+        let mut bench = Bench::files(&[(message, "x=1 y=1 z=1")]);
+        let client = bench.delta();
+        bench.change(client, message, "");
+        bench.drain(client);
+        let before = bench.snapshots[0].clone();
+        bench.state(0, &[(message, "x=2 z=1")]);
+        let push = push(&bench, &before);
+        bench.poll(client);
+        bench.nack_with(client, message, "bad: x");
+        bench.state(0, &[(message, "x=2 z=2")]);
+        assert_ne!(bench.drain(client), "");
+        let found = standing(&bench, client, &push);
+        assert_eq!((found.state, found.rejections.len()), (ClientState::Rejected, 1), "{message}");
+        assert_eq!(suspects(&found.rejections[0].suspects), "x");
+        bench.state(0, &[(message, "x=3 z=2")]);
+        bench.drain(client);
+        assert_eq!(standing(&bench, client, &push).rejections, [], "{message}: other content was accepted");
+    }
+}
+
 #[test]
 fn tru_1_a_client_that_skipped_a_push_is_overtaken() {
     let mut bench = Bench::files(&[(CDS, "x=1")]);
