@@ -171,8 +171,9 @@ impl PlanHandle {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// A source has published. Called by the source's task, after the publication. `holds`: its lanes hold content back.
-    pub fn published(&self, unit: UnitId, before: &Arc<Snapshot>, after: &Snapshot, holds: bool) {
+    /// A source has published. Called by the source's task, after the publication. `holds`: whether its lanes held content back
+    /// before, and do now.
+    pub fn published(&self, unit: UnitId, before: &Arc<Snapshot>, after: &Snapshot, holds: (bool, bool)) {
         let plan = self.plan.load();
         if PushUnit::concerns(before, after, holds, &|type_url| plan.gated.contains(type_url)) {
             self.note(unit, before);

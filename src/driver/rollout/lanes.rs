@@ -29,6 +29,12 @@ impl PlanTask {
     /// Compares the newest content of a unit with stable and the latest candidate.
     pub(super) fn compare(&mut self, unit: UnitId, source: &SourceHandle, now: Time) {
         let published = source.published();
+        if let Some(latest) = published.candidate_of(self.rollout.last_push())
+            && let Some(candidate) = self.candidates.get_mut(&unit)
+        {
+            // What clients asked for after the cut belongs to the candidate, too.
+            *candidate = latest.clone();
+        }
         let differs = |from: &Arc<Snapshot>| {
             PushUnit::differs(from, &published.live, &|type_url| self.plan.gated.contains(type_url))
         };
@@ -85,6 +91,12 @@ impl PlanTask {
     /// Sends an order to all sources of the plan, waits for all publications, and compares the contents.
     pub(super) async fn order(&mut self, order: LaneOrder) {
         let sources = own_sources(&self.handle, &self.shared, &self.tables);
+        if let LaneOrder::Settle(push) = order {
+            // From now on stable is the candidate, also of what no comparison has seen yet.
+            let is_of = |source: &&Arc<SourceHandle>| source.published().candidate_of(push).is_some();
+            let settled = sources.iter().filter(is_of).map(|source| UnitId(source.id().0));
+            settled.for_each(|unit| drop(self.candidates.remove(&unit)));
+        }
         join_all(sources.iter().map(|source| source.order(order))).await;
         match order {
             LaneOrder::Open => return self.candidates.clear(),

@@ -39,6 +39,12 @@ impl Published {
         std::iter::once(&self.live).chain(of_lanes)
     }
 
+    /// The candidate of a push as it is now: with the content that clients asked for after the cut.
+    pub fn candidate_of(&self, push: u64) -> Option<&Arc<Snapshot>> {
+        let (number, candidate) = self.lanes.as_ref()?.candidate.as_ref()?;
+        (*number == push).then_some(candidate)
+    }
+
     /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
     /// stable, else live. `served`: the push that the client was last served.
     pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {

@@ -12,6 +12,9 @@ use crate::schedule::{Act, MILLI, SECOND};
 use crate::words::{CDS, EDS, LDS, OLD, RDS, SHORT, has_endpoints};
 use crate::world::Invariant;
 
+/// A removal may wait so long for a client that is told nothing about the routes to it (RLY-51), and longer than patience.
+const EVIDENCE_WITHIN: u64 = 20 * SECOND;
+
 impl World {
     /// The first contents of a server.
     pub fn furnish(&mut self, unit: usize) {
@@ -239,16 +242,18 @@ impl World {
         }
         self.order(Command::Unfreeze);
         self.order(Command::Unpin);
-        for _ in 0..40 {
+        for _ in 0..80 {
             self.advance(10 * SECOND);
             let report = self.pilot.rollout.report();
             if self.failure.is_some() || report.state == RolloutState::Open && report.waiting.is_empty() {
                 break;
             }
-            if report.state == RolloutState::Halted && report.waiting.is_empty() {
-                (0..self.units.len()).for_each(|unit| self.mend(unit));
+            let Some(push) = report.push else { continue };
+            if push.state == RolloutState::Halted {
+                self.mend_halted(&push.blamed, &report.waiting);
             }
-            if let Some(push) = report.push.filter(|push| push.state == RolloutState::Paused) {
+            let waited = push.verdict.as_ref().map(|of| self.now - self.relative(of.at));
+            if push.state == RolloutState::Paused && waited.is_some_and(|of| of > EVIDENCE_WITHIN) {
                 // Its clients may have rejected it, or may be gone.
                 self.order(Command::Abort { push: push.number });
             }
@@ -260,6 +265,25 @@ impl World {
         self.advance(40 * SECOND);
         self.judge_rest("at the end");
         self.abort_a_push();
+    }
+
+    /// A halted push waits until the content of all blamed units has changed. In a unit whose clients ask only for what is gone,
+    /// nothing has changed until that is there again.
+    fn mend_halted(&mut self, blamed: &[UnitId], waiting: &[UnitId]) {
+        let of = |units: &[UnitId]| units.iter().filter_map(|unit| self.unit_of(*unit)).collect::<Vec<_>>();
+        let (blamed, waiting) = (of(blamed), of(waiting));
+        let others = if waiting.is_empty() { 0..self.units.len() } else { 0..0 };
+        others.filter(|unit| !blamed.contains(unit)).for_each(|unit| self.mend(unit));
+        for unit in blamed.into_iter().filter(|unit| !waiting.contains(unit)) {
+            for name in 0..OLD {
+                self.put_cluster(unit, name, 0);
+            }
+            for name in 0..3 {
+                self.put(unit, LDS, name, 0, 0);
+                self.put(unit, RDS, name, name, 0);
+            }
+            self.mend(unit);
+        }
     }
 
     /// Another content of everything, without a fault.

@@ -322,6 +322,11 @@ impl World {
     pub fn take_order(&mut self, unit: usize) {
         // The relay may have begun anew.
         let Some(order) = self.pilot.order.filter(|_| self.pilot.waits.remove(&unit)) else { return };
+        if let Order::Settle(push) = order
+            && self.units[unit].published.candidate_of(push).is_some()
+        {
+            self.pilot.candidates.remove(&UnitId(self.id_of(unit)));
+        }
         let lanes = &mut self.units[unit].lanes;
         match order {
             Order::Cut(push) => lanes.cut(push),
@@ -459,6 +464,11 @@ impl World {
     fn compare_unit(&mut self, unit: usize) {
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
         let (published, gated) = (&self.units[unit].published, &self.pilot.plan.gated);
+        if let Some(latest) = published.candidate_of(self.pilot.rollout.last_push())
+            && let Some(candidate) = self.pilot.candidates.get_mut(&id)
+        {
+            *candidate = latest.clone();
+        }
         let differs =
             |from: &Arc<Snapshot>| PushUnit::differs(from, &published.live, &|url| gated.contains(url));
         let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
@@ -469,7 +479,11 @@ impl World {
             self.pilot.candidates.insert(id, published.live.clone());
         }
         if self.pilot.awaited.contains_key(&id) && !is_current(&self.pilot.plan, &published.live) {
-            return self.pilot.rollout.compared(id, Differs { from_stable: true, from_candidate: false }, time);
+            return self.pilot.rollout.compared(
+                id,
+                Differs { from_stable: true, from_candidate: false },
+                time,
+            );
         }
         let from_candidate = self.pilot.candidates.get(&id).map_or(from_stable, differs);
         let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());

@@ -190,10 +190,11 @@ impl World {
         let time = self.time();
         let this = &mut self.units[unit];
         let before = std::mem::replace(&mut this.live, live.clone());
+        let held = this.published.lanes.is_some();
         this.published = this.lanes.follow(&before, live, time);
         self.reference_follows(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
-        if PushUnit::concerns(&before, live, holds, &|type_url| gated.contains(type_url)) {
+        if PushUnit::concerns(&before, live, (held, holds), &|type_url| gated.contains(type_url)) {
             self.note_change(unit);
         }
     }

@@ -93,7 +93,7 @@ impl SourceTask {
     fn store(&mut self, snapshot: &Arc<Snapshot>) {
         let before = self.live.clone();
         let published = self.serve_next(snapshot);
-        let holds = published.lanes.is_some();
+        let holds = (self.stable().is_some(), published.lanes.is_some());
         self.store_published(published);
         if let Some(plan) = &self.plan {
             plan.published(UnitId(self.handle.id().0), &before, snapshot, holds);

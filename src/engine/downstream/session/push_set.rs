@@ -112,19 +112,21 @@ impl PushUnit {
     }
 
     /// Whether a plan has to compare its contents after a publication. While lanes hold content back, a first answer counts, too: a
-    /// class that slept may return to other content than its lanes have.
+    /// class that slept may return to other content than its lanes have. So does the end of a hold, for which no content needs to
+    /// change: the source may have forgotten the names. `held`, `holds`: the lanes hold content back before, and now.
     pub fn concerns(
         before: &Snapshot,
         after: &Snapshot,
-        holds: bool,
+        (held, holds): (bool, bool),
         is_gated: &dyn Fn(&TypeUrl) -> bool,
     ) -> bool {
         let is_same =
             |url: &TypeUrl, after: &TypeSnapshot| before.of(url).is_some_and(|of| of.holds_the_same(after));
         let is_touched = || after.types().any(|(url, after)| is_gated(url) && !is_same(url, after));
-        match holds {
-            true => is_touched(),
-            false => PushUnit::differs(before, after, is_gated),
+        match (held, holds) {
+            (_, true) => is_touched(),
+            (true, false) => true,
+            (false, false) => PushUnit::differs(before, after, is_gated),
         }
     }
 
