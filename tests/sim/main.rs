@@ -70,6 +70,9 @@ const LISTS: u64 = 2000;
 /// The schedules with rollouts.
 const ROLLOUTS: u64 = 300;
 
+/// The schedules that are run with an idle plan, and without a plan.
+const IDLE_RUN: u64 = 150;
+
 /// The schedules of collections.
 const COLLECTIONS_RUN: u64 = 2000;
 
@@ -203,6 +206,7 @@ const TESTS: &[Test] = &[
         no_schedule_with_other_lists_violates_an_invariant,
     ),
     ("no_schedule_with_rollouts_violates_an_invariant", no_schedule_with_rollouts_violates_an_invariant),
+    ("i33_an_idle_plan_changes_no_response", i33_an_idle_plan_changes_no_response),
 ];
 
 fn main() -> ExitCode {
@@ -375,6 +379,26 @@ fn no_schedule_with_other_lists_violates_an_invariant() -> Result<String, String
 fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
     let (first, count) = (WAVES, ROLLOUTS);
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+}
+
+/// The bytes, the order and the times of all responses are the same with an idle plan and without a plan.
+fn i33_an_idle_plan_changes_no_response() -> Result<String, String> {
+    let mut count = 0;
+    for seed in WAVES..WAVES + IDLE_RUN {
+        for idle in [waves::Idle::GatesNothing, waves::Idle::NothingChanges] {
+            let [with, without] = [true, false].map(|has_plan| waves::responses(seed, idle, has_plan));
+            let is_other = |at: &usize| with.get(*at) != without.get(*at);
+            if let Some(at) = (0..with.len().max(without.len())).find(is_other) {
+                let show = |of: &[String]| of.get(at).map_or("nothing", String::as_str).to_owned();
+                let (with, without) = (show(&with), show(&without));
+                return Err(format!(
+                    "seed {seed}, {idle:?}: response {at} is, with a plan, {with}\nand without {without}"
+                ));
+            }
+            count += with.len();
+        }
+    }
+    Ok(format!("({count} responses)"))
 }
 
 /// Worlds with globs, aliases and suspects.

@@ -32,9 +32,11 @@ impl World {
     /// A client rejects a response.
     pub fn reference_rejects(&mut self, stream: &Stream, ty: usize, open: &Open, words: &str) {
         let node = self.clients[stream.client].plan.node;
-        let Some(push) = open.push else { return };
+        let Some(push) = open.beside else { return };
         if push == self.reference.push.number {
-            self.reference.push.rejecting.insert(stream.id, node);
+            let of = &mut self.reference.push;
+            let rejecting = if open.push.is_some() { &mut of.rejecting } else { &mut of.beside };
+            rejecting.insert(stream.id, node);
         }
         let is_known = self.reference.rejecters.contains(&node);
         let unit = stream.unit;
@@ -106,8 +108,8 @@ impl World {
         let fresh = tally.admitted.rejected + tally.others.rejected;
         let [known, ever] = [false, true].map(|ever| self.rejecting_clients(ever));
         self.reference.push.rejected = known;
-        let rejecting = self.reference.push.rejecting.keys();
-        let units = rejecting.filter_map(|id| Some(self.streams[*id as usize].as_ref()?.unit));
+        let rejecting = self.reference.push.maybe_rejecting();
+        let units = rejecting.filter_map(|(id, _)| Some(self.streams[*id as usize].as_ref()?.unit));
         self.reference.push.blamed = units.collect();
         if told > ever || fresh > known {
             let text = format!("{fresh} clients of {told} rejected the push, and at most {known} of {ever}");
@@ -123,7 +125,8 @@ impl World {
             let member = of.and_then(|of| Some(of.members[*ty]?[*name]));
             ever || named == Some(*content) || member == Some(*content)
         };
-        let mut nodes: BTreeSet<usize> = self.reference.push.rejecting.values().copied().collect();
+        let mut nodes: BTreeSet<usize> =
+            self.reference.push.maybe_rejecting().map(|(_, node)| *node).collect();
         nodes.extend(self.reference.rejected.iter().filter(|(_, of)| is_of_push(of)).map(|(node, _)| *node));
         let node_of = |stream: &Stream| self.clients[stream.client].plan.node;
         let of_streams: Vec<_> = self.streams.iter().flatten().map(|stream| node_of(stream)).collect();
@@ -163,6 +166,9 @@ impl World {
             What::Settling => self.judge_step(self.plan.steps.len() + 1),
             What::Halted(verdict) => self.judge_halt(&verdict.reason),
             What::Over(outcome) => self.judge_over(*outcome),
+            What::Condemned(of) => {
+                self.reference.condemned.insert((of.type_url.clone(), of.name.clone(), of.version));
+            }
             What::Pinned(_) => self.reference.halted = None,
             What::Unpinned(_) => self.judge_unpinned(),
             What::Unfrozen => {
@@ -203,7 +209,7 @@ impl World {
             }
         }
         let former = std::mem::take(&mut self.reference.push);
-        self.reference.rejecters.extend(former.rejecting.values());
+        self.reference.rejecters.extend(former.maybe_rejecting().map(|(_, node)| *node));
         self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
     }
 
@@ -219,6 +225,9 @@ impl World {
             candidates.all(|(of, (_, candidate))| of.history.iter().any(|(_, then)| !then.differs(candidate)))
         };
         let is_first = step == 1 || push.step == 0 && was_given();
+        if push.step == 0 && !push.is_promoted {
+            self.judge_condemned(push.number);
+        }
         if !push.is_promoted && !is_first {
             self.judge_next(push.step, push.step_began);
         }
@@ -226,6 +235,29 @@ impl World {
         let push = &mut self.reference.push;
         (push.step, push.step_began) = (step, self.now);
         push.threshold = push.threshold.max(allowed);
+    }
+
+    /// A push that brings condemned content reaches nobody by itself.
+    fn judge_condemned(&mut self, number: u64) {
+        for (unit, of) in self.reference.units.iter().enumerate() {
+            let Some((stable, candidate)) = &of.cut else { continue };
+            if of.candidate.as_ref().is_none_or(|(push, _)| *push != number) {
+                continue;
+            }
+            for (ty, name) in GATED.iter().flat_map(|ty| (0..OLD).map(move |name| (*ty, name))) {
+                let named = [stable, candidate].map(|of| of.names.get(&(ty, name)).copied());
+                let member = [stable, candidate].map(|of| of.members[ty].map(|members| members[name]));
+                let changed = [named, member].into_iter().filter(|[old, new]| old.is_some() && old != new);
+                for content in changed.filter_map(|[_, new]| new.filter(|new| *new != 0)) {
+                    let version = crate::words::version(ty, name, unit, content);
+                    let key = (self.words.types[ty].clone(), self.words.names[ty][name].clone(), version);
+                    if self.reference.condemned.contains(&key) {
+                        let text = format!("push {number} brings {} {}", SHORT[ty], show(bit(name)));
+                        return self.fail(Invariant::Condemned, || format!("{text}, which is condemned"));
+                    }
+                }
+            }
+        }
     }
 
     fn judge_next(&mut self, step: usize, began: u64) {

@@ -164,7 +164,7 @@ impl World {
                 let client = &self.clients[stream.client];
                 let node = client.plan.node;
                 let has_rejected = self.reference.rejecters.contains(&node)
-                    || self.reference.push.rejecting.values().any(|of| *of == node);
+                    || self.reference.push.maybe_rejecting().any(|(_, of)| *of == node);
                 let of_node = self.clients.iter().filter(|client| client.plan.node == node);
                 let mut of_node = of_node.filter(|client| client.ever.contains(&(ty, *name, *content)));
                 has_rejected && due == Some(0) && of_node.next().is_some()
@@ -196,7 +196,8 @@ impl World {
         let ever = &mut self.clients[stream.client].ever;
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
         let (nonce, at, put) = (given.nonce.clone(), self.now, given.put.clone());
-        stream.of.open[ty].push_back(Open { nonce, at, push: brings, put, removed });
+        let beside = brings.or(stream.of.open[ty].back().and_then(|open| open.beside));
+        stream.of.open[ty].push_back(Open { nonce, at, push: brings, beside, put, removed });
         stream.of.push = push.filter(|push| brings.is_some() || stream.of.push == Some(*push));
     }
 

@@ -17,4 +17,4 @@ mod upstream;
 mod world;
 
 pub use plan::WavePlan;
-pub use world::run;
+pub use world::{Idle, responses, run};

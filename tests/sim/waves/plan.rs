@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice::engine::class::{NodeMatch, TextMatch};
-use sluice::engine::rollout::plan::{Gather, Step, Times};
+use sluice::engine::rollout::plan::{Gated, Gather, Step, Times};
 use sluice::engine::rollout::{Mode, OnHalt, Plan};
 use sluice::xds::Node;
 
@@ -74,6 +74,8 @@ pub struct WavePlan {
     pub commands: bool,
     pub restarts: bool,
     pub outages: bool,
+    /// The plan gates types at all.
+    pub gates: bool,
 }
 
 /// Marks canaries by the begin of the node id.
@@ -106,6 +108,7 @@ impl WavePlan {
             commands: !is_calm && rng.percent(60),
             restarts: !is_calm && rng.percent(40),
             outages: !is_calm && rng.percent(40),
+            gates: true,
         };
         for number in 0..count {
             let client = plan.client(number, &mut rng);
@@ -159,6 +162,9 @@ impl WavePlan {
         plan.halt_on.patience = Duration::from_micros(self.patience);
         plan.on_halt = if self.stays { OnHalt::Stay } else { OnHalt::Rollback };
         plan.releases = self.releases;
+        if !self.gates {
+            plan.gated = Gated::Types(Vec::new());
+        }
         Arc::new(plan)
     }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice::engine::cache::Known;
+use sluice::engine::evidence::Content;
 use sluice::engine::snapshot::Snapshot;
 
 use super::client::Want;
@@ -235,6 +236,16 @@ pub struct Push {
     pub rejected: u64,
     /// The streams that rejected content of the push, and their nodes.
     pub rejecting: BTreeMap<u64, usize>,
+    /// The same, of responses that were sent while one with content of the push was unanswered: of these the machines know only
+    /// what all of them brought.
+    pub beside: BTreeMap<u64, usize>,
+}
+
+impl Push {
+    /// The streams that may count as rejecting, and their nodes.
+    pub fn maybe_rejecting(&self) -> impl Iterator<Item = (&u64, &usize)> {
+        self.rejecting.iter().chain(&self.beside)
+    }
 }
 
 /// A halted push.
@@ -255,6 +266,8 @@ pub struct Reference {
     pub rejecters: BTreeSet<usize>,
     /// The nodes that rejected each content by name, or as the only change.
     pub votes: BTreeMap<(usize, usize, u32), BTreeSet<usize>>,
+    /// The contents that were condemned.
+    pub condemned: BTreeSet<Content>,
     /// All contents of rejected responses: the node; and the unit, type, name and content.
     pub rejected: BTreeSet<(usize, (usize, usize, usize, u32))>,
     pub frozen_until: Option<u64>,
@@ -279,6 +292,7 @@ impl Reference {
             halted: None,
             rejecters: BTreeSet::new(),
             votes: BTreeMap::new(),
+            condemned: BTreeSet::new(),
             rejected: BTreeSet::new(),
             frozen_until: None,
             pin: None,

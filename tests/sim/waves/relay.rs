@@ -104,6 +104,8 @@ pub struct Open {
     pub at: u64,
     /// The push, if the response brought content of it.
     pub push: Option<u64>,
+    /// The push of this response, or of one that was unanswered when this one was sent.
+    pub beside: Option<u64>,
     pub put: Vec<(usize, u32)>,
     pub removed: Mask,
 }
@@ -191,7 +193,11 @@ impl World {
         let this = &mut self.units[unit];
         let before = std::mem::replace(&mut this.live, live.clone());
         let held = this.published.lanes.is_some();
-        this.published = this.lanes.follow(&before, live, time);
+        let is_planless = self.wire.as_ref().is_some_and(|wire| wire.is_planless);
+        this.published = match is_planless {
+            true => Published::without_lanes(live.clone()),
+            false => this.lanes.follow(&before, live, time),
+        };
         self.reference_follows(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
         if PushUnit::concerns(&before, live, (held, holds), &|type_url| gated.contains(type_url)) {
@@ -201,6 +207,9 @@ impl World {
 
     /// Publishes the present content again, after a move of the lanes.
     pub fn publish_lanes(&mut self, unit: usize) {
+        if self.wire.as_ref().is_some_and(|wire| wire.is_planless) {
+            return;
+        }
         let time = self.time();
         let this = &mut self.units[unit];
         this.published = this.lanes.published(time);
@@ -404,6 +413,10 @@ impl World {
             self.note(23, stream.id << 8 | ty as u64, sum);
             self.note(24, u64::from(given.removed), nonce);
             self.judge_given(stream, &given);
+            let now = self.now;
+            if let Some(wire) = &mut self.wire {
+                wire.responses.push(format!("{now} µs, stream {}: {given:?}", stream.id));
+            }
             return Some(given);
         }
         self.fail(Invariant::Hygiene, || {

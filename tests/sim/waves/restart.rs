@@ -103,6 +103,7 @@ impl World {
         self.reference.frozen_until = record.frozen.map(|left| at + left.as_micros() as u64);
         self.reference.pin.take_if(|_| record.pin.is_none());
         self.reference.halted = None;
+        self.reference.condemned = condemned.iter().cloned().collect();
         self.pilot.rejecters.condemn_again(condemned.into_iter());
         self.pilot.rollout = Rollout::restore(self.pilot.plan.clone(), record, passed, self.time());
         for (unit, former) in ids.iter().enumerate() {
@@ -122,7 +123,8 @@ impl World {
             *of = super::reference::Releases { live: stable, ..Default::default() };
         }
         let push = std::mem::take(&mut self.reference.push);
-        self.reference.rejecters.extend(push.rejecting.values());
-        self.reference.push = super::reference::Push { rejecting: Default::default(), ..push };
+        self.reference.rejecters.extend(push.maybe_rejecting().map(|(_, node)| *node));
+        self.reference.push =
+            super::reference::Push { rejecting: Default::default(), beside: Default::default(), ..push };
     }
 }
