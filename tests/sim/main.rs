@@ -4,7 +4,8 @@
 //! By default it is a test: it runs the seeds of the corpus, then the same schedules each day, and last some
 //! schedules that only this day has, whose violations are told and fail nothing. `--seeds N` runs N seeds, from
 //! `--first N` on, over `--threads N`, without the open ones; with `--all` it lists the failing seeds, the open
-//! ones too, and with `--brief` only the first of them, not shrunk. `--story SEED` prints the events of one seed.
+//! ones too, and fails if they are more than `--at-most N`; with `--brief` it prints only the first of them, not
+//! shrunk. `--story SEED` prints the events of one seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 // Names and types are numbers here, and every table is indexed by them.
@@ -67,8 +68,8 @@ const RELOADS: u64 = 300;
 /// The schedules with reloads of server lists before the first open one.
 const LISTS: u64 = 2000;
 
-/// The schedules with rollouts.
-const ROLLOUTS: u64 = 300;
+/// The schedules with rollouts. The open ones among them are in `OPEN`.
+const ROLLOUTS: u64 = 1000;
 
 /// The schedules that are run with an idle plan, and without a plan.
 const IDLE_RUN: u64 = 150;
@@ -146,6 +147,11 @@ const CORPUS: &[u64] = &[
     562949953468442,
     562949953472208,
     562949953476324,
+    1125899906842628,
+    1125899906842666,
+    1125899906842675,
+    1125899906843132,
+    1125899906843962,
     2251799813685248,
     2251799813685284,
     2251799813685292,
@@ -163,23 +169,35 @@ const CORPUS: &[u64] = &[
 const OPEN: &[u64] = &[
     89245125478949,
     140737488875721,
-    1125899906842628,
-    1125899906842635,
-    1125899906842690,
-    1125899906842698,
-    1125899906842706,
-    1125899906842714,
-    1125899906842720,
-    1125899906842734,
+    1125899906842654,
     1125899906842748,
-    1125899906842752,
-    1125899906842797,
     1125899906842804,
-    1125899906842806,
-    1125899906842866,
     1125899906842897,
     1125899906842903,
     1125899906842910,
+    1125899906843010,
+    1125899906843042,
+    1125899906843092,
+    1125899906843109,
+    1125899906843141,
+    1125899906843150,
+    1125899906843164,
+    1125899906843191,
+    1125899906843209,
+    1125899906843218,
+    1125899906843304,
+    1125899906843328,
+    1125899906843378,
+    1125899906843441,
+    1125899906843443,
+    1125899906843454,
+    1125899906843472,
+    1125899906843477,
+    1125899906843487,
+    1125899906843542,
+    1125899906843578,
+    1125899906843614,
+    1125899906843618,
     2251799813688664,
     2251799814734370,
 ];
@@ -230,10 +248,10 @@ fn main() -> ExitCode {
         let is_brief = args.iter().any(|arg| arg == "--brief");
         let batch = Batch { first, count, within: None, threads, shows_progress: !is_brief };
         if is_brief {
-            return list(run_batch(&batch).found.as_slice());
+            return list(run_batch(&batch).found.as_slice(), 0);
         }
         if args.iter().any(|arg| arg == "--all") {
-            return list(&run::survey(&batch));
+            return list(&run::survey(&batch), value("--at-most").unwrap_or(0));
         }
         return verdict(&[("seeds", run_seeds(batch))]);
     }
@@ -269,13 +287,13 @@ fn story(seed: u64) -> ExitCode {
     if outcome.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints all failing seeds, by invariant.
-fn list(all: &[run::Found]) -> ExitCode {
+/// Prints all failing seeds, by invariant. `most`: so many may fail.
+fn list(all: &[run::Found], most: u64) -> ExitCode {
     for found in all {
         println!("{} seed {}: {}", found.failure.invariant.id(), found.seed, found.failure.text);
     }
     println!("{} seeds fail", all.len());
-    if all.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all.len() as u64 <= most { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn run_seeds(batch: Batch) -> Result<String, String> {

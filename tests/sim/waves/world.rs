@@ -127,7 +127,7 @@ pub fn responses(seed: u64, idle: Idle, has_plan: bool) -> Vec<String> {
     let mut acts = plan.acts();
     match idle {
         Idle::GatesNothing => plan.gates = false,
-        Idle::NothingChanges => acts.iter_mut().for_each(|act| super::acts::leave_gated_content(act)),
+        Idle::NothingChanges => acts.iter_mut().for_each(super::acts::leave_gated_content),
     }
     let mut world = World::new(plan, 0, false);
     world.wire = Some(Wire { is_planless: !has_plan, responses: Vec::new() });

@@ -67,6 +67,12 @@ impl Gathering {
         self.free_since.unwrap_or(self.first) + plan.gather.max
     }
 
+    /// Counts the longest gathering from now on.
+    pub(super) fn begin_anew(mut self, now: Time) -> Gathering {
+        self.free_since = Some(now);
+        self
+    }
+
     /// Goes on gathering, with the changes that came during the cut.
     pub(super) fn retry(mut self, later: Option<Gathering>, plan: &Plan, now: Time) -> Gathering {
         if let Some(later) = later {

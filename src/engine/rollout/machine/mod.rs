@@ -255,7 +255,8 @@ impl Rollout {
         let away = blank.iter().map(|of| of.unit).filter(|unit| self.held.away.contains_key(unit));
         let units: BTreeSet<UnitId> = away.collect();
         if self.plan.enforces() && !units.is_empty() {
-            let mut cut = cut.clone();
+            // However long the unit stays so, each look is a while after the last.
+            let mut cut = cut.clone().begin_anew(now);
             cut.units = units;
             self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
         }

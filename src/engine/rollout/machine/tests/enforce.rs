@@ -90,6 +90,15 @@ fn wav_8_a_unit_without_a_known_change_is_looked_at_again() {
     world.ready(2_500, vec![blank(1), unit_push(2)]);
     assert_eq!(world.state(), RolloutState::Waving);
     assert_eq!(world.rollout.report().waiting, vec![unit(1)]);
+    // The longest gathering is over, and the looks are not all at once.
+    let mut world = World::of(enforcing());
+    world.live(0, 1, true, true);
+    world.timer(20_000);
+    world.ready(20_000, vec![blank(1)]);
+    world.timer(20_500);
+    assert_eq!(world.cuts.len(), 1);
+    world.timer(21_000);
+    assert_eq!(world.cuts.len(), 2);
     // A unit that holds nothing back is as before.
     let mut world = World::of(enforcing());
     world.live(0, 1, true, true);
