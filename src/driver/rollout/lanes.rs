@@ -32,7 +32,7 @@ impl PlanTask {
         if let Some(latest) = published.candidate_of(self.rollout.last_push())
             && let Some(candidate) = self.candidates.get_mut(&unit)
         {
-            // What clients asked for after the cut belongs to the candidate, too.
+            // Names that clients asked for after the cut belong to the candidate, too.
             *candidate = latest.clone();
         }
         let differs = |from: &Arc<Snapshot>| {
