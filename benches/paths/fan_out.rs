@@ -55,15 +55,14 @@ impl FanOut {
     }
 
     /// The source applies the change and wakes the sessions; every session polls and commits; the body is
-    /// encoded once. With a plan the first poll finds nothing, and the second comes with the admission of all sessions. Returns
-    /// the bytes for all connections.
+    /// encoded once. With a plan the change wakes nobody, and all sessions poll after their admission. Returns the bytes
+    /// for all connections.
     pub fn deliver(&mut self, response: Response) -> usize {
         let mut made = Vec::new();
-        let woken = self.relay.receive(response);
+        let mut woken = self.relay.receive(response);
         if self.relay.is_holding() {
-            // The sessions find the change held.
-            assert!(woken.iter().all(|session| self.relay.poll(session.0 as usize).is_none()));
-            self.relay.push(self.revision as u64);
+            assert!(woken.is_empty(), "the change is held back");
+            woken = self.relay.push(self.revision as u64);
         }
         let bytes = woken.iter().map(|session| self.relay.send(session.0 as usize, &mut made)).sum();
         assert!(woken.len() == self.relay.clients.len() && made.len() == 1, "one body for all");

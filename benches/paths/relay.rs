@@ -50,6 +50,7 @@ pub struct Relay {
     source: Source,
     /// The source's own content.
     live: Arc<Snapshot>,
+    published: Published,
     /// The content that all sessions are served.
     snapshot: Arc<Snapshot>,
     /// The lanes of a plan that enforces.
@@ -79,6 +80,7 @@ impl Relay {
         Relay {
             source: Source::new(0, source::SourceSettings::default(), attachment),
             live: Arc::default(),
+            published: Published::default(),
             snapshot: Arc::default(),
             lanes: None,
             clients: Vec::new(),
@@ -153,7 +155,10 @@ impl Relay {
                 Some(lanes) => lanes.follow(&before, &self.live, self.now),
                 None => Published::without_lanes(self.live.clone()),
             };
-            self.serve(&published, &Admission::NOBODY);
+            if published.reads_the_same(&self.published) {
+                woken.clear();
+            }
+            self.serve(published, &Admission::NOBODY);
         }
         for stream in opens {
             self.source.handle_upstream(stream, Input::Opened, self.now);
@@ -200,14 +205,14 @@ impl Relay {
         self.lanes.as_ref().is_some_and(Lanes::is_holding)
     }
 
-    /// Admits all sessions to what is held, as a push.
-    pub fn push(&mut self, push: u64) {
-        if let Some(lanes) = &mut self.lanes {
-            lanes.cut(push);
-            let published = lanes.published(self.now);
-            let state = RolloutState::Settling;
-            self.serve(&published, &Admission { push, threshold: BUCKETS, state, ..Admission::NOBODY });
-        }
+    /// Admits all sessions to what is held, as a push. Returns the sessions to wake.
+    pub fn push(&mut self, push: u64) -> Vec<SessionId> {
+        let lanes = self.lanes.as_mut().expect("a plan");
+        lanes.cut(push);
+        let published = lanes.published(self.now);
+        let state = RolloutState::Settling;
+        self.serve(published, &Admission { push, threshold: BUCKETS, state, ..Admission::NOBODY });
+        (0..self.clients.len() as u64).map(SessionId).collect()
     }
 
     /// Ends a push that all sessions have.
@@ -216,13 +221,14 @@ impl Relay {
             lanes.settle(push);
             lanes.rest();
             let published = lanes.published(self.now);
-            self.serve(&published, &Admission::NOBODY);
+            self.serve(published, &Admission::NOBODY);
         }
     }
 
-    fn serve(&mut self, published: &Published, admission: &Admission) {
+    fn serve(&mut self, published: Published, admission: &Admission) {
         let seat = Seat { bucket: 0, labelled_step: None };
         self.snapshot = published.pick(admission, seat, None).clone();
+        self.published = published;
     }
 
     /// The source's own content.

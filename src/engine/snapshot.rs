@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
 
 use super::annotations::Annotations;
@@ -64,7 +65,7 @@ impl Answered {
 
 /// How a source stands towards its server: whether the server can be heard, and whether the content is
 /// current. The content is the same in any standing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     reach: Reachability,
     types: BTreeMap<TypeUrl, TypeStanding>,
@@ -96,7 +97,7 @@ impl Standing {
 }
 
 /// How a source stands for one type.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeStanding {
     /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
@@ -249,14 +250,32 @@ impl TypeSnapshot {
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
         let is_whole =
             |snapshot: &TypeSnapshot| snapshot.wildcard.view.as_ref().map(|view| view.is_complete());
-        let same = |one: &CachedBodies, other: &CachedBodies| {
-            one.ptr_eq(other) || one.is_empty() && other.is_empty()
-        };
-        let (known, others) = (&self.names.known, &other.names.known);
-        (known.ptr_eq(others) || known.is_empty() && others.is_empty())
+        is_shared(&self.names.known, &other.names.known)
             && is_whole(self) == is_whole(other)
-            && same(&self.wildcard.members, &other.wildcard.members)
-            && same(&self.globs.members, &other.globs.members)
+            && is_shared(&self.wildcard.members, &other.wildcard.members)
+            && is_shared(&self.globs.members, &other.globs.members)
+    }
+
+    /// Whether sessions find the same in two snapshots. False may be returned for equal content.
+    fn reads_the_same(&self, other: &TypeSnapshot) -> bool {
+        let is_same_view = |one: &Arc<View>, other: &Arc<View>| Arc::ptr_eq(one, other) || one.is_same(other);
+        let has_same_views = |kind| {
+            let (Some(own), Some(others)) = (self.sets(kind), other.sets(kind)) else { return true };
+            own.diff(others).all(|item| match item {
+                DiffItem::Update { old: (_, one), new: (_, other) } => is_same_view(&one.view, &other.view),
+                DiffItem::Add(..) | DiffItem::Remove(..) => false,
+            })
+        };
+        let has_same_lasts = |kind| is_shared(self.departed_bodies(kind), other.departed_bodies(kind));
+        let has_same_members = match (&self.wildcard.view, &other.wildcard.view) {
+            (Some(own), Some(others)) => is_same_view(own, others),
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        has_same_members
+            && self.holds_the_same(other)
+            && self.evicted == other.evicted
+            && is_shared(&self.names.aliases, &other.names.aliases)
+            && CollectionKind::ALL.into_iter().all(|kind| has_same_lasts(kind) && has_same_views(kind))
     }
 
     /// A set of names, in the copy that all equal sets share, and its view.
@@ -272,6 +291,10 @@ impl TypeSnapshot {
             _ => self.watched(collection).map(|set| &set.view),
         }
     }
+}
+
+fn is_shared<K: Ord, V>(one: &OrdMap<K, V>, other: &OrdMap<K, V>) -> bool {
+    one.ptr_eq(other) || one.is_empty() && other.is_empty()
 }
 
 /// The release that a snapshot serves, where pushes go by steps (WAV-2).
@@ -333,6 +356,16 @@ impl Snapshot {
 
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, &TypeSnapshot)> {
         self.types.iter()
+    }
+
+    /// Whether sessions find the same release, standing and content in both. False may be returned for equal content.
+    pub(super) fn reads_the_same(&self, other: &Snapshot) -> bool {
+        let pairs = || self.types.iter().zip(&other.types);
+        self.lane == other.lane
+            && self.types.len() == other.types.len()
+            && pairs()
+                .all(|((one_url, one), (other_url, other))| one_url == other_url && one.reads_the_same(other))
+            && self.standing == other.standing
     }
 
     /// As [`TypeSnapshot::holds_the_same`], for all types.

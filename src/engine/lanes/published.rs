@@ -45,6 +45,22 @@ impl Published {
         (*number == push).then_some(candidate)
     }
 
+    /// Whether clients find the same here as in `former`, apart from those that are served live. Then a change is
+    /// held back as a whole, and nobody has to look for it. False may be returned for equal content.
+    pub fn reads_the_same(&self, former: &Published) -> bool {
+        let Some(lanes) = &self.lanes else { return false };
+        let was = former.lanes.as_deref();
+        let candidate = |lanes: Option<&PublishedLanes>| lanes.and_then(|lanes| lanes.candidate.clone());
+        let is_same_candidate = match (&lanes.candidate, candidate(was)) {
+            (None, None) => true,
+            (Some((push, own)), Some((former, was))) => *push == former && own.reads_the_same(&was),
+            _ => false,
+        };
+        let was_stable = was.map_or(Some(&former.live), |was| was.stable.as_ref());
+        is_same_candidate
+            && lanes.stable.as_ref().zip(was_stable).is_some_and(|(own, was)| own.reads_the_same(was))
+    }
+
     /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
     /// stable, else live. `served`: the push that the client was last served.
     pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {

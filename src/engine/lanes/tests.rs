@@ -115,6 +115,31 @@ fn view<'a>(of: &'a TypeSnapshot, list: &[&str]) -> &'a Arc<View> {
 }
 
 #[test]
+fn wav_4_nobody_has_to_look_for_a_change_that_is_held_back() {
+    let mut bench = Bench::new();
+    let is_same_after = |bench: &mut Bench, event: &dyn Fn(&mut Bench)| {
+        let former = bench.published.clone();
+        event(bench);
+        bench.published.reads_the_same(&former)
+    };
+    let says =
+        |name, version| move |bench: &mut Bench| bench.say(CollectionKind::Names, &[(name, version)], &[]);
+    bench.watch(1, &names(&["a", "b"]));
+    assert!(!is_same_after(&mut bench, &says("a", 1)), "WAV-7: a first answer");
+    assert!(is_same_after(&mut bench, &says("a", 2)), "the change that begins the hold");
+    assert!(is_same_after(&mut bench, &says("a", 3)));
+    assert!(!is_same_after(&mut bench, &says("b", 1)), "WAV-7: a first answer within a hold");
+    assert!(is_same_after(&mut bench, &says("b", 2)));
+    assert!(!is_same_after(&mut bench, &|bench| bench.watch(2, &names(&["a", "c"]))), "a set of its own");
+    assert!(!is_same_after(&mut bench, &|bench| bench.operate(|lanes| lanes.cut(1))), "a candidate");
+    assert!(is_same_after(&mut bench, &says("a", 4)), "a change behind a push");
+    assert!(!is_same_after(&mut bench, &|bench| bench.operate(|lanes| lanes.go_back(1))), "the way back");
+    assert!(is_same_after(&mut bench, &says("a", 5)));
+    assert!(!is_same_after(&mut bench, &|bench| bench.operate(|lanes| lanes.release())), "no lanes any more");
+    assert!(!is_same_after(&mut bench, &|bench| bench.operate(|lanes| lanes.release())), "without a hold");
+}
+
+#[test]
 fn wav_5_views_that_do_not_differ_are_one_view_with_one_id() {
     let mut bench = Bench::new();
     bench.watch(1, &names(&["a", "b"]));

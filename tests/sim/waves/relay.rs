@@ -34,6 +34,8 @@ pub struct Unit {
     pub lanes: Lanes,
     pub live: Arc<Snapshot>,
     pub published: Published,
+    /// Whether all changes since the last wake-up are held back; `None` if nothing was published.
+    pub is_all_held: Option<bool>,
     pub due: Option<u64>,
 }
 
@@ -165,6 +167,7 @@ impl World {
             lanes: Lanes::new(id, plan.gated.clone(), plan.releases),
             live: Arc::default(),
             published: Published::default(),
+            is_all_held: None,
             due: None,
         }
     }
@@ -173,11 +176,14 @@ impl World {
 
     /// Takes the outputs of a source after a call, and publishes.
     pub fn drain(&mut self, unit: usize) {
+        if let Some(snapshot) = self.units[unit].source.take_snapshot() {
+            self.store(unit, &snapshot);
+        }
         while let Some(output) = self.units[unit].source.poll_output() {
             self.source_output(unit, output);
         }
-        if let Some(snapshot) = self.units[unit].source.take_snapshot() {
-            self.store(unit, &snapshot);
+        if !self.units[unit].source.owes_wakes() {
+            self.units[unit].is_all_held = None;
         }
         self.set_timer(unit);
     }
@@ -194,10 +200,13 @@ impl World {
         let before = std::mem::replace(&mut this.live, live.clone());
         let held = this.published.lanes.is_some();
         let is_planless = self.wire.as_ref().is_some_and(|wire| wire.is_planless);
-        this.published = match is_planless {
+        let published = match is_planless {
             true => Published::without_lanes(live.clone()),
             false => this.lanes.follow(&before, live, time),
         };
+        let is_held = published.reads_the_same(&this.published);
+        this.is_all_held = Some(is_held && this.is_all_held != Some(false));
+        this.published = published;
         self.reference_follows(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
         if PushUnit::concerns(&before, live, (held, holds), &|type_url| gated.contains(type_url)) {

@@ -36,6 +36,8 @@ impl World {
     pub fn source_output(&mut self, unit: usize, output: SourceOutput) {
         match output {
             SourceOutput::Upstream(index, output) => self.upstream_output(unit, index, output),
+            // Changes that are held back wake nobody.
+            SourceOutput::Wake(_) if self.units[unit].is_all_held == Some(true) => {}
             SourceOutput::Wake(sessions) => sessions.iter().for_each(|session| self.wake(session.0)),
             SourceOutput::Confirmed => self.note_confirmed(unit),
             SourceOutput::Unserved(_) | SourceOutput::DoNotCache { .. } => {

@@ -104,6 +104,7 @@ pub fn start(
             plan: None,
             lanes: None,
             weighed_at: None,
+            is_all_held: None,
             live: Arc::default(),
             member: shows_member.then(Member::default),
             is_displaced: false,
@@ -182,6 +183,8 @@ struct SourceTask {
     lanes: Option<Lanes>,
     /// The time of the latest look at the weight of the lanes.
     weighed_at: Option<Instant>,
+    /// Whether all changes since the last wake-up are held back; `None` if nothing was published.
+    is_all_held: Option<bool>,
     /// The content of the machine, as last published.
     live: Arc<Snapshot>,
     /// Only for a class that shows a client's node to its server.

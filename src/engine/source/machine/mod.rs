@@ -278,6 +278,11 @@ impl Source {
         self.linger.evicted()
     }
 
+    /// Whether sessions will be woken for changes that the snapshot already has (RLY-54).
+    pub fn owes_wakes(&self) -> bool {
+        self.wake_at().is_some()
+    }
+
     // === inside ===
 
     /// Ends every public call: applies the reports of the streams, and wakes the affected sessions.
