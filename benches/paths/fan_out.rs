@@ -34,10 +34,12 @@ impl FanOut {
         FanOut { relay, type_url, clusters, revision: 0 }
     }
 
-    /// As [`FanOut::new`], with a plan that enforces.
+    /// As [`FanOut::new`], with a plan that enforces, after its first push.
     pub fn by_pushes(variant: Variant, sessions: usize, clusters: usize) -> FanOut {
         let mut fan_out = FanOut::new(variant, sessions, clusters);
         fan_out.relay.begin_plan();
+        let first = fan_out.next();
+        fan_out.deliver(first);
         fan_out
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::downstream::session::lanes::Lanes;
 use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::snapshot::Snapshot;
 
@@ -17,8 +18,7 @@ pub struct Turn<'a> {
     pub now: Time,
     /// Server lists with a recent move to another server.
     pub moved: Vec<ListId>,
-    /// Sources with a recent move to another release.
-    pub moved_lanes: Vec<SourceId>,
+    pub lanes: Option<&'a Lanes>,
     /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
     /// responses (NON-4), each type once, and then the routing types.
     pub overdue: bool,
@@ -28,5 +28,10 @@ impl<'a> Turn<'a> {
     pub fn snapshot(&self, source: SourceId) -> Option<&'a Arc<Snapshot>> {
         let (_, snapshot) = self.snapshots.iter().find(|(id, _)| *id == source)?;
         snapshot.as_ref()
+    }
+
+    /// Whether the session moved to another release of a source a moment ago.
+    pub fn has_moved(&self, source: SourceId) -> bool {
+        self.lanes.is_some_and(|lanes| lanes.has_moved(source))
     }
 }

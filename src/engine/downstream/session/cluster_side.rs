@@ -82,7 +82,7 @@ impl Part {
     fn may_be_leaving(&self, routes: &[Subscription], turn: &Turn<'_>) -> bool {
         let mut hangs_below = routes.iter().flat_map(|subscription| &subscription.parts);
         matches!(self.collection, Collection::Names(_))
-            && (turn.moved.contains(&self.asked.list) || turn.moved_lanes.contains(&self.source()))
+            && (turn.moved.contains(&self.asked.list) || turn.has_moved(self.source()))
             && hangs_below.any(|route| route.source() == self.source())
     }
 }

@@ -12,14 +12,13 @@ use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::downstream::subscription::part::Part;
 use crate::engine::lanes::Restated;
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{TypeUrl, Version};
 
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
+pub struct Lanes {
     positions: Vec<Position>,
     restating: Option<Restating>,
 }
@@ -60,7 +59,9 @@ impl Session {
     #[cold]
     fn note_releases(&mut self, newest: &Snapshots, now: Time) {
         let mut lanes = self.lanes.take().unwrap_or_default();
-        lanes.positions.retain(|position| self.sources.contains(&position.source));
+        if lanes.positions.len() > newest.len() {
+            lanes.positions.retain(|position| self.sources.contains(&position.source));
+        }
         for (source, snapshot) in newest {
             let (source, release) = (*source, release_of(snapshot.as_ref()));
             let known = lanes.positions.iter_mut().position(|position| position.source == source);
@@ -81,10 +82,11 @@ impl Session {
     /// Ends what was begun with another release of a source. Returns whether the client has content of the source.
     fn move_lane(&mut self, source: SourceId) -> bool {
         let mut has_content = false;
-        let is_of = |part: &Part| part.source() == source;
-        for subscription in self.subscriptions.iter_mut().filter(|of| of.parts.iter().any(is_of)) {
+        for subscription in &mut self.subscriptions {
+            let mut parts = subscription.parts.iter().filter(|part| part.source() == source);
+            let Some(first) = parts.next() else { continue };
+            has_content |= !first.held.is_empty() || parts.any(|part| !part.held.is_empty());
             subscription.interrupt();
-            has_content |= subscription.parts.iter().any(|part| is_of(part) && !part.held.is_empty());
         }
         self.round = None;
         has_content
@@ -103,18 +105,12 @@ impl Session {
             lanes.restating = None;
         }
     }
-
-    /// The sources with a move so recent that clients may be on their way to other names.
-    #[inline]
-    pub(super) fn moved_lanes(&self) -> Vec<SourceId> {
-        self.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.moved())
-    }
 }
 
 impl Lanes {
-    fn moved(&self) -> Vec<SourceId> {
-        let moved = self.positions.iter().filter(|position| position.moved_until.is_some());
-        moved.map(|position| position.source).collect()
+    /// Whether the move at a source is so recent that clients may be on their way to other names.
+    pub fn has_moved(&self, source: SourceId) -> bool {
+        self.positions.iter().any(|position| position.source == source && position.moved_until.is_some())
     }
 }
 

@@ -16,7 +16,7 @@ mod cluster_side;
 mod commit;
 mod complete_set;
 mod endpoints_due;
-mod lanes;
+pub(super) mod lanes;
 pub mod grant;
 pub mod limits;
 pub mod list_position;

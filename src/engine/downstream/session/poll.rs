@@ -60,27 +60,40 @@ impl Session {
         }
     }
 
-    pub(super) fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
-        let (moved, moved_lanes) = (self.positions.moved(), self.moved_lanes());
-        Turn { snapshots, carried: self.carried, now, moved, moved_lanes, overdue }
+    pub(super) fn turn<'a>(&'a self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
+        Turn { lanes: self.lanes.as_deref(), ..self.turn_without_lanes(snapshots, overdue, now) }
+    }
+
+    #[inline]
+    fn turn_without_lanes<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
+        let moved = self.positions.moved();
+        Turn { snapshots, carried: self.carried, now, moved, lanes: None, overdue }
     }
 
     fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
-        let turn = self.turn(snapshots, overdue, now);
+        let lanes = self.lanes.take();
+        let turn = self.turn_without_lanes(snapshots, overdue, now);
+        let answer = self.poll_turn(&Turn { lanes: lanes.as_deref(), ..turn });
+        self.lanes = lanes;
+        answer
+    }
+
+    #[inline]
+    fn poll_turn(&mut self, turn: &Turn<'_>) -> Option<(usize, Answer)> {
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
         self.held_until =
-            cluster_side::withhold(&mut self.subscriptions, cluster_side, self.kind.variant, &turn);
+            cluster_side::withhold(&mut self.subscriptions, cluster_side, self.kind.variant, turn);
         let mut held = false;
         for index in 0..self.subscriptions.len() {
             if index == cluster_side {
-                held = self.hold_routes(cluster_side, &turn);
+                held = self.hold_routes(cluster_side, turn);
             }
             if held && self.subscriptions[index].type_url.kind().refers_to_clusters() {
                 continue;
             }
-            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, &turn) {
+            if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, turn) {
                 if index < cluster_side {
-                    self.held_since.get_or_insert(now);
+                    self.held_since.get_or_insert(turn.now);
                 }
                 return Some((index, answer));
             }
