@@ -14,7 +14,7 @@ use super::collection::{Collection, SetId};
 use super::reachability::Reachability;
 use super::view::View;
 use crate::engine::collection::CollectionKind;
-use crate::xds::{Resource, ResourceName, TypeUrl};
+use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
 /// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -125,6 +125,26 @@ pub struct TypeSnapshot {
     pub wildcard: WildcardSnapshot,
     /// Changes whenever last bytes are freed.
     pub evicted: u64,
+    /// In lanes of a held type: last bytes by version. A client is sent those that it has, or such as everybody may have (WAV-9).
+    pub lasts: Option<Arc<LastVersions>>,
+}
+
+/// The last bytes of the releases of a source, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LastVersions(pub BTreeMap<CollectionKind, BTreeMap<ResourceName, Vec<LastVersion>>>);
+
+/// The bytes of one release.
+#[derive(Clone, Debug)]
+pub struct LastVersion {
+    pub resource: Arc<Resource>,
+    /// Everybody may have these bytes.
+    pub is_open: bool,
+}
+
+impl PartialEq for LastVersion {
+    fn eq(&self, other: &LastVersion) -> bool {
+        self.resource.version == other.resource.version && self.is_open == other.is_open
+    }
 }
 
 /// The names from subscriptions one by one.
@@ -180,6 +200,26 @@ impl TypeSnapshot {
         self.departed_bodies(kind).get(name)
     }
 
+    /// The last bytes under a name for a client that has it in a version. Where releases are held, others' bytes are as new to the
+    /// client as any content, and may be of a push that the client must not have.
+    pub fn departed_as(
+        &self,
+        kind: CollectionKind,
+        name: &ResourceName,
+        held: impl FnOnce() -> Option<Version>,
+    ) -> Option<&Arc<Resource>> {
+        let own = self.departed(kind, name);
+        let Some(lasts) = &self.lasts else { return own };
+        let held = held();
+        let is_held = |of: &&Arc<Resource>| Some(of.version) == held;
+        let versions = || lasts.0.get(&kind).and_then(|names| names.get(name)).into_iter().flatten();
+        let of_client = || versions().map(|of| &of.resource).find(is_held);
+        let open = || versions().find(|of| of.is_open).map(|of| &of.resource);
+        // Whoever has the name keeps it until its routes have moved, with other bytes if there are no better ones.
+        let others = || own.filter(|_| held.is_some_and(|held| held != Version::default()));
+        own.filter(is_held).or_else(of_client).or_else(open).or_else(others)
+    }
+
     pub(super) fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {
         match kind {
             CollectionKind::Wildcard => &self.wildcard.departed,
@@ -233,8 +273,14 @@ impl TypeSnapshot {
         }
         self.evicted = u64::MAX - 1 - mark;
         let departed = self.departed_bodies_mut(kind);
-        for (name, resource) in lasts {
-            departed.entry(name).or_insert(resource);
+        for (name, resource) in &lasts {
+            departed.entry(name.clone()).or_insert_with(|| resource.clone());
+        }
+        if let Some(versions) = &mut self.lasts {
+            let names = Arc::make_mut(versions).0.entry(kind).or_default();
+            for (name, resource) in lasts {
+                names.entry(name).or_default().push(LastVersion { resource, is_open: false });
+            }
         }
     }
 

@@ -131,13 +131,13 @@ impl Lane {
     }
 
     /// The snapshot for clients.
-    pub fn snapshot(&mut self, live: &Snapshot, stamps: &mut Stamps) -> Snapshot {
+    pub fn snapshot(&mut self, live: &Snapshot, gated: &Gated, stamps: &mut Stamps) -> Snapshot {
         let mut types: BTreeMap<_, _> =
             live.types().map(|(type_url, of)| (type_url.clone(), of.clone())).collect();
         for (type_url, own) in &mut self.types {
             let lives = live.of(type_url);
             let mut of = own.content.clone();
-            own.lasts.add_to(&mut of, lives, stamps);
+            own.lasts.add_to(&mut of, lives, gated.contains(type_url), stamps);
             types.insert(type_url.clone(), of);
         }
         live.with_types(types, self.mark)

@@ -10,8 +10,8 @@ use super::rule::Stamps;
 use crate::engine::Time;
 use crate::engine::cache::Bodies;
 use crate::engine::collection::CollectionKind;
-use crate::engine::snapshot::TypeSnapshot;
-use crate::xds::{Resource, ResourceName, TypeUrl};
+use crate::engine::snapshot::{LastVersion, LastVersions, TypeSnapshot};
+use crate::xds::{ResourceName, TypeUrl};
 
 /// The time for which bytes of ended lanes are kept. A stream withholds a removal for 15 s at most, and a stream with a
 /// blocked connection sees the end late.
@@ -21,6 +21,8 @@ const ENDED_KEPT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lasts {
     pub bodies: BTreeMap<CollectionKind, Bodies>,
+    /// The same of all releases.
+    versions: Arc<LastVersions>,
     /// Distinguishes these bytes from others under the same names; 0 if there are none.
     mark: u64,
     /// The source's own mark at that time.
@@ -33,9 +35,17 @@ pub(super) struct Ended {
     /// `None` until the lanes are published again.
     pub until: Option<Time>,
     pub types: BTreeMap<TypeUrl, BTreeMap<CollectionKind, Bodies>>,
+    /// Everybody might have the lane.
+    is_open: bool,
 }
 
 impl Ended {
+    /// The lane's bytes under a name.
+    pub fn last(&self, type_url: &TypeUrl, kind: CollectionKind, name: &ResourceName) -> Option<LastVersion> {
+        let resource = self.types.get(type_url)?.get(&kind)?.get(name)?.clone();
+        Some(LastVersion { resource, is_open: self.is_open })
+    }
+
     /// Whether the time is over.
     pub fn expire(&mut self, now: Time) -> bool {
         *self.until.get_or_insert(now + ENDED_KEPT) <= now
@@ -71,7 +81,7 @@ impl Ended {
                 types.insert(type_url.clone(), kinds);
             }
         }
-        Ended { until: None, types }
+        Ended { until: None, types, is_open: lane.mark.push.is_none() }
     }
 }
 
@@ -101,26 +111,44 @@ impl Lasts {
         &mut self,
         kind: CollectionKind,
         names: impl Iterator<Item = ResourceName>,
-        find: impl Fn(&ResourceName) -> Option<Arc<Resource>>,
+        find: impl Fn(&ResourceName) -> Vec<LastVersion>,
         stamps: &mut Stamps,
     ) {
         let bodies = self.bodies.entry(kind).or_default();
         let mut is_lost = false;
         for name in names {
-            is_lost |= match find(&name) {
-                Some(body) => {
-                    bodies.insert(name, body.clone()).is_some_and(|old| old.version != body.version)
+            let found = find(&name);
+            let known = self.versions.0.get(&kind).and_then(|names| names.get(&name));
+            if known.map_or(&[][..], Vec::as_slice) == found {
+                continue;
+            }
+            is_lost = true;
+            let versions = Arc::make_mut(&mut self.versions).0.entry(kind).or_default();
+            match found.first() {
+                Some(first) => {
+                    bodies.insert(name.clone(), first.resource.clone());
+                    versions.insert(name, found);
                 }
-                None => bodies.remove(&name).is_some(),
-            };
+                None => {
+                    bodies.remove(&name);
+                    versions.remove(&name);
+                }
+            }
         }
         if is_lost || self.mark == 0 {
             self.mark = stamps.number();
         }
     }
 
-    /// Adds the bytes to a snapshot with the source's last bytes.
-    pub fn add_to(&mut self, types: &mut TypeSnapshot, live: Option<&TypeSnapshot>, stamps: &mut Stamps) {
+    /// Adds the bytes to a snapshot with the source's last bytes. `is_gated`: the type is held.
+    pub fn add_to(
+        &mut self,
+        types: &mut TypeSnapshot,
+        live: Option<&TypeSnapshot>,
+        is_gated: bool,
+        stamps: &mut Stamps,
+    ) {
+        types.lasts = is_gated.then(|| self.versions.clone());
         self.bodies.retain(|_, bodies| !bodies.is_empty());
         for kind in CollectionKind::ALL {
             let lives = live.map(|live| live.departed_bodies(kind));

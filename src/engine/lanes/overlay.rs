@@ -112,11 +112,10 @@ impl Lanes {
         let Some(stable) = &mut self.stable else {
             return Published { live: self.live_after_lanes(), lanes: None, restated };
         };
-        let stable = Arc::new(stable.snapshot(live, stamps));
-        let candidate = self
-            .candidate
-            .as_mut()
-            .and_then(|candidate| Some((candidate.mark.push?, Arc::new(candidate.snapshot(live, stamps)))));
+        let stable = Arc::new(stable.snapshot(live, &self.gated, stamps));
+        let candidate = self.candidate.as_mut().and_then(|candidate| {
+            Some((candidate.mark.push?, Arc::new(candidate.snapshot(live, &self.gated, stamps))))
+        });
         let lanes = Some(Box::new(PublishedLanes { candidate, stable: Some(stable) }));
         Published { live: live.clone(), lanes, restated }
     }
@@ -129,17 +128,22 @@ impl Lanes {
         let mark = LaneMark { release: self.release, push: None };
         let mut types: BTreeMap<TypeUrl, TypeSnapshot> =
             self.live.types().map(|(type_url, of)| (type_url.clone(), of.clone())).collect();
-        for ended in &self.ended {
-            for (type_url, kinds) in &ended.types {
-                let Some(of) = types.get_mut(type_url) else { continue };
-                let mut lasts = Lasts::default();
-                for (kind, bodies) in kinds {
-                    let lacking = bodies.keys().filter(|name| of.body(*kind, name).is_none()).cloned();
-                    lasts.renew(*kind, lacking, |name| bodies.get(name).cloned(), &mut self.stamps);
-                }
-                let live = of.clone();
-                lasts.add_to(of, Some(&live), &mut self.stamps);
+        let of_ended: BTreeSet<_> = self.ended.iter().flat_map(|of| of.types.keys()).collect();
+        for type_url in of_ended {
+            let Some(of) = types.get_mut(type_url) else { continue };
+            let mut lasts = Lasts::default();
+            for kind in CollectionKind::ALL {
+                let bodies = self.ended.iter().filter_map(|of| of.types.get(type_url)?.get(&kind));
+                let names: BTreeSet<_> = bodies.flat_map(|of| of.keys()).cloned().collect();
+                let lacking = names.into_iter().filter(|name| of.body(kind, name).is_none());
+                let ended = self.ended.iter().rev();
+                let find = |name: &ResourceName| {
+                    ended.clone().filter_map(|of| of.last(type_url, kind, name)).collect()
+                };
+                lasts.renew(kind, lacking, find, &mut self.stamps);
             }
+            let live = of.clone();
+            lasts.add_to(of, Some(&live), self.gated.contains(type_url), &mut self.stamps);
         }
         Arc::new(self.live.with_types(types, mark))
     }
@@ -221,7 +225,9 @@ impl Lanes {
     pub fn go_back(&mut self, push: u64) {
         let Some(candidate) = self.take_candidate(push) else { return };
         if let Some(stable) = &self.stable {
-            self.restated = Some(Arc::new(self.restated(push, &candidate, stable)));
+            if candidate.is_given {
+                self.restated = Some(Arc::new(self.restated(push, &candidate, stable)));
+            }
             self.went_back = true;
         }
         self.end(Some(candidate));

@@ -54,6 +54,6 @@ fn without_sets(content: &TypeSnapshot) -> TypeSnapshot {
             view: wildcard.view.clone(),
             ..WildcardSnapshot::default()
         },
-        evicted: 0,
+        ..TypeSnapshot::default()
     }
 }

@@ -7,7 +7,7 @@ use super::lane_type::changed_names;
 use super::members::changed_members;
 use super::overlay::Lanes;
 use crate::engine::collection::CollectionKind;
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::snapshot::{LastVersion, Snapshot, TypeSnapshot};
 use crate::xds::{ResourceName, TypeUrl};
 
 impl Lanes {
@@ -82,11 +82,11 @@ impl Lanes {
             };
             let find = |name: &ResourceName| {
                 if body(own, name).is_some() {
-                    return None;
+                    return Vec::new();
                 }
-                let ended =
-                    || ended.iter().rev().find_map(|of| of.types.get(type_url)?.get(&kind)?.get(name));
-                body(other, name).or_else(|| ended().cloned())
+                let of_other = body(other, name).map(|resource| LastVersion { resource, is_open: true });
+                let ended = ended.iter().rev().filter_map(|of| of.last(type_url, kind, name));
+                of_other.into_iter().chain(ended).collect()
             };
             let Some(of) = lane.types.get_mut(type_url) else { continue };
             of.lasts.renew(kind, names.iter().cloned(), find, &mut self.stamps);

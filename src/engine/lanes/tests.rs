@@ -246,6 +246,46 @@ fn wav_4_a_cut_that_is_put_off_is_part_of_no_later_push() {
     assert!(bench.published.lanes.is_none(), "nothing went back");
 }
 
+/// A client that goes back is sent what it has, and what everybody may have, but nothing of another push.
+#[test]
+fn wav_9_last_bytes_are_those_that_the_client_has_or_that_everybody_may_have() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    for (push, version) in [(1, 1), (2, 2)] {
+        bench.say(CollectionKind::Wildcard, &[("b", version)], &["a"]);
+        bench.operate(|lanes| lanes.cut(push));
+        bench.operate(|lanes| lanes.give(push));
+        bench.operate(|lanes| lanes.go_back(push));
+    }
+    let last = |of: &TypeSnapshot, name: &str, held: Option<u128>| {
+        let found = of.departed_as(CollectionKind::Wildcard, &name.into(), || held.map(Version));
+        found.map(|resource| resource.version.0)
+    };
+    let of_b = [Some(1), Some(2), Some(0), None].map(|held| last(bench.stable(), "b", held));
+    assert_eq!(of_b, [Some(1), Some(2), None, None]);
+    bench.operate(|lanes| lanes.cut(3));
+    assert_eq!([Some(1), Some(7), None].map(|held| last(bench.candidate(), "a", held)), [Some(1); 3]);
+}
+
+/// A push that is put off before its first client has been rejected by nobody.
+#[test]
+fn wav_10_only_what_was_given_is_restated() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    let mut push = |number, is_given| {
+        bench.operate(|lanes| lanes.cut(number));
+        if is_given {
+            bench.operate(|lanes| lanes.give(number));
+        }
+        bench.operate(|lanes| lanes.go_back(number));
+        bench.published.restated.as_ref().map(|of| of.push)
+    };
+    assert_eq!([push(1, false), push(2, true), push(3, false)], [None, Some(2), Some(2)]);
+}
+
 #[test]
 fn wav_5_stable_forgets_nothing_that_lingers_out_of_the_source() {
     let mut bench = Bench::new();

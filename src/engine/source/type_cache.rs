@@ -67,6 +67,7 @@ impl TypeCache {
             },
             wildcard: wildcard.unwrap_or_default(),
             evicted: self.departed().map(Departed::evicted).sum(),
+            lasts: None,
         }
     }
 

@@ -187,7 +187,7 @@ impl Answer {
         let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
         let (types, kind) = (part.snapshot.of(&self.type_url)?, part.collection.kind());
         // A name that stays in the view although the source no longer has the name keeps its last bytes.
-        types.body(kind, name).or_else(|| types.departed(kind, name))
+        types.body(kind, name).or_else(|| types.departed_as(kind, name, || part.view.version_of(name)))
     }
 
     /// The key of the whole answer; `None` if no message was handed out yet.

@@ -29,8 +29,9 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
 fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
     let kind = part.collection.kind();
     let last = |name: &ResourceName| {
-        let types = part.snapshot.of(&answer.type_url);
-        types.and_then(|types| types.departed(kind, name)).map(|resource| resource.version)
+        let types = part.snapshot.of(&answer.type_url)?;
+        let held = || part.held.version_of(name);
+        types.departed_as(kind, name, held).map(|resource| resource.version)
     };
     let mut kept = BTreeMap::new();
     if !answer.deletes() {

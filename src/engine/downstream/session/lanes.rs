@@ -14,7 +14,7 @@ use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::lanes::Restated;
 use crate::engine::snapshot::Snapshot;
-use crate::xds::{TypeUrl, Version};
+use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Session {
                 position.moved_until = Some(now + ORDER_WAIT_MAX * 2);
             }
         }
-        self.restate_types(&mut lanes);
+        self.restate_types(&mut lanes, newest);
         self.lanes = Some(lanes);
     }
 
@@ -92,13 +92,13 @@ impl Session {
         has_content
     }
 
-    fn restate_types(&mut self, lanes: &mut Lanes) {
+    fn restate_types(&mut self, lanes: &mut Lanes, newest: &Snapshots) {
         let Some(Restating { of, done }) = &mut lanes.restating else { return };
         for subscription in &mut self.subscriptions {
             let type_url = &subscription.type_url;
             if of.types.contains_key(type_url) && !done.contains(type_url) {
                 done.push(type_url.clone());
-                subscription.restate(of);
+                subscription.restate(of, newest);
             }
         }
         if done.len() == of.types.len() {
@@ -121,13 +121,20 @@ fn release_of(snapshot: Option<&Arc<Snapshot>>) -> u64 {
 }
 
 impl Subscription {
-    /// Makes all names due that differ between a release and the former one, as if the client had unknown versions.
-    fn restate(&mut self, restated: &Restated) {
+    /// Makes all names due that differ between a release and the former one, as if the client had unknown versions. What the client
+    /// was sent and has to lose keeps its version: no other last bytes may stand for it until then.
+    fn restate(&mut self, restated: &Restated, newest: &Snapshots) {
         self.interrupt();
         let Some(kinds) = restated.types.get(&self.type_url) else { return };
         for part in &mut self.parts {
             let names = kinds.get(&part.kind()).into_iter().flatten();
-            let names: Vec<_> = names.filter(|name| part.collection.covers(name)).collect();
+            let snapshot = newest.iter().find(|(source, _)| *source == part.source());
+            let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(&self.type_url));
+            let view = types.and_then(|types| types.view(&part.collection));
+            let is_lost =
+                |name: &ResourceName| view.is_some_and(|view| !view.has(name)) && part.held.has(name);
+            let names = names.filter(|name| part.collection.covers(name) && !is_lost(name));
+            let names: Vec<_> = names.collect();
             if names.is_empty() {
                 continue;
             }

@@ -277,7 +277,10 @@ impl Part {
         turn: &Turn<'_>,
     ) -> Option<Time> {
         let (source, kind, is_behind) = (self.source(), self.kind(), self.is_behind(view.id()));
-        let last = |name: &ResourceName| types.departed(kind, name).map(|resource| resource.version);
+        let last = |name: &ResourceName| {
+            let held = || self.held.version_of(name);
+            types.departed_as(kind, name, held).map(|resource| resource.version)
+        };
         let holder = Holder { source, held: &self.held, kind, is_behind, last: &last };
         withhold(&mut self.withheld, &holder, view, waits, turn)
     }
