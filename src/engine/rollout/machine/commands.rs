@@ -143,12 +143,18 @@ impl Rollout {
         if !push.report.units.contains(&unit) {
             return Err(CommandError::NoSuchUnit);
         }
+        // An operator's halt blames all units, for want of evidence.
+        let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason != Reason::Operator);
+        let blamed = push.report.blamed.clone();
         let has_changed = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
         if has_changed || !self.held.barred.insert(unit) {
             return Ok(());
         }
         self.tell(What::Barred(unit));
-        self.gather_held(now);
+        // Another blamed unit waits for its change all the same (WAV-17).
+        for innocent in self.held.units().into_iter().filter(|unit| !is_known || !blamed.contains(unit)) {
+            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(innocent, now);
+        }
         self.advance(now);
         Ok(())
     }

@@ -167,6 +167,26 @@ fn a_barred_unit_waits_until_it_changes_and_the_others_go_on() {
     assert_eq!(world.cuts.last().unwrap(), &(3, vec![unit(1)]));
 }
 
+/// WAV-17: `bar` lets the others go on without the blamed, and not with the rest of them.
+#[test]
+fn another_blamed_unit_waits_on() {
+    let mut world = World::enforced(&[1, 2, 3]);
+    let blamed = vec![unit(1), unit(2)];
+    world.tally(2_000, Tally { blamed, ..admitted(Counts { rejected: 1, ..accepted(9) }) });
+    world.command(3_000, Command::Bar { push: 1, unit: unit(1) }).unwrap();
+    world.run(60_000, Rollout::handle_timeout);
+    assert_eq!(world.cuts.len(), 1);
+    world.command(61_000, Command::Bar { push: 1, unit: unit(2) }).unwrap();
+    world.timer(62_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(3)]));
+
+    let mut world = World::enforced(&[1, 2]);
+    world.command(2_000, Command::Abort { push: 1 }).unwrap();
+    world.command(3_000, Command::Bar { push: 1, unit: unit(1) }).unwrap();
+    world.timer(4_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(2)]), "the operator's halt blamed all of them");
+}
+
 #[test]
 fn a_unit_of_a_push_that_goes_on_is_not_barred() {
     let mut world = World::enforced(&[1]);
