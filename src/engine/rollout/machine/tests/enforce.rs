@@ -93,9 +93,9 @@ fn wav_8_a_unit_without_a_known_change_is_looked_at_again() {
     // The longest gathering is over, and the looks are not all at once.
     let mut world = World::of(enforcing());
     world.live(0, 1, true, true);
-    world.timer(20_000);
+    world.run(20_000, Rollout::handle_timeout);
     world.ready(20_000, vec![blank(1)]);
-    world.timer(20_500);
+    world.run(20_500, Rollout::handle_timeout);
     assert_eq!(world.cuts.len(), 1);
     world.timer(21_000);
     assert_eq!(world.cuts.len(), 2);
@@ -174,6 +174,37 @@ fn wav_17_a_halted_push_that_is_taken_back_is_over() {
     world.live(6_000, 1, false, true);
     assert_eq!(moves(&mut world), "1 waving 1, back 1, 1 halted 1", "all are back already");
     assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Withdrawn)]));
+}
+
+/// To take the bad part back is the usual mend. The other parts of the push go on.
+#[test]
+fn wav_17_the_others_go_on_once_the_blamed_have_taken_their_parts_back() {
+    let halted = || {
+        let mut world = World::enforced(&[1, 2, 3]);
+        let blamed = vec![unit(1), unit(2)];
+        world.tally(1_400, Tally { blamed, ..admitted(REJECTED) });
+        world.live(5_000, 1, false, true);
+        world.run(60_000, Rollout::handle_timeout);
+        assert_eq!((world.state(), world.cuts.len()), (RolloutState::Halted, 1), "unit 2 is to blame, too");
+        world
+    };
+    let mut world = halted();
+    world.live(61_000, 2, false, true);
+    world.timer(62_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(3)]));
+    world.ready(62_000, vec![unit_push(3)]);
+    assert_eq!(world.state(), RolloutState::Waving);
+
+    let mut world = halted();
+    world.live(61_000, 2, true, true);
+    world.timer(62_000);
+    assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(2), unit(3)]), "another mend of unit 2");
+
+    let mut world = halted();
+    world.live(60_500, 1, true, false);
+    world.live(61_000, 2, false, true);
+    world.run(99_000, Rollout::handle_timeout);
+    assert_eq!(world.cuts.len(), 1, "unit 1 has the rejected content again");
 }
 
 #[test]
