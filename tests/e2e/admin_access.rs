@@ -435,6 +435,7 @@ async fn sec_7_tls_on_the_plaintext_admin_listener_is_told_once() {
         // Closed without an answer.
         assert_eq!(socket.read(&mut [0; 1]).await.unwrap_or_default(), 0);
     }
+    running.relay.logged("the peer speaks TLS").await;
     let told = running.relay.log_lines("the peer speaks TLS");
     assert!(told.len() == 1 && told[0].contains("WARN") && told[0].contains("no `admin.tls`"), "{told:?}");
 }
@@ -446,6 +447,9 @@ async fn a_private_key_that_every_user_can_read_is_told_once() {
         let site = Site::new();
         fs::set_permissions(site.at("tls.key"), fs::Permissions::from_mode(mode)).unwrap();
         let running = site.start("127.0.0.1", &admin).listens().await;
+        if count > 0 {
+            running.relay.logged("every user of this host can read the private key").await;
+        }
         let told = running.relay.log_lines("every user of this host can read the private key");
         assert_eq!(told.iter().filter(|line| line.contains("WARN")).count(), count, "{mode:o}: {told:?}");
     }

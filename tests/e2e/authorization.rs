@@ -128,6 +128,7 @@ async fn aut_1_every_method_is_denied_without_a_rule() {
     assert!(origin.log().is_empty(), "nothing goes upstream: {:?}", origin.log());
     let denied = relay.metric("sluice_authorization_denials_total", &["what=\"identity\""]).await;
     assert!(denied > paths.len() as f64, "{denied}");
+    relay.logged("authorization denied a client").await;
     assert_eq!(relay.log_lines("authorization denied a client").len(), 1, "the rest is counted (AUT-13)");
     let mut health = HealthClient::new(connect(&relay.address).await);
     let service = String::new();
