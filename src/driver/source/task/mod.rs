@@ -259,6 +259,8 @@ impl SourceTask {
 
     fn take(&mut self, command: Command) {
         let now = self.shared.clock.now();
+        // A session that asks has to look, although changes for others may be held back.
+        self.is_all_held = Some(false);
         match command {
             Command::Watch { stream, type_url, collection } => {
                 let session = stream.id();
