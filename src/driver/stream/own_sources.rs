@@ -47,11 +47,11 @@ impl OwnSources {
     /// The answer of the look was sent. A client of the candidate that was sent nothing of it has no content to keep.
     pub(super) fn note_sent(&mut self, answer: &Answer) {
         let brings = |push: u64| {
-            let published = self.all.iter().map(|(_, source)| source.published());
-            let mut lanes = published.filter_map(|published| published.lanes.clone());
-            lanes.any(|lanes| {
-                let is_of_push = lanes.candidate.as_ref().is_some_and(|(of, _)| *of == push);
-                is_of_push && lanes.stable.as_ref().is_some_and(|stable| answer.brings(push, stable))
+            self.all.iter().any(|(_, source)| {
+                let published = source.published();
+                let lanes = published.lanes.as_ref().filter(|_| published.candidate_of(push).is_some());
+                let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
+                stable.is_some_and(|stable| answer.brings(push, stable))
             })
         };
         self.push = self.found.get().filter(|push| self.push == Some(*push) || brings(*push));

@@ -22,5 +22,5 @@ mod published;
 mod tests;
 
 pub use overlay::{Differences, Lanes};
-pub use published::{Published, PublishedLanes};
+pub use published::{Published, PublishedLanes, Wakes};
 pub use release::{Release, Restated};

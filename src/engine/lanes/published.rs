@@ -50,10 +50,10 @@ impl Published {
     pub fn reads_the_same(&self, former: &Published) -> bool {
         let Some(lanes) = &self.lanes else { return false };
         let was = former.lanes.as_deref();
-        let candidate = |lanes: Option<&PublishedLanes>| lanes.and_then(|lanes| lanes.candidate.clone());
-        let is_same_candidate = match (&lanes.candidate, candidate(was)) {
+        let was_candidate = was.and_then(|was| was.candidate.as_ref());
+        let is_same_candidate = match (&lanes.candidate, was_candidate) {
             (None, None) => true,
-            (Some((push, own)), Some((former, was))) => *push == former && own.reads_the_same(&was),
+            (Some((push, own)), Some((former, was))) => push == former && own.reads_the_same(was),
             _ => false,
         };
         let was_stable = was.map_or(Some(&former.live), |was| was.stable.as_ref());
@@ -72,10 +72,63 @@ impl Published {
     }
 }
 
+/// Whether a source wakes all sessions with news, or only those that are served live. Changes that are held back are
+/// nothing to look at for the others.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    /// Since the last wake-up, all that was published is held back; `None` if nothing was published.
+    is_all_held: Option<bool>,
+}
+
+impl Wakes {
+    /// The source publishes. `is_held`: [`Published::reads_the_same`] as before.
+    pub fn published(&mut self, is_held: bool) {
+        self.is_all_held = Some(is_held && self.is_all_held != Some(false));
+    }
+
+    /// A session asks, and has to look for its answer, whatever is held back for others.
+    pub fn asked(&mut self) {
+        self.is_all_held = Some(false);
+    }
+
+    /// Whether only sessions that are served live have something to look at.
+    pub fn are_for_live_only(&self) -> bool {
+        self.is_all_held == Some(true)
+    }
+
+    /// The source has woken its sessions. `owes`: some wake-ups are still to come (RLY-54).
+    pub fn woke(&mut self, owes: bool) {
+        if !owes {
+            self.is_all_held = None;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::rollout::RolloutState;
+
+    #[test]
+    fn wav_4_a_session_that_asks_is_woken_although_a_change_is_held_back() {
+        let mut wakes = Wakes::default();
+        assert!(!wakes.are_for_live_only(), "nothing is published");
+        wakes.published(true);
+        assert!(wakes.are_for_live_only());
+        wakes.woke(true);
+        assert!(wakes.are_for_live_only(), "the wake-up for the held change is to come");
+        wakes.asked();
+        wakes.published(true);
+        assert!(!wakes.are_for_live_only());
+        wakes.woke(true);
+        assert!(!wakes.are_for_live_only(), "others may be woken late");
+        wakes.woke(false);
+        wakes.published(true);
+        assert!(wakes.are_for_live_only());
+        wakes.published(false);
+        wakes.published(true);
+        assert!(!wakes.are_for_live_only(), "one of the changes is not held back");
+    }
 
     #[test]
     fn wav_2_a_client_takes_the_candidate_if_admitted_else_stable_else_live() {

@@ -12,7 +12,7 @@ use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::HashSeed;
 use sluice::engine::downstream::{Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Watch};
-use sluice::engine::lanes::{Lanes, Published};
+use sluice::engine::lanes::{Lanes, Published, Wakes};
 use sluice::engine::rollout::UnitId;
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{Attachment, Source, SourceSettings, Streams};
@@ -34,8 +34,7 @@ pub struct Unit {
     pub lanes: Lanes,
     pub live: Arc<Snapshot>,
     pub published: Published,
-    /// Whether all changes since the last wake-up are held back; `None` if nothing was published.
-    pub is_all_held: Option<bool>,
+    pub wakes: Wakes,
     pub due: Option<u64>,
 }
 
@@ -167,7 +166,7 @@ impl World {
             lanes: Lanes::new(id, plan.gated.clone(), plan.releases),
             live: Arc::default(),
             published: Published::default(),
-            is_all_held: None,
+            wakes: Wakes::default(),
             due: None,
         }
     }
@@ -182,9 +181,8 @@ impl World {
         while let Some(output) = self.units[unit].source.poll_output() {
             self.source_output(unit, output);
         }
-        if !self.units[unit].source.owes_wakes() {
-            self.units[unit].is_all_held = None;
-        }
+        let this = &mut self.units[unit];
+        this.wakes.woke(this.source.owes_wakes());
         self.set_timer(unit);
     }
 
@@ -205,7 +203,7 @@ impl World {
             false => this.lanes.follow(&before, live, time),
         };
         let is_held = published.reads_the_same(&this.published);
-        this.is_all_held = Some(is_held && this.is_all_held != Some(false));
+        this.wakes.published(is_held);
         this.published = published;
         self.reference_follows(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
@@ -276,7 +274,9 @@ impl World {
         self.note_end(&stream, is_lost);
         let time = self.time();
         if stream.told.contains(&SourceId(self.id_of(stream.unit))) {
-            self.units[stream.unit].source.forget(SessionId(id), time);
+            let this = &mut self.units[stream.unit];
+            this.wakes.asked();
+            this.source.forget(SessionId(id), time);
             self.drain(stream.unit);
         }
     }
@@ -320,7 +320,8 @@ impl World {
     }
 
     fn pass_on(&mut self, stream: &mut Stream, watch: Watch, time: Time) {
-        let source = &mut self.units[stream.unit].source;
+        let Unit { source, wakes, .. } = &mut self.units[stream.unit];
+        wakes.asked();
         match watch {
             Watch::Watch { source: id, type_url, collection } => {
                 stream.told.insert(id);

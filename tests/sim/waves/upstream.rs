@@ -37,7 +37,7 @@ impl World {
         match output {
             SourceOutput::Upstream(index, output) => self.upstream_output(unit, index, output),
             // Changes that are held back wake nobody.
-            SourceOutput::Wake(_) if self.units[unit].is_all_held == Some(true) => {}
+            SourceOutput::Wake(_) if self.units[unit].wakes.are_for_live_only() => {}
             SourceOutput::Wake(sessions) => sessions.iter().for_each(|session| self.wake(session.0)),
             SourceOutput::Confirmed => self.note_confirmed(unit),
             SourceOutput::Unserved(_) | SourceOutput::DoNotCache { .. } => {

@@ -34,7 +34,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::class::UpstreamNode;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tells_ttl;
-use crate::engine::lanes::Lanes;
+use crate::engine::lanes::{Lanes, Wakes};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Source, StreamIndex};
 use crate::engine::upstream::Input;
@@ -104,7 +104,7 @@ pub fn start(
             plan: None,
             lanes: None,
             weighed_at: None,
-            is_all_held: None,
+            wakes: Wakes::default(),
             live: Arc::default(),
             member: shows_member.then(Member::default),
             is_displaced: false,
@@ -183,8 +183,7 @@ struct SourceTask {
     lanes: Option<Lanes>,
     /// The time of the latest look at the weight of the lanes.
     weighed_at: Option<Instant>,
-    /// Whether all changes since the last wake-up are held back; `None` if nothing was published.
-    is_all_held: Option<bool>,
+    wakes: Wakes,
     /// The content of the machine, as last published.
     live: Arc<Snapshot>,
     /// Only for a class that shows a client's node to its server.
@@ -259,8 +258,7 @@ impl SourceTask {
 
     fn take(&mut self, command: Command) {
         let now = self.shared.clock.now();
-        // A session that asks has to look, although changes for others may be held back.
-        self.is_all_held = Some(false);
+        self.wakes.asked();
         match command {
             Command::Watch { stream, type_url, collection } => {
                 let session = stream.id();

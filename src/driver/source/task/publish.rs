@@ -82,7 +82,7 @@ impl SourceTask {
                 }
             }
         }
-        self.is_all_held.take_if(|_| !self.source.owes_wakes());
+        self.wakes.woke(self.source.owes_wakes());
         let told = std::mem::take(&mut self.told);
         if changed || told {
             let lives = told && self.source.has_leases();
@@ -96,7 +96,7 @@ impl SourceTask {
         let published = self.serve_next(snapshot);
         let holds = (self.stable().is_some(), published.lanes.is_some());
         let is_held = holds.1 && self.plan.is_some() && published.reads_the_same(&self.handle.published());
-        self.is_all_held = Some(is_held && self.is_all_held != Some(false));
+        self.wakes.published(is_held);
         self.store_published(published);
         if let Some(plan) = &self.plan {
             plan.published(UnitId(self.handle.id().0), &before, snapshot, holds);
@@ -137,10 +137,10 @@ impl SourceTask {
 
     /// Changes that are held back wake only relays, which are served live (TIR-1).
     fn wake(&self, sessions: &[SessionId]) {
-        let is_all_held = self.is_all_held == Some(true);
+        let is_for_live_only = self.wakes.are_for_live_only();
         for session in sessions {
             if let Some(stream) = self.streams.get(session)
-                && (!is_all_held || stream.relays().is_some())
+                && (!is_for_live_only || stream.relays().is_some())
             {
                 stream.wake();
             }

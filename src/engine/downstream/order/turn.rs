@@ -18,6 +18,7 @@ pub struct Turn<'a> {
     pub now: Time,
     /// Server lists with a recent move to another server.
     pub moved: Vec<ListId>,
+    /// The releases that serve the session; `None` without lanes.
     pub lanes: Option<&'a Lanes>,
     /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
     /// responses (NON-4), each type once, and then the routing types.
