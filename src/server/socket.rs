@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 pub(super) enum Plain {
@@ -16,10 +16,17 @@ pub(super) enum Plain {
 
 impl Plain {
     /// Waits for bytes of the peer, or for its end. An error shows in the next read.
+    ///
+    /// Peeks: the runtime takes an accepted socket for readable until the first attempt.
     pub(super) async fn readable(&self) {
+        let mut byte = [MaybeUninit::uninit()];
         let _ = match self {
-            Plain::Tcp(stream) => stream.readable().await,
-            Plain::Unix(stream) => stream.readable().await,
+            Plain::Tcp(stream) => {
+                stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
+            }
+            Plain::Unix(stream) => {
+                stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
+            }
         };
     }
 
@@ -85,5 +92,47 @@ impl AsyncWrite for Plain {
             Plain::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Plain::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UnixListener};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// A silent peer keeps its handshake from beginning; its first byte stays to be read.
+    async fn begins_with_the_first_byte(mut accepted: Plain, mut peer: impl AsyncWrite + Unpin) {
+        {
+            let mut readable = pin!(accepted.readable());
+            for _ in 0..5 {
+                assert!(readable.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                yield_now().await;
+            }
+            peer.write_all(&[7]).await.unwrap();
+            readable.await;
+        }
+        assert_eq!(accepted.read_u8().await.unwrap(), 7);
+        drop(peer);
+        accepted.readable().await;
+        assert!(accepted.has_left());
+    }
+
+    #[tokio::test]
+    async fn sec_1_a_fresh_socket_is_readable_with_the_first_byte() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        begins_with_the_first_byte(Plain::Tcp(listener.accept().await.unwrap().0), peer).await;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let peer = UnixStream::connect(&path).await.unwrap();
+        begins_with_the_first_byte(Plain::Unix(listener.accept().await.unwrap().0), peer).await;
     }
 }

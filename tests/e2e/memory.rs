@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
+use crate::support::relay::run;
 use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
 
 #[tokio::test]
@@ -54,6 +55,41 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     stuck.resume_reading();
     let end = timeout(DEADLINE, stuck.ended()).await.expect("the connection is closed");
     assert_ne!(end.code(), tonic::Code::Ok);
+}
+
+/// SEC-1: TLS begins with the first byte of a peer, and a silent one takes no more memory than on a plaintext listener.
+#[tokio::test]
+async fn sec_1_a_silent_peer_costs_no_memory_of_tls() {
+    const PEERS: u32 = 1_500;
+    let certificates = tempfile::tempdir().unwrap();
+    let issued = run(&["dev-certs", "."], certificates.path());
+    assert_eq!(issued.0, 0, "{issued:?}");
+    let file = |name: &str| certificates.path().join(name).display().to_string();
+    let pair = format!(
+        "tls: {{ certificates: [{{ certificate_file: {:?}, private_key_file: {:?} }}] }}",
+        file("relay/tls.crt"),
+        file("relay/tls.key")
+    );
+    let mut bytes = Vec::new();
+    for (listener, shown) in
+        [(String::new(), "sluice_downstream_connections"), (pair, "sluice_tls_handshakes_open")]
+    {
+        let origin = ControlPlane::obedient().await;
+        let limits = "limits: { tls_handshake_timeout: 60s, preface_timeout: 60s }";
+        let setup = Setup { listener, ..Setup::of(origin.address).line(limits) };
+        let relay = Relay::start(setup).await;
+        let before = relay.resident();
+        let mut silent = Vec::new();
+        for _ in 0..PEERS {
+            silent.push(TcpStream::connect(&relay.address).await.unwrap());
+        }
+        eventually("all are there", || async { relay.series(shown).await >= f64::from(PEERS) }).await;
+        bytes.push(relay.resident().saturating_sub(before) / u64::from(PEERS));
+    }
+    assert!(
+        bytes[1] <= bytes[0] + (2 << 10),
+        "{bytes:?} bytes for each silent peer, in plaintext and with TLS"
+    );
 }
 
 /// The relay drops the encodings of an outdated state.

@@ -13,8 +13,7 @@ const QUEUED_BYTES_MAX: usize = 32 << 20;
 /// The memory of the largest handshake. The limit counts handshakes of this size.
 const LARGEST_BYTES: u64 = 36 << 10;
 
-/// The weight of a peer that has sent nothing. TLS begins with the first byte. A release build takes 6 KiB for such a peer,
-/// twice the weight: 12,000 silent clients of a fleet that returns are worth 75 MiB for some seconds.
+/// The memory of a peer that has sent nothing, in a release build: TLS begins with the first byte.
 const SILENT_BYTES: usize = 3 << 10;
 
 /// The memory of a handshake, beside the bytes of the peer.
