@@ -33,6 +33,7 @@ mod memory;
 mod observe_events;
 mod limits;
 mod observed;
+mod recipes;
 mod reload;
 mod restart;
 mod rollouts;
