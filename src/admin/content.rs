@@ -3,15 +3,19 @@
 use std::time::SystemTime;
 
 use axum::extract::{Path, State as Shared};
-use axum::http::{Uri, header};
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::item::{rfc_3339, seconds_since};
+use super::page::Page;
 use super::params::{Params, bad_request, not_found};
+use super::rollouts::{find, find_push};
 use super::state::Admin;
 use super::types;
+use super::{list, places};
 use crate::driver::api::content::CachedCopy;
 use crate::driver::api::status::ResourceFilter;
 use crate::telemetry::wall_now;
@@ -128,6 +132,49 @@ pub(super) async fn show(resource: &Resource) -> Value {
     let shown = tokio::task::spawn_blocking(move || redact(&type_url, &body, Reader::Person)).await;
     drop(permit);
     shown.unwrap_or_else(|_| format!("[undecodable, {bytes} B]").into())
+}
+
+/// `GET /rollouts/{plan}/pushes/{push}/candidate`: the resources that clients are given with the push under way (WAV-20).
+pub(super) async fn candidate(
+    Shared(admin): Shared<Admin>,
+    Path((plan, number)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let page = Page::read(&mut Params::parse(&uri, &["after", "limit"]).map_err(bad_request)?, &headers);
+    let page = page.map_err(bad_request)?;
+    let after = places::read(&page).map_err(bad_request)?;
+    let status = find(&admin.relay.rollouts(), &plan).map_err(not_found)?;
+    let push = find_push(&status, &number).map_err(not_found)?;
+    if push.end.is_some() {
+        return Err(not_found(format!("push {number} of the plan {plan} is over")));
+    }
+    let is_shown = admin.settings.get().content != ContentMode::Off;
+    Ok(list::respond("candidate", &page, move |writer| async move {
+        let units: Vec<u64> = push.units.iter().map(|unit| unit.0).collect();
+        let copies = stream::iter(admin.relay.candidate(push.number, &units, after));
+        let shown = copies.then(|copy| async move {
+            let resource = match &copy.resource {
+                Some(resource) if is_shown => Some(show(resource).await),
+                _ => None,
+            };
+            (copy, resource)
+        });
+        let render = |(copy, resource): &(CachedCopy, Option<Value>), out: &mut _| {
+            let status = &copy.status;
+            let item = json!({
+                "source": copy.source,
+                "server": *status.server,
+                "class": *status.class,
+                "type": status.type_url.message(),
+                "name": status.name.as_str(),
+                "version": status.version.map(|version| version.to_string()),
+                "resource": resource,
+            });
+            list::append(out, Some(item))
+        };
+        writer.write_stream(shown, |(copy, _)| places::write(&copy.status), render).await
+    }))
 }
 
 fn field_sizes(resource: &Resource) -> Value {

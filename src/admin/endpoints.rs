@@ -195,6 +195,13 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     ),
     bounded(("GET", "/rollouts/{plan}/pushes/{push}"), Area::View, "", "one push", || get(rollouts::push)),
     bounded(
+        ("GET", "/rollouts/{plan}/pushes/{push}/candidate"),
+        Area::View,
+        "?after=&limit=",
+        "the resources of the push under way, with their content but for secrets",
+        || get(content::candidate),
+    ),
+    bounded(
         ("GET", "/refused"),
         Area::View,
         "?after=&limit=",

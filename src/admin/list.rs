@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -60,10 +61,21 @@ impl ListWriter {
     /// out. `cursor` is the place behind an item. Ends early when the reader is gone.
     pub(super) async fn write_all<T>(
         self,
-        mut items: impl Iterator<Item = T>,
+        items: impl Iterator<Item = T>,
         cursor: impl Fn(&T) -> String,
         render: impl Fn(&T, &mut Vec<u8>) -> bool,
     ) {
+        self.write_stream(stream::iter(items), cursor, render).await;
+    }
+
+    /// As [`ListWriter::write_all`], with items that take their time.
+    pub(super) async fn write_stream<T>(
+        self,
+        items: impl Stream<Item = T>,
+        cursor: impl Fn(&T) -> String,
+        render: impl Fn(&T, &mut Vec<u8>) -> bool,
+    ) {
+        let mut items = pin!(items);
         let is_document = self.form == Form::Document;
         let mut buffer = Vec::new();
         if is_document {
@@ -71,7 +83,7 @@ impl ListWriter {
         }
         let (mut count, mut seen, mut next) = (0, 0, None);
         let truncated = loop {
-            let Some(item) = items.next() else { break false };
+            let Some(item) = items.next().await else { break false };
             if count == self.limit {
                 break true;
             }

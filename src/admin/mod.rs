@@ -23,6 +23,7 @@
 //! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
 //! | `GET /rollouts?after=&limit=`, `GET /rollouts/{plan}` | the plans of `rollouts`, each with its latest push |
 //! | `GET /rollouts/{plan}/pushes?after=&limit=`, `GET /rollouts/{plan}/pushes/{push}` | the pushes that a plan remembers |
+//! | `GET /rollouts/{plan}/pushes/{push}/candidate?after=&limit=` | the resources of the push under way |
 //! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
 //! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
 //! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |

@@ -65,6 +65,7 @@ impl Parts {
         if let Some(name) = pool.unwanted().first() {
             bail!("LISTEN_FDNAMES: the socket {name} fits no listener, by name or by address");
         }
+        relay.tell_admin_address(admin.address());
         let admin = AdminServer::new(admin, config, &metrics.downstream.tls)?;
         let limits = server_limits(&config.limits.server, base.ending.connections());
         let server = Server::new(Arc::new(relay.clone()), limits, metrics.downstream.clone());

@@ -22,6 +22,7 @@ pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u6
         classes: config.node_classes.clone(),
         rollouts: config.rollouts.clone(),
         policy: config.authorization.policy().cloned().unwrap_or_default(),
+        admin_has_tls: config.admin.tls.is_some(),
         limits: config.limits.relay.clone(),
         node: config.node.clone(),
         stream: config.limits.stream,

@@ -1,4 +1,4 @@
-//! The HTTP client of a REST-JSON control plane, and its connections (RST-10).
+//! The connections of HTTP/1.1 clients: of a REST-JSON control plane (RST-10), and of hooks.
 
 use std::pin::Pin;
 use std::sync::Arc;

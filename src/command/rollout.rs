@@ -275,6 +275,15 @@ fn describe(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::io
     for note in items_of(push, "notes").iter().filter_map(Value::as_str) {
         writeln!(console.out, "{}", safe(note))?;
     }
+    if let Some(hook) = push.get("hook").filter(|hook| !hook.is_null()) {
+        let word = |key: &str| text(hook, key).unwrap_or_else(|| "-".to_owned());
+        let place = match number(hook, "step") {
+            None | Some(0) => "before the first step".to_owned(),
+            Some(step) => format!("after step {step}"),
+        };
+        let line = format!("hook {place}, asked {}: {}  {}", word("asked"), word("verdict"), word("reason"));
+        writeln!(console.out, "{}", safe(line.trim_end_matches([' ', '-'])))?;
+    }
     let mut heads = vec!["STEP", "ADMITS", "BEGAN"];
     heads.extend(CLIENTS.map(|(head, _)| head));
     let mut steps = Table::plain(&heads);

@@ -68,14 +68,8 @@ pub(super) fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
 
 pub(super) fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
     let text = item.text()?;
-    let web = |rest: &str, default_port, is_tls| {
-        web_address(rest, default_port)
-            .map(|(host, port, prefix)| Target::Rest(WebAddress { host, port, prefix, is_tls }))
-    };
-    let target = if let Some(rest) = text.strip_prefix("http://") {
-        web(rest, 80, false)
-    } else if let Some(rest) = text.strip_prefix("https://") {
-        web(rest, 443, true)
+    let target = if text.starts_with("http://") || text.starts_with("https://") {
+        read_web_address(text).map(Target::Rest)
     } else if let Some(path) = text.strip_prefix("file:") {
         local_path(path).map(|path| Target::Directory(directory.join(path)))
     } else if let Some(path) = text.strip_prefix("unix:") {
@@ -138,8 +132,18 @@ pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
     Some((host, port))
 }
 
+/// The parts of `http[s]://host[:port][/prefix]`.
+pub(super) fn read_web_address(text: &str) -> Option<WebAddress> {
+    let (rest, default_port, is_tls) = match text.strip_prefix("https://") {
+        Some(rest) => (rest, 443, true),
+        None => (text.strip_prefix("http://")?, 80, false),
+    };
+    let (host, port, prefix) = web_address(rest, default_port)?;
+    Some(WebAddress { host, port, prefix, is_tls })
+}
+
 /// Host, port and prefix of `host[:port][/prefix]`, without query and user.
-pub(super) fn web_address(text: &str, default_port: u16) -> Option<(String, u16, String)> {
+fn web_address(text: &str, default_port: u16) -> Option<(String, u16, String)> {
     let (authority, prefix) = match text.find('/') {
         Some(slash) => text.split_at(slash),
         None => (text, ""),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::address::{PORTS, has_no_such_port, read_web_address, warn_of_plaintext};
 use super::classes::{read_node_match, read_path, read_type};
 use super::error::Problem;
 use super::form::{Form, Shaped};
@@ -10,6 +11,7 @@ use super::servers::Servers;
 use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
 use crate::engine::class::{LocalityDepth, MetadataParts, NodeClasses, NodeMatch, Projection, TextMatch};
+use crate::engine::rollout::hook::{Hook, HookSettings};
 use crate::engine::rollout::plan::{
     BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
     OnHalt, Plan, STEPS_MAX, Step, StepSettings, Times, UnitMatch,
@@ -31,13 +33,12 @@ const ON_HALT: &[(&str, OnHalt)] = &[("rollback", OnHalt::Rollback), ("stay", On
 const GUARD: &[(&str, GuardAction)] =
     &[("halt", GuardAction::Halt), ("warn", GuardAction::Warn), ("off", GuardAction::Off)];
 
+const HOOK_URL: &str = "http[s]://host[:port][/path]";
+
 const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the metadata";
 
-/// Keys of plans with pushes held back, or with further evidence.
-const UNSUPPORTED: &[(&str, &str)] = &[
-    ("hook", "the relay judges pushes by the answers of clients alone"),
-    ("relays", "clients that are relays are not judged"),
-];
+/// Keys of plans with further evidence.
+const UNSUPPORTED: &[(&str, &str)] = &[("relays", "clients that are relays are not judged")];
 const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
 
 /// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process keeps its state for the next.
@@ -133,6 +134,7 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
         }
     });
     let times = Times::read(map);
+    let hook = map.item("hook").and_then(|item| item.map(read_hook).flatten());
     if mode == Mode::Observe {
         map.reject_inapplicable(&["on_halt"], "`mode: observe`, which holds nothing back");
     }
@@ -151,8 +153,29 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
         times,
         halt_on: halt_on.unwrap_or_default(),
         guards: guards.unwrap_or_default(),
+        hook,
         ..plan
     })
+}
+
+/// `None` only if an error was reported.
+fn read_hook(map: &mut Map<'_>) -> Option<Hook> {
+    let url = map.required("url", HOOK_URL);
+    let settings = HookSettings::read(map);
+    let url = url?;
+    let text = url.text()?;
+    match read_web_address(text) {
+        Some(address) => {
+            if !address.is_tls {
+                warn_of_plaintext(&url, &address.host);
+            }
+            Some(Hook { url: text.into(), settings })
+        }
+        None => {
+            url.invalid(if has_no_such_port(text) { PORTS } else { HOOK_URL });
+            None
+        }
+    }
 }
 
 fn plan_name(tree: &Tree) -> Parsed<String> {

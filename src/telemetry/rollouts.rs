@@ -4,6 +4,7 @@ use tracing::{info, warn};
 
 use super::events::{Events, Kind, Occurrence};
 use super::metrics::PlanMetrics;
+use crate::engine::rollout::hook::{HookAnswer, HookVerdict};
 use crate::engine::rollout::push::{Condemned, Finding, FindingKind, Growth};
 use crate::engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
 use crate::engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
@@ -45,6 +46,7 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             warn!(plan, push, why, "{text}");
             about(Occurrence::warn(Kind::Push, text).detail(why));
         }
+        What::HookSaid { step, said } => tell_hook(plan, (*push, *step), said, &about),
         What::Resumed => {
             info!(plan, push, "a paused push has gone on");
             about(Occurrence::info(Kind::Push, "a paused push has gone on"));
@@ -121,6 +123,26 @@ fn tell_note(plan: &str, push: u64, note: &Note, about: &dyn Fn(Occurrence)) {
     }
 }
 
+/// A new answer of the hook. A halt has words of its own.
+fn tell_hook(plan: &str, (push, step): (u64, u8), said: &HookAnswer, about: &dyn Fn(Occurrence)) {
+    let reason = &*said.reason;
+    match said.verdict {
+        HookVerdict::Go => {
+            info!(plan, push, step, reason, "the hook lets a push go on");
+            about(Occurrence::info(Kind::Push, "the hook lets a push go on").detail(reason));
+        }
+        HookVerdict::Wait => {
+            info!(plan, push, step, reason, "the hook lets a push wait");
+            about(Occurrence::info(Kind::Push, "the hook lets a push wait").detail(reason));
+        }
+        HookVerdict::Failed => {
+            warn!(plan, push, step, reason, "the hook of a plan gives no verdict, and the push waits");
+            about(Occurrence::warn(Kind::Push, "the hook gives no verdict").detail(reason));
+        }
+        HookVerdict::Halt => {}
+    }
+}
+
 fn find(report: &RolloutReport, number: u64) -> Option<&PushReport> {
     let all = report.push.iter().chain(&report.past);
     all.map(|push| &**push).find(|push| push.number == number)
@@ -152,7 +174,7 @@ pub fn why(push: &PushReport) -> Option<String> {
     Some(format!("would have {verb} push {} {when}: {}", push.number, reason_text(reason)))
 }
 
-/// The orders and the bound that keep pushes of a plan from going on, whatever clients say: `serves release 40 to all clients`.
+/// The orders, the bound and the hook that keep pushes of a plan from going on, whatever clients say: `serves release 40 to all clients`.
 pub fn stands(report: &RolloutReport) -> Vec<String> {
     let pinned = report.pin.map(|pin| format!("serves release {} to all clients: pinned", pin.release));
     let frozen = report.frozen_until.map(|_| "begins no push: frozen".to_owned());
@@ -161,7 +183,47 @@ pub fn stands(report: &RolloutReport) -> Vec<String> {
         0 => None,
         units => Some(format!("goes on without {}: barred", count(units, "unit"))),
     };
-    [pinned, frozen, full, barred].into_iter().flatten().collect()
+    let hook = report.push.as_deref().and_then(hook_waits);
+    [pinned, frozen, full, barred, hook].into_iter().flatten().collect()
+}
+
+/// The hook keeps a push from its next step. `None` also if the verdict of the push says so.
+fn hook_waits(push: &PushReport) -> Option<String> {
+    let hook = push.hook.as_ref().filter(|_| push.verdict.is_none() && push.end.is_none())?;
+    let reached = push.steps.last().map_or(0, |step| step.number);
+    let said = hook.said.as_ref();
+    if hook.step != reached || said.is_some_and(|said| said.verdict == HookVerdict::Go) {
+        return None;
+    }
+    let place = place_of(reached);
+    let words = said.map_or_else(|| "no answer yet".to_owned(), hook_text);
+    Some(format!("asks its hook {place}: {words}"))
+}
+
+/// The word of the hook that let the push go on.
+pub fn hook_note(push: &PushReport) -> Option<String> {
+    let hook = push.hook.as_ref()?;
+    let said = hook.said.as_ref().filter(|said| said.verdict == HookVerdict::Go)?;
+    Some(format!("{}, {}", place_of(hook.step), hook_text(said)))
+}
+
+/// The moment of a question to the hook.
+fn place_of(step: u8) -> String {
+    match step {
+        0 => "before the first step".to_owned(),
+        step => format!("after step {step}"),
+    }
+}
+
+/// An answer of the hook in words.
+pub fn hook_text(said: &HookAnswer) -> String {
+    let reason = if said.reason.is_empty() { "no reason given" } else { &*said.reason };
+    match said.verdict {
+        HookVerdict::Go => format!("the hook lets it go on: {reason}"),
+        HookVerdict::Wait => format!("the hook lets it wait: {reason}"),
+        HookVerdict::Halt => format!("the hook halted it: {reason}"),
+        HookVerdict::Failed => format!("the hook gives no verdict: {reason}"),
+    }
 }
 
 fn reason_text(reason: &Reason) -> String {
@@ -180,6 +242,7 @@ fn reason_text(reason: &Reason) -> String {
         Reason::NoEvidence { accepted, of } => {
             format!("only {accepted} of {} accepted it in time", count(*of, "client"))
         }
+        Reason::Hook(said) => hook_text(said),
         Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
         Reason::Operator => "an operator stopped it".to_owned(),
         Reason::Frozen => "an operator froze the plan".to_owned(),
@@ -278,6 +341,7 @@ mod tests {
             rejections: Vec::new(),
             blamed: Vec::new(),
             condemned: Vec::new(),
+            hook: None,
         }
     }
 

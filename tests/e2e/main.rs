@@ -39,6 +39,7 @@ mod restart;
 mod rollouts;
 mod rollout_commands;
 mod rollout_guards;
+mod rollout_hook;
 mod rollout_orders;
 mod rollout_reloads;
 mod rollout_restarts;

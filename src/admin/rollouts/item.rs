@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::super::changes::Names;
 use super::super::item::rfc_3339;
@@ -104,34 +104,18 @@ pub(in crate::admin) fn behind_seconds(status: &RolloutStatus) -> f64 {
 }
 
 /// Clients by their standing.
-#[derive(Debug, Serialize)]
-struct Clients {
-    accepted: u64,
-    pending: u64,
-    rejected: u64,
-    /// Rejections by clients that rejected the push before, too: no evidence.
-    rejected_again: u64,
-    silent: u64,
-    unaffected: u64,
-    overtaken: u64,
-    lost: u64,
-    unjudged: u64,
-}
+#[derive(Debug)]
+struct Clients(Counts);
 
 impl From<Counts> for Clients {
     fn from(of: Counts) -> Clients {
-        let Counts {
-            unaffected,
-            accepted,
-            pending,
-            rejected,
-            rejected_again,
-            silent,
-            overtaken,
-            lost,
-            unjudged,
-        } = of;
-        Clients { accepted, pending, rejected, rejected_again, silent, unaffected, overtaken, lost, unjudged }
+        Clients(of)
+    }
+}
+
+impl Serialize for Clients {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.named())
     }
 }
 
@@ -294,6 +278,19 @@ pub(super) struct WholePush<'a> {
     rejections: Vec<RejectedBy<'a>>,
     condemned: Vec<Suspect<'a>>,
     notes: Vec<String>,
+    /// Null without a hook.
+    hook: Option<HookItem<'a>>,
+}
+
+/// The latest question to the hook.
+#[derive(Debug, Serialize)]
+struct HookItem<'a> {
+    /// The step at whose end the hook was asked; 0: before the first step.
+    step: u8,
+    asked: String,
+    /// `go`, `wait`, `halt` or `failed`; null: no answer yet.
+    verdict: Option<&'static str>,
+    reason: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -376,6 +373,12 @@ impl<'a> WholePush<'a> {
             rejections: push.rejections.iter().map(|of| rejection(status, of)).collect(),
             condemned: push.condemned.iter().map(condemned).collect(),
             notes: push.notes.iter().map(note_text).collect(),
+            hook: push.hook.as_ref().map(|hook| HookItem {
+                step: hook.step,
+                asked: wall(hook.asked),
+                verdict: hook.said.as_ref().map(|said| said.verdict.name()),
+                reason: hook.said.as_ref().map(|said| &*said.reason),
+            }),
         }
     }
 }

@@ -148,6 +148,7 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /rollouts/{plan} view",
         "GET /rollouts/{plan}/pushes view",
         "GET /rollouts/{plan}/pushes/{push} view",
+        "GET /rollouts/{plan}/pushes/{push}/candidate view",
         "GET /refused view",
         "GET /drain view",
         "POST /drain act",

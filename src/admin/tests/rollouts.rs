@@ -8,6 +8,7 @@ use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, Rollou
 use crate::engine::Time;
 use crate::engine::change::NameList;
 use crate::engine::rollout::command::{Promotion, Until};
+use crate::engine::rollout::hook::HookReport;
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
 use crate::engine::rollout::tally::Rejection;
@@ -152,6 +153,7 @@ fn finished() -> PushReport {
         rejections: Vec::new(),
         blamed: Vec::new(),
         condemned: Vec::new(),
+        hook: None,
     }
 }
 
@@ -193,6 +195,7 @@ fn halted() -> PushReport {
         ],
         blamed: vec![UnitId(3)],
         condemned: vec![Condemned { type_url, name: ResourceName::from("main"), version: Version(0xbad) }],
+        hook: Some(HookReport { step: 1, asked: at(2_000), said: None }),
         ..finished()
     }
 }

@@ -22,7 +22,7 @@ use crate::engine::rollout::report::{Outcome, StepReport};
 use crate::engine::rollout::tally::Rejection;
 use crate::engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
 use crate::telemetry::events::Event;
-use crate::telemetry::rollouts::{content, note_text, percent, stands, why};
+use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
 use crate::text::{encoded, size, span};
 
 #[derive(Template)]
@@ -343,6 +343,11 @@ fn planned_percent(status: &RolloutStatus, number: u8) -> String {
     }
 }
 
+fn notes(push: &PushReport) -> Vec<String> {
+    let condemned = push.condemned.iter().map(condemned);
+    push.notes.iter().map(note_text).chain(hook_note(push)).chain(condemned).collect()
+}
+
 fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
     Push {
         number: push.number,
@@ -354,7 +359,7 @@ fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
         types: push.types.iter().map(type_row).collect(),
         rejections: words(&push.rejections),
         suspects: suspects(&push.rejections),
-        notes: push.notes.iter().map(note_text).chain(push.condemned.iter().map(condemned)).collect(),
+        notes: notes(push),
         units: push
             .units
             .iter()

@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::class::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
 use crate::engine::rollout::Plan;
+use crate::engine::rollout::hook::{Hook, HookSettings};
 use crate::engine::rollout::plan::{
     BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Mode, OnHalt, Step, Times, UnitMatch,
 };
@@ -63,6 +64,7 @@ rollouts:
     condemn_after: 3
     halt_on: {rejected: 5, rejected_percent: 2, lost_percent: 20, accepted_percent: 90, patience: 1m}
     guards: {growth: warn, dangling: off}
+    hook: {url: 'http://127.0.0.1:9099/gate', timeout: 2s}
 ",
     )[..] else {
         panic!("one plan")
@@ -97,6 +99,10 @@ rollouts:
             patience: minutes(1),
         },
         guards: Guards { growth: GuardAction::Warn, dangling: GuardAction::Off, ..Guards::default() },
+        hook: Some(Hook {
+            url: "http://127.0.0.1:9099/gate".into(),
+            settings: HookSettings { timeout: seconds(2) },
+        }),
         ..Plan::new("edge.eu-1_a")
     };
     assert_eq!(**plan, expected);
@@ -124,12 +130,8 @@ fn keys_of_later_versions_are_refused_with_a_reason() {
     let expected = ["mode: found \"watch\"; expected observe or enforce"];
     assert_eq!(faults("rollouts: [{name: a, mode: watch}]"), expected);
     assert_eq!(
-        plan_faults("hook: {url: a}, relays: true"),
-        [
-            "hook: this key is not supported by this version; the relay judges pushes by the answers of clients \
-             alone",
-            "relays: this key is not supported by this version; clients that are relays are not judged",
-        ]
+        plan_faults("relays: true"),
+        ["relays: this key is not supported by this version; clients that are relays are not judged"]
     );
     assert_eq!(
         plan_faults("halt_on: {error_points: 5}, guards: {dangling: pause}"),
@@ -138,6 +140,24 @@ fn keys_of_later_versions_are_refused_with_a_reason() {
             "guards.dangling: found \"pause\"; expected halt, warn or off",
         ]
     );
+}
+
+#[test]
+fn wav_20_a_hook_needs_a_url_that_can_be_asked() {
+    let form = "expected http[s]://host[:port][/path]";
+    let fault = |text: &str, problem: &str| {
+        assert_eq!(plan_faults(&format!("hook: {text}")), [problem], "{text}");
+    };
+    fault("{}", &format!("hook.url: missing; {form}"));
+    for url in ["gate:9099", "ftp://gate/", "http://", "http://gate/?token=a", "http://me:secret@gate/"] {
+        fault(&format!("{{url: \"{url}\"}}"), &format!("hook.url: found {url:?}; {form}"));
+    }
+    fault("{url: \"http://gate:0/\"}", "hook.url: found \"http://gate:0/\"; expected a port from 1 to 65535");
+    fault(
+        "{url: \"https://gate\", timeout: 2m}",
+        "hook.timeout: found \"2m\"; expected a duration from 100ms to 1m, written like 500ms, 10s, 5m or 1h",
+    );
+    fault("{url: \"https://gate\", token: a}", "hook.token: unknown key; known here: url, timeout");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::driver::api::status::{ResourceStatus, SourceStatus};
+use crate::driver::api::status::{ResourcePlace, ResourceStatus, SourceStatus};
 use crate::xds::{Node, Resource, ResourceName, TypeUrl, Version};
 
 /// The server's own versions of the resources of a source.
@@ -35,6 +35,18 @@ pub trait ContentView: Send + Sync + 'static {
     /// The copies of a source, made on demand.
     fn held(&self, source: u64) -> Box<dyn Iterator<Item = CachedCopy> + Send + '_> {
         let _ = source;
+        Box::new(std::iter::empty())
+    }
+
+    /// The resources that clients are given with a push of a plan, in the order of `units`' numbers, without Secrets. `after`: the last
+    /// entry that the caller has.
+    fn candidate<'a>(
+        &'a self,
+        push: u64,
+        units: &[u64],
+        after: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = CachedCopy> + Send + 'a> {
+        let _ = (push, units, after);
         Box::new(std::iter::empty())
     }
 

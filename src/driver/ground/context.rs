@@ -1,8 +1,9 @@
 //! The parts that all tasks of the driver share.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::Guard;
@@ -46,6 +47,8 @@ pub struct DriverSettings {
     pub classes: NodeClasses,
     /// The rules of authorization at the start. [`DriverContext::policy`] has the policy in force.
     pub policy: Policy,
+    /// The admin listener speaks TLS.
+    pub admin_has_tls: bool,
     pub limits: RelayLimits,
     /// The relay's own node (RLY-15), read at the start of a source: another node needs a new process.
     pub node: Node,
@@ -131,6 +134,8 @@ pub struct DriverContext {
     pub relay_id: RelayId,
     /// Loops of relays in the log.
     pub loop_log: LoopLog,
+    /// The bound address of the admin listener, for hooks. Unset for a unix socket.
+    pub admin_address: OnceLock<SocketAddr>,
     policy: InForce<Policy>,
     /// The rate of first answers, by listener.
     first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
@@ -159,6 +164,7 @@ impl DriverContext {
             plan_store: PlanStore::default(),
             relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
             loop_log: LoopLog::default(),
+            admin_address: OnceLock::new(),
             policy: InForce::new(settings.policy.clone()),
             first_answers: Mutex::default(),
             in_force: InForce::new(settings),

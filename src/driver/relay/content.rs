@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, Release, UpstreamVersions};
-use crate::driver::api::status::{ResourceFilter, ResourceStatus};
+use crate::driver::api::status::{ResourceFilter, ResourcePlace, ResourceStatus};
 use crate::driver::ground::class_identity::of_class;
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::Walk;
@@ -74,17 +74,28 @@ impl ContentView for Relay {
         let Some(handle) = self.source(source) else { return Box::new(std::iter::empty()) };
         let list = handle.status().list.clone();
         let walk = Walk::new(&handle, &ResourceFilter::default(), None, self.shared.clock);
-        let snapshot = walk.snapshot.clone();
-        Box::new(walk.map(move |status| {
-            let kind = match status.collection {
-                "names" => CollectionKind::Names,
-                "globs" => CollectionKind::Globs,
-                _ => CollectionKind::Wildcard,
-            };
-            let types = snapshot.of(&status.type_url);
-            let resource = types.and_then(|types| types.body(kind, &status.name)).cloned();
-            CachedCopy { source, list: list.clone(), status, resource }
-        }))
+        Box::new(walk.copies(source, list))
+    }
+
+    fn candidate<'a>(
+        &'a self,
+        push: u64,
+        units: &[u64],
+        after: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = CachedCopy> + Send + 'a> {
+        let from = after.as_ref().map_or(0, |place| place.source);
+        let units: BTreeSet<u64> = units.iter().copied().filter(|unit| *unit >= from).collect();
+        let all = units.into_iter().filter_map(|unit| self.source(unit));
+        let copies = all.flat_map(move |handle| {
+            let published = handle.published();
+            // An observing plan holds nothing back.
+            let snapshot = published.candidate_of(push).unwrap_or(&published.live).clone();
+            let (source, list) = (handle.id().0, handle.status().list.clone());
+            let after = after.as_ref().filter(|place| place.source == source);
+            let walk = Walk::over(&handle, snapshot, (&ResourceFilter::default(), after), self.shared.clock);
+            walk.copies(source, list)
+        });
+        Box::new(copies.filter(|copy| copy.resource.is_some() && !copy.status.type_url.is_secret()))
     }
 
     fn upstream_versions(&self, source: u64) -> BoxFuture<'_, UpstreamVersions> {
@@ -121,6 +132,21 @@ impl Relay {
 }
 
 impl Walk {
+    /// All entries with their bytes.
+    fn copies(self, source: u64, list: Arc<str>) -> impl Iterator<Item = CachedCopy> + Send {
+        let snapshot = self.snapshot.clone();
+        self.map(move |status| {
+            let kind = match status.collection {
+                "names" => CollectionKind::Names,
+                "globs" => CollectionKind::Globs,
+                _ => CollectionKind::Wildcard,
+            };
+            let types = snapshot.of(&status.type_url);
+            let resource = types.and_then(|types| types.body(kind, &status.name)).cloned();
+            CachedCopy { source, list: list.clone(), status, resource }
+        })
+    }
+
     /// The entries of one name, in each type of the walk.
     fn copies_of(self, name: &ResourceName) -> Vec<(ResourceStatus, Option<CachedResource>)> {
         let mut copies = Vec::new();

@@ -328,7 +328,16 @@ impl Walk {
         after: Option<&ResourcePlace>,
         clock: Clock,
     ) -> Walk {
-        let snapshot = handle.snapshot();
+        Walk::over(handle, handle.snapshot(), (filter, after), clock)
+    }
+
+    /// A walk over any content of the source.
+    pub(super) fn over(
+        handle: &SourceHandle,
+        snapshot: Arc<Snapshot>,
+        (filter, after): (&ResourceFilter, Option<&ResourcePlace>),
+        clock: Clock,
+    ) -> Walk {
         let is_left = |url: &TypeUrl| after.is_none_or(|place| *url > place.type_url);
         let types: Vec<_> = snapshot
             .types()

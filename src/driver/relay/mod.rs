@@ -10,6 +10,7 @@ pub mod control;
 pub mod handover;
 pub mod reload;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -45,6 +46,14 @@ impl Relay {
         // Before the first source, which looks for its plan.
         rollouts.configure(&shared.settings().rollouts, &shared, &tables);
         Relay { tables, rollouts, shared }
+    }
+
+    /// Tells the address at which hooks can look at pushes: that of the admin listener, unless it is a unix socket.
+    pub fn tell_admin_address(&self, address: Option<SocketAddr>) {
+        if let Some(address) = address {
+            // The address is bound once.
+            self.shared.admin_address.get_or_init(|| address);
+        }
     }
 
     /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A stream that

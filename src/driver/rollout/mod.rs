@@ -3,10 +3,11 @@
 //! The task changes nothing at sources and streams. It locks one stream at a time, once a second, and only while a push is
 //! under way. After a panic the task begins anew, without the push under way.
 //!
-//! In order: the commands of operators; the count of clients; the task; and all plans.
+//! In order: the commands of operators; the count of clients; the questions to the hook; the task; and all plans.
 
 pub mod orders;
 pub mod count;
+mod hook;
 mod inspect;
 pub mod records;
 pub mod lanes;

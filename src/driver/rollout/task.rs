@@ -10,6 +10,7 @@ use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{Order, PlanHandle, Watched};
 use crate::driver::rollout::count::Clients;
+use crate::driver::rollout::hook::{Asking, Said, answered, question};
 use crate::driver::rollout::inspect::Contents;
 use crate::driver::rollout::orders::{Answer, carry_out_order};
 use crate::driver::rollout::records::{Recorded, is_recorded};
@@ -74,6 +75,8 @@ pub(super) struct PlanTask {
     /// The units without a reachable server.
     lost: BTreeSet<UnitId>,
     tally_due: Instant,
+    /// `None`: the plan has no hook.
+    asking: Option<Asking>,
 }
 
 impl PlanTask {
@@ -108,6 +111,7 @@ impl PlanTask {
             admission: Admission::NOBODY,
             lost: BTreeSet::new(),
             tally_due: Instant::now(),
+            asking: None,
         }
     }
 
@@ -115,6 +119,7 @@ impl PlanTask {
     pub(super) async fn run(mut self) {
         self.restore();
         self.adopt();
+        self.follow_hook();
         self.show();
         while !self.handle.is_over() {
             let clock = self.shared.clock;
@@ -123,10 +128,11 @@ impl PlanTask {
             let looks = is_watched || self.is_changed || self.is_full || self.is_behind;
             let tally = looks.then_some(self.tally_due);
             let due = [timeout, tally].into_iter().flatten().min();
-            tokio::select! {
-                () = self.handle.noted() => {}
-                () = wait_until(due) => {}
-            }
+            let said = tokio::select! {
+                () = self.handle.noted() => None,
+                () = wait_until(due) => None,
+                said = answered(&mut self.asking) => Some(said),
+            };
             if self.handle.take_stored() {
                 self.restore();
             }
@@ -134,6 +140,7 @@ impl PlanTask {
             self.find();
             self.take_changes();
             self.rollout.handle_timeout(clock.now());
+            said.into_iter().for_each(|said| self.hear(said));
             let answers = self.obey();
             self.carry_out().await;
             if !answers.is_empty() {
@@ -166,6 +173,7 @@ impl PlanTask {
             let leads_as_before = plan.leads_as(&self.plan);
             self.plan = plan.clone();
             self.rollout.configure(plan, self.shared.clock.now());
+            self.follow_hook();
             if leads_as_before {
                 return;
             }
@@ -218,6 +226,35 @@ impl PlanTask {
         orders.into_iter().map(obeyed).collect()
     }
 
+    /// The configuration may have another hook, or none.
+    fn follow_hook(&mut self) {
+        let hook = self.plan.hook.as_ref();
+        let is_asked = |asking: &Asking| hook.is_some_and(|hook| asking.is_of(hook));
+        if !self.asking.as_ref().is_some_and(is_asked) {
+            self.asking = hook.map(Asking::new);
+        }
+        if self.asking.is_some() {
+            self.metrics.expect_hook();
+        }
+    }
+
+    fn ask(&mut self, push: u64, step: u8) {
+        let report = self.rollout.report().push.filter(|of| of.number == push);
+        let clients = self.clients.as_ref().filter(|of| of.number == push);
+        if let (Some(asking), Some(report), Some(clients)) = (&mut self.asking, report, clients) {
+            let content = (&*report, &clients.watched.set);
+            asking.ask((push, step), question(&self.plan, step, content, &self.shared));
+        }
+    }
+
+    fn hear(&mut self, said: Said) {
+        let Said { push, step, answer } = said;
+        self.metrics.hook_answers(answer.verdict).inc();
+        self.rollout.hook_said(push, step, answer, self.shared.clock.now());
+        // A push that may go on does so by the next tally.
+        self.tally_due = Instant::now();
+    }
+
     async fn carry_out(&mut self) {
         while let Some(output) = self.rollout.poll_output() {
             self.is_changed = true;
@@ -233,6 +270,7 @@ impl PlanTask {
                     self.admission = admission;
                     self.admit(admission).await;
                 }
+                Output::Ask { push, step } => self.ask(push, step),
                 Output::Event(event) => {
                     let report = self.rollout.report();
                     rollouts::tell(&self.shared.metrics.events, &self.metrics, &event, &report);

@@ -5,9 +5,10 @@
 //! nothing is held from anybody: the machine tells what it would have done (WAV-19). In `mode: enforce`, clients get a push
 //! when they are admitted.
 //!
-//! In order: the plan, as the operator states it; the seat of a client; the content of a push; the evidence of its
+//! In order: the hook and the plan, as the operator states them; the seat of a client; the content of a push; the evidence of its
 //! clients; the machine; its reports; and the commands of operators.
 
+pub mod hook;
 pub mod plan;
 pub mod seat;
 pub mod push;

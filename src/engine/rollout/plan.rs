@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::hook::Hook;
 use super::push::FindingKind;
 use crate::engine::class::{NodeMatch, TextMatch};
 use crate::setting::{count, hours, minutes, seconds, settings, time};
@@ -39,6 +40,8 @@ pub struct Plan {
     pub halt_on: HaltOn,
     pub on_halt: OnHalt,
     pub guards: Guards,
+    /// `None`: the clients alone decide.
+    pub hook: Option<Hook>,
     /// The pushes that are over, and the releases, that the plan remembers. A release is a content that all clients were given.
     pub releases: usize,
 }
@@ -286,13 +289,16 @@ impl Plan {
             halt_on: HaltOn::default(),
             on_halt: OnHalt::Rollback,
             guards: Guards::default(),
+            hook: None,
             releases: History::default().pushes,
         }
     }
 
-    /// Whether another plan leads pushes as this one does, however many it remembers.
+    /// Whether another plan leads pushes as this one does, however many it remembers, and however long it waits for an answer of its hook.
     pub fn leads_as(&self, other: &Plan) -> bool {
-        *self == Plan { releases: self.releases, ..other.clone() }
+        let asks_the_same =
+            self.hook.as_ref().map(|hook| &hook.url) == other.hook.as_ref().map(|hook| &hook.url);
+        asks_the_same && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }
     }
 
     /// The steps of a push, with the step that admits all clients.

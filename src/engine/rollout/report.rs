@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::command::Until;
+use super::hook::{HookAnswer, HookReport};
 use super::plan::Mode;
 use super::push::{Condemned, Finding, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
@@ -120,6 +121,8 @@ pub struct PushReport {
     pub blamed: Vec<UnitId>,
     /// Contents that clients rejected so often that a later push with them is halted at once.
     pub condemned: Vec<Condemned>,
+    /// The latest question to the hook, and the answer. `None` without a hook.
+    pub hook: Option<HookReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,6 +219,8 @@ pub enum Reason {
         accepted: u64,
         of: u64,
     },
+    /// The hook halted the push, or did not let it go on in time.
+    Hook(HookAnswer),
     /// The server of a unit is lost, so its content may not be the newest.
     ServerLost(UnitId),
     /// An operator's command.
@@ -229,6 +234,11 @@ impl Reason {
     /// The clocks of the push stand, and go on when the reason is gone.
     pub(super) fn stops_clocks(&self) -> bool {
         matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen)
+    }
+
+    /// Whether the reason is evidence against certain units. Without it, a halted push blames all of its units.
+    pub(super) fn names_units(&self) -> bool {
+        !matches!(self, Reason::Operator | Reason::Hook(_))
     }
 }
 

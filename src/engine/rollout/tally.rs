@@ -70,6 +70,32 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// All counts with their names in JSON.
+    pub fn named(&self) -> [(&'static str, u64); 9] {
+        let Counts {
+            unaffected,
+            accepted,
+            pending,
+            rejected,
+            rejected_again,
+            silent,
+            overtaken,
+            lost,
+            unjudged,
+        } = *self;
+        [
+            ("accepted", accepted),
+            ("pending", pending),
+            ("rejected", rejected),
+            ("rejected_again", rejected_again),
+            ("silent", silent),
+            ("unaffected", unaffected),
+            ("overtaken", overtaken),
+            ("lost", lost),
+            ("unjudged", unjudged),
+        ]
+    }
+
     /// The connected streams that the push has something for, without relays.
     pub fn affected(&self) -> u64 {
         self.evidence() + self.rejected_again + self.overtaken

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::counter::Counter;
+
 use super::catalogue::{Catalogue, Counters, Gauges};
 use crate::engine::Time;
+use crate::engine::rollout::hook::HookVerdict;
 use crate::engine::rollout::report::Outcome;
 use crate::engine::rollout::{Counts, RolloutReport, RolloutState};
 
@@ -28,6 +31,7 @@ pub struct RolloutMetrics {
     pushes: Counters<2>,
     behind: Gauges<1>,
     held: Gauges<1>,
+    hook_answers: Counters<2>,
 }
 
 impl RolloutMetrics {
@@ -38,6 +42,8 @@ impl RolloutMetrics {
             clients: catalogue
                 .add("sluice_rollout_clients", "Clients by their standing towards the push of the plan"),
             pushes: catalogue.add("sluice_rollout_pushes", "Pushes that are over, by their outcome"),
+            hook_answers: catalogue
+                .add("sluice_rollout_hook_answers", "Questions to the hook of the plan, by the verdict"),
             behind: catalogue.timed(
                 "sluice_rollout_behind",
                 "Age of the oldest change that the plan holds back from some client",
@@ -87,6 +93,16 @@ impl PlanMetrics {
     pub fn weigh(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.all.held.get_or_create(&[("plan", self.name.clone())]).set(bytes);
+    }
+
+    /// The plan has a hook: its counters begin at 0.
+    pub fn expect_hook(&self) {
+        HookVerdict::ALL.iter().for_each(|verdict| drop(self.hook_answers(*verdict)));
+    }
+
+    /// The questions to the hook that ended so.
+    pub fn hook_answers(&self, verdict: HookVerdict) -> Counter {
+        self.all.hook_answers.get_or_create_owned(&self.labels("result", verdict.name()))
     }
 
     pub(in crate::telemetry) fn is_over(&self, outcome: Outcome) {

@@ -53,6 +53,7 @@ fn shown_plan(metrics: &Metrics) -> PlanMetrics {
     let plan = metrics.rollouts.plan("edge");
     plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report(), Time::ZERO);
     plan.weigh(1);
+    plan.expect_hook();
     plan
 }
 

@@ -231,6 +231,8 @@ impl World {
             };
             self.pilot.is_changed = true;
             match output {
+                // These plans have no hook.
+                Output::Ask { .. } => {}
                 Output::Cut { push, units } => {
                     let units = units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
                     self.send_order(Order::Cut(push), units);

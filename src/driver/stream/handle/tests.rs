@@ -57,6 +57,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         node: Node::default(),
         stream: Limits::default(),
         checkpoint: None,
+        admin_has_tls: false,
         encoded_bytes: 1 << 20,
     }
 }

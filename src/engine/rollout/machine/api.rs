@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::engine::rollout::hook::HookAnswer;
 use crate::engine::rollout::push::{Condemned, UnitId};
 use crate::engine::rollout::report::{Note, Outcome, RolloutState, Verdict};
 use crate::engine::rollout::seat::Seat;
@@ -14,6 +15,12 @@ pub enum Output {
     Cut {
         push: u64,
         units: Vec<UnitId>,
+    },
+    /// Ask the hook of the plan whether the push may go on after the step, 0 before the first, and answer with
+    /// [`Rollout::hook_said`](super::Rollout::hook_said). A later question replaces the former.
+    Ask {
+        push: u64,
+        step: u8,
     },
     /// The clients that the step under way admits.
     Admit(Admission),
@@ -71,7 +78,8 @@ impl Admission {
             RolloutState::Waving | RolloutState::Paused | RolloutState::Settling => {
                 // A holder of the former push is one of this push, once it was given this one.
                 let is_holder = |former| served == Some(former) || served == Some(self.push);
-                self.is_seated(seat) || self.holders_of.is_some_and(is_holder)
+                // Nobody has a push before its first step.
+                self.step > 0 && (self.is_seated(seat) || self.holders_of.is_some_and(is_holder))
             }
             RolloutState::Halted => self.holders_only && served == Some(self.push),
             RolloutState::Open | RolloutState::Gathering | RolloutState::Pinned | RolloutState::Frozen => {
@@ -118,6 +126,11 @@ pub enum What {
     /// A paused push goes on.
     Resumed,
     Condemned(Condemned),
+    /// The hook answered anything new about a step.
+    HookSaid {
+        step: u8,
+        said: HookAnswer,
+    },
     Over(Outcome),
     /// A unit waits, and the others go on.
     Barred(UnitId),

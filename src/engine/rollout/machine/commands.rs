@@ -143,8 +143,8 @@ impl Rollout {
         if !push.report.units.contains(&unit) {
             return Err(CommandError::NoSuchUnit);
         }
-        // An operator's halt blames all units, for want of evidence.
-        let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason != Reason::Operator);
+        // Without evidence, all units are blamed.
+        let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason.names_units());
         let blamed = push.report.blamed.clone();
         let has_changed = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
         if has_changed || !self.held.barred.insert(unit) {

@@ -12,7 +12,7 @@
 //! the next push has been gathered: else one bad push would be the last one that the plan observed. Under `mode: enforce` a halted push
 //! stands until the content of every blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; the guards; the evidence; the push under way; the contents that are held; freezes; the
+//! In order: the outputs; the gathering; the guards; the evidence; the push under way, and its gates; the contents that are held; freezes; the
 //! commands; and the record that outlives the process.
 
 mod api;
@@ -20,6 +20,7 @@ mod gather;
 mod guards;
 mod judge;
 mod push;
+mod gate;
 mod held;
 mod halts;
 mod commands;
@@ -33,6 +34,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::command::Until;
+use super::hook::HookAnswer;
 use super::plan::Plan;
 use super::push::{Differs, UnitId, UnitPush};
 use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
@@ -274,6 +276,14 @@ impl Rollout {
             self.close(outcome, now);
         }
         self.advance(now);
+    }
+
+    /// The answer to [`Output::Ask`]. An answer that nobody waits for has no effect.
+    pub fn hook_said(&mut self, push: u64, step: u8, said: HookAnswer, now: Time) {
+        if let Some(of) = self.push.as_mut().filter(|of| of.report.number == push && !of.is_halted()) {
+            of.hear(&self.plan, (step, said), &mut self.outputs, now);
+            self.advance(now);
+        }
     }
 
     /// Whether the driver has to count the clients, once a second.

@@ -5,6 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::api::{Admission, Output, RolloutEvent, What};
+use super::gate::Gate;
 use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use crate::engine::Time;
@@ -46,6 +47,8 @@ pub(super) struct Push {
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
+    /// The hook's part in the step under way.
+    pub(super) gate: Gate,
 }
 
 /// A gathered push.
@@ -86,6 +89,10 @@ impl Push {
         push.report.blamed = blamed;
         match (reason, start) {
             (Some(reason), _) => push.halt(reason, outputs, now),
+            (None, Start::Judged) if plan.hook.is_some() => {
+                push.admit(outputs);
+                push.leave_gate(plan, outputs, now);
+            }
             (None, Start::Judged) => push.begin_step(plan, 1, outputs, now),
             (None, Start::Promoted(step)) => push.begin_step(plan, step, outputs, now),
             (None, Start::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
@@ -113,6 +120,7 @@ impl Push {
             rejections: Vec::new(),
             blamed: Vec::new(),
             condemned: Vec::new(),
+            hook: None,
         };
         Push {
             report,
@@ -127,6 +135,7 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
+            gate: Gate::default(),
         }
     }
 
@@ -168,6 +177,12 @@ impl Push {
         self.open(plan, &tally, outputs);
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
+        }
+        if self.number_of_step() == 0 {
+            if self.stands_since.is_none() {
+                self.leave_gate(plan, outputs, now);
+            }
+            return;
         }
         if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan, &tally) {
             return;
@@ -288,8 +303,9 @@ impl Push {
                 if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
                     self.pause(Reason::NoEvidence { accepted, of }, outputs, now);
                 }
-                return;
+                return self.gate.close();
             }
+            Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
             Evidence::Enough => self.is_judged = true,
         }
@@ -314,6 +330,7 @@ impl Push {
         let admitted = Counts::default();
         self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
         self.step_from = now;
+        self.gate = Gate::default();
         self.is_last = step.is_none();
         self.is_open = self.is_last;
         self.report.state = self.moving_state();
@@ -368,7 +385,7 @@ impl Push {
         self.stop(RolloutState::Halted, What::Halted, reason, outputs, now);
     }
 
-    fn pause(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+    pub(super) fn pause(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
         self.stop(RolloutState::Paused, What::Paused, reason, outputs, now);
     }
 
@@ -427,7 +444,7 @@ impl Push {
         }
     }
 
-    fn tell(&self, what: What, outputs: &mut Outputs) {
+    pub(super) fn tell(&self, what: What, outputs: &mut Outputs) {
         outputs.push_back(Output::Event(RolloutEvent { push: self.report.number, what }));
     }
 }

@@ -4,6 +4,7 @@ mod commands;
 mod enforce;
 mod gathering;
 mod guards;
+mod hook;
 mod pins;
 mod random;
 mod records;
@@ -79,6 +80,8 @@ struct World {
     cuts: Vec<(u64, Vec<UnitId>)>,
     /// The outputs that move clients, in order.
     moves: Vec<Output>,
+    /// The questions to the hook: pushes and steps.
+    asked: Vec<(u64, u8)>,
 }
 
 impl World {
@@ -89,7 +92,7 @@ impl World {
     fn of(plan: Plan) -> World {
         let rollout = Rollout::new(Arc::new(plan));
         let (events, admissions, released, cuts) = (vec![], vec![], vec![], vec![]);
-        World { rollout, now: 0, events, admissions, released, cuts, moves: vec![] }
+        World { rollout, now: 0, events, admissions, released, cuts, moves: vec![], asked: vec![] }
     }
 
     /// Runs a call of the machine at a time, and collects its outputs.
@@ -107,6 +110,7 @@ impl World {
                 Output::Back { .. } | Output::Settle { .. } | Output::Serve { .. } | Output::Open => {
                     self.moves.push(output);
                 }
+                Output::Ask { push, step } => self.asked.push((push, step)),
                 Output::Event(event) => self.events.push(event.what),
                 Output::Release { push } => self.released.push(push),
             }

@@ -5,10 +5,10 @@ use crate::engine::rollout::command::{Command, PinFor, Promotion};
 use crate::engine::rollout::plan::BUCKETS;
 
 /// A step of a linear generator: equal seeds give equal schedules.
-struct Dice(u64);
+pub(super) struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
@@ -28,13 +28,13 @@ impl Dice {
         } + accepted(self.roll(60))
     }
 
-    fn tally(&mut self) -> Tally {
+    pub fn tally(&mut self) -> Tally {
         let smallest = (0..self.roll(3)).map(|_| self.roll(u64::from(BUCKETS)) as u16).collect();
         Tally { others: self.counts(), smallest, ..admitted(self.counts()) }
     }
 }
 
-const TALLIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+pub(super) const TALLIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 
 /// What a push may do between two tallies.
 fn check(before: &RolloutReport, world: &World, tally: Option<&Tally>) {
