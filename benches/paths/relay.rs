@@ -211,7 +211,7 @@ impl Relay {
         lanes.cut(push);
         let published = lanes.published(self.now);
         let state = RolloutState::Settling;
-        self.serve(published, &Admission { push, threshold: BUCKETS, state, ..Admission::NOBODY });
+        self.serve(published, &Admission { push, threshold: BUCKETS, step: 1, state, ..Admission::NOBODY });
         (0..self.clients.len() as u64).map(SessionId).collect()
     }
 
