@@ -194,11 +194,17 @@ def a_plan_that_enforces_tells_what_stands_and_who_ordered_it(browser, fleet):
     started = fleet.config()
     [plan] = started["rollouts"]
     try:
+        browser.go("/ui/rollouts/all")
+        eventually("the page is live", lambda: browser.text("#asof-word") == "live")
+        assert not browser.find("section[data-key=orders]"), "an observing plan takes no orders"
+        browser.run("document.querySelector('section[data-key=others]').mine = true")
         fleet.reload({**started, "rollouts": [{**plan, "mode": "enforce"}]})
         fleet.sluice("rollout", "freeze", "--for", "1h", "--as", "ann", "--reason", "a sale")
         fleet.plane.put(route("cart-route", "payments"))
-        browser.go("/ui/rollouts/all")
         eventually("the page tells what waits", lambda: "What waits behind it" in browser.text())
+        assert "abandoned" not in browser.text("section[data-key=orders]"), "no part of the page becomes another"
+        assert browser.run("return document.querySelector('section[data-key=others]').mine"), "it is the same element"
+        browser.go("/ui/rollouts/all")
         text = browser.text()
         for told in ("Frozen until", "freeze by ann", "a sale", "sluice rollout unfreeze", "changed since"):
             assert told in text, (told, text)

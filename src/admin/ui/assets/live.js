@@ -55,13 +55,20 @@ function same(a, b) {
   return a.nodeType === b.nodeType && a.nodeName === b.nodeName && a.id === b.id && a.dataset?.key === b.dataset?.key;
 }
 
+const isNamed = (node) => Boolean(node.id || node.dataset?.key);
+
+// A part with a name is found again wherever it is: no other part becomes it, and it becomes no other.
 function children(old, fresh, all) {
   const theirs = [...fresh.childNodes];
   theirs.forEach((node, index) => {
-    const mine = old.childNodes[index];
-    if (!mine) old.append(document.importNode(node, true));
-    else if (same(mine, node)) morph(mine, node, all);
-    else mine.replaceWith(document.importNode(node, true));
+    const here = old.childNodes[index];
+    const rest = isNamed(node) ? [...old.childNodes].slice(index) : here ? [here] : [];
+    const mine = rest.find((part) => same(part, node));
+    if (mine) {
+      if (mine !== here) old.insertBefore(mine, here);
+      morph(mine, node, all);
+    } else if (here && !isNamed(here) && !isNamed(node)) here.replaceWith(document.importNode(node, true));
+    else old.insertBefore(document.importNode(node, true), here ?? null);
   });
   while (old.childNodes.length > theirs.length) old.lastChild.remove();
 }
