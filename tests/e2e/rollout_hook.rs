@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::commands::sluice;
 use crate::enforced::Fleet;
+use crate::rollout_reloads::edit;
 use crate::support::net::http_get;
 use crate::support::{CDS, EDS};
 
@@ -202,4 +203,20 @@ async fn wav_20_an_observing_plan_asks_and_holds_nothing_back() {
         why.starts_with("would have halted push 1 before its first client") && why.ends_with("not today"),
         "{why}"
     );
+}
+
+/// A question stays open over a reload that changes only the time for its answer.
+#[tokio::test]
+async fn wav_20_an_answer_counts_although_a_reload_came_after_the_question() {
+    let hook = Hook::start().await;
+    let mut fleet = Fleet::with(|setup| setup, &hook.plan("mode: enforce"), 10).await;
+    fleet.origin.set(CDS, "a", "2");
+    let first = hook.asked(&mut fleet).await;
+    edit(&fleet.relay, "timeout: 1m", "timeout: 50s");
+    let (status, report) = fleet.relay.post("/reload").await;
+    assert_eq!(status, 200, "{report}");
+    fleet.relay.logged("reloaded the configuration").await;
+    first.say("go", "");
+    let second = hook.asked(&mut fleet).await;
+    assert_eq!((&second.body["push"], &second.body["step"]), (&json!(1), &json!(1)));
 }

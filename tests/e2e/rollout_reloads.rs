@@ -14,7 +14,7 @@ const PLAN: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 10
                     steps: [ { percent: 50, bake: 1s } ], final_bake: 1h } ]";
 
 /// Exchanges a text of the configuration file.
-fn edit(relay: &Relay, from: &str, to: &str) {
+pub(super) fn edit(relay: &Relay, from: &str, to: &str) {
     let text = fs::read_to_string(relay.path("sluice.yaml")).unwrap();
     assert!(text.contains(from), "{text}");
     fs::write(relay.path("next"), text.replace(from, to)).unwrap();

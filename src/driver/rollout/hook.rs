@@ -49,10 +49,10 @@ pub(super) struct Said {
 }
 
 impl Asking {
-    /// Must be called within a tokio runtime.
-    pub(super) fn new(hook: &Hook) -> Asking {
+    /// A question under way stays, as the machine waits for its answer. Must be called within a tokio runtime.
+    pub(super) fn new(hook: &Hook, former: Option<Asking>) -> Asking {
         let server = Webhook::new(&hook.url, hook.settings.timeout);
-        Asking { hook: hook.clone(), server, asked: None }
+        Asking { hook: hook.clone(), server, asked: former.and_then(|former| former.asked) }
     }
 
     /// Whether questions go to this hook, with this time limit.

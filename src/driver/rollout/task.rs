@@ -231,7 +231,8 @@ impl PlanTask {
         let hook = self.plan.hook.as_ref();
         let is_asked = |asking: &Asking| hook.is_some_and(|hook| asking.is_of(hook));
         if !self.asking.as_ref().is_some_and(is_asked) {
-            self.asking = hook.map(Asking::new);
+            let former = self.asking.take();
+            self.asking = hook.map(|hook| Asking::new(hook, former));
         }
         if self.asking.is_some() {
             self.metrics.expect_hook();

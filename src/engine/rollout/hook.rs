@@ -13,6 +13,13 @@ pub struct Hook {
     pub settings: HookSettings,
 }
 
+impl Hook {
+    /// Whether two plans ask the same server, or none.
+    pub(super) fn is_same(one: Option<&Hook>, other: Option<&Hook>) -> bool {
+        one.map(|hook| &hook.url) == other.map(|hook| &hook.url)
+    }
+}
+
 settings! {
     /// The settings of a hook beside its URL.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,7 +38,7 @@ impl Plan {
             ("halt_on", is_later(halt_on, &next.halt_on)),
             ("on_halt", *on_halt == OnHalt::Rollback && next.on_halt == OnHalt::Stay),
             ("guards", is_weaker(guards, &next.guards)),
-            ("hook", hook.is_some() && !asks_the_same(hook.as_ref(), next.hook.as_ref())),
+            ("hook", hook.is_some() && !Hook::is_same(hook.as_ref(), next.hook.as_ref())),
         ];
         is_loose.into_iter().filter(|(_, is_loose)| *is_loose).map(|(key, _)| key).collect()
     }
@@ -85,11 +85,6 @@ fn is_later(halt_on: &HaltOn, next: &HaltOn) -> bool {
         || next.rejected_percent > rejected_percent
         || next.lost_percent > lost_percent
         || next.accepted_percent < accepted_percent
-}
-
-/// Whether another server is asked, or none. A timeout moves no push.
-fn asks_the_same(hook: Option<&Hook>, next: Option<&Hook>) -> bool {
-    hook.map(|hook| &hook.url) == next.map(|next| &next.url)
 }
 
 fn is_weaker(guards: &Guards, next: &Guards) -> bool {

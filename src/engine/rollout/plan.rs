@@ -296,9 +296,8 @@ impl Plan {
 
     /// Whether another plan leads pushes as this one does, however many it remembers, and however long it waits for an answer of its hook.
     pub fn leads_as(&self, other: &Plan) -> bool {
-        let asks_the_same =
-            self.hook.as_ref().map(|hook| &hook.url) == other.hook.as_ref().map(|hook| &hook.url);
-        asks_the_same && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }
+        Hook::is_same(self.hook.as_ref(), other.hook.as_ref())
+            && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }
     }
 
     /// The steps of a push, with the step that admits all clients.

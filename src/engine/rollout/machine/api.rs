@@ -126,7 +126,7 @@ pub enum What {
     /// A paused push goes on.
     Resumed,
     Condemned(Condemned),
-    /// The hook answered anything new about a step.
+    /// The hook gave another answer about a step than before.
     HookSaid {
         step: u8,
         said: HookAnswer,

@@ -97,7 +97,6 @@ impl Push {
                     self.leave_gate(plan, outputs, now);
                 }
             }
-            HookVerdict::Halt if self.is_halted() => {}
             HookVerdict::Halt => {
                 if self.report.blamed.is_empty() {
                     self.report.blamed.clone_from(&self.report.units);
