@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::aliased::Aliased;
+use super::aliased::{Aliased, ListedAliases};
 use super::slots::{Moved, SlotId, Slots, WatchedInSets, WatchedSet};
 use super::{
     CachedResource, Counts, Departed, EntryState, Known, Names, News, SessionId, Stamp, StateCounts,
@@ -29,6 +29,8 @@ pub struct NamedCache {
     watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
     /// The names that are or were an alias of a resource (ALI-2).
     aliases: OrdMap<ResourceName, Arc<Aliased>>,
+    /// The aliases that present resources list, requested or not.
+    listed: ListedAliases,
     present: usize,
     absent: usize,
     bytes: usize,
@@ -69,6 +71,7 @@ impl WatchedInSets for NamedCache {
                     self.known.insert(text.clone(), Known::Unknown);
                     self.states.add(EntryState::Requested, 1);
                     moved.new.push(text.clone());
+                    present.extend(self.take_listed(&text).map(|resource| (text.clone(), resource)));
                     added.push(text);
                     continue;
                 }
@@ -115,6 +118,14 @@ impl NamedCache {
     /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move from one
     /// resource to another (ALI-2).
     pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
+        self.stop_following(name);
+        self.put_content(name, resource, received_at);
+        for alias in self.listed.followers(&resource.name) {
+            self.put_content(&alias, resource, received_at);
+        }
+    }
+
+    fn put_content(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
         let Some(old) = self.known.get(name).cloned() else { return };
         // The resource ends the earlier error (ERR-3), changed or not.
         self.set_error(name, None);
@@ -150,6 +161,7 @@ impl NamedCache {
 
     /// A name does not exist, or its copy is dropped. The error behind the removal stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
+        self.stop_following(name);
         let Some(old) = self.known.get(name).cloned() else { return };
         self.set_lease(name, None);
         let is_reason = |error: &Arc<Status>| error.code == Code::NotFound || cause == Cause::DataError;
@@ -178,6 +190,25 @@ impl NamedCache {
     pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
         if self.annotations.error(name) != Some(error) || self.annotations.error_kind(name) != Some(kind) {
             self.change_error(name, Some(error), kind);
+        }
+    }
+
+    /// A resource is held already, and lists the new name as an alias (ALI-1). The server's answer for the alias
+    /// follows, and may be another.
+    fn take_listed(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
+        let cached = self.known.get(self.listed.find(name)?)?.cached()?.clone();
+        let resource = cached.resource.clone();
+        self.aliases.insert(name.clone(), Arc::new(Aliased::new(&resource)));
+        self.listed.answer(name, &resource);
+        self.altered.get_or_insert_default().put(name, None, &resource);
+        self.note(name, &Known::Unknown, Known::Present(cached));
+        Some(resource)
+    }
+
+    /// The server has answered for a name, or nobody requests it any more.
+    fn stop_following(&mut self, name: &ResourceName) {
+        if let Some(aliased) = self.aliases.get(name) {
+            self.listed.answered(name, aliased.own());
         }
     }
 
@@ -238,6 +269,7 @@ impl NamedCache {
             Known::Present(cached) => {
                 self.present = add(self.present, 1);
                 self.bytes = add(self.bytes, cached.resource.size());
+                self.listed.note(name, &cached.resource, joins);
                 self.digest = match joins {
                     true => self.digest.plus(cached.resource.version),
                     false => self.digest.minus(cached.resource.version),
@@ -261,6 +293,7 @@ impl NamedCache {
         }
         self.watchers.remove(name);
         self.departed.back(name);
+        self.stop_following(name);
         self.aliases.remove(name);
         let Some(known) = self.known.remove(name) else { return false };
         self.count(name, &known, false);

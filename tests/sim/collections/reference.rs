@@ -54,6 +54,8 @@ pub struct Reference {
     /// Names and aliases that are requested by themselves.
     named: [[Track<State>; LISTED]; TYPES],
     members: [[Track<State>; NAMES]; TYPES],
+    /// The aliases that a resource has listed at some time.
+    listing: [[Mask; NAMES]; TYPES],
     /// The server has sent all members of a glob.
     whole: [[Track<bool>; 2]; TYPES],
     /// The members that the first request for a glob had, or that the stream has mentioned since, until it has sent all.
@@ -129,6 +131,7 @@ impl Reference {
         let wanted = if is_of_names { wanted } else { 0 };
         for (name, entry) in &message.put {
             let state = State::Present(*name, entry.edition);
+            self.listing[ty][*name] |= entry.aliases;
             if glob_of(*name).is_some_and(|glob| listed & bit(glob) != 0) {
                 self.members[ty][*name].set(now, state);
                 self.left_out[ty][*name].set(now, State::Unknown);
@@ -220,6 +223,20 @@ impl Reference {
         })
     }
 
+    /// The content of a resource that the relay has under another name, for an alias that the server has not answered. The
+    /// resource lists the alias, or did so.
+    pub fn due_by_listing(&self, ty: usize, wanted: Mask, name: usize, time: u64) -> Due {
+        let is_unanswered = |alias: usize| self.named[ty][alias].at(time) == State::Unknown;
+        let edition = self.named[ty].iter().find_map(|track| match track.at(time) {
+            State::Present(own, edition) if own == name => Some(edition),
+            _ => None,
+        });
+        match edition.filter(|_| bits(self.listing[ty][name] & wanted).any(is_unanswered)) {
+            Some(edition) => Due::Present(edition),
+            None => Due::Unknown,
+        }
+    }
+
     fn due_by(
         &self,
         ty: usize,
@@ -268,7 +285,8 @@ impl Reference {
 
     /// Whether the alias ever led to the name.
     pub fn has_led(&self, ty: usize, alias: usize, name: usize) -> bool {
-        self.named[ty][alias]
+        let is_listed = self.listing[ty][name] & bit(alias) != 0;
+        is_listed || self.named[ty][alias]
             .0
             .iter()
             .any(|(_, state)| matches!(state, State::Present(own, _) if *own == name))

@@ -639,6 +639,7 @@ impl Collections {
         let is_due = |wanted: Mask, at: u64| {
             is_right(reference.due(ty, wanted, name, at))
                 || is_right(reference.due_unsettled(ty, wanted, name, at))
+                || is_right(reference.due_by_listing(ty, wanted, name, at))
         };
         moments.into_iter().find(|at| wanted.iter().any(|wanted| is_due(*wanted, *at)))
     }

@@ -105,3 +105,45 @@ fn ali_2_an_alias_that_moves_leaves_a_resource_that_another_alias_brought_too() 
     bench.says(VHDS, "p|z=2 q|x=1");
     assert_eq!(bench.drain(client), "VirtualHost q=1 -p");
 }
+
+/// The server is out of reach, or has not answered yet.
+#[test]
+fn ali_1_a_resource_that_is_held_already_answers_its_alias() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+v1 +w");
+    bench.says(VHDS, "v1|a=1 w|b|c=1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1 w=1");
+    let other = bench.delta();
+    bench.change(other, VHDS, "+a");
+    assert_eq!(bench.drain(other), "VirtualHost v1=1");
+    bench.change(client, VHDS, "+a");
+    bench.drain(client);
+    bench.change(client, VHDS, "-v1");
+    bench.says(VHDS, "v1=2 v2|a=1");
+    assert_eq!(bench.drain(client), "VirtualHost v2=1 -v1", "the alias alone led to it");
+    // An alias that the resource no longer lists, and a resource that nobody has.
+    bench.says(VHDS, "w|c=2");
+    assert_eq!(bench.drain(client), "VirtualHost w=2");
+    bench.change(other, VHDS, "+b");
+    assert_eq!(bench.drain(other), "VirtualHost v2=1 -v1");
+    bench.change(other, VHDS, "+c");
+    assert_eq!(bench.drain(other), "VirtualHost w=2");
+}
+
+/// Two aliases are unanswered when the resource changes, and its list no longer has them.
+#[test]
+fn ali_1_one_resource_has_one_content_under_all_its_aliases() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+b");
+    bench.says(VHDS, "v1|a|b|c=1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    bench.change(client, VHDS, "+a +c");
+    bench.drain(client);
+    bench.says(VHDS, "v1|b=2");
+    assert_eq!(bench.drain(client), "VirtualHost v1=2");
+    let late = bench.delta();
+    bench.change(late, VHDS, "+a +b +c");
+    assert_eq!(bench.drain(late), "VirtualHost v1=2");
+}
