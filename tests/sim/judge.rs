@@ -604,8 +604,13 @@ impl World {
         };
         let reference = &mut self.slots[slot].reference;
         let twice = reference.wrote(index, ty, add, remove, star, now);
-        if matches!(request, Request::Delta(request) if request.unsubscribe.iter().any(|name| name.is_wildcard()))
-        {
+        let gives_up_wildcard = match request {
+            Request::Delta(request) => request.unsubscribe.iter().any(|name| name.is_wildcard()),
+            Request::Sotw(request) => {
+                asked && request.resource_names.is_empty() && !self.plan.legacy_wildcard
+            }
+        };
+        if gives_up_wildcard {
             reference.unsubscribed_wildcard(index, ty);
         }
         if twice != 0 {

@@ -50,6 +50,8 @@ pub struct Slot {
     pub heard: Vec<Hearing>,
     /// The server was lost for these types at the last call of the source.
     pub was_lost: [bool; TYPES],
+    /// The judge excuses a difference about the server (`World::compare_reach`).
+    pub is_apart: bool,
     pub wire: Wire,
     /// The only type of each stream.
     pub of_types: Vec<Option<usize>>,
@@ -223,6 +225,7 @@ impl World {
                     reference: self.reference_of(server),
                     heard: Vec::new(),
                     was_lost: [false; TYPES],
+                    is_apart: false,
                     wire: if is_nobody { Wire::Aggregated } else { self.plan.wire(server) },
                     of_types: Vec::new(),
                     connection: Heard::Pending,

@@ -265,10 +265,12 @@ impl<'a> GlobsStep<'a> {
     /// A member is gone or, under the glob's own name, all members are gone (NAM-16).
     fn lose(&mut self, name: &ResourceName, cause: Cause) {
         if let Some((glob_name, glob)) = self.globs.of(name) {
+            // The removal of an unknown member may have left before the server read the request for the glob: an
+            // answer brings members, removes presented members, or removes the glob itself.
             if glob.remove(name) {
                 self.changes.absent.push((name.clone(), cause));
+                self.answered.insert(glob_name);
             }
-            self.answered.insert(glob_name);
             return;
         }
         // The server cannot mean a glob that no request lists.

@@ -61,7 +61,9 @@ impl Held {
             }
         }
         for (name, edition, aliases) in &sent.put {
-            for alias in ALIASES {
+            // Of two resources with one alias the client keeps the newer one for it, as the relay does.
+            let is_older = |alias: usize| sent.put.iter().any(|(_, of, has)| of > edition && has & bit(alias) != 0);
+            for alias in ALIASES.filter(|alias| aliases & bit(*alias) == 0 || !is_older(*alias)) {
                 let behind = &mut self.behind[alias - ALIASES.start];
                 if aliases & self.wanted & bit(alias) != 0 {
                     *behind = Some(*name);

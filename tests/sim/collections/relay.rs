@@ -16,7 +16,7 @@ use sluice::engine::upstream::{self, Input};
 use sluice::xds::{Code, DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
 
 use super::client::{Held, Sent};
-use super::names::{GLOBS, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
+use super::names::{GLOBS, LISTED, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
 use super::reference::{Due, Reference};
 use super::server::Message;
 use super::{Collections, Job};
@@ -71,6 +71,8 @@ pub struct StreamSlot {
     sent: [[Option<u32>; NAMES]; TYPES],
     /// Subscriptions with the names that they may bring once more.
     due: [Vec<(usize, Mask)>; TYPES],
+    /// The time of the request for each subscription.
+    since: [[u64; LISTED]; TYPES],
     /// Names that two subscriptions covered at some time.
     mixed: [Mask; TYPES],
 }
@@ -404,7 +406,7 @@ impl Collections {
         let variant = if self.clients[client].is_sotw { Variant::Sotw } else { Variant::Delta };
         let session = Session::new(variant, Limits::default(), HashSeed(7), prefix, Grant::everything());
         let (watches, is_busy, is_polled, wakes_at, rest, down, up) = Default::default();
-        let (wanted, sent, due, mixed) = Default::default();
+        let (wanted, sent, due, since, mixed) = Default::default();
         self.streams.push(Some(Box::new(StreamSlot {
             client,
             session,
@@ -418,6 +420,7 @@ impl Collections {
             wanted,
             sent,
             due,
+            since,
             mixed,
         })));
         id
@@ -478,6 +481,7 @@ impl Collections {
         stream.wanted[ty] = (stream.wanted[ty] | come) & !gone;
         stream.due[ty].retain(|(way, _)| gone & bit(*way) == 0);
         for way in bits(come) {
+            stream.since[ty][way] = self.now;
             stream.due[ty].retain(|(other, _)| *other != way);
             stream.due[ty].push((way, 0));
         }
@@ -644,6 +648,17 @@ impl Collections {
         moments.into_iter().find(|at| wanted.iter().any(|wanted| is_due(*wanted, *at)))
     }
 
+    /// Whether a response could have had this edition by the subscriptions of an earlier moment.
+    fn was_due(&self, stream: &StreamSlot, ty: usize, name: usize, edition: u32) -> bool {
+        let reference = &self.slots[super::names::server_of(name)].reference;
+        let since = self.clients[stream.client].explained[ty][name];
+        reference.moments(ty, since, self.now).into_iter().any(|at| {
+            let wanted = bits(stream.wanted[ty]).filter(|way| stream.since[ty][*way] <= at);
+            let wanted = wanted.fold(0, |mask, way| mask | bit(way));
+            reference.due(ty, wanted, name, at) == Due::Present(edition)
+        })
+    }
+
     /// The subscriptions of a client; and without names or globs that no open stream lists. Their content may have been given
     /// up since the last stream.
     fn wanted_of(&self, stream: &StreamSlot, ty: usize, name: usize) -> [Mask; 4] {
@@ -681,6 +696,8 @@ impl Collections {
         match self.explain(stream, ty, name, |due| due == Due::Present(edition)) {
             Some(at) => self.clients[client].explained[ty][name] = at,
             None if is_resent => {}
+            // The last bytes of a member that its glob lost, while the name itself was requested.
+            None if self.was_due(stream, ty, name, edition) => {}
             None => {
                 let dues = self.dues(stream, ty, name);
                 return self.fail(Invariant::NoGoingBack, || format!("{what}, and it was due: {dues:?}"));

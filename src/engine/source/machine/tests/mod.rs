@@ -5,6 +5,7 @@
 mod attachments;
 mod checkpoint;
 mod configure;
+mod do_not_cache;
 mod mass_deletion;
 mod received_at;
 mod suspects;

@@ -49,6 +49,36 @@ fn nam_16_a_large_glob_is_whole_when_nothing_more_comes() {
     );
 }
 
+/// The glob was given up and is requested again on the same stream. The server had sent a removal in between.
+#[test]
+fn nam_16_a_removal_from_before_the_request_answers_no_glob() {
+    check(
+        delta(),
+        r#"
+        > + EP xdstp://a/EP/f/* xdstp://a/EP/g/*
+        open Delta
+        > opened
+        send+node EP n= +xdstp://a/EP/f/* +xdstp://a/EP/g/*
+        > EP - n1 xdstp://a/EP/f/a=1 xdstp://a/EP/f/b=1
+        send EP n=n1
+        Globs EP xdstp://a/EP/f/a=1 xdstp://a/EP/f/b=1
+        Globs EP all:xdstp://a/EP/f/*
+        > after 10s
+        > - EP xdstp://a/EP/f/*
+        send EP n= -xdstp://a/EP/f/*
+        > after 10s
+        > + EP xdstp://a/EP/f/*
+        send EP n= +xdstp://a/EP/f/*
+        > EP - n2 -xdstp://a/EP/f/a
+        send EP n=n2
+        > EP - n3 xdstp://a/EP/f/b=1
+        send EP n=n3
+        Globs EP xdstp://a/EP/f/b=1
+        Globs EP all:xdstp://a/EP/f/*
+        "#,
+    );
+}
+
 #[test]
 fn del_32_members_are_restated_on_the_next_stream() {
     check(
