@@ -160,6 +160,15 @@ pub struct NamesSnapshot {
     pub annotations: Annotations,
 }
 
+impl NamesSnapshot {
+    /// Whether a resource of this name is here, under its own name or under an alias.
+    pub fn has_own(&self, own: &ResourceName) -> bool {
+        let is_here = |name| self.known.get(name).is_some_and(|known| known.resource().is_some());
+        let mut aliases = self.aliases.iter().filter(|(_, aliased)| aliased.own() == own);
+        is_here(own) || aliases.any(|(alias, _)| is_here(alias))
+    }
+}
+
 /// The members of all watched globs.
 #[derive(Clone, Debug, Default)]
 pub struct GlobsSnapshot {
@@ -256,8 +265,26 @@ impl TypeSnapshot {
         }
         let Some(set) = self.names.sets.get_mut(&names.id()) else { return };
         set.view = Arc::new(set.view.with_stand_ins(&stand_ins));
+        for (name, resource) in &stand_ins {
+            if let Some(aliased) = self.names.aliases.get_mut(name) {
+                Arc::make_mut(aliased).answer(resource);
+            } else if *name != resource.name {
+                self.names.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
+            }
+        }
         // For the source the names are absent. So the bytes are stored as last bytes of departed names.
         self.names.departed.extend(stand_ins);
+    }
+
+    /// Adds the resources behind aliases at another server, which a client may hold because of the aliases (ALI-2).
+    pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
+        let Collection::Names(names) = collection else { return };
+        for (alias, aliased) in there.names.aliases.iter().filter(|(alias, _)| names.contains(alias)) {
+            match self.names.aliases.get_mut(alias) {
+                Some(own) => Arc::make_mut(own).add_former(aliased),
+                None => drop(self.names.aliases.insert(alias.clone(), aliased.clone())),
+            }
+        }
     }
 
     /// Adds last bytes from the snapshot of another server. `mark` distinguishes these bytes from the

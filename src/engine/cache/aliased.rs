@@ -38,6 +38,15 @@ impl Aliased {
         self.former.drain(..self.former.len().saturating_sub(REMEMBERED));
     }
 
+    /// A client may have been served by another server, where the alias leads to another resource, or led to others.
+    pub fn add_former(&mut self, there: &Aliased) {
+        let of_there = there.versions.iter().map(|version| (there.own.clone(), *version));
+        let mut former: Vec<_> = there.former.iter().cloned().chain(of_there).collect();
+        former.retain(|(name, _)| *name != self.own && !self.former.iter().any(|(own, _)| own == name));
+        former.append(&mut self.former);
+        self.former = former;
+    }
+
     /// The name under which clients hold the resource.
     pub fn own(&self) -> &ResourceName {
         &self.own
@@ -93,6 +102,11 @@ impl ListedAliases {
         if !self.unanswered.is_empty() {
             take(&mut self.unanswered, own, alias);
         }
+    }
+
+    /// Whether some alias has a resource by its list alone.
+    pub fn has_followers(&self) -> bool {
+        !self.unanswered.is_empty()
     }
 
     /// The aliases that get the new content of a resource by its list alone.

@@ -119,7 +119,9 @@ impl NamedCache {
     /// resource to another (ALI-2).
     pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
         self.stop_following(name);
+        let own_before = self.own_of(name).filter(|own| *own != resource.name);
         self.put_content(name, resource, received_at);
+        own_before.iter().for_each(|own| self.release_followers(own));
         for alias in self.listed.followers(&resource.name) {
             self.put_content(&alias, resource, received_at);
         }
@@ -162,6 +164,12 @@ impl NamedCache {
     /// A name does not exist, or its copy is dropped. The error behind the removal stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         self.stop_following(name);
+        let own_before = self.own_of(name);
+        self.note_absent(name, cause);
+        own_before.iter().for_each(|own| self.release_followers(own));
+    }
+
+    fn note_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };
         self.set_lease(name, None);
         let is_reason = |error: &Arc<Status>| error.code == Code::NotFound || cause == Cause::DataError;
@@ -203,6 +211,36 @@ impl NamedCache {
         self.altered.get_or_insert_default().put(name, None, &resource);
         self.note(name, &Known::Unknown, Known::Present(cached));
         Some(resource)
+    }
+
+    /// The own name of a name's resource, where some alias has the resource by its list alone.
+    fn own_of(&self, name: &ResourceName) -> Option<ResourceName> {
+        let resource = self.listed.has_followers().then(|| self.known.get(name)?.resource())??;
+        Some(resource.name.clone())
+    }
+
+    /// A name lost this resource. If no name has it that the server answered, the aliases that follow it are unknown
+    /// again: nobody may be sent a resource that the server took back.
+    fn release_followers(&mut self, own: &ResourceName) {
+        let followers = self.listed.followers(own);
+        let is_answered = |name: &ResourceName| {
+            let resource = self.known.get(name).and_then(Known::resource);
+            resource.is_some_and(|resource| resource.name == *own) && !followers.contains(name)
+        };
+        if followers.is_empty() || is_answered(own) || self.aliases.keys().any(is_answered) {
+            return;
+        }
+        for alias in followers {
+            self.listed.answered(&alias, own);
+            let Some(old) = self.known.get(&alias).cloned() else { continue };
+            let Some(resource) = old.resource() else { continue };
+            self.altered.get_or_insert_default().take(&alias);
+            self.note(&alias, &old, Known::Unknown);
+            self.touch(&alias, &old, |view| {
+                view.take_as(&alias, resource);
+                view.add_unknown();
+            });
+        }
     }
 
     /// The server has answered for a name, or nobody requests it any more.

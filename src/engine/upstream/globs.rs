@@ -21,6 +21,8 @@ pub(super) struct Globs {
     wanted: BTreeMap<ResourceName, Wildcard>,
     /// Globs with members that may still be outstanding.
     settling: BTreeMap<ResourceName, Settling>,
+    /// Some glob was given up on this stream.
+    has_left: bool,
     /// The server speaks SotW, which has no requests for globs, and an event reported the globs.
     pub(super) is_unserved: bool,
 }
@@ -52,7 +54,9 @@ impl Globs {
     /// Returns true if the glob was wanted.
     pub(super) fn remove(&mut self, glob: &ResourceName) -> bool {
         self.settling.remove(glob);
-        self.wanted.remove(glob).is_some()
+        let removed = self.wanted.remove(glob);
+        self.has_left |= removed.as_ref().is_some_and(|glob| glob.asked.is_some());
+        removed.is_some()
     }
 
     /// The content of `initial_resource_versions`: the members, under their own names (DEL-32).
@@ -98,6 +102,10 @@ impl Globs {
         for name in globs {
             if let Some(glob) = self.wanted.get_mut(name) {
                 glob.asked = Some(number);
+                if self.has_left {
+                    let (has_begun, is_answered) = (false, false);
+                    self.settling.insert(name.clone(), Settling::Retaken { has_begun, is_answered });
+                }
             }
         }
     }
@@ -116,6 +124,7 @@ impl Globs {
 
     pub(super) fn stream_ended(&mut self) {
         self.settling.clear();
+        self.has_left = false;
         self.is_unserved = false;
         self.wanted.values_mut().for_each(Wildcard::stream_ended);
     }

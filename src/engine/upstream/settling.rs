@@ -13,6 +13,7 @@
 //!        │                ▲ ▲─update─┤                       │
 //!        └──────large──▶ Quiet ◀─────┴──────more of it───────┘
 //!   Unanswered ──any, with marks──▶ Awaiting ──mark──▶ Proven ──▶ Settled
+//!   Retaken ──round trip──▶ Fresh (as Unanswered), or Due after a response
 //! ```
 //!
 //! [`Input::Receiving`]: super::Input::Receiving
@@ -40,6 +41,14 @@ pub(super) const REPEATED_MAX: u8 = 10;
 pub(super) enum Settling {
     #[default]
     Unanswered,
+    /// The stream had subscriptions that ended, and this one may be among them: responses may be older than the
+    /// request until a round trip has ended that began after the request.
+    Retaken {
+        has_begun: bool,
+        is_answered: bool,
+    },
+    /// As `Unanswered`, after this round trip.
+    Fresh,
     Quiet {
         until: Time,
     },
@@ -59,8 +68,9 @@ impl Settling {
         let is_large = size >= LARGE;
         *self = match *self {
             Settling::Settled => Settling::Settled,
-            Settling::Unanswered if !is_large => Settling::Due(0),
-            running if running != Settling::Unanswered && !grows && !is_large => running.updated(),
+            Settling::Retaken { has_begun, .. } => Settling::Retaken { has_begun, is_answered: true },
+            Settling::Unanswered | Settling::Fresh if !is_large => Settling::Due(0),
+            running if running.is_answered() && !grows && !is_large => running.updated(),
             _ => Settling::Quiet { until: now + QUIET },
         };
     }
@@ -88,6 +98,10 @@ impl Settling {
         if *self != Settling::Settled {
             *self = Settling::Awaiting;
         }
+    }
+
+    fn is_answered(self) -> bool {
+        !matches!(self, Settling::Unanswered | Settling::Fresh)
     }
 
     /// Returns true if a mark may follow the responses so far.
@@ -132,15 +146,23 @@ impl Settling {
 
     /// Begins a round trip if necessary. Returns true if a round trip was necessary.
     pub(super) fn begin(&mut self) -> bool {
-        let Settling::Due(repeated) = *self else { return false };
-        *self = Settling::Proving(repeated);
+        *self = match *self {
+            Settling::Due(repeated) => Settling::Proving(repeated),
+            Settling::Retaken { has_begun: false, is_answered } => {
+                Settling::Retaken { has_begun: true, is_answered }
+            }
+            _ => return false,
+        };
         true
     }
 
     pub(super) fn returned(&mut self) {
-        if let Settling::Proving(repeated) = *self {
-            *self = Settling::Proven(repeated);
-        }
+        *self = match *self {
+            Settling::Proving(repeated) => Settling::Proven(repeated),
+            Settling::Retaken { has_begun: true, is_answered: true } => Settling::Due(0),
+            Settling::Retaken { has_begun: true, is_answered: false } => Settling::Fresh,
+            other => other,
+        };
     }
 
     /// Returns true if the answers have just settled.

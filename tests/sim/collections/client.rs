@@ -1,6 +1,6 @@
 //! Clients of globs, aliases and names.
 
-use super::names::{ALIASES, Mask, NAMES, TYPES, VHDS, bit, bits, glob_of};
+use super::names::{ALIASES, Mask, NAMES, TYPES, VHDS, bit, bits, glob_of, members};
 
 /// One response to a client.
 #[derive(Clone, Debug)]
@@ -58,11 +58,17 @@ impl Held {
                 self.resources[gone] = None;
             } else if ALIASES.contains(&gone) {
                 self.behind[gone - ALIASES.start] = None;
+            } else {
+                // The whole collection is gone (NAM-16).
+                members(gone)
+                    .filter(|name| self.wanted & bit(*name) == 0)
+                    .for_each(|name| self.resources[name] = None);
             }
         }
         for (name, edition, aliases) in &sent.put {
             // Of two resources with one alias the client keeps the newer one for it, as the relay does.
-            let is_older = |alias: usize| sent.put.iter().any(|(_, of, has)| of > edition && has & bit(alias) != 0);
+            let is_older =
+                |alias: usize| sent.put.iter().any(|(_, of, has)| of > edition && has & bit(alias) != 0);
             for alias in ALIASES.filter(|alias| aliases & bit(*alias) == 0 || !is_older(*alias)) {
                 let behind = &mut self.behind[alias - ALIASES.start];
                 if aliases & self.wanted & bit(alias) != 0 {

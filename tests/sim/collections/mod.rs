@@ -1,9 +1,10 @@
 //! Worlds of their own for glob collections, aliases, and types for which a control plane ends the stream.
 //!
-//! Two delta control planes serve the two lists of names: one has names with aliases, the other one globs. Clients are
-//! delta clients. There are no classes, second servers, faulty messages and checkpoints here.
+//! Two delta control planes serve the two lists of names: one has names with aliases, the other one globs. In later worlds
+//! each list has a second server, and some clients use SotW. There are no classes, faulty messages and checkpoints here.
 
 mod client;
+mod lists;
 mod names;
 mod reference;
 mod relay;
@@ -17,6 +18,7 @@ use sluice::engine::authority::Authorities;
 use sluice::xds::{Code, DeltaRequest, Request, Status};
 
 use self::client::{Client, Sent};
+use self::lists::LISTS;
 use self::names::{
     ALIASES, GLOBS, LISTED, Mask, NAMES, Names, SHORT, TYPES, VHDS, WITH_ALIASES, bit, members, show,
 };
@@ -31,6 +33,9 @@ pub const COLLECTIONS: u64 = 1 << 51;
 
 /// From this seed on some clients use SotW, and some servers do not say which type they refuse.
 pub const GROWN_COLLECTIONS: u64 = COLLECTIONS + (1 << 20);
+
+/// From this seed on each list has two servers (A71), whose contents may differ.
+pub const GROWN_SERVERS: u64 = COLLECTIONS + (1 << 21);
 
 /// The maximum number of jobs without progress of the clock.
 const BUSY_MAX: u32 = 20_000;
@@ -98,8 +103,8 @@ pub struct Collections {
     hash: u64,
     failure: Option<Failure>,
     story: Option<Vec<String>>,
-    servers: [Server; 2],
-    slots: [Slot; 2],
+    servers: Vec<Server>,
+    slots: Vec<Slot>,
     links: BTreeMap<u64, Link>,
     streams: Vec<Option<Box<StreamSlot>>>,
     clients: Vec<Client>,
@@ -147,7 +152,7 @@ impl Collections {
         let mut rng = Rng::new(mix(seed) ^ 0xc010);
         let suspects = rng.percent(30);
         let mut server = || Server::new(rng.percent(50));
-        let servers = [server(), server()];
+        let servers = vec![server(), server()];
         let coalescing = [0, 10 * MILLI, 200 * MILLI][rng.below(3) as usize];
         let reads_within = |rng: &mut Rng| [0, MILLI, 400 * MILLI, 20 * SECOND][rng.below(4) as usize];
         let count = 2 + rng.below(4);
@@ -170,7 +175,7 @@ impl Collections {
             failure: None,
             story: tells.then(Vec::new),
             servers,
-            slots: [Slot::new(256, coalescing), Slot::new(257, coalescing)],
+            slots: vec![Slot::new(256, coalescing, false), Slot::new(257, coalescing, false)],
             links: BTreeMap::new(),
             streams: Vec::new(),
             edition: 0,
@@ -179,6 +184,9 @@ impl Collections {
         };
         if seed >= GROWN_COLLECTIONS {
             world.grow(seed);
+        }
+        if seed >= GROWN_SERVERS {
+            world.add_servers(seed, coalescing);
         }
         for _ in 0..3 * NAMES {
             world.change_resource();
@@ -202,6 +210,17 @@ impl Collections {
         let mut rng = Rng::new(mix(seed) ^ 0xc012);
         self.clients.iter_mut().for_each(|client| client.is_sotw = rng.percent(40));
         self.servers.iter_mut().for_each(|server| server.is_terse = rng.percent(50));
+    }
+
+    fn add_servers(&mut self, seed: u64, coalescing: u64) {
+        let mut rng = Rng::new(mix(seed) ^ 0xc013);
+        for _ in 0..LISTS {
+            let mut second = Server::new(rng.percent(50));
+            second.is_terse = rng.percent(50);
+            self.servers.push(second);
+        }
+        let slot = |number| Slot::new(256 + number, coalescing, true);
+        self.slots = (0..self.servers.len() as u64).map(slot).collect();
     }
 
     // === time ===
@@ -257,7 +276,10 @@ impl Collections {
             Job::Connect(link) => self.connect(link),
             Job::ToServer(link, request) => self.reach_server(link, &request),
             Job::Flush(link) => self.flush(link),
-            Job::Begun(link) => self.tell_link(link, sluice::engine::upstream::Input::Receiving),
+            Job::Begun(link) => {
+                self.links.get_mut(&link).into_iter().for_each(|link| link.is_receiving = true);
+                self.tell_link(link, sluice::engine::upstream::Input::Receiving);
+            }
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
             Job::End(link, status, is_own) => self.end_link(link, status, is_own),
             Job::Probed(link) => self.tell_link(link, sluice::engine::upstream::Input::Alive),
@@ -315,11 +337,15 @@ impl Collections {
             74..82 => self.turn_client(),
             82..92 => self.trouble_link(),
             92..95 => {
-                let server = self.rng.below(2) as usize;
+                let server = self.rng.below(self.servers.len() as u64) as usize;
                 self.servers[server].is_down = self.rng.percent(50);
+                if self.has_choice() && self.servers[server].is_down {
+                    self.cut(server);
+                }
             }
             95..100 if self.suspects => {
-                let (server, ty) = (self.rng.below(2) as usize, self.rng.below(TYPES as u64) as usize);
+                let server = self.rng.below(self.servers.len() as u64) as usize;
+                let ty = self.rng.below(TYPES as u64) as usize;
                 self.servers[server].refused ^= bit(ty);
                 self.tell(|| format!("server {server} refuses, or not: {}", SHORT[ty]));
             }
@@ -332,6 +358,18 @@ impl Collections {
         self.servers[server].truth[ty][name] = entry;
         self.tell(|| format!("server {server} has {} {} = {entry:?}", SHORT[ty], show(bit(name))));
         self.flush_all(server);
+        // The second server has the same, or does not yet.
+        if self.has_choice() && self.rng.percent(80) {
+            self.servers[server + LISTS].truth[ty] = self.servers[server].truth[ty];
+            self.flush_all(server + LISTS);
+        }
+    }
+
+    /// All streams of a server end.
+    fn cut(&mut self, server: usize) {
+        let links: Vec<_> =
+            self.links.iter().filter(|(_, link)| link.slot == server).map(|(id, _)| *id).collect();
+        links.into_iter().for_each(|link| self.end_link(link, Status::new(Code::Unavailable, "down"), false));
     }
 
     fn flush_all(&mut self, server: usize) {
@@ -493,7 +531,7 @@ impl Collections {
         self.tell(|| "faults cease".to_owned());
         self.is_healed = true;
         let stays_refused = self.rng.percent(50);
-        for server in 0..2 {
+        for server in 0..self.servers.len() {
             self.servers[server].is_down = false;
             if !stays_refused {
                 self.servers[server].refused = 0;
@@ -509,6 +547,9 @@ impl Collections {
         for client in 0..self.clients.len() {
             self.judge_rest(client);
         }
+        if self.servers.iter().all(|server| server.refused == 0) {
+            self.judge_return();
+        }
         if self.interruptions > INTERRUPTIONS_MAX {
             let count = self.interruptions;
             self.fail(Invariant::Hygiene, || format!("{count} streams of several types end because of one"));
@@ -521,7 +562,7 @@ impl Collections {
         // The content of a lost server would be kept (RLY-46).
         self.servers.iter_mut().for_each(|server| server.refused = 0);
         self.advance(200 * SECOND);
-        for slot in 0..2 {
+        for slot in 0..self.slots.len() {
             let (this, server) = (&self.slots[slot], &self.servers[slot]);
             let left = this.source.types().count();
             if !this.source.is_idle() || left > 0 || server.streams() > 0 {
@@ -538,7 +579,7 @@ impl Collections {
         for ty in 0..TYPES {
             for name in 0..NAMES {
                 let server = &self.servers[names::server_of(name)];
-                if server.refused & bit(ty) != 0 {
+                if self.slots_of(name).any(|slot| self.servers[slot].refused & bit(ty) != 0) {
                     continue;
                 }
                 let held = &self.clients[client].types[ty];

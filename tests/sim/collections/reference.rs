@@ -60,6 +60,9 @@ pub struct Reference {
     whole: [[Track<bool>; 2]; TYPES],
     /// The members that the first request for a glob had, or that the stream has mentioned since, until it has sent all.
     confirmed: [[Option<Mask>; 2]; TYPES],
+    /// Globs that were requested once more on their stream, until the server has sent all. The relay cannot tell the answer
+    /// from a message that left before.
+    retaken: [[bool; 2]; TYPES],
     /// Names, aliases and globs that the relay may have given up before the stream, until the stream mentions them.
     doubtful: [Mask; TYPES],
     /// Former members that the first answer on a stream left out, until the relay can know that the answer is whole.
@@ -83,9 +86,17 @@ impl Reference {
         }
         for listed in bits(come) {
             match has {
-                None if GLOBS.contains(&listed) => self.free(ty, listed, now),
-                // A response may have come right before, with a resource of this name or alias.
-                None => {}
+                None if GLOBS.contains(&listed) => {
+                    self.free(ty, listed, now);
+                    self.retaken[ty][listed - GLOBS.start] = true;
+                }
+                // The relay may have given the name up while there was no stream. Or a response came right before, with a
+                // resource of this name or alias.
+                None => {
+                    if matches!(self.named[ty][listed].now(), State::Present(..)) {
+                        self.doubtful[ty] |= bit(listed);
+                    }
+                }
                 Some(has) if GLOBS.contains(&listed) => {
                     let is_present = |name: usize| matches!(self.members[ty][name].now(), State::Present(..));
                     if members(listed).any(|name| is_present(name) && has & bit(name) == 0) {
@@ -175,7 +186,13 @@ impl Reference {
                 }
             }
             self.whole[ty][glob - GLOBS.start].set(now, true);
+            self.retaken[ty][glob - GLOBS.start] = false;
         }
+    }
+
+    /// Whether the relay may take the glob of a name for whole too early.
+    pub fn is_retaken(&self, ty: usize, name: usize) -> bool {
+        glob_of(name).is_some_and(|glob| self.retaken[ty][glob - GLOBS.start])
     }
 
     fn confirm(&mut self, ty: usize, name: usize) {
@@ -283,13 +300,24 @@ impl Reference {
             && members(listed).all(|name| !matches!(self.members[ty][name].at(time), State::Present(..)))
     }
 
+    /// Whether a name had this content since then, and lost it at the same moment. Its last bytes may be sent.
+    pub fn has_flashed(&self, ty: usize, name: usize, edition: u32, since: u64) -> bool {
+        let is_it = |state: &State| *state == State::Present(name, edition);
+        let mut tracks = self.named[ty].iter().chain([&self.members[ty][name]]);
+        tracks.any(|track| {
+            let mut pairs = track.0.windows(2);
+            pairs.any(|pair| pair[0].0 >= since && pair[0].0 == pair[1].0 && is_it(&pair[0].1))
+        })
+    }
+
     /// Whether the alias ever led to the name.
     pub fn has_led(&self, ty: usize, alias: usize, name: usize) -> bool {
         let is_listed = self.listing[ty][name] & bit(alias) != 0;
-        is_listed || self.named[ty][alias]
-            .0
-            .iter()
-            .any(|(_, state)| matches!(state, State::Present(own, _) if *own == name))
+        is_listed
+            || self.named[ty][alias]
+                .0
+                .iter()
+                .any(|(_, state)| matches!(state, State::Present(own, _) if *own == name))
     }
 
     /// The moments of a type from `since` on, at which anything changed.

@@ -1,19 +1,18 @@
 //! The driver's work around the machines: two sources, their streams, and the sessions of the clients.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice::engine::Time;
-use sluice::engine::authority::{Authorities, NameGroup};
 use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
-use sluice::engine::collection::{Collection, HashSeed};
-use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
+use sluice::engine::collection::HashSeed;
+use sluice::engine::downstream::{Composition, Limits, Session, SourceId, Watch};
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{self, Attachment, Output, Source, Streams};
 use sluice::engine::upstream::{self, Input};
-use sluice::xds::{Code, DeltaRequest, Request, ResourceName, SotwRequest, Status, TypeUrl, Variant};
+use sluice::xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 
 use super::client::{Held, Sent};
 use super::names::{GLOBS, LISTED, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
@@ -48,8 +47,11 @@ pub struct Link {
     written: [Mask; TYPES],
     asked: [bool; TYPES],
     expected: Option<(usize, String)>,
-    /// The types with a first answer before the present round trip of the transport.
+    /// The types with a first answer before the present round trip of the transport; and before the last one, which ended
+    /// while a message was arriving.
     proving: [bool; TYPES],
+    proven: [bool; TYPES],
+    pub is_receiving: bool,
     /// The server is about to end the stream because of a type.
     ends: Option<usize>,
 }
@@ -58,7 +60,12 @@ pub struct Link {
 pub struct StreamSlot {
     pub client: usize,
     pub session: Session,
-    watches: VecDeque<Watch>,
+    pub watches: VecDeque<Watch>,
+    /// The sources that know the stream.
+    pub told: BTreeSet<usize>,
+    /// A move between servers is on its way to the sources.
+    pub is_shifting: bool,
+    pub looks_at: Option<Time>,
     is_busy: bool,
     is_polled: bool,
     pub wakes_at: Option<u64>,
@@ -77,42 +84,17 @@ pub struct StreamSlot {
     mixed: [Mask; TYPES],
 }
 
-struct Routes<'a>(&'a Authorities);
-
-impl Router for Routes<'_> {
-    fn group_of(&self, _: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
-        let none = sluice::engine::authority::Authority::None;
-        name.map_or(none, |name| self.0.authority_of(name)).shared()
-    }
-
-    fn source(&mut self, _: &TypeUrl, group: NameGroup, _: u16) -> Result<SourceId, Status> {
-        let is_default = group.authority == sluice::engine::authority::Authority::None;
-        Ok(SourceId(u64::from(!is_default)))
-    }
-
-    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
-        Ok(true)
-    }
-
-    fn list(&self, _: &TypeUrl, group: NameGroup) -> ListId {
-        ListId(u64::from(group.authority != sluice::engine::authority::Authority::None))
-    }
-
-    fn fallback(&self, _: ListId) -> Option<List> {
-        None
-    }
-
-    fn position_of(&self, _: ListId, _: SourceId) -> Option<u16> {
-        Some(0)
-    }
-}
-
 impl Slot {
-    pub fn new(id: u64, coalescing: u64) -> Slot {
-        let attachment = Attachment::Streams(Box::new(Streams::new(upstream::UpstreamSettings::default())));
+    /// `has_choice`: another server stands in for a lost one.
+    pub fn new(id: u64, coalescing: u64, has_choice: bool) -> Slot {
+        let upstream =
+            upstream::UpstreamSettings { needs_answer: has_choice, ..upstream::UpstreamSettings::default() };
+        let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
         let coalescing = Duration::from_micros(coalescing);
         let linger = Duration::from_secs(30);
-        let settings = source::SourceSettings { linger, coalescing, ..source::SourceSettings::default() };
+        let tells_reach = has_choice;
+        let settings =
+            source::SourceSettings { linger, coalescing, tells_reach, ..source::SourceSettings::default() };
         let source = Source::new(id, settings, attachment).of_server("cp".into(), false);
         let (snapshot, links, due, reference) = Default::default();
         Slot { source, snapshot, links, due, reference }
@@ -172,8 +154,10 @@ impl Collections {
                 let Some(link) = self.links.get_mut(&id) else { return };
                 let reference = &self.slots[slot].reference;
                 link.proving = std::array::from_fn(|ty| reference.is_settling(ty));
-                link.down = link.down.max(self.now + latency);
+                // The round trip overtakes no request.
+                link.down = link.down.max(self.now + latency).max(link.up + latency / 2);
                 let at = link.down;
+                self.tell(|| format!("slot {slot}.{index} begins a round trip"));
                 self.at(at, Job::Returned(id));
             }
             (upstream::Output::Changes(_) | upstream::Output::Event(_) | upstream::Output::Close, _) => {}
@@ -190,7 +174,7 @@ impl Collections {
         links.resize(links.len().max(index + 1), None);
         links[index] = Some(id);
         let (is_open, attempts, up, down, is_flushing) = Default::default();
-        let (written, asked, expected, proving, ends) = Default::default();
+        let (written, asked, expected, proving, proven, is_receiving, ends) = Default::default();
         let link = Link {
             slot,
             index,
@@ -203,6 +187,8 @@ impl Collections {
             asked,
             expected,
             proving,
+            proven,
+            is_receiving,
             ends,
         };
         self.links.insert(id, link);
@@ -262,10 +248,18 @@ impl Collections {
     pub fn returned(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let (slot, index, proving) = (link.slot, link.index, std::mem::take(&mut link.proving));
-        for ty in (0..TYPES).filter(|ty| proving[*ty]) {
+        match link.is_receiving {
+            true => link.proven = proving,
+            false => self.settle(slot, proving),
+        }
+        self.tell(|| format!("slot {slot}.{index} ends a round trip"));
+        self.input(slot, index, Input::Returned);
+    }
+
+    fn settle(&mut self, slot: usize, types: [bool; TYPES]) {
+        for ty in (0..TYPES).filter(|ty| types[*ty]) {
             self.slots[slot].reference.settle(ty, self.now);
         }
-        self.input(slot, index, Input::Returned);
     }
 
     pub fn dismiss(&mut self, id: u64) {
@@ -358,11 +352,14 @@ impl Collections {
         let Some(link) = self.links.get_mut(&id) else { return };
         let (slot, index, listed) = (link.slot, link.index, link.written[message.ty]);
         link.expected = Some((message.ty, message.nonce.clone()));
-        link.proving[message.ty] = false;
+        link.is_receiving = false;
+        let mut proven = std::mem::take(&mut link.proven);
+        (link.proving[message.ty], proven[message.ty]) = (false, false);
         let streams = self.streams.iter().flatten();
         let wanted = streams.fold(0, |mask, stream| mask | stream.wanted[message.ty]);
         let now = self.now;
         self.slots[slot].reference.receive(message, listed, wanted, now);
+        self.settle(slot, proven);
         self.tell(|| {
             let put: String = message
                 .put
@@ -405,12 +402,16 @@ impl Collections {
         let prefix = 0xab00 + u32::try_from(id).unwrap();
         let variant = if self.clients[client].is_sotw { Variant::Sotw } else { Variant::Delta };
         let session = Session::new(variant, Limits::default(), HashSeed(7), prefix, Grant::everything());
-        let (watches, is_busy, is_polled, wakes_at, rest, down, up) = Default::default();
+        let (watches, told, is_shifting, looks_at) = Default::default();
+        let (is_busy, is_polled, wakes_at, rest, down, up) = Default::default();
         let (wanted, sent, due, since, mixed) = Default::default();
         self.streams.push(Some(Box::new(StreamSlot {
             client,
             session,
             watches,
+            told,
+            is_shifting,
+            looks_at,
             is_busy,
             is_polled,
             wakes_at,
@@ -444,15 +445,10 @@ impl Collections {
             let shown = crate::upstream::show_request(request);
             format!("client {} asks {shown}", stream.client)
         });
-        let taken = stream.session.request(request, &mut Routes(&self.authorities), time);
+        let taken = stream.session.request(request, &mut self.routes(), time);
         self.note_request(&mut stream, request);
         match taken {
-            Ok(taken) => {
-                for watch in taken.watches {
-                    stream.watches.push_back(watch);
-                    self.after(0, Job::Watch(id));
-                }
-            }
+            Ok(taken) => self.queue_watches(id, &mut stream, taken.watches),
             Err(status) => self.fail(Invariant::Hygiene, || format!("stream {id} is ended: {status}")),
         }
         self.streams[id as usize] = Some(stream);
@@ -502,39 +498,18 @@ impl Collections {
 
     /// The subscriptions that cover a name, or ever did.
     fn ways(&self, wanted: Mask, ty: usize, name: usize) -> Mask {
-        let reference = &self.slots[super::names::server_of(name)].reference;
-        let leads = |alias: &usize| reference.has_led(ty, *alias, name);
+        let leads = |alias: &usize| {
+            self.slots_of(name).any(|slot| self.slots[slot].reference.has_led(ty, *alias, name))
+        };
         let aliases = super::names::ALIASES.filter(leads).fold(0, |mask, alias| mask | bit(alias));
         (bit(name) | glob_of(name).map_or(0, bit) | aliases) & wanted
-    }
-
-    pub fn tell_source(&mut self, id: u64) {
-        let Some(Some(stream)) = self.streams.get_mut(id as usize) else { return };
-        let Some(watch) = stream.watches.pop_front() else { return };
-        let time = self.time();
-        let slot = match watch {
-            Watch::Watch { source, type_url, collection } => {
-                let slot = source.0 as usize;
-                if matches!(collection, Collection::Wildcard) {
-                    self.fail(Invariant::Isolation, || "nobody asked for a wildcard".to_owned());
-                }
-                self.slots[slot].source.watch(SessionId(id), &type_url, &collection, time);
-                slot
-            }
-            Watch::Unwatch { source, type_url, key } => {
-                let slot = source.0 as usize;
-                self.slots[slot].source.unwatch(SessionId(id), &type_url, key, time);
-                slot
-            }
-        };
-        self.drain(slot);
-        self.wake(id);
     }
 
     pub fn poll(&mut self, id: u64) {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         stream.is_polled = false;
         if !stream.is_busy {
+            self.follow_servers(id, &mut stream);
             match self.next_message(&mut stream) {
                 Some(sent) => {
                     stream.is_busy = true;
@@ -543,7 +518,8 @@ impl Collections {
                     self.after(delay, Job::Taken(id, Box::new(sent)));
                 }
                 None => {
-                    stream.wakes_at = stream.session.held_until().map(|at| self.relative(at).max(self.now));
+                    let wakes_at = stream.session.held_until().into_iter().chain(stream.looks_at).min();
+                    stream.wakes_at = wakes_at.map(|at| self.relative(at).max(self.now));
                 }
             }
         }
@@ -636,33 +612,39 @@ impl Collections {
         name: usize,
         is_right: impl Fn(Due) -> bool,
     ) -> Option<u64> {
-        let reference = &self.slots[super::names::server_of(name)].reference;
         let since = self.clients[stream.client].explained[ty][name];
-        let wanted = self.wanted_of(stream, ty, name);
-        let moments = reference.moments(ty, since, self.now);
-        let is_due = |wanted: Mask, at: u64| {
-            is_right(reference.due(ty, wanted, name, at))
-                || is_right(reference.due_unsettled(ty, wanted, name, at))
-                || is_right(reference.due_by_listing(ty, wanted, name, at))
-        };
-        moments.into_iter().find(|at| wanted.iter().any(|wanted| is_due(*wanted, *at)))
+        self.slots_of(name).find_map(|slot| {
+            let reference = &self.slots[slot].reference;
+            let wanted = self.wanted_of(stream, ty, slot);
+            let is_due = |wanted: Mask, at: u64| {
+                is_right(reference.due(ty, wanted, name, at))
+                    || is_right(reference.due_unsettled(ty, wanted, name, at))
+                    || is_right(reference.due_by_listing(ty, wanted, name, at))
+            };
+            let moments = reference.moments(ty, since, self.now).into_iter();
+            moments.into_iter().find(|at| wanted.iter().any(|wanted| is_due(*wanted, *at)))
+        })
     }
 
     /// Whether a response could have had this edition by the subscriptions of an earlier moment.
     fn was_due(&self, stream: &StreamSlot, ty: usize, name: usize, edition: u32) -> bool {
-        let reference = &self.slots[super::names::server_of(name)].reference;
         let since = self.clients[stream.client].explained[ty][name];
-        reference.moments(ty, since, self.now).into_iter().any(|at| {
-            let wanted = bits(stream.wanted[ty]).filter(|way| stream.since[ty][*way] <= at);
-            let wanted = wanted.fold(0, |mask, way| mask | bit(way));
-            reference.due(ty, wanted, name, at) == Due::Present(edition)
+        self.slots_of(name).any(|slot| {
+            let reference = &self.slots[slot].reference;
+            let mut moments = reference.moments(ty, since, self.now).into_iter();
+            let is_flash = reference.has_flashed(ty, name, edition, since);
+            is_flash
+                || moments.any(|at| {
+                    let wanted = bits(stream.wanted[ty]).filter(|way| stream.since[ty][*way] <= at);
+                    let wanted = wanted.fold(0, |mask, way| mask | bit(way));
+                    reference.due(ty, wanted, name, at) == Due::Present(edition)
+                })
         })
     }
 
     /// The subscriptions of a client; and without names or globs that no open stream lists. Their content may have been given
     /// up since the last stream.
-    fn wanted_of(&self, stream: &StreamSlot, ty: usize, name: usize) -> [Mask; 4] {
-        let slot = super::names::server_of(name);
+    fn wanted_of(&self, stream: &StreamSlot, ty: usize, slot: usize) -> [Mask; 4] {
         let links = self.links.values().filter(|link| link.slot == slot);
         let listed = links.fold(0, |mask, link| mask | link.written[ty]);
         let sure = listed & !self.slots[slot].reference.doubtful(ty);
@@ -709,6 +691,9 @@ impl Collections {
             is_due |= *brought & bit(name) == 0;
             *brought |= bit(name);
         });
+        if ways.count_ones() > 1 {
+            stream.mixed[ty] |= bit(name);
+        }
         let is_same = stream.sent[ty][name].replace(edition) == Some(edition);
         if is_same && !is_due && stream.mixed[ty] & bit(name) == 0 {
             self.fail(Invariant::Silence, || format!("{what} again, without a cause"));
@@ -718,10 +703,11 @@ impl Collections {
     fn judge_removed(&mut self, stream: &mut StreamSlot, ty: usize, gone: usize) {
         let (client, short) = (stream.client, super::names::SHORT[ty]);
         if gone >= NAMES {
-            let is_over =
-                |at: u64| self.slots[super::names::server_of(gone)].reference.is_empty(ty, gone, at);
-            let moments = self.slots[super::names::server_of(gone)].reference.moments(ty, 0, self.now);
-            if !moments.into_iter().any(is_over) {
+            let is_over = |slot: usize| {
+                let reference = &self.slots[slot].reference;
+                reference.moments(ty, 0, self.now).into_iter().any(|at| reference.is_empty(ty, gone, at))
+            };
+            if !self.slots_of(gone).any(is_over) {
                 let what = if GLOBS.contains(&gone) { "empty" } else { "gone" };
                 self.fail(Invariant::JustifiedRemoval, || {
                     format!("client {client} is told that {short} {} is {what}", show(bit(gone)))
@@ -731,6 +717,7 @@ impl Collections {
         }
         match self.explain(stream, ty, gone, |due| due == Due::Absent) {
             Some(at) => self.clients[client].explained[ty][gone] = at,
+            None if self.slots_of(gone).any(|slot| self.slots[slot].reference.is_retaken(ty, gone)) => {}
             None => {
                 let (dues, gone) = (self.dues(stream, ty, gone), show(bit(gone)));
                 self.fail(Invariant::JustifiedRemoval, || {

@@ -83,7 +83,9 @@ impl Server {
         let this = stream[ty].get_or_insert_default();
         for (name, text) in &request.initial_resource_versions {
             for name in bits(names.mask_of(ty, [name])).filter(|_| is_first) {
-                this.sent[name] = text.strip_prefix('e').and_then(|text| text.parse().ok());
+                // A version that is no edition is that of a resource which the server does not know (RLY-44).
+                this.sent[name] =
+                    Some(text.strip_prefix('e').and_then(|text| text.parse().ok()).unwrap_or(0));
             }
         }
         let gone = names.mask_of(ty, &request.unsubscribe);

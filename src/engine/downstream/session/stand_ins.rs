@@ -58,12 +58,15 @@ impl Session {
                 let stand_ins =
                     position.stand_ins(subscription, part, &part.asked, &|id| snapshot_of(&snapshots, id));
                 let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
-                if stand_ins.is_empty() && lasts.is_empty() {
+                let aliases = position.with_aliases(subscription, part, &snapshots);
+                if stand_ins.is_empty() && lasts.is_empty() && aliases.is_empty() {
                     continue;
                 }
                 let own = snapshots.iter_mut().find(|(id, _)| *id == part.source());
                 let Some((_, Some(own))) = own else { continue };
                 if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
+                    let there = aliases.iter().filter_map(|snapshot| snapshot.of(type_url));
+                    there.for_each(|there| types.add_aliases(&part.collection, there));
                     types.stand_in(&part.collection, stand_ins);
                     types.keep_last(part.kind(), lasts, u64::from(part.asked.serving()));
                 }
@@ -120,12 +123,31 @@ impl ListPosition {
         let supplied = |name: &ResourceName| {
             let found =
                 higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource());
+            // One resource has one content, whatever its aliases: that of the serving server, if it has the resource.
+            let found =
+                found.filter(|resource| *name == resource.name || !types.names.has_own(&resource.name));
             found.map(|resource| (name.clone(), resource.clone()))
         };
         let unknown = names.iter().filter(|_| own.unknown_len() > 0);
         let unknown = unknown.filter(|name| !own.has(name) && !own.knows_absent(name));
         let lacking = own.absent_names().chain(unknown);
         lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
+    }
+
+    /// The other servers with aliases of the type, which serve the session or served it until lately. Nearly always none.
+    fn with_aliases(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        snapshots: &Snapshots,
+    ) -> Vec<Arc<Snapshot>> {
+        let has_aliases = |snapshot: &Arc<Snapshot>| {
+            snapshot.of(&subscription.type_url).is_some_and(|types| !types.names.aliases.is_empty())
+        };
+        let others = part.asked.others().filter_map(|(_, source)| snapshot_of(snapshots, source));
+        let former = self.former.iter().flat_map(|former| &former.snapshots);
+        let former = former.filter(|(source, _)| *source != part.source());
+        others.chain(former.filter_map(|(_, snapshot)| snapshot.clone())).filter(has_aliases).collect()
     }
 
     /// The number of names that are UNKNOWN at the serving server and have a stand-in.

@@ -147,3 +147,24 @@ fn ali_1_one_resource_has_one_content_under_all_its_aliases() {
     bench.change(late, VHDS, "+a +b +c");
     assert_eq!(bench.drain(late), "VirtualHost v1=2");
 }
+
+#[test]
+fn ali_1_a_resource_that_is_gone_answers_no_alias_any_more() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+v1");
+    bench.says(VHDS, "v1|a=1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    let other = bench.delta();
+    bench.change(other, VHDS, "+a");
+    assert_eq!(bench.drain(other), "VirtualHost v1=1");
+    bench.says(VHDS, "-v1");
+    assert_eq!(bench.drain(client), "VirtualHost -v1");
+    assert_eq!(bench.drain(other), "", "the server has not said what the alias leads to");
+    let late = bench.delta();
+    bench.change(late, VHDS, "+a");
+    assert_eq!(bench.drain(late), "");
+    bench.says(VHDS, "-a");
+    assert_eq!(bench.drain(other), "VirtualHost -a -v1");
+    assert_eq!(bench.drain(late), "VirtualHost -a");
+}

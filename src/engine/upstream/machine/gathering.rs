@@ -27,6 +27,10 @@ impl Upstream {
         for type_url in &self.writable(now) {
             wrote |= self.write(type_url, Occasion::Change, now);
         }
+        if wrote {
+            // A glob that is requested once more may need a round trip after its request.
+            self.settle_answers(now);
+        }
         wrote
     }
 }

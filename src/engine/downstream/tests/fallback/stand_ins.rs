@@ -1,6 +1,6 @@
 //! Resources of a higher server for clients of a lower server: RLY-42, RLY-51.
 
-use crate::engine::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS};
+use crate::engine::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS, VHDS};
 use crate::engine::downstream::tests::fallback::*;
 
 #[test]
@@ -192,4 +192,49 @@ fn sub_12_the_wildcard_of_the_next_server_supplies_names_that_it_is_silent_about
     assert_eq!(bench.drain(client), "");
     bench.names(1, EDS, "f=3");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment f=3");
+}
+
+#[test]
+fn ali_2_an_alias_that_leads_elsewhere_at_another_server_takes_the_former_resource_along() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x +y");
+    bench.hear(0);
+    bench.names(0, VHDS, "q|x=1");
+    assert_eq!(bench.follow(client), "VirtualHost q=1");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "s|x=1 -y");
+    assert_eq!(bench.follow(client), "VirtualHost s=1 -q -y");
+    assert_eq!(bench.serving(client), 1);
+    // The first server's resource stands in for the alias once more (RLY-42).
+    bench.names(1, VHDS, "-x");
+    assert_eq!(bench.follow(client), "VirtualHost q=1 -s");
+    // Back at the first server, where the alias has moved meanwhile.
+    bench.hear(0);
+    bench.names(0, VHDS, "t|x=1 -y");
+    bench.advance(SECOND * 15);
+    assert_eq!(bench.follow(client), "VirtualHost t=1 -q");
+    assert_eq!(bench.serving(client), 0);
+}
+
+#[test]
+fn rly_42_an_alias_brings_no_older_content_of_a_resource_that_the_serving_server_has() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+p +x +y");
+    bench.hear(0);
+    bench.names(0, VHDS, "p|x|y=1");
+    assert_eq!(bench.follow(client), "VirtualHost p=1");
+    bench.lose(0);
+    bench.change(client, VHDS, "+z");
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "p|x=2 -y -z");
+    assert_eq!(bench.follow(client), "VirtualHost p=2 -y -z");
+    bench.change(client, VHDS, "-p");
+    assert_eq!(bench.follow(client), "");
+    bench.names(1, VHDS, "p|x=3");
+    assert_eq!(bench.follow(client), "VirtualHost p=3");
 }

@@ -79,6 +79,45 @@ fn nam_16_a_removal_from_before_the_request_answers_no_glob() {
     );
 }
 
+/// As before, with a resource that the server had sent before it read the request.
+#[test]
+fn nam_16_a_member_from_before_the_request_answers_no_glob() {
+    check(
+        delta(),
+        r#"
+        > + EP xdstp://a/EP/f/* xdstp://a/EP/g/*
+        open Delta
+        > opened
+        send+node EP n= +xdstp://a/EP/f/* +xdstp://a/EP/g/*
+        > EP - n1 xdstp://a/EP/f/a=1 xdstp://a/EP/f/b=1
+        send EP n=n1
+        Globs EP xdstp://a/EP/f/a=1 xdstp://a/EP/f/b=1
+        Globs EP all:xdstp://a/EP/f/*
+        > after 10s
+        > - EP xdstp://a/EP/f/*
+        send EP n= -xdstp://a/EP/f/*
+        > after 10s
+        > far
+        > + EP xdstp://a/EP/f/*
+        send EP n= +xdstp://a/EP/f/*
+        round trip
+        > EP - n2 xdstp://a/EP/f/a=2
+        send EP n=n2
+        Globs EP xdstp://a/EP/f/a=2
+        > returned
+        round trip
+        > EP - n3 xdstp://a/EP/f/a=2 xdstp://a/EP/f/b=1
+        send EP n=n3
+        Globs EP xdstp://a/EP/f/a=2 xdstp://a/EP/f/b=1
+        > returned
+        > after 200ms
+        round trip
+        > returned
+        Globs EP all:xdstp://a/EP/f/*
+        "#,
+    );
+}
+
 #[test]
 fn del_32_members_are_restated_on_the_next_stream() {
     check(
