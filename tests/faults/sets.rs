@@ -201,14 +201,15 @@ async fn del_26_a_wildcard_in_slow_parts_is_whole_at_its_end() {
     sotw.want(CDS, &["*"]);
     let asked = origin.expect(CDS).await;
     // The parts are further apart than any pause that could count as the end.
-    proxy.throttle(1_000_000);
-    let text = "x".repeat(300_000);
-    let names = ["a", "b", "c", "d"];
-    for name in names {
-        origin.answer(&asked, "v", vec![Item::new(CDS, name, name, &text)], &[]);
+    proxy.throttle(6_000_000);
+    let text = "x".repeat(30_000);
+    let names: Vec<String> = (0..400).map(|number| format!("c{number}")).collect();
+    for part in names.chunks(100) {
+        let items = part.iter().map(|name| Item::new(CDS, name, name, &text));
+        origin.answer(&asked, "v", items.collect(), &[]);
     }
     let mut delta = Client::open(&relay.address, Variant::Delta, "two").await;
-    let versions: BTreeMap<_, _> = names.map(|name| (name.to_owned(), "old".to_owned())).into();
+    let versions: BTreeMap<_, _> = names.iter().map(|name| (name.clone(), "old".to_owned())).collect();
     delta.send(Ask { initial: versions, ..Ask::of(CDS).subscribe(&["*"]) });
     assert_eq!(sotw.take(CDS).await.items.len(), names.len());
     let mut came = 0;

@@ -93,9 +93,12 @@ struct Body {
 /// # Errors
 /// The body has no verdict.
 fn read(body: &[u8]) -> Result<HookAnswer, String> {
-    let body: Body = serde_json::from_slice(body).map_err(|error| {
-        format!("the answer is not like {{\"verdict\":\"go\",\"reason\":\"…\"}}: {error}")
-    })?;
+    const LIKE: &str = r#"the answer is not like {"verdict":"go","reason":"…"}"#;
+    // A derived reader takes a list of values as well.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(format!("{LIKE}: no object"));
+    }
+    let body: Body = serde_json::from_slice(body).map_err(|error| format!("{LIKE}: {error}"))?;
     let verdict = match body.verdict.as_str() {
         "go" => HookVerdict::Go,
         "wait" => HookVerdict::Wait,
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!(long.1.chars().count(), REASON_CHARS_MAX);
         let other = said(r#"{"verdict":"GO"}"#).unwrap_err();
         assert_eq!(other, r#"the answer has the verdict "GO"; expected go, wait or halt"#);
-        for body in ["", "yes", "{}", "[]", r#"{"verdict":1}"#, r#"{"reason":"go"}"#] {
+        for body in ["", "yes", "{}", "[]", r#"["go"]"#, r#"{"verdict":1}"#, r#"{"reason":"go"}"#] {
             let error = said(body).unwrap_err();
             assert!(error.starts_with("the answer is not like {\"verdict\""), "{body}: {error}");
         }
