@@ -259,12 +259,13 @@ async fn rly_62_flw_5_name_changes_are_batched() {
     }
 }
 
-/// FLW-5: a client that starts alone requests one type after the other, without a wait for others.
+/// FLW-5: a client that starts alone requests one type after the other, without a wait for others. The connection to
+/// the control plane has its part in the time.
 #[tokio::test]
 async fn flw_5_a_chain_of_first_requests_is_not_gathered() {
     let mut quickest = Duration::MAX;
-    // The machine may be busy, and every batch takes time.
-    for _ in 0..5 {
+    // The machine may be busy, and every batch takes time: one quick chain proves that nothing waits.
+    for _ in 0..20 {
         let Some(bench) = Bench::relay(Variant::Delta).await else { return };
         let chain = [LDS, RDS, CDS, EDS];
         chain.iter().for_each(|type_url| bench.origin.set(type_url, "a", "1"));
@@ -275,7 +276,7 @@ async fn flw_5_a_chain_of_first_requests_is_not_gathered() {
             client.take(type_url).await;
         }
         quickest = quickest.min(start.elapsed());
-        if quickest < Duration::from_millis(80) {
+        if quickest < Duration::from_millis(30) {
             return;
         }
     }
