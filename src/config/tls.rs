@@ -54,7 +54,7 @@ pub(super) fn read_server_tls(map: &mut Map<'_>, directory: &Path) -> Option<Ser
         map.contradiction("client_certificate", "none, but there are authorities for client certificates");
     }
     let clients = read_clients(map, identity);
-    if identity == IdentityKind::Dns && clients.is_empty() && asks {
+    if identity == IdentityKind::Dns && clients.is_none() && asks {
         let expected = "the DNS names of clients: `identity: dns` accepts listed names only";
         map.error("clients", Problem::Missing { expected: expected.into() });
     }
@@ -67,7 +67,7 @@ pub(super) fn read_server_tls(map: &mut Map<'_>, directory: &Path) -> Option<Ser
         client_certificate,
         anchors,
         identity,
-        clients,
+        clients: clients.unwrap_or_default(),
         crl,
         min_version: map.or("min_version", MinVersion::default(), word(MIN_VERSION)),
         refresh_interval: map.value(&REFRESH_INTERVAL),
@@ -163,7 +163,8 @@ fn read_trust_domain(map: &Map<'_>, item: Option<Item<'_>>, identity: IdentityKi
     }
 }
 
-fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Vec<ClientName> {
+/// `None` without the key.
+fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Option<Vec<ClientName>> {
     let read = |item: &Item<'_>| {
         item.map(|map| {
             let spiffe = map.item("spiffe").and_then(|item| read_text_match(&item));
@@ -183,7 +184,14 @@ fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Vec<ClientName> {
         })
         .flatten()
     };
-    map.list("clients").iter().filter_map(read).collect()
+    map.can_be("clients", &[Form::List]);
+    let key = map.item("clients")?;
+    let items = key.list();
+    if items.as_ref().is_some_and(Vec::is_empty) {
+        // A template may have found nobody; without the key anybody may connect.
+        key.invalid("at least one identity; without `clients`, any may connect");
+    }
+    Some(items.unwrap_or_default().iter().filter_map(read).collect())
 }
 
 /// A text, or a map with `prefix` or `suffix`.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::RootCertStore;
@@ -13,6 +12,7 @@ use super::certificate::{Certificate, time_text};
 use super::contents::{Contents, PlaceFile};
 use super::fault::Fault;
 use super::pem;
+use super::pool::Pool;
 
 /// Authorities of one subject above which a WARN is due: a chain costs a signature check for each (SEC-5).
 const SAME_SUBJECT_MAX: usize = 16;
@@ -66,7 +66,7 @@ impl Anchors {
         let bytes = contents.of(files.path());
         let found: Vec<(Option<String>, Vec<CertificateDer<'static>>)> = match files {
             AnchorFiles::Authorities { file, trust_domain } => {
-                let authorities = pem::certificates(file, bytes).map_err(|f| f.at(files.key()))?;
+                let authorities = pem::anchors(file, bytes).map_err(|f| f.at(files.key()))?;
                 vec![(trust_domain.clone(), authorities)]
             }
             AnchorFiles::BundleMap(file) => {
@@ -90,16 +90,12 @@ impl Anchors {
     }
 
     /// The anchors of a domain for rustls. Expired anchors are left out: webpki would trust them for ever (CRT-6).
-    pub fn store(&self, domain: Option<&str>, now: SystemTime) -> Arc<RootCertStore> {
-        let mut store = RootCertStore::empty();
+    /// One that webpki cannot use is named by `remarks`.
+    pub fn pool(&self, domain: Option<&str>, now: SystemTime) -> Pool {
         let anchors = self.0.iter().find(|(known, _)| known.as_deref() == domain);
-        for anchor in anchors.into_iter().flat_map(|(_, anchors)| anchors) {
-            if !anchor.facts.is_expired(now) {
-                // An anchor that webpki cannot use is named by `remarks`.
-                let _ = store.add(anchor.der.clone());
-            }
-        }
-        Arc::new(store)
+        let anchors = anchors.into_iter().flat_map(|(_, anchors)| anchors);
+        let valid = anchors.filter(|anchor| !anchor.facts.is_expired(now));
+        Pool::new(valid.map(|anchor| (anchor.der.clone(), anchor.facts.reach)))
     }
 
     /// The number of anchors that are still valid.

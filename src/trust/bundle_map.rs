@@ -15,6 +15,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use super::certificate::Certificate;
 use super::fault::Fault;
 use super::pem::BLOCKS_MAX;
+use super::pool::check_anchor;
 use crate::identity::spiffe::check_trust_domain;
 
 /// The trust anchors by trust domain.
@@ -113,8 +114,11 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<BundleMap, Fault> {
                 return Err(fault("x5c must have exactly one certificate"));
             };
             let der = STANDARD.decode(text).map_err(|_| fault("x5c is not valid base64"))?;
-            Certificate::parse(&der).map_err(|reason| fault(&format!("not a certificate ({reason})")))?;
-            anchors.push(CertificateDer::from(der));
+            let facts =
+                Certificate::parse(&der).map_err(|reason| fault(&format!("not a certificate ({reason})")))?;
+            let der = CertificateDer::from(der);
+            check_anchor(&der, &facts).map_err(fault)?;
+            anchors.push(der);
         }
         if anchors.is_empty() {
             let reason = format!("trust domain {domain:?} has no key with use \"x509-svid\"");

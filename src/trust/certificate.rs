@@ -13,7 +13,7 @@ use x509_parser::oid_registry::{
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
-use x509_parser::x509::SubjectPublicKeyInfo;
+use x509_parser::x509::{SubjectPublicKeyInfo, X509Version};
 
 /// The tags of DNS names and of URIs among the alternative names (RFC 5280, section 4.2.1.6).
 const TAG_DNS: u32 = 2;
@@ -39,6 +39,8 @@ pub struct Certificate {
     pub names: Names,
     /// May sign certificates: basic constraints say so.
     pub is_authority: bool,
+    /// `None`: a leaf of an authority.
+    pub reach: Option<Reach>,
     /// `None` without the extension.
     pub key_usage: Option<KeyUsage>,
     /// The permitted purposes of the key; `None` without the extension.
@@ -48,6 +50,15 @@ pub struct Certificate {
     pub has_name_constraints: bool,
     /// The subject, as DER.
     pub subject: Vec<u8>,
+}
+
+/// The proofs by a certificate as a trust anchor (SEC-12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The certificates that it signs.
+    Others,
+    /// Issuer and subject have one name, and it is no authority: it proves itself alone.
+    Itself,
 }
 
 /// The subject alternative names, typed (IDN-4). The common name is never read.
@@ -105,13 +116,15 @@ impl Certificate {
                 client: usage.value.any || usage.value.client_auth,
             });
         let constraints = parsed.basic_constraints().map_err(malformed("basic constraints"))?;
+        let is_authority = constraints.map(|constraints| constraints.value.ca);
         let has_name_constraints =
             parsed.name_constraints().map_err(malformed("name constraints"))?.is_some();
         Ok(Certificate {
             not_before: time(parsed.validity().not_before),
             not_after: time(parsed.validity().not_after),
             names: Names::read(&parsed),
-            is_authority: constraints.is_some_and(|constraints| constraints.value.ca),
+            is_authority: is_authority.unwrap_or_default(),
+            reach: Reach::of(&parsed, is_authority, key_usage),
             key_usage,
             purposes,
             has_accepted_key: is_accepted(parsed.public_key()),
@@ -122,6 +135,23 @@ impl Certificate {
 
     pub fn is_expired(&self, now: SystemTime) -> bool {
         self.not_after < now
+    }
+}
+
+impl Reach {
+    /// `is_authority`: what basic constraints say. Roots from before them exist: of version 1, or with the usage alone.
+    fn of(
+        parsed: &X509Certificate<'_>,
+        is_authority: Option<bool>,
+        usage: Option<KeyUsage>,
+    ) -> Option<Reach> {
+        let is_self_issued = parsed.issuer().as_raw() == parsed.subject().as_raw();
+        let is_old_root = parsed.version() == X509Version::V1 && is_self_issued;
+        let may_sign = usage.is_some_and(|usage| usage.certificate_sign);
+        match is_authority.unwrap_or(is_old_root || may_sign) {
+            true => Some(Reach::Others),
+            false => is_self_issued.then_some(Reach::Itself),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //!    PEM.
 //! 3. [`certificate`]: the facts of one certificate. [`identity`]: from a certificate to an identity.
 //! 4. [`pair`]: a chain with its key. [`anchors`]: trust anchors, by trust domain. [`bundle_map`]: anchors in JSON.
-//!    [`crl`]: revoked certificates. [`own_leaf`]: our own chain against our own anchors.
+//!    [`pool`]: what they may prove. [`crl`]: revoked certificates. [`own_leaf`]: our own chain against our own anchors.
 //! 5. [`rotation`]: the task that watches the files of a place.
 //! 6. [`refusal`]: the reasons for failed handshakes.
 //! 7. [`server`]: everything for a listener.
@@ -28,6 +28,7 @@ pub mod issue;
 mod own_leaf;
 pub mod pair;
 pub mod pem;
+mod pool;
 pub mod provider;
 pub mod refusal;
 pub mod rotation;

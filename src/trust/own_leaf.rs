@@ -3,17 +3,12 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{CertificateError, Error, RootCertStore};
-
 use super::anchors::Anchors;
 use super::certificate::unix_time;
 use super::fault::Fault;
 use super::identity::spiffe_id;
 use super::pair::Pair;
-use super::provider::provider;
+use super::pool::is_issued_by;
 
 /// Judges our certificates by the anchors for our peers. The anchors say nothing of a certificate without a SPIFFE ID,
 /// or of another trust domain: the authority of our own certificate may well be another than the one of our peers.
@@ -57,47 +52,8 @@ impl OwnAuthorities<'_> {
 
     fn are_issuers_of(&self, pair: &Pair) -> bool {
         let Ok(id) = spiffe_id(&pair.leaf) else { return true };
-        let roots = self.anchors.store(Some(id.trust_domain()), self.now);
+        let pool = self.anchors.pool(Some(id.trust_domain()), self.now);
         let [leaf, above @ ..] = pair.certified.cert.as_slice() else { return true };
-        let now = unix_time(self.now);
-        let is_foreign = |judged: &Result<(), Error>| {
-            matches!(
-                judged,
-                Err(Error::InvalidCertificate(
-                    CertificateError::UnknownIssuer | CertificateError::BadSignature
-                ))
-            )
-        };
-        // The purpose of the key is no matter here, so that one good judgement is enough.
-        let judged = [as_server(leaf, above, &roots, now), as_client(leaf, above, roots, now)];
-        judged.iter().any(Result::is_ok) || !judged.iter().any(is_foreign)
+        pool.of(leaf).is_some_and(|roots| is_issued_by(roots, leaf, above, unix_time(self.now)))
     }
-}
-
-fn as_server(
-    leaf: &CertificateDer<'_>,
-    above: &[CertificateDer<'_>],
-    roots: &RootCertStore,
-    now: UnixTime,
-) -> Result<(), Error> {
-    let algorithms = provider().signature_verification_algorithms.all;
-    verify_server_cert_signed_by_trust_anchor(
-        &ParsedCertificate::try_from(leaf)?,
-        roots,
-        above,
-        now,
-        algorithms,
-    )
-}
-
-fn as_client(
-    leaf: &CertificateDer<'_>,
-    above: &[CertificateDer<'_>],
-    roots: std::sync::Arc<RootCertStore>,
-    now: UnixTime,
-) -> Result<(), Error> {
-    let Ok(verifier) = WebPkiClientVerifier::builder_with_provider(roots, provider()).build() else {
-        return Err(CertificateError::UnknownIssuer.into());
-    };
-    verifier.verify_client_cert(leaf, above, now).map(drop)
 }

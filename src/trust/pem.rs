@@ -7,6 +7,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 
 use super::certificate::Certificate;
 use super::fault::Fault;
+use super::pool::check_anchor;
 
 /// The maximum number of blocks in a file (SEC-10): several times the number of all public authorities.
 pub const BLOCKS_MAX: usize = 1024;
@@ -40,16 +41,35 @@ fn blocks(path: &Path, bytes: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, Faul
 /// # Errors
 /// A block that is no valid certificate: the file is bad as a whole. A file without any certificate.
 pub fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    certificates_if(path, bytes, |_, _| Ok(()))
+}
+
+/// The trust anchors of a file, in order.
+///
+/// # Errors
+/// As for [`certificates`], or a leaf of an authority.
+pub fn anchors(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    certificates_if(path, bytes, check_anchor)
+}
+
+fn certificates_if(
+    path: &Path,
+    bytes: &[u8],
+    check: impl Fn(&CertificateDer<'_>, &Certificate) -> Result<(), &'static str>,
+) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let blocks = blocks(path, bytes)?;
     let count = blocks.len();
     let mut certificates = Vec::new();
     for (number, (kind, der)) in blocks.into_iter().enumerate() {
         if kind == SectionKind::Certificate {
-            Certificate::parse(&der).map_err(|reason| {
-                let reason = format!("not a certificate ({reason}); the file as a whole is not used");
+            let reason = |reason: &str| format!("{reason}; the file as a whole is not used");
+            let facts = Certificate::parse(&der).map_err(|error| {
+                let reason = reason(&format!("not a certificate ({error})"));
                 Fault::passing(path, reason).block(number + 1, count)
             })?;
-            certificates.push(CertificateDer::from(der));
+            let der = CertificateDer::from(der);
+            check(&der, &facts).map_err(|error| Fault::new(path, reason(error)).block(number + 1, count))?;
+            certificates.push(der);
         }
     }
     match certificates.is_empty() {

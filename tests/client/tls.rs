@@ -7,7 +7,7 @@ use sluice::telemetry::wall_now;
 use sluice::trust::anchors::AnchorFiles;
 use sluice::trust::client::{ClientTls, KeyExchange, SanMatch, ServerAuthorities};
 use sluice::trust::identity::TextMatch;
-use sluice::trust::issue::{Authority, Leaf};
+use sluice::trust::issue::{Authority, Issued, Leaf};
 use sluice::trust::server::MinVersion;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -63,6 +63,41 @@ async fn idn_7_idn_8_another_name_or_authority_is_refused_in_words() {
     let strange = Site::new();
     let text = format!("the server's certificate is not signed by {}", strange.path("ca.crt").display());
     assert_failure(&pool(peer.port, strange.tls()), "unknown_issuer", &text).await;
+}
+
+/// A control plane whose certificate signed itself, and stands in `ca_certificate_file`: the holder of its key can be this
+/// server, and no other.
+#[tokio::test]
+async fn sec_12_a_server_that_signed_itself_is_proved_by_itself_alone() {
+    let site = Site::new();
+    let by_itself = |is_ca| {
+        let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
+        let mut params = rcgen::CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "cp");
+        params.is_ca = is_ca;
+        Authority::with(params, DAY, wall_now()).unwrap()
+    };
+    let issued_of = |authority: &Authority| Issued {
+        certificate: authority.pem().to_owned(),
+        private_key: authority.private_key(),
+        serial: 1.into(),
+    };
+    let alone = by_itself(rcgen::IsCa::NoCa);
+    std::fs::write(site.path("ca.crt"), alone.pem()).unwrap();
+    let peer = TlsPeer::start(site.config(&issued_of(&alone), &["h2"], false)).await;
+    Client::open(&pool(peer.port, site.tls())).opened().await;
+
+    let leaf = Leaf { hosts: &["127.0.0.1"], is_server: true, ..Leaf::default() };
+    let forged = alone.issue(&leaf, DAY, wall_now()).unwrap();
+    let forger = TlsPeer::start(site.config(&forged, &["h2"], false)).await;
+    assert_failure(&pool(forger.port, site.tls()), "unknown_issuer", "is not signed by").await;
+
+    // The default of `openssl req -x509`.
+    let both = by_itself(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
+    std::fs::write(site.path("ca.crt"), both.pem()).unwrap();
+    let peer = TlsPeer::start(site.config(&issued_of(&both), &["h2"], false)).await;
+    let text = "the server's certificate is one of an authority (basic constraints with CA)";
+    assert_failure(&pool(peer.port, site.tls()), "purpose", text).await;
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ fn crt_7_bad_files_of_a_server_refuse_the_start_with_exit_code_64() {
     let torn = fs::read_to_string(at("certs/ca.crt")).unwrap();
     fs::write(at("torn.crt"), &torn[..torn.len() / 2]).unwrap();
     fs::write(at("empty.crt"), "").unwrap();
+    let leaf = fs::read_to_string(at("certs/client/tls.crt")).unwrap();
+    fs::write(at("mixed.crt"), format!("{}{leaf}", fs::read_to_string(at("certs/ca.crt")).unwrap())).unwrap();
     let private_key = fs::read_to_string(at("certs/relay/tls.key")).unwrap();
     let secret = private_key.lines().nth(1).unwrap();
     fs::write(at("certs/client/other.key"), &private_key).unwrap();
@@ -44,6 +46,11 @@ fn crt_7_bad_files_of_a_server_refuse_the_start_with_exit_code_64() {
         ("ca_certificate_file: missing.crt".to_owned(), "", [key, "ca_certificate_file", "missing.crt"]),
         ("ca_certificate_file: torn.crt".to_owned(), "", [key, "ca_certificate_file", "torn.crt"]),
         ("ca_certificate_file: empty.crt".to_owned(), "", [key, "ca_certificate_file", "empty.crt"]),
+        (
+            "ca_certificate_file: mixed.crt".to_owned(),
+            "",
+            [key, "ca_certificate_file", "mixed.crt, PEM block 2 of 2: not an authority (basic constraints"],
+        ),
         (
             format!("{client}, private_key_file: certs/client/other.key"),
             "",

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -151,6 +151,11 @@ impl Issuers {
 
     /// A client with a leaf of one authority, and trust in both.
     fn client(&self, by: usize, name: &str) -> Arc<ClientConfig> {
+        self.client_of(by, name, &self.0)
+    }
+
+    /// The same with trust in others.
+    fn client_of(&self, by: usize, name: &str, trusted: &[Authority]) -> Arc<ClientConfig> {
         let names = [name];
         let leaf = if name.starts_with("spiffe:") {
             Leaf { uris: &names, is_client: true, ..Leaf::default() }
@@ -159,7 +164,7 @@ impl Issuers {
         };
         let issued = self.issue(by, &leaf);
         let mut roots = RootCertStore::empty();
-        for authority in &self.0 {
+        for authority in trusted {
             roots.add(certificate(authority.pem())).unwrap();
         }
         let key = PrivateKeyDer::from_pem_slice(issued.private_key.as_bytes()).unwrap();
@@ -187,29 +192,52 @@ async fn ask(address: &str, config: &Arc<ClientConfig>) -> io::Result<Certificat
     Ok(stream.get_ref().1.peer_certificates().unwrap_or_default()[0].clone().into_owned())
 }
 
+/// The directory of a relay that follows a recipe.
+struct Site {
+    directory: tempfile::TempDir,
+    port: u16,
+    admin: String,
+}
+
+impl Site {
+    fn new(recipe: &Recipe) -> Site {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let (port, admin) = (net::free_port(), format!("127.0.0.1:{}", net::free_port()));
+        fs::create_dir(root.join("resources")).unwrap();
+        fs::write(root.join("resources/none.yaml"), "type_url: type.googleapis.com/a.B\nresources: []\n")
+            .unwrap();
+        fs::write(root.join("sluice.yaml"), configuration(recipe, port, &admin)).unwrap();
+        Site { directory, port, admin }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.directory.path().to_owned()
+    }
+
+    /// Starts the relay, once there are files.
+    async fn start(&self) -> Relay {
+        let mut command = Command::new(BINARY);
+        command.args(["serve", "--config"]).arg(self.directory.path().join("sluice.yaml"));
+        let spare = tempfile::tempdir().unwrap();
+        let mut relay = Relay::spawn(command, spare, format!("127.0.0.1:{}", self.port), self.admin.clone());
+        relay.ready().await;
+        relay
+    }
+}
+
 async fn follow(recipe: &Recipe) {
-    let directory = tempfile::tempdir().unwrap();
-    let root = directory.path().to_owned();
     let now = SystemTime::now();
     let issuers = Issuers(["old", "new"].map(|name| Authority::new(name, DAY, now).unwrap()));
-    let (port, admin) = (net::free_port(), format!("127.0.0.1:{}", net::free_port()));
-    fs::create_dir(root.join("resources")).unwrap();
-    fs::write(root.join("resources/none.yaml"), "type_url: type.googleapis.com/a.B\nresources: []\n")
-        .unwrap();
-    fs::write(root.join("sluice.yaml"), configuration(recipe, port, &admin)).unwrap();
+    let site = Site::new(recipe);
     // Each tool spreads a new authority before the first signature.
     let generations = [(0, &[0][..]), (0, &[0]), (0, &[0, 1]), (1, &[0, 1]), (1, &[1])];
     let mut relay = None;
     for (number, (by, trusted)) in generations.into_iter().enumerate() {
         let files = issuers.relay(by, trusted);
-        (recipe.write)(&root, number, &files);
+        (recipe.write)(&site.root(), number, &files);
         if relay.is_none() {
-            let mut command = Command::new(BINARY);
-            command.args(["serve", "--config"]).arg(root.join("sluice.yaml"));
-            let spare = tempfile::tempdir().unwrap();
-            let mut started = Relay::spawn(command, spare, format!("127.0.0.1:{port}"), admin.clone());
-            started.ready().await;
-            relay = Some(started);
+            relay = Some(site.start().await);
         }
         let relay = relay.as_ref().unwrap();
         let client = issuers.client(by, recipe.client);
@@ -228,6 +256,46 @@ async fn follow(recipe: &Recipe) {
     let others =
         about_files.filter(|line| !line.contains("every user of this host can read the private key"));
     assert_eq!(others.count(), 0, "{warnings:?}");
+}
+
+/// SEC-12: a client's leaf that gets into the file of authorities, by a rename, changes nothing and is told; the client can
+/// sign for nobody. The next good file is taken.
+#[tokio::test]
+async fn sec_12_a_leaf_in_the_place_of_an_authority_changes_nothing() {
+    let recipe = &RECIPES[3];
+    let now = SystemTime::now();
+    let issuers = Issuers(["old", "new"].map(|name| Authority::new(name, DAY, now).unwrap()));
+    let site = Site::new(recipe);
+    let root = site.root();
+    (recipe.write)(&root, 0, &issuers.relay(0, &[0]));
+    let relay = site.start().await;
+    let client = issuers.client(0, recipe.client);
+    assert!(ask(&relay.address, &client).await.is_ok());
+
+    let put = |authorities: String| {
+        fs::write(root.join("id/next"), authorities).unwrap();
+        fs::rename(root.join("id/next"), root.join("id/ca.crt")).unwrap();
+    };
+    let leaf = issuers.issue(0, &Leaf { hosts: &[recipe.client], is_client: true, ..Leaf::default() });
+    put(format!("{}{}", issuers.0[0].pem(), leaf.certificate));
+    let failing = || async { relay.metric("sluice_tls_reload_failing", &[]).await };
+    eventually("the leaf is told", || async { failing().await == 1.0 }).await;
+    let warnings = relay.log_lines("WARN").join("\n");
+    for named in ["ca_certificate_file", "id/ca.crt, PEM block 2 of 2: not an authority", "stay in force"] {
+        assert!(warnings.contains(named), "{named}: {warnings}");
+    }
+    assert!(ask(&relay.address, &client).await.is_ok(), "the last good files are in force");
+    let thief = Issuers([
+        Authority::restore("", leaf.certificate.clone(), &leaf.private_key).unwrap(),
+        Authority::new("new", DAY, now).unwrap(),
+    ]);
+    let forged = thief.client_of(0, "root.prod.example", &issuers.0);
+    assert!(ask(&relay.address, &forged).await.is_err());
+
+    put(format!("{}{}", issuers.0[0].pem(), issuers.0[1].pem()));
+    let other = issuers.client(1, recipe.client);
+    eventually("the new authority", || async { ask(&relay.address, &other).await.is_ok() }).await;
+    assert_eq!(failing().await, 0.0);
 }
 
 #[tokio::test]

@@ -252,6 +252,15 @@ fn impossible(good: &str, busy: SocketAddr) -> Vec<(&'static str, String, &'stat
             ),
             "xds_servers[0].channel_creds[tls].config.ca_certificate_file",
         ),
+        (
+            "load",
+            listener(
+                "{ name: tls, address: \"127.0.0.1:0\", tls: { certificates: [{ certificate_file: certs/relay/tls.crt, \
+                 private_key_file: certs/relay/tls.key }], trust_domain: dev.example, ca_certificate_file: \
+                 certs/client/tls.crt } }",
+            ),
+            "certs/client/tls.crt, PEM block 1 of 1: not an authority",
+        ),
         ("load", line("authorization: { file: policy.yaml }"), "policy.yaml"),
         ("load", line("authorization: { file: pipe }"), "pipe: not a regular file"),
         (
@@ -298,6 +307,7 @@ async fn rel_2_a_fault_of_each_step_is_told_with_its_key_and_changes_nothing() {
         .unwrap();
     fs::write(relay.path("policy.yaml"), "authorization: nonsense\n").unwrap();
     fs::write(relay.path("empty"), "").unwrap();
+    assert_eq!(sluice(&relay, &["dev-certs", "certs"]).await.0, 0);
     let steps = impossible(&good, busy);
     let mut second = Client::open(&relay.address, Variant::Sotw, "second").await;
     second.want(CDS, &["*"]);

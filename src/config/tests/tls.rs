@@ -149,5 +149,23 @@ fn every_contradiction_is_named() {
         let found =
             errors.iter().any(|error| error.starts_with(&format!("{}: ", key(name))) && error.contains(says));
         assert!(found, "{text}: {errors:?}");
+        assert_eq!(errors.len(), 1, "one error for one fault: {errors:?}");
+    }
+}
+
+/// An empty list, as a template may leave it, admits nobody by its words; the same key left out admits all.
+#[test]
+fn idn_1_an_empty_list_of_clients_is_refused() {
+    let none = "found a list; expected at least one identity; without `clients`, any may connect";
+    for (text, says) in [
+        ("trust_domain: a, clients: []", none),
+        ("trust_domain: a, clients: ", "found nothing; expected at least one identity"),
+        ("identity: dns, clients: []", none),
+        ("trust_domain: a, clients: web", "expected a list"),
+    ] {
+        let errors = errors(&format!("{PAIR}, ca_certificate_file: a, {text}"));
+        assert_eq!(errors.len(), 1, "one error for one fault: {errors:?}");
+        let is_named = errors[0].starts_with("listeners[0].tls.clients: ") && errors[0].contains(says);
+        assert!(is_named, "{text}: {errors:?}");
     }
 }

@@ -4,18 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, RootCertStore};
 
 use super::settings::{ClientTls, ServerAuthorities};
 use super::verifier::{Roots, ServerVerifier};
 use crate::trust::anchors::{AnchorFiles, Anchors};
-use crate::trust::certificate::Certificate;
+use crate::trust::certificate::{Certificate, Reach};
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
 use crate::trust::own_leaf::OwnAuthorities;
 use crate::trust::pair::Pair;
+use crate::trust::pool::Pool;
 use crate::trust::rotation::{self, Expiry, Place};
 
 /// The protocol above TLS.
@@ -102,7 +103,7 @@ fn read_roots(
         ServerAuthorities::System => return Ok((Roots::Pooled(system_roots(now)?), None)),
         ServerAuthorities::Files(files @ AnchorFiles::Authorities { trust_domain, .. }) => {
             let anchors = Anchors::read(files, contents)?;
-            (Roots::Pooled(anchors.store(trust_domain.as_deref(), now)), anchors, files.path())
+            (Roots::Pooled(anchors.pool(trust_domain.as_deref(), now)), anchors, files.path())
         }
         ServerAuthorities::Files(files @ AnchorFiles::BundleMap(_)) => {
             let anchors = Anchors::read(files, contents)?;
@@ -116,17 +117,20 @@ fn read_roots(
 }
 
 /// The authorities of the host, without the expired ones (IDN-8, CRT-6).
-fn system_roots(now: SystemTime) -> Result<Arc<RootCertStore>, Fault> {
-    let found = rustls_native_certs::load_native_certs();
-    let is_expired = |der: &[u8]| Certificate::parse(der).is_ok_and(|facts| facts.is_expired(now));
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(found.certs.into_iter().filter(|der| !is_expired(der)));
-    if store.is_empty() {
+fn system_roots(now: SystemTime) -> Result<Pool, Fault> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let valid = found.into_iter().filter_map(|der| match Certificate::parse(&der) {
+        Ok(facts) => (!facts.is_expired(now)).then_some((der, facts.reach)),
+        // webpki may well read it.
+        Err(_) => Some((der, Some(Reach::Others))),
+    });
+    let pool = Pool::new(valid);
+    if pool.is_empty() {
         let text =
             "none was found; expected ca_certificate_file, SSL_CERT_FILE or the package ca-certificates";
         return Err(Fault::new(Path::new("authorities of this host"), text).at("ca_certificate_file"));
     }
-    Ok(Arc::new(store))
+    Ok(pool)
 }
 
 impl rotation::Generation for Generation {

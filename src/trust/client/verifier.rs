@@ -1,6 +1,5 @@
 //! The judgement of server certificates: the chain, then the names.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -8,12 +7,13 @@ use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_na
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::sans::{SanMatch, names_text};
 use crate::trust::anchors::Anchors;
 use crate::trust::certificate::Certificate;
 use crate::trust::identity::spiffe_id;
+use crate::trust::pool::Pool;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 
@@ -21,23 +21,23 @@ use crate::trust::refusal::{Reason, Refusal};
 #[derive(Debug)]
 pub(super) enum Roots {
     /// One set for all names.
-    Pooled(Arc<RootCertStore>),
+    Pooled(Pool),
     /// Apart by trust domain (IDN-3).
-    ByDomain(Vec<(String, Arc<RootCertStore>)>),
+    ByDomain(Vec<(String, Pool)>),
 }
 
 impl Roots {
     /// The anchors of a bundle map, without the expired ones.
     pub(super) fn by_domain(anchors: &Anchors, now: SystemTime) -> Roots {
         let domains = anchors.domains().flatten();
-        let stores = domains.map(|domain| (domain.to_owned(), anchors.store(Some(domain), now)));
-        Roots::ByDomain(stores.filter(|(_, store)| !store.is_empty()).collect())
+        let pools = domains.map(|domain| (domain.to_owned(), anchors.pool(Some(domain), now)));
+        Roots::ByDomain(pools.filter(|(_, pool)| !pool.is_empty()).collect())
     }
 
     pub(super) fn are_empty(&self) -> bool {
         match self {
-            Roots::Pooled(store) => store.is_empty(),
-            Roots::ByDomain(stores) => stores.is_empty(),
+            Roots::Pooled(pool) => pool.is_empty(),
+            Roots::ByDomain(pools) => pools.is_empty(),
         }
     }
 }
@@ -58,10 +58,12 @@ impl ServerVerifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(leaf)?;
-        let prove = |roots: &RootCertStore| {
+        let prove = |pool: &Pool| {
+            let roots = pool.of(leaf).ok_or(CertificateError::UnknownIssuer)?;
             // Checks the extended key usage, too (IDN-6).
             let algorithms = algorithms().all;
             verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)
+                .map_err(|error| if is_authority(leaf) { authority_refused() } else { error })
         };
         if self.match_sans.is_empty() {
             return match &self.roots {
@@ -77,12 +79,12 @@ impl ServerVerifier {
             Certificate::parse(leaf).map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
         match &self.roots {
             Roots::Pooled(roots) => prove(roots)?,
-            Roots::ByDomain(stores) => {
+            Roots::ByDomain(pools) => {
                 let refused = |text| Refusal::new(Reason::Identity, text).into_error();
                 let id = spiffe_id(&facts)
                     .map_err(|text| refused(format!("the server's certificate has no SPIFFE ID: {text}")))?;
-                let store = stores.iter().find(|(domain, _)| domain == id.trust_domain());
-                prove(&store.ok_or(CertificateError::UnknownIssuer)?.1)?;
+                let pool = pools.iter().find(|(domain, _)| domain == id.trust_domain());
+                prove(&pool.ok_or(CertificateError::UnknownIssuer)?.1)?;
             }
         }
         if self.match_sans.iter().any(|san| san.accepts(leaf, &facts)) {
@@ -91,6 +93,16 @@ impl ServerVerifier {
         let text = format!("match_sans accepts no name of the server's certificate: {}", names_text(&facts));
         Err(Refusal::new(Reason::Identity, text).into_error())
     }
+}
+
+fn is_authority(leaf: &CertificateDer<'_>) -> bool {
+    Certificate::parse(leaf).is_ok_and(|facts| facts.is_authority)
+}
+
+fn authority_refused() -> Error {
+    let text = "the server's certificate is one of an authority (basic constraints with CA), which is not accepted \
+                for servers";
+    Refusal::new(Reason::Purpose, text).into_error()
 }
 
 fn algorithms() -> WebPkiSupportedAlgorithms {

@@ -17,6 +17,7 @@ use crate::trust::certificate::Certificate;
 use crate::trust::crl::Depth;
 use crate::trust::fault::Fault;
 use crate::trust::identity::{ClientName, IdentityKind, of_client, spiffe_id};
+use crate::trust::pool::Pool;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 
@@ -28,11 +29,14 @@ const HINTS_BYTES_MAX: usize = 16 << 10;
 /// time: seven took 100 signatures, some 8 ms. Nested authorities of SPIRE have one name.
 const NAMESAKES_MAX: usize = 3;
 
+/// Verifiers by the leaves that they may prove.
+type Chains = Pool<Arc<dyn ClientCertVerifier>>;
+
 /// Judges the certificates of clients of one listener.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     /// One verifier for each trust domain; `None` for names without a domain (IDN-3).
-    chains: Vec<(Option<String>, Arc<dyn ClientCertVerifier>)>,
+    chains: Vec<(Option<String>, Chains)>,
     kind: IdentityKind,
     clients: Vec<ClientName>,
     is_mandatory: bool,
@@ -53,12 +57,13 @@ impl ClientVerifier {
         let mut chains = Vec::new();
         let mut hints = Vec::new();
         for domain in anchors.domains() {
-            let roots = anchors.store(domain, now);
-            if roots.is_empty() {
+            let pool = anchors.pool(domain, now);
+            if pool.is_empty() {
                 continue;
             }
-            hints.extend(roots.subjects());
-            chains.push((domain.map(str::to_owned), chain_verifier(settings, roots, lists)?));
+            hints.extend(pool.groups().flat_map(|roots| roots.subjects()));
+            let verifiers = pool.try_map(|roots| chain_verifier(settings, roots.clone(), lists))?;
+            chains.push((domain.map(str::to_owned), verifiers));
         }
         if chains.is_empty() {
             let path = settings.anchors.as_ref().map(|anchors| anchors.path().clone()).unwrap_or_default();
@@ -96,7 +101,7 @@ impl ClientVerifier {
         let domain = domain.as_ref().map(|id| id.trust_domain());
         // IDN-3: only the anchors of the domain that the leaf names.
         let chain = self.chains.iter().find(|(known, _)| known.as_deref() == domain);
-        let Some((_, chain)) = chain else {
+        let Some(chain) = chain.and_then(|(_, pool)| pool.of(leaf)) else {
             return Err(CertificateError::UnknownIssuer.into());
         };
         chain.verify_client_cert(leaf, intermediates, now)?;

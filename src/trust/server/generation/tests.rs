@@ -247,3 +247,26 @@ fn crt_3_one_bad_block_among_good_ones_is_named() {
     let text = "PEM block 2 of 3: not a certificate (DER is malformed); the file as a whole is not used";
     assert!(fault.to_string().ends_with(text), "{fault}");
 }
+
+#[test]
+fn sec_12_a_client_that_signed_itself_admits_nobody_else() {
+    let fixture = Fixture::new();
+    let now = wall_now();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.subject_alt_names.push(rcgen::SanType::URI(WEB.try_into().unwrap()));
+    params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    let alone = Authority::with(params, DAY, now).unwrap();
+    std::fs::write(fixture.path("ca.crt"), format!("{}{}", fixture.authority.pem(), alone.pem())).unwrap();
+    assert_eq!(fixture.judge(&[der(alone.pem())], now).unwrap().to_string(), WEB);
+    assert!(fixture.judge(&[der(&fixture.client(&CLIENT).certificate)], now).is_ok());
+    let operator = Leaf { uris: &["spiffe://prod.example/ns/ops/sa/root"], ..CLIENT };
+    let forged = der(&alone.issue(&operator, DAY, now).unwrap().certificate);
+    assert_eq!(fixture.judge(std::slice::from_ref(&forged), now), Err(Reason::UnknownIssuer));
+    assert_eq!(fixture.judge(&[forged, der(alone.pem())], now), Err(Reason::Other));
+
+    // A client's leaf instead of the authority: nothing of the file is used.
+    std::fs::write(fixture.path("ca.crt"), fixture.client(&CLIENT).certificate).unwrap();
+    let fault = fixture.generation().unwrap_err();
+    assert_eq!((fault.key.as_str(), fault.may_pass), ("ca_certificate_file", false));
+    assert!(fault.to_string().contains("PEM block 1 of 1: not an authority"), "{fault}");
+}
