@@ -51,10 +51,11 @@ impl OwnSources {
                 let published = source.published();
                 let lanes = published.lanes.as_ref().filter(|_| published.candidate_of(push).is_some());
                 let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
-                stable.is_some_and(|stable| answer.brings(push, stable))
+                stable.is_some_and(|stable| answer.brings(push, (source.id(), stable)))
             })
         };
-        self.push = self.found.get().filter(|push| self.push == Some(*push) || brings(*push));
+        let found = self.found.get();
+        self.push = found.filter(|push| brings(*push)).or(self.push.filter(|_| found.is_some()));
     }
 
     /// The push of the latest candidate with content in a sent answer.

@@ -190,7 +190,13 @@ impl World {
         }
         // Of a client without an accepted response the relay does not know what it has to lose.
         let lost = if stream.of.has_accepted[ty] { removed } else { 0 };
-        let brings = push.filter(|_| self.brings((stream.unit, want), given, lost));
+        let of = &self.reference.units[stream.unit];
+        let brings = |of: Option<(&Contents, &Contents)>, removed| {
+            push.filter(|_| of.is_some_and(|of| brings(of, want, given, removed)))
+        };
+        // A name that was first asked for after the cut is none of the push, but may have the push's content.
+        let lanes = of.stable.as_ref().zip(of.candidate.as_ref().map(|(_, candidate)| candidate));
+        let (has, brings) = (brings(lanes, lost), brings(of.cut.as_ref().map(|(a, b)| (a, b)), lost));
         super::client::take(&mut stream.of.sent[ty], given, want);
 
         let ever = &mut self.clients[stream.client].ever;
@@ -198,7 +204,7 @@ impl World {
         let (nonce, at, put) = (given.nonce.clone(), self.now, given.put.clone());
         let beside = brings.or(stream.of.open[ty].back().and_then(|open| open.beside));
         stream.of.open[ty].push_back(Open { nonce, at, push: brings, beside, put, removed });
-        stream.of.push = push.filter(|push| brings.is_some() || stream.of.push == Some(*push));
+        stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
     }
 
     /// Whether a content may stand for one that the client has and its release lacks: the same, or that of a release that
@@ -209,22 +215,6 @@ impl World {
         let releases = of.history.iter().map(|(_, release)| release).chain([of.stable()]);
         let was_given = || releases.into_iter().any(|of| of.for_want(ty, name, want) == Some(content));
         sent == content || sent != 0 && was_given()
-    }
-
-    /// Whether a response brings content of the push under way.
-    fn brings(&self, (unit, want): (usize, Want), given: &Given, removed: Mask) -> bool {
-        let of = &self.reference.units[unit];
-        let Some((stable, candidate)) = of.cut.as_ref().filter(|_| is_gated(given.ty)) else { return false };
-        let both = |name| [stable, candidate].map(|of| of.for_want(given.ty, name, want));
-        let is_new = |(name, content): &(usize, u32)| {
-            let [stable, candidate] = both(*name);
-            stable.is_some() && stable != candidate && candidate == Some(*content)
-        };
-        let is_gone = |name: usize| {
-            let [stable, candidate] = both(name);
-            stable.is_some_and(|of| of != 0) && candidate == Some(0)
-        };
-        given.put.iter().any(is_new) || bits(removed).filter(|name| *name < OLD).any(is_gone)
     }
 
     /// A response has something else than the client's release.
@@ -295,4 +285,19 @@ impl World {
             }
         }
     }
+}
+
+/// Whether a response brings content of a push, by the stable content and the push's own.
+fn brings((stable, candidate): (&Contents, &Contents), want: Want, given: &Given, removed: Mask) -> bool {
+    let both = |name| [stable, candidate].map(|of| of.for_want(given.ty, name, want));
+    let is_new = |(name, content): &(usize, u32)| {
+        let [stable, candidate] = both(*name);
+        stable.is_some() && stable != candidate && candidate == Some(*content)
+    };
+    let is_gone = |name: usize| {
+        let [stable, candidate] = both(name);
+        stable.is_some_and(|of| of != 0) && candidate == Some(0)
+    };
+    let mut removed = bits(removed).filter(|name| *name < OLD);
+    is_gated(given.ty) && (given.put.iter().any(is_new) || removed.any(is_gone))
 }

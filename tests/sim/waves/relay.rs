@@ -400,9 +400,10 @@ impl World {
                 stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
             let lanes = self.units[stream.unit].published.lanes.as_ref();
             let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
-            let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, stable));
+            let id = SourceId(self.id_of(stream.unit));
+            let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, (id, stable)));
             let found = stream.found.get();
-            stream.push = found.filter(|push| stream.push == Some(*push) || brings(*push));
+            stream.push = found.filter(|push| brings(*push)).or(stream.push.filter(|_| found.is_some()));
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             if answer.chunk + 1 < chunks {
                 stream.rest[ty] = Some(composition.clone());

@@ -28,13 +28,15 @@ use crate::engine::downstream::answer::key::{AnswerKey, Step};
 use crate::engine::downstream::answer::rest::{Rest, ToldNames};
 use crate::engine::downstream::answer::spelling::Spellings;
 use crate::engine::downstream::answer::told_variants::ToldVariants;
-use crate::engine::snapshot::Snapshot;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{View, ViewId};
 use crate::xds::{Resource, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// One part of a subscription: one collection of one source.
 #[derive(Clone, Debug)]
 pub struct AnswerPart {
+    pub source: SourceId,
     pub collection: Collection,
     pub held: Arc<View>,
     pub view: Arc<View>,
@@ -80,13 +82,38 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether the answer brings content of a push, from the push's candidate. `stable`: the content for all other clients.
-    pub fn brings(&self, push: u64, stable: &Snapshot) -> bool {
-        let is_stables = |part: &AnswerPart| {
-            let view = stable.of(&self.type_url).and_then(|of| of.view(&part.collection));
-            view.is_some_and(|view| view.id() == part.view.id())
+    /// Whether the answer brings content of a push, from the candidate of a source. `stable`: the source's content for all other clients.
+    pub fn brings(&self, push: u64, (source, stable): (SourceId, &Snapshot)) -> bool {
+        // Only gated types have the last bytes of all releases.
+        let stable = stable.of(&self.type_url).filter(|of| of.lasts.is_some());
+        let is_of_push =
+            |part: &&AnswerPart| part.source == source && part.snapshot.lane().push == Some(push);
+        stable.is_some_and(|stable| {
+            self.parts.iter().filter(is_of_push).any(|part| self.brings_another(part, stable))
+        })
+    }
+
+    /// Whether the client gets a name by this part that `stable` knows otherwise.
+    fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot) -> bool {
+        let view = |of: &TypeSnapshot| of.view(&part.collection).cloned();
+        let Some((candidate, stable)) = part.snapshot.of(&self.type_url).and_then(view).zip(view(stable))
+        else {
+            return false;
         };
-        self.parts.iter().any(|part| part.snapshot.lane().push == Some(push) && !is_stables(part))
+        let is_whole = matches!(part.collection, Collection::Wildcard) && stable.is_complete();
+        let is_known = |name: &ResourceName| is_whole || stable.has(name) || stable.knows_gone(name);
+        let is_sent = |name: &ResourceName| {
+            let version = candidate.version_of(name);
+            part.view.version_of(name) == version && (self.full || part.held.version_of(name) != version)
+        };
+        let is_kept =
+            |name: &ResourceName| part.view.has(name) || part.keeps.iter().any(|kept| kept.has(name));
+        let is_removed = |name: &ResourceName| self.deletes() && part.held.has(name) && !is_kept(name);
+        let is_told =
+            |name: &ResourceName| if candidate.has(name) { is_sent(name) } else { is_removed(name) };
+        // Views of equal content have one id.
+        stable.id() != candidate.id()
+            && stable.differing(&candidate).any(|name| is_known(name) && is_told(name))
     }
 
     pub fn key(&self) -> AnswerKey {

@@ -26,6 +26,7 @@ impl Subscription {
             // The client's content is unknown, so no removed names are kept for the client.
             let (due, keeps, last_bytes) = (view.id(), Vec::new(), types.last_bytes());
             view.is_complete().then(|| AnswerPart {
+                source: part.source(),
                 collection,
                 held,
                 view,

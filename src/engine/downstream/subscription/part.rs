@@ -293,6 +293,7 @@ impl Part {
         view: &Arc<View>,
     ) -> AnswerPart {
         AnswerPart {
+            source: self.source(),
             collection: self.collection.clone(),
             held: self.held.clone(),
             view: view.clone(),

@@ -1,7 +1,12 @@
 //! Moves between the releases of a source (WAV).
 
+use std::time::Duration;
+
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
 use crate::engine::downstream::SourceId;
+use crate::engine::lanes::Lanes;
+use crate::engine::rollout::plan::Gated;
+use crate::engine::source::{Attachment, Files};
 
 /// Two clients of wildcards, one in each variant, that have a cluster and its routes.
 fn fleet() -> (Bench, ClientId, ClientId) {
@@ -124,10 +129,71 @@ fn wav_15_an_answer_by_the_candidate_may_bring_nothing_of_the_push() {
         let latest = bench.picked(client);
         let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
         let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
-        (answer.type_url.short().to_owned(), answer.brings(1, &stable))
+        (answer.type_url.short().to_owned(), answer.brings(1, (SourceId(0), &stable)))
     };
     assert_eq!(brings(sotw), ("Listener".into(), true));
     assert_eq!(brings(newcomer), ("Cluster".into(), false), "the cluster is stable's");
+}
+
+/// Lanes may differ in their endpoints alone, and these are in no push.
+#[test]
+fn wav_15_endpoints_of_the_candidate_are_nothing_of_the_push() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &[(CDS, "b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")]);
+    bench.cut(&[sotw]);
+    bench.state(0, &[(CDS, "b=e1"), (EDS, "b=2"), (LDS, "l=1"), (RDS, "r=b.1")]);
+    let stable = bench.picked(delta)[0].clone();
+    let (newcomer, holder) = (bench.delta(), bench.delta());
+    bench.change(holder, EDS, "+a +b");
+    assert_eq!(
+        bench.drain(holder),
+        "ClusterLoadAssignment a=1 b=2",
+        "stable keeps the endpoints of its cluster"
+    );
+    bench.admit(&[newcomer, holder]);
+    bench.change(newcomer, EDS, "+a +b");
+    bench.advance(Duration::from_millis(25));
+    let mut brings = |client: ClientId| {
+        let latest = bench.picked(client);
+        let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
+        let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
+        let part = &answer.parts[0];
+        assert_eq!((answer.type_url.short(), part.snapshot.lane().push), ("ClusterLoadAssignment", Some(1)));
+        let names: Vec<_> = part.held.differing(&part.view).map(|name| name.as_str().to_owned()).collect();
+        (names.join(" "), answer.brings(1, (SourceId(0), &stable)))
+    };
+    assert_eq!(brings(newcomer), ("b".into(), false));
+    assert_eq!(brings(holder), ("a".into(), false), "a removal of endpoints");
+}
+
+/// A push has several sources, and a client may be a client of two: another source knows the same names otherwise.
+#[test]
+fn wav_15_an_answer_is_compared_with_the_stable_content_of_its_own_source() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.add(Attachment::Files(Files::default()));
+    bench.state(1, &[(CDS, "a=other")]);
+    let of_other = bench.delta();
+    bench.clients[of_other].routes.old = 1;
+    bench.change(of_other, CDS, "+*");
+    bench.drain(of_other);
+    let mut lanes = Lanes::new(1, Gated::Default, 1);
+    let before = bench.snapshots[1].clone();
+    bench.state(1, &[(CDS, "a=another")]);
+    lanes.follow(&before, &bench.snapshots[1], bench.now);
+    lanes.cut(1);
+    let of_other = lanes.published(bench.now).lanes.as_ref().unwrap().stable.clone().unwrap();
+    bench.state(0, &[(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=2"), (RDS, "r=a.1")]);
+    bench.cut(&[sotw]);
+    let own = bench.picked(delta)[0].clone();
+    let newcomer = bench.delta();
+    bench.admit(&[newcomer]);
+    bench.change(newcomer, CDS, "+*");
+    let latest = bench.picked(newcomer);
+    let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
+    let (_, answer) = bench.clients[newcomer].session.poll_answer(&latest, bench.now).unwrap();
+    assert_eq!((answer.type_url.short(), answer.parts[0].snapshot.lane().push), ("Cluster", Some(1)));
+    assert!(!answer.brings(1, (SourceId(0), &own)), "the push has no cluster");
+    assert!(!answer.brings(1, (SourceId(1), &of_other)), "no part is from the other source");
 }
 
 #[test]
