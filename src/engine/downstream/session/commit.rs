@@ -37,6 +37,9 @@ impl Session {
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         let carried = subscription.carry(answer, is_last, chunks > 0, &mut self.passed);
+        if chunks > 0 {
+            subscription.note_stage(self.carried + 1);
+        }
         if is_last {
             if chunks > 0 {
                 subscription.remember();

@@ -1,5 +1,7 @@
 //! The progress of a client in a type: unsent content, and the client's verdicts on answers (RLY-50, RLY-51).
 
+use std::sync::Arc;
+
 use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
@@ -7,9 +9,32 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::nonces::Verdict;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::view::View;
-use crate::xds::Variant;
+use crate::xds::{ResourceName, Variant};
+
+impl Part {
+    /// The content before a response, and before all that the client rejected earlier and never accepted. `sent`: the content
+    /// with the response.
+    pub(super) fn before_rejected(&self, before: &Arc<View>, sent: &View) -> Arc<View> {
+        let Some(rejected) = &self.rejected else { return before.clone() };
+        let is_unchanged = |name: &&ResourceName| sent.version_of(name) == rejected.sent.version_of(name);
+        let names = rejected.before.differing(&rejected.sent).filter(is_unchanged);
+        let (held, gone): (Vec<_>, Vec<_>) = names.partition(|name| rejected.before.has(name));
+        let held = held.into_iter().filter_map(|name| Some((name, rejected.before.version_of(name)?)));
+        let mut view = View::clone(before);
+        view.hold(held, std::iter::empty());
+        gone.into_iter().for_each(|name| view.let_go(name));
+        Arc::new(view)
+    }
+}
 
 impl Subscription {
+    /// Keeps the content before a response that goes out while another one is unanswered.
+    pub fn note_stage(&mut self, nonce: u64) {
+        if self.nonces.is_waiting() {
+            self.stages.add(nonce, &self.parts);
+        }
+    }
+
     /// Keeps the content before an answer until the client has answered it.
     pub fn remember(&mut self) {
         for part in &mut self.parts {
@@ -27,11 +52,18 @@ impl Subscription {
                 }
                 if !waiting {
                     self.accept(variant);
+                } else if let Some(nonce) = nonce {
+                    // Only what was sent since is unanswered.
+                    for part in &mut self.parts {
+                        let after = self.stages.after(nonce, part).cloned();
+                        part.before = after.or(part.before.take());
+                    }
                 }
             }
             Verdict::Nack { .. } => self.reject(waiting),
             Verdict::Stale | Verdict::None => return,
         }
+        self.stages.end(nonce, waiting);
         for part in self.parts.iter_mut().filter(|_| !waiting) {
             part.before = None;
         }
@@ -59,7 +91,7 @@ impl Subscription {
             let sent = pending.map_or(&part.held, |answered| &answered.view).clone();
             let before = part.before.take().unwrap_or_else(|| part.held.clone());
             if before.id() != sent.id() {
-                let before = part.rejected.take().map_or(before, |rejected| rejected.before);
+                let before = part.before_rejected(&before, &sent);
                 part.rejected = Some(Box::new(RejectedContent { before, sent }));
             }
             if waiting {

@@ -169,10 +169,11 @@ fn accepted_in<'a>(
     rejected: Option<&'a RejectedContent>,
     name: &ResourceName,
 ) -> &'a View {
-    match rejected {
-        Some(rejected) if sent.version_of(name) == rejected.sent.version_of(name) => &rejected.before,
-        _ => before.unwrap_or(sent),
-    }
+    let is_rejected = |of: &&RejectedContent| {
+        let version = of.sent.version_of(name);
+        sent.version_of(name) == version && of.before.version_of(name) != version
+    };
+    rejected.filter(is_rejected).map_or(before.unwrap_or(sent), |rejected| &rejected.before)
 }
 
 impl Part {

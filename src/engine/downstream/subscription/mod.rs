@@ -14,6 +14,7 @@ mod poll;
 mod resend;
 mod set_marks;
 mod sotw_request;
+pub mod stages;
 pub mod suspects;
 pub mod unsent_news;
 mod wait;
@@ -33,6 +34,7 @@ use crate::engine::downstream::subscription::name_wait::{First, NameWait};
 use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::set_marks::SetMarks;
+use crate::engine::downstream::subscription::stages::Stages;
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// One stream × one type (STR-1).
@@ -45,6 +47,7 @@ pub struct Subscription {
     /// Names that were unsubscribed beside a wildcard, and still need an answer (DEL-19).
     pub departed: BTreeSet<ResourceName>,
     pub nonces: Nonces,
+    pub(super) stages: Stages,
     /// For a routing type: the client's ACKs so far.
     pub acknowledged: AcknowledgedAnswers,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
@@ -109,6 +112,7 @@ impl Subscription {
             parts: Vec::new(),
             departed: BTreeSet::new(),
             nonces: Nonces::default(),
+            stages: Stages::default(),
             acknowledged: AcknowledgedAnswers::default(),
             greeting: false,
             fresh: false,

@@ -10,7 +10,7 @@ use crate::engine::downstream::subscription::suspects::Brought;
 use crate::xds::{Status, Version};
 
 /// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
-const IN_FLIGHT_MAX: usize = 64;
+pub const IN_FLIGHT_MAX: usize = 64;
 
 /// A response that was handed out.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct Nack {
     pub at: Time,
     /// The changes in the rejected response (TRU-3).
     pub carried: Carried,
-    /// The content that the response brought, by part. Empty for another response than the latest.
+    /// The content that the response brought, by part.
     pub brought: Vec<Brought>,
 }
 

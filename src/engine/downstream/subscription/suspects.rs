@@ -59,18 +59,20 @@ pub struct Suspects {
 
 impl Subscription {
     /// Notes the content that the client rejects, before the client's content goes back: that of the response, and content
-    /// of earlier responses that the client rejected and never accepted. Of an older response than the latest nothing but
-    /// its changes is known.
+    /// of earlier responses that the client rejected and never accepted.
     pub(in crate::engine::downstream) fn note_rejected(&mut self, nonce: Option<u64>, changes: &[ChangeId]) {
         self.give_up_changes(changes);
-        if self.nonces.latest() != nonce {
-            return;
-        }
+        let Some(nonce) = nonce else { return };
         let brought = self.parts.iter().enumerate().map(|(index, part)| {
             let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
-            let sent = pending.map_or(&part.held, |answered| &answered.view).clone();
-            let before = part.rejected.as_ref().map(|rejected| &rejected.before).or(part.before.as_ref());
-            let before = before.unwrap_or(&part.held).clone();
+            let sent = || pending.map_or(&part.held, |answered| &answered.view);
+            let sent = self.stages.after(nonce, part).unwrap_or_else(sent).clone();
+            let before = part.before.as_ref().unwrap_or(&part.held);
+            let before = match self.nonces.latest() == Some(nonce) {
+                true => before,
+                false => self.stages.before(nonce, part).unwrap_or(before),
+            };
+            let before = part.before_rejected(before, &sent);
             Brought { source: part.source(), kind: part.kind(), before, sent }
         });
         let brought = brought.filter(|brought| brought.before.id() != brought.sent.id()).collect();

@@ -27,6 +27,7 @@ mod names;
 mod property;
 mod authorities;
 mod authorization;
+mod rejections;
 mod relay;
 mod rest;
 mod sotw;

@@ -26,19 +26,19 @@ fn is_gated(type_url: &TypeUrl) -> bool {
 }
 
 /// The push from a snapshot of the first source to its present one.
-fn push(bench: &Bench, before: &Arc<Snapshot>) -> PushSet {
+pub(super) fn push(bench: &Bench, before: &Arc<Snapshot>) -> PushSet {
     let unit = PushUnit::between(SourceId(0), before, &bench.snapshots[0], &is_gated);
     assert_eq!(!unit.types.is_empty(), PushUnit::differs(before, &bench.snapshots[0], &is_gated));
     PushSet::new(vec![unit])
 }
 
-fn standing(bench: &Bench, client: ClientId, push: &PushSet) -> PushStanding {
+pub(super) fn standing(bench: &Bench, client: ClientId, push: &PushSet) -> PushStanding {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
     let session = &bench.clients[client].session;
     session.push_standing(push, &mut Compared::default(), &latest, bench.now)
 }
 
-fn state(bench: &Bench, client: ClientId, push: &PushSet) -> &'static str {
+pub(super) fn state(bench: &Bench, client: ClientId, push: &PushSet) -> &'static str {
     standing(bench, client, push).state.name()
 }
 
@@ -48,7 +48,7 @@ fn changed(push: &PushSet) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn suspects(of: &Suspects) -> String {
+pub(super) fn suspects(of: &Suspects) -> String {
     of.list.iter().map(|suspect| suspect.name.as_str()).collect::<Vec<_>>().join(" ")
 }
 

@@ -1,0 +1,57 @@
+//! The content of a client between unanswered responses (TRU-3): a verdict on one response says nothing about the others.
+
+use std::sync::Arc;
+
+use crate::engine::collection::CollectionKind;
+use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::nonces::IN_FLIGHT_MAX;
+use crate::engine::downstream::subscription::part::Part;
+use crate::engine::view::View;
+
+/// The contents before all unanswered responses but the oldest. Empty for clients that answer before the next response.
+#[derive(Debug, Default)]
+pub struct Stages(Vec<Stage>);
+
+/// The content before one response, by part.
+#[derive(Debug)]
+struct Stage {
+    nonce: u64,
+    parts: Vec<(SourceId, CollectionKind, Arc<View>)>,
+}
+
+impl Stages {
+    pub(super) fn add(&mut self, nonce: u64, parts: &[Part]) {
+        if self.0.len() >= IN_FLIGHT_MAX {
+            self.0.remove(0);
+        }
+        let parts = parts.iter().map(|part| (part.source(), part.kind(), part.held.clone()));
+        self.0.push(Stage { nonce, parts: parts.collect() });
+    }
+
+    /// The content of a part before a response; `None` if no earlier response was unanswered.
+    pub(super) fn before(&self, nonce: u64, part: &Part) -> Option<&Arc<View>> {
+        self.0.iter().find(|stage| stage.nonce == nonce)?.of(part)
+    }
+
+    /// The content of a part with a response; `None` after the latest response.
+    pub(super) fn after(&self, nonce: u64, part: &Part) -> Option<&Arc<View>> {
+        self.0.iter().find(|stage| stage.nonce > nonce)?.of(part)
+    }
+
+    /// A response was answered. `is_waiting`: others are unanswered.
+    pub(super) fn end(&mut self, nonce: Option<u64>, is_waiting: bool) {
+        self.0.retain(|stage| is_waiting && Some(stage.nonce) > nonce);
+        if self.0.is_empty() {
+            self.0 = Vec::new();
+        }
+    }
+}
+
+impl Stage {
+    fn of(&self, part: &Part) -> Option<&Arc<View>> {
+        let is_of = |(source, kind, _): &&(SourceId, CollectionKind, _)| {
+            (*source, *kind) == (part.source(), part.kind())
+        };
+        self.parts.iter().find(is_of).map(|(.., view)| view)
+    }
+}
