@@ -10,11 +10,10 @@ use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
-use crate::engine::downstream::{PushUnit, SourceId};
-use crate::engine::evidence::is_current;
+use crate::engine::downstream::SourceId;
+use crate::engine::evidence::{self, is_current};
 use crate::engine::rollout::push::Differs;
 use crate::engine::rollout::{Admission, ReleaseDigest, RolloutState, UnitId};
-use crate::engine::snapshot::Snapshot;
 
 impl PlanTask {
     /// Notes the content that an earlier task of the plan left held back.
@@ -35,33 +34,26 @@ impl PlanTask {
             // Names that clients asked for after the cut belong to the candidate, too.
             *candidate = latest.clone();
         }
-        let differs = |from: &Arc<Snapshot>| {
-            PushUnit::differs(from, &published.live, &|type_url| self.plan.gated.contains(type_url))
-        };
-        let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
-        let from_stable = stable.is_some_and(differs);
+        let is_kept = self.rollout.keeps(unit);
+        let differs = evidence::compare(&self.plan, &published, self.candidates.get(&unit), is_kept);
         // The content of a push that was halted before a restart is back.
         let is_awaited = |digest: &ReleaseDigest| {
             *digest == ReleaseDigest::of(&published.live, &|type_url| self.plan.gated.contains(type_url))
         };
-        if from_stable && self.recorded.awaited.get(&unit).is_some_and(is_awaited) {
+        if differs.from_stable && self.recorded.awaited.get(&unit).is_some_and(is_awaited) {
             self.recorded.awaited.remove(&unit);
             self.candidates.insert(unit, published.live.clone());
+            return self.rollout.compared(unit, Differs { from_candidate: false, ..differs }, now);
         }
         if self.recorded.awaited.contains_key(&unit) && !is_current(&self.plan, &published.live) {
             // A part of the server's answer is no other content than the halted one, nor has the server taken anything back.
             return self.rollout.compared(unit, Differs { from_stable: true, from_candidate: false }, now);
         }
-        let from_candidate = self.candidates.get(&unit).map_or(from_stable, differs);
-        let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());
-        if !from_stable && is_asleep {
-            // The source has forgotten names of a class without clients. That takes nothing back.
-            return;
+        if !differs.from_stable && !is_kept && self.candidates.remove(&unit).is_some() {
+            // A hold for names that the source forgot ends with the next rest.
+            self.is_changed = true;
         }
-        if !from_stable {
-            self.candidates.remove(&unit);
-        }
-        self.rollout.compared(unit, Differs { from_stable, from_candidate }, now);
+        self.rollout.compared(unit, differs, now);
     }
 
     /// Compares units whose server has not answered for all types since a restart.

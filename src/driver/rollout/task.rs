@@ -70,7 +70,7 @@ pub(super) struct PlanTask {
     /// The lanes weigh too much for another push.
     pub(super) is_full: bool,
     /// The state has changed since it was last kept.
-    is_changed: bool,
+    pub(super) is_changed: bool,
     admission: Admission,
     /// The units without a reachable server.
     lost: BTreeSet<UnitId>,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
-use crate::engine::rollout::push::{Condemned, Growth, TypePush};
+use crate::engine::lanes::Published;
+use crate::engine::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::snapshot::Snapshot;
-use crate::xds::Resource;
+use crate::xds::{Resource, TypeUrl};
 
 /// One unit of a push. `before`: the content before the first change.
 pub fn unit_of(plan: &Plan, unit: UnitId, before: &Snapshot, after: &Snapshot) -> (PushUnit, UnitPush) {
@@ -30,6 +31,38 @@ pub fn unit_of(plan: &Plan, unit: UnitId, before: &Snapshot, after: &Snapshot) -
         candidate,
     };
     (changes, pushed)
+}
+
+/// The newest content of a unit, compared with the stable content and with the latest `candidate` of the unit. `is_kept`:
+/// [`Rollout::keeps`](crate::engine::rollout::Rollout::keeps).
+///
+/// A source forgets names of which a class without clients was the last to ask. That takes nothing back.
+pub fn compare(
+    plan: &Plan,
+    published: &Published,
+    candidate: Option<&Arc<Snapshot>>,
+    is_kept: bool,
+) -> Differs {
+    let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+    let live = &published.live;
+    let differs = |from: &Arc<Snapshot>| PushUnit::differs(from, live, &is_gated);
+    let Some((lanes, stable)) = published.lanes.as_ref().and_then(|of| Some((of, of.stable.as_ref()?)))
+    else {
+        let from_candidate = candidate.is_some_and(differs);
+        return Differs { from_stable: false, from_candidate };
+    };
+    let from_stable = differs(stable);
+    let from_candidate = candidate.map_or(from_stable, differs);
+    let is_given = lanes.candidate.is_some();
+    let is_forgotten = || match candidate {
+        Some(candidate) => PushUnit::between(SourceId(0), stable, candidate, &is_gated).is_forgotten_by(live),
+        None => !is_given,
+    };
+    let may_be_asleep = !from_stable && is_kept && !(is_given && from_candidate);
+    match may_be_asleep && is_forgotten() {
+        true => Differs { from_stable: true, from_candidate: false },
+        false => Differs { from_stable, from_candidate },
+    }
 }
 
 /// Notes the condemned contents of a push (QUA-2): at each unit one.
@@ -85,7 +118,7 @@ fn growth_of(name: &PushedName) -> Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xds::{TypeUrl, Version};
+    use crate::xds::Version;
 
     #[test]
     fn qua_2_a_condemned_content_is_noted_at_its_unit() {

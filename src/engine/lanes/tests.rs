@@ -405,3 +405,38 @@ fn wav_7_a_name_is_held_for_those_who_ask_for_it_alone() {
     bench.operate(|lanes| lanes.settle(1));
     assert!(!bench.lanes.is_holding());
 }
+
+/// A class sleeps while its push is halted, or on its way: nothing was taken back.
+#[test]
+fn wav_17_names_that_the_source_forgot_are_not_taken_back() {
+    use crate::engine::evidence::compare;
+    use crate::engine::rollout::push::Differs;
+    use crate::engine::rollout::{Mode, Plan};
+    for is_halted in [false, true] {
+        let plan = Plan { mode: Mode::Enforce, ..Plan::new("edge") };
+        let mut bench = Bench::new();
+        bench.watch(1, &Collection::Wildcard);
+        bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+        bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+        bench.operate(|lanes| lanes.cut(1));
+        bench.operate(|lanes| lanes.give(1));
+        let candidate = bench.published.candidate_of(1).unwrap().clone();
+        if is_halted {
+            bench.operate(|lanes| lanes.go_back(1));
+        }
+        bench.source.forget(SessionId(1), bench.now);
+        bench.now = bench.now + std::time::Duration::from_secs(3_600);
+        bench.source.handle_timeout(bench.now);
+        bench.settle();
+        let compared = |bench: &Bench, is_kept| compare(&plan, &bench.published, Some(&candidate), is_kept);
+        let is_away = Differs { from_stable: true, from_candidate: false };
+        assert_eq!(compared(&bench, true), is_away, "halted: {is_halted}");
+        let is_back = Differs { from_stable: false, from_candidate: false };
+        assert_eq!(compared(&bench, false), is_back, "no push stands");
+        bench.watch(2, &Collection::Wildcard);
+        bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+        assert_eq!(compared(&bench, true), is_away, "the same content again");
+        bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+        assert_eq!(compared(&bench, true), Differs { from_stable: false, from_candidate: true });
+    }
+}

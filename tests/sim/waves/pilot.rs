@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sluice::engine::Time;
-use sluice::engine::downstream::{Compared, PushSet, PushUnit, SourceId};
-use sluice::engine::evidence::{Clients, Ended, Leavers as _, Rejecters, Seen, condemn, is_current, unit_of};
+use sluice::engine::downstream::{Compared, PushSet, SourceId};
+use sluice::engine::evidence::{
+    Clients, Ended, Leavers as _, Rejecters, Seen, compare, condemn, is_current, unit_of,
+};
 use sluice::engine::rollout::push::Differs;
 use sluice::engine::rollout::{
     Admission, Command, Output, Plan, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
@@ -465,37 +467,30 @@ impl World {
     /// Compares the newest content of a unit with stable and the latest candidate.
     fn compare_unit(&mut self, unit: usize) {
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
-        let (published, gated) = (&self.units[unit].published, &self.pilot.plan.gated);
+        let (published, plan) = (&self.units[unit].published, self.pilot.plan.clone());
         if let Some(latest) = published.candidate_of(self.pilot.rollout.last_push())
             && let Some(candidate) = self.pilot.candidates.get_mut(&id)
         {
             *candidate = latest.clone();
         }
-        let differs =
-            |from: &Arc<Snapshot>| PushUnit::differs(from, &published.live, &|url| gated.contains(url));
-        let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
-        let from_stable = stable.is_some_and(differs);
-        let digest = || ReleaseDigest::of(&published.live, &|url| gated.contains(url));
-        if from_stable && self.pilot.awaited.get(&id).is_some_and(|awaited| *awaited == digest()) {
+        let is_kept = self.pilot.rollout.keeps(id);
+        let differs = compare(&plan, published, self.pilot.candidates.get(&id), is_kept);
+        let digest = || ReleaseDigest::of(&published.live, &|url| plan.gated.contains(url));
+        if differs.from_stable && self.pilot.awaited.get(&id).is_some_and(|awaited| *awaited == digest()) {
             self.pilot.awaited.remove(&id);
             self.pilot.candidates.insert(id, published.live.clone());
+            let differs = Differs { from_candidate: false, ..differs };
+            return self.pilot.rollout.compared(id, differs, time);
         }
-        if self.pilot.awaited.contains_key(&id) && !is_current(&self.pilot.plan, &published.live) {
-            return self.pilot.rollout.compared(
-                id,
-                Differs { from_stable: true, from_candidate: false },
-                time,
-            );
+        if self.pilot.awaited.contains_key(&id) && !is_current(&plan, &published.live) {
+            let differs = Differs { from_stable: true, from_candidate: false };
+            return self.pilot.rollout.compared(id, differs, time);
         }
-        let from_candidate = self.pilot.candidates.get(&id).map_or(from_stable, differs);
-        let is_asleep = published.lanes.as_ref().is_some_and(|lanes| lanes.candidate.is_none());
-        if !from_stable && is_asleep {
-            return;
+        if !differs.from_stable && !is_kept && self.pilot.candidates.remove(&id).is_some() {
+            self.pilot.is_changed = true;
         }
-        if !from_stable {
-            self.pilot.candidates.remove(&id);
-        }
-        self.pilot.rollout.compared(id, Differs { from_stable, from_candidate }, time);
+        self.tell(|| format!("unit {unit}: {differs:?}"));
+        self.pilot.rollout.compared(id, differs, time);
     }
 
     /// Compares units whose server has not answered for all types since a restart.

@@ -130,6 +130,11 @@ impl PushUnit {
         }
     }
 
+    /// Whether a snapshot does not know some name of the push: the source forgot the name, as nobody asks for it.
+    pub fn is_forgotten_by(&self, snapshot: &Snapshot) -> bool {
+        self.types.iter().any(|of| snapshot.of(&of.type_url).is_none_or(|types| of.is_forgotten_by(types)))
+    }
+
     /// Whether the push has this change of its source.
     pub(super) fn has_change(&self, number: u64) -> bool {
         number > self.after_change && number <= self.last_change
@@ -150,6 +155,15 @@ impl PushType {
 
     fn is_empty(&self) -> bool {
         self.members.is_empty() && self.glob_members.is_empty() && self.names.is_empty()
+    }
+
+    fn is_forgotten_by(&self, types: &TypeSnapshot) -> bool {
+        let is_known = |of: &PushedName| {
+            types.names.known.get(&of.name).is_some_and(|known| !matches!(known, Known::Unknown))
+        };
+        !self.members.is_empty() && !is_complete(types)
+            || !self.glob_members.iter().all(|of| knows_globs_of(&types.globs, &of.name))
+            || !self.names.iter().all(is_known)
     }
 
     /// All changed names, by kind of collection.
@@ -209,7 +223,6 @@ fn names<'a>(before: &'a Names, after: &'a Names) -> impl Iterator<Item = Pushed
 }
 
 fn members<'a>(before: &'a TypeSnapshot, after: &'a TypeSnapshot) -> impl Iterator<Item = PushedName> + 'a {
-    let is_complete = |of: &TypeSnapshot| of.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
     let (was_known, is_known) = (is_complete(before), is_complete(after));
     let (before, after) = (&before.wildcard.members, &after.wildcard.members);
     changed_members(before, after, move |_| was_known, move |_| is_known)
@@ -219,11 +232,17 @@ fn glob_members<'a>(
     before: &'a GlobsSnapshot,
     after: &'a GlobsSnapshot,
 ) -> impl Iterator<Item = PushedName> + 'a {
-    let knows = |of: &GlobsSnapshot, name: &ResourceName| {
-        name.glob().is_some_and(|glob| of.sets.values().any(|set| set.view.knows_glob(&glob)))
-    };
-    let (was_known, is_known) = (move |name: &_| knows(before, name), move |name: &_| knows(after, name));
+    let was_known = move |name: &_| knows_globs_of(before, name);
+    let is_known = move |name: &_| knows_globs_of(after, name);
     changed_members(&before.members, &after.members, was_known, is_known)
+}
+
+fn is_complete(types: &TypeSnapshot) -> bool {
+    types.wildcard.view.as_ref().is_some_and(|view| view.is_complete())
+}
+
+fn knows_globs_of(globs: &GlobsSnapshot, name: &ResourceName) -> bool {
+    name.glob().is_some_and(|glob| globs.sets.values().any(|set| set.view.knows_glob(&glob)))
 }
 
 /// Members come and go only where the membership is known, before and after.

@@ -161,7 +161,8 @@ impl Rollout {
     /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
     /// changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        if self.held.compare(unit, differs, now) {
+        let is_changed = self.held.compare(unit, differs, now);
+        if is_changed || differs.from_stable && !self.keeps(unit) {
             let is_known = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
             self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
             if !is_known && self.pin.is_some_and(|pin| pin.until == Until::NextPush) {
@@ -173,6 +174,13 @@ impl Rollout {
         }
         self.withdraw(now);
         self.advance(now);
+    }
+
+    /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or an operator wants it to
+    /// wait. Only another content is news then.
+    pub fn keeps(&self, unit: UnitId) -> bool {
+        let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
+        is_of_push || self.cutting.is_some() || self.pin.is_some() || self.held.barred.contains(&unit)
     }
 
     /// The contents that are held take more bytes than allowed, or no longer (WAV-11).

@@ -146,6 +146,18 @@ fn wav_17_a_blamed_unit_that_is_as_halted_again_has_not_changed() {
     assert_eq!((world.cuts.len(), world.state()), (1, RolloutState::Halted));
 }
 
+/// No push stands that has the content, so it is news for the next push, whatever was cut before.
+#[test]
+fn wav_17_content_that_no_push_has_is_gathered_although_it_was_cut_before() {
+    let mut world = World::enforced(&[1]);
+    world.live(2_000, 1, false, true);
+    assert_eq!(world.past(), [(1, Outcome::Withdrawn)]);
+    assert!(!world.rollout.keeps(unit(1)));
+    world.live(3_000, 1, true, false);
+    world.timer(4_000);
+    assert_eq!(world.cuts.last(), Some(&(2, vec![unit(1)])));
+}
+
 #[test]
 fn wav_12_a_paused_push_waits_for_evidence_and_not_for_its_successor() {
     let mut world = World::enforced(&[1]);
