@@ -32,6 +32,10 @@ impl World {
     /// A client rejects a response.
     pub fn reference_rejects(&mut self, stream: &Stream, ty: usize, open: &Open, words: &str) {
         let node = self.clients[stream.client].plan.node;
+        let unit = stream.unit;
+        // The content may become that of a push later.
+        let contents = open.put.iter().map(|(name, content)| (node, (unit, ty, *name, *content)));
+        self.reference.rejected.extend(contents);
         let Some(push) = open.beside else { return };
         if push == self.reference.push.number {
             let of = &mut self.reference.push;
@@ -39,10 +43,6 @@ impl World {
             rejecting.insert(stream.id, node);
         }
         let is_known = self.reference.rejecters.contains(&node);
-        let unit = stream.unit;
-        self.reference
-            .rejected
-            .extend(open.put.iter().map(|(name, content)| (node, (unit, ty, *name, *content))));
         let named = open.put.iter().filter(|(name, _)| words.starts_with(&format!("{} ", show(bit(*name)))));
         for (name, content) in named.filter(|_| !is_known) {
             self.reference.votes.entry((ty, *name, *content)).or_default().insert(node);
@@ -106,8 +106,10 @@ impl World {
         let rejected = |of: &sluice::engine::rollout::Counts| of.rejected + of.rejected_again;
         let told = rejected(&tally.admitted) + rejected(&tally.others);
         let fresh = tally.admitted.rejected + tally.others.rejected;
-        let [known, ever] = [false, true].map(|ever| self.rejecting_clients(ever));
+        let [of_push, of_all] = [false, true].map(|ever| self.rejecting_nodes(ever));
+        let [known, ever] = [&of_push, &of_all].map(|nodes| self.clients_of(nodes));
         self.reference.push.rejected = known;
+        self.reference.push.nodes = of_push;
         let rejecting = self.reference.push.maybe_rejecting();
         let units = rejecting.filter_map(|(id, _)| Some(self.streams[*id as usize].as_ref()?.unit));
         self.reference.push.blamed = units.collect();
@@ -117,17 +119,25 @@ impl World {
         }
     }
 
-    /// The clients whose node rejected content of the push, now or as content of an earlier push; or any content `ever`.
-    fn rejecting_clients(&self, ever: bool) -> u64 {
-        let is_of_push = |(unit, ty, name, content): &(usize, usize, usize, u32)| {
-            let of = self.reference.units[*unit].latest.as_ref().map(|(_, of)| of);
-            let named = of.and_then(|of| of.names.get(&(*ty, *name)).copied());
-            let member = of.and_then(|of| Some(of.members[*ty]?[*name]));
-            ever || named == Some(*content) || member == Some(*content)
-        };
+    /// The nodes that rejected content of the push, now or as content of an earlier push; or any content `ever`.
+    fn rejecting_nodes(&self, ever: bool) -> BTreeSet<usize> {
+        let is_of_push = |of: &(usize, usize, usize, u32)| ever || self.is_of_push(*of);
         let mut nodes: BTreeSet<usize> =
             self.reference.push.maybe_rejecting().map(|(_, node)| *node).collect();
         nodes.extend(self.reference.rejected.iter().filter(|(_, of)| is_of_push(of)).map(|(node, _)| *node));
+        nodes
+    }
+
+    /// Whether the latest candidate of the unit has the content.
+    fn is_of_push(&self, (unit, ty, name, content): (usize, usize, usize, u32)) -> bool {
+        let of = self.reference.units[unit].latest.as_ref().map(|(_, of)| of);
+        let named = of.and_then(|of| of.names.get(&(ty, name)).copied());
+        let member = of.and_then(|of| Some(of.members[ty]?[name]));
+        named == Some(content) || member == Some(content)
+    }
+
+    /// The clients of these nodes: all streams, and the nodes without a stream.
+    fn clients_of(&self, nodes: &BTreeSet<usize>) -> u64 {
         let node_of = |stream: &Stream| self.clients[stream.client].plan.node;
         let of_streams: Vec<_> = self.streams.iter().flatten().map(|stream| node_of(stream)).collect();
         let connected = of_streams.iter().filter(|node| nodes.contains(node)).count();
@@ -147,7 +157,14 @@ impl World {
                 && !self.reference.rejecters.contains(&node)
                 && stream.of.rejected.iter().any(|rejected| *rejected)
                 && self.standing(stream) == Standing::Open;
-            if is_evidence && self.is_seated(stream.client) {
+            // Of a name that the client gave up there is nothing left to reject.
+            let is_wanted = self.reference.rejected.iter().any(|(of, content)| {
+                let (unit, ty, name, _) = *content;
+                (*of, unit) == (node, stream.unit)
+                    && stream.of.wants[ty].covers(name)
+                    && self.is_of_push(*content)
+            });
+            if is_evidence && is_wanted && self.is_seated(stream.client) {
                 let text = format!("push {} goes on, and client {} rejected it", push.number, stream.client);
                 return self.fail(Invariant::BlastRadius, || text);
             }
@@ -210,6 +227,7 @@ impl World {
         }
         let former = std::mem::take(&mut self.reference.push);
         self.reference.rejecters.extend(former.maybe_rejecting().map(|(_, node)| *node));
+        self.reference.rejecters.extend(former.nodes);
         self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
     }
 
@@ -222,7 +240,7 @@ impl World {
         let was_given = || {
             let candidates = self.reference.units.iter().filter_map(|of| Some((of, of.candidate.as_ref()?)));
             let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
-            candidates.all(|(of, (_, candidate))| of.history.iter().any(|(_, then)| !then.differs(candidate)))
+            candidates.all(|(of, (_, candidate))| of.given.iter().any(|then| !then.differs(candidate)))
         };
         let is_first = step == 1 || push.step == 0 && was_given();
         if push.step == 0 && !push.is_promoted {

@@ -22,6 +22,8 @@ pub struct Contents {
     pub names: BTreeMap<(usize, usize), u32>,
     /// The members of the wildcard, once all are known.
     pub members: [Option<[u32; OLD]>; TYPES],
+    /// The endpoints that are asked for, with and without an answer.
+    asked: BTreeSet<usize>,
     /// The members so far.
     partial: [[u32; OLD]; TYPES],
 }
@@ -33,6 +35,9 @@ impl Contents {
             let Some(of) = snapshot.of(&words.types[ty]) else { continue };
             for (name, known) in of.names.known.iter() {
                 let Some(name) = words.name_of(name) else { continue };
+                if ty == EDS {
+                    contents.asked.insert(name);
+                }
                 let content = match known {
                     Known::Unknown => continue,
                     Known::Absent(_) => 0,
@@ -101,7 +106,9 @@ impl Contents {
             let key = (EDS, name);
             let (old, new) = (before.names.get(&key), live.names.get(&key));
             let own = self.names.get(&key).copied().unwrap_or(0);
-            if old == new {
+            // Kept endpoints that no cluster names any more, as in another release, go when somebody asks for them again.
+            let is_asked = live.asked.contains(&name) && !before.asked.contains(&name);
+            if old == new && !(is_asked && new.is_none()) {
                 continue;
             }
             let is_kept = own != 0 && new.is_none_or(|new| *new == 0) && self.names_endpoints(name);
@@ -131,6 +138,8 @@ pub struct Releases {
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
+    /// All releases so far, also those before a restart.
+    pub given: Vec<Contents>,
 }
 
 impl Releases {
@@ -176,8 +185,10 @@ impl Releases {
                     self.went_back = false;
                     let former = self.stable.replace(candidate.clone());
                     if let Some(former) = former.filter(|_| self.history.is_empty()) {
+                        self.given.push(former.clone());
                         self.history.push((0, former));
                     }
+                    self.given.push(candidate.clone());
                     self.history.push((push, candidate));
                     self.history.drain(..self.history.len().saturating_sub(most));
                 }
@@ -234,6 +245,9 @@ pub struct Push {
     pub blamed: BTreeSet<usize>,
     /// The most clients that may count as rejecters.
     pub rejected: u64,
+    /// The nodes that may count as rejecters at the latest tally: others than below rejected content of the push in responses of another
+    /// one.
+    pub nodes: BTreeSet<usize>,
     /// The streams that rejected content of the push, and their nodes.
     pub rejecting: BTreeMap<u64, usize>,
     /// The same, of responses that were sent while one with content of the push was unanswered: of these the machines know only
@@ -306,6 +320,12 @@ impl World {
     /// A unit has published another content of its server.
     pub fn reference_follows(&mut self, unit: usize) {
         let live = Contents::of(&self.words, &self.units[unit].live);
+        let before = self.reference.units[unit].live.clone();
+        // Content that somebody asks for later belongs to the halted push, too.
+        let halted = self.reference.halted.as_mut().and_then(|halted| halted.contents.get_mut(&unit));
+        if let Some(halted) = halted {
+            halted.follow(&before, &live);
+        }
         self.reference.units[unit].take(live);
         self.judge_published(unit);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sluice::checkpoint::format::{decode, encode};
 use sluice::checkpoint::{Header, Identity};
 use sluice::engine::evidence::Content;
-use sluice::engine::rollout::{Record, Rollout, UnitId};
+use sluice::engine::rollout::{PushRecord, Record, Rollout, UnitId};
 
 use super::pilot::Pilot;
 use super::reference::Contents;
@@ -99,6 +99,9 @@ impl World {
         let Some((record, condemned, at)) = self.disk.record.clone() else { return };
         let passed = Duration::from_micros(self.now - at);
         let halted = record.push.clone();
+        // A push that an operator paused is halted from now on.
+        let is_of_record = |push: &PushRecord| push.number == self.reference.push.number;
+        self.reference.push.is_halted = halted.as_ref().is_some_and(is_of_record);
         // What was not kept yet is as if it had not been.
         self.reference.frozen_until = record.frozen.map(|left| at + left.as_micros() as u64);
         self.reference.pin.take_if(|_| record.pin.is_none());
@@ -120,7 +123,8 @@ impl World {
     fn reference_restarts(&mut self) {
         for of in &mut self.reference.units {
             let stable = of.stable().clone();
-            *of = super::reference::Releases { live: stable, ..Default::default() };
+            let given = std::mem::take(&mut of.given);
+            *of = super::reference::Releases { live: stable, given, ..Default::default() };
         }
         let push = std::mem::take(&mut self.reference.push);
         self.reference.rejecters.extend(push.maybe_rejecting().map(|(_, node)| *node));
