@@ -12,7 +12,7 @@ use super::reference::{Contents, Halted, Pin, Push};
 use super::relay::{Open, Stream};
 use super::world::World;
 use crate::schedule::SECOND;
-use crate::words::{OLD, SHORT, bit, is_full_state, show};
+use crate::words::{OLD, SHORT, bit, bits, is_full_state, show};
 use crate::world::Invariant;
 
 /// The machine sees ends of clocks at its next round.
@@ -33,16 +33,17 @@ impl World {
     pub fn reference_rejects(&mut self, stream: &Stream, ty: usize, open: &Open, words: &str) {
         let node = self.clients[stream.client].plan.node;
         let unit = stream.unit;
-        // The content may become that of a push later.
-        let contents = open.put.iter().map(|(name, content)| (node, (unit, ty, *name, *content)));
-        self.reference.rejected.extend(contents);
+        // The content may become that of a push later. A name without a resource has content 0.
+        let removed = bits(open.removed).filter(|name| *name < OLD).map(|name| (name, 0));
+        let contents = open.put.iter().copied().chain(removed);
+        self.reference.rejected.extend(contents.map(|(name, content)| (node, (unit, ty, name, content))));
         let Some(push) = open.beside else { return };
         if push == self.reference.push.number {
             let of = &mut self.reference.push;
             let rejecting = if open.push.is_some() { &mut of.rejecting } else { &mut of.beside };
             rejecting.insert(stream.id, node);
         }
-        let is_known = self.reference.rejecters.contains(&node);
+        let is_known = self.reference.known.contains(&node);
         let named = open.put.iter().filter(|(name, _)| words.starts_with(&format!("{} ", show(bit(*name)))));
         for (name, content) in named.filter(|_| !is_known) {
             self.reference.votes.entry((ty, *name, *content)).or_default().insert(node);
@@ -84,7 +85,7 @@ impl World {
         let mut evidence = (0, 0);
         for stream in self.streams.iter().flatten() {
             let node = self.clients[stream.client].plan.node;
-            let is_fresh = !self.reference.rejecters.contains(&node);
+            let is_fresh = !self.reference.known.contains(&node);
             match self.standing(stream) {
                 Standing::Accepted => evidence.0 += 1,
                 Standing::Open if is_fresh && self.is_seated(stream.client) => evidence.1 += 1,
@@ -128,12 +129,13 @@ impl World {
         nodes
     }
 
-    /// Whether the latest candidate of the unit has the content.
+    /// Whether the latest cut of the unit changed a name to this content.
     fn is_of_push(&self, (unit, ty, name, content): (usize, usize, usize, u32)) -> bool {
-        let of = self.reference.units[unit].latest.as_ref().map(|(_, of)| of);
-        let named = of.and_then(|of| of.names.get(&(ty, name)).copied());
-        let member = of.and_then(|of| Some(of.members[ty]?[name]));
-        named == Some(content) || member == Some(content)
+        let Some((stable, candidate)) = &self.reference.units[unit].cut else { return false };
+        let named = [stable, candidate].map(|of| of.names.get(&(ty, name)).copied());
+        let member = [stable, candidate].map(|of| of.members[ty].map(|members| members[name]));
+        let mut changes = [named, member].into_iter();
+        changes.any(|[old, new]| old.is_some() && old != new && new == Some(content))
     }
 
     /// The clients of these nodes: all streams, and the nodes without a stream.
@@ -154,7 +156,7 @@ impl World {
         for stream in self.streams.iter().flatten() {
             let node = self.clients[stream.client].plan.node;
             let is_evidence = self.reference.push.rejecting.contains_key(&stream.id)
-                && !self.reference.rejecters.contains(&node)
+                && !self.reference.known.contains(&node)
                 && stream.of.rejected.iter().any(|rejected| *rejected)
                 && self.standing(stream) == Standing::Open;
             // Of a name that the client gave up there is nothing left to reject.
@@ -226,8 +228,9 @@ impl World {
             }
         }
         let former = std::mem::take(&mut self.reference.push);
-        self.reference.rejecters.extend(former.maybe_rejecting().map(|(_, node)| *node));
-        self.reference.rejecters.extend(former.nodes);
+        self.reference.known =
+            former.maybe_rejecting().map(|(_, node)| *node).chain(former.nodes.iter().copied()).collect();
+        self.reference.rejecters.extend(&self.reference.known);
         self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
     }
 
@@ -357,7 +360,7 @@ impl World {
             return self.fail(Invariant::Admission, || format!("step {step} has not begun"));
         }
         let affected = self.streams.iter().flatten().filter(|of| self.standing(of) != Standing::Unaffected);
-        let is_fresh = |client: usize| !self.reference.rejecters.contains(&self.clients[client].plan.node);
+        let is_fresh = |client: usize| !self.reference.known.contains(&self.clients[client].plan.node);
         let fresh = affected.filter(|of| is_fresh(of.client));
         let mut buckets: Vec<u16> = fresh.map(|of| self.clients[of.client].seat.bucket).collect();
         buckets.sort_unstable();

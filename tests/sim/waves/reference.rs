@@ -138,7 +138,7 @@ pub struct Releases {
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
-    /// All releases so far, also those before a restart.
+    /// The latest releases, also those before a restart.
     pub given: Vec<Contents>,
 }
 
@@ -191,6 +191,7 @@ impl Releases {
                     self.given.push(candidate.clone());
                     self.history.push((push, candidate));
                     self.history.drain(..self.history.len().saturating_sub(most));
+                    self.given.drain(..self.given.len().saturating_sub(most.max(1)));
                 }
             }
             // The unit goes on as before the cut.
@@ -278,6 +279,8 @@ pub struct Reference {
     pub halted: Option<Halted>,
     /// The nodes that rejected content of any earlier push.
     pub rejecters: BTreeSet<usize>,
+    /// The nodes that rejected content of the push before, in responses of whichever push.
+    pub known: BTreeSet<usize>,
     /// The nodes that rejected each content by name, or as the only change.
     pub votes: BTreeMap<(usize, usize, u32), BTreeSet<usize>>,
     /// The contents that were condemned.
@@ -305,6 +308,7 @@ impl Reference {
             push: Push::default(),
             halted: None,
             rejecters: BTreeSet::new(),
+            known: BTreeSet::new(),
             votes: BTreeMap::new(),
             condemned: BTreeSet::new(),
             rejected: BTreeSet::new(),

@@ -1,5 +1,6 @@
 //! Restarts of the relay: the units begin from stable, and the plan from its record (WAV-8).
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice::checkpoint::format::{decode, encode};
@@ -128,6 +129,7 @@ impl World {
         }
         let push = std::mem::take(&mut self.reference.push);
         self.reference.rejecters.extend(push.maybe_rejecting().map(|(_, node)| *node));
+        self.reference.known = BTreeSet::new();
         self.reference.push =
             super::reference::Push { rejecting: Default::default(), beside: Default::default(), ..push };
     }
