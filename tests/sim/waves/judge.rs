@@ -138,6 +138,10 @@ impl World {
         if error.is_none() {
             let accepted = &mut stream.of.accepted[ty];
             for open in &answered {
+                if open.is_full {
+                    // The removals of a set that the client rejected before, too.
+                    *accepted = [0; OLD];
+                }
                 bits(open.removed).filter(|name| *name < OLD).for_each(|name| accepted[name] = 0);
                 open.put.iter().for_each(|(name, content)| accepted[*name] = *content);
             }
@@ -201,9 +205,9 @@ impl World {
 
         let ever = &mut self.clients[stream.client].ever;
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
-        let (nonce, at, put) = (given.nonce.clone(), self.now, given.put.clone());
+        let (nonce, at, put, is_full) = (given.nonce.clone(), self.now, given.put.clone(), given.is_full);
         let beside = brings.or(stream.of.open[ty].back().and_then(|open| open.beside));
-        stream.of.open[ty].push_back(Open { nonce, at, push: brings, beside, put, removed });
+        stream.of.open[ty].push_back(Open { nonce, at, push: brings, beside, put, removed, is_full });
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
     }
 

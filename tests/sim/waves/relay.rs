@@ -109,6 +109,8 @@ pub struct Open {
     pub beside: Option<u64>,
     pub put: Vec<(usize, u32)>,
     pub removed: Mask,
+    /// The client has no other resources than these.
+    pub is_full: bool,
 }
 
 /// The destination of a client's subscriptions.

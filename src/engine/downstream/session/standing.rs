@@ -220,8 +220,9 @@ fn progress(
     let live = |name: &ResourceName| {
         live.and_then(|live| live.body(part.kind(), name)).map(|resource| resource.version)
     };
-    // The client neither was sent anything nor presented anything.
-    let is_new = part.at.is_none() && part.held.is_empty();
+    // The client neither was sent anything nor presented anything. An unanswered removal of all names is something.
+    let had_nothing = part.before.as_ref().is_none_or(|before| before.is_empty());
+    let is_new = part.at.is_none() && part.held.is_empty() && had_nothing;
     pushed.names_of(&part.collection, |of| {
         if tells_removals || of.version().is_some() {
             progress.add(of, part, is_new, &live);

@@ -1,4 +1,4 @@
-//! Rejections of one response among others (TRU-3).
+//! Verdicts on one response among others (TRU-1, TRU-3).
 
 use super::bench::{Bench, CDS};
 use super::standing::{push, standing, state, suspects};
@@ -63,4 +63,22 @@ fn tru_3_a_removal_is_not_accepted_before_its_answer_though_other_content_was_re
     assert_eq!(state(&bench, client, &of_z), "pending");
     bench.ack(client, CDS);
     assert_eq!(state(&bench, client, &of_z), "accepted");
+}
+
+/// The client has nothing any more by its record, and asks for other names than before. That does not make it a new client.
+#[test]
+fn tru_1_an_unanswered_removal_of_all_names_is_not_accepted_when_one_is_given_up() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+x +y");
+    bench.says(CDS, "x=1 y=1");
+    bench.drain(client);
+    let before = bench.snapshots[0].clone();
+    bench.says(CDS, "-x -y");
+    let of_both = push(&bench, &before);
+    bench.advance(std::time::Duration::from_millis(25));
+    assert_eq!(bench.poll(client), "Cluster -x -y");
+    assert_eq!(state(&bench, client, &of_both), "pending");
+    bench.change(client, CDS, "-y");
+    assert_eq!(state(&bench, client, &of_both), "pending", "of x");
 }
