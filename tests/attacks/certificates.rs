@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P521_SHA512, SanType, SignatureAlgorithm,
+    PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256, PublicKeyData, SanType, SignatureAlgorithm,
 };
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use sluice::trust::provider::provider;
 use tokio::io::AsyncWriteExt;
 
@@ -24,7 +24,7 @@ const LANES: usize = 2;
 
 /// The authority is that of the relay's clients.
 type Make = fn(&Trust) -> Shown;
-type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type Shown = (Vec<CertificateDer<'static>>, Arc<dyn SigningKey>);
 
 /// A client that shows a chain.
 macro_rules! shows {
@@ -40,6 +40,14 @@ pub const ALL: &[Attack] = &[
     attack("a leaf of its own", TLS, handshakes(&["unknown_issuer"]), shows!(alone)),
     attack("an unknown critical extension", TLS, handshakes(&["other"]), shows!(critical)),
     attack("a key on P-521", TLS, handshakes(&["other"]), shows!(large_key)),
+    attack("a leaf with RSA of 16,384 bits", TLS, handshakes(&["other"]), shows!(huge_leaf)),
+    attack("an authority with RSA of 16,384 bits", TLS, handshakes(&["other"]), shows!(huge_authority)),
+    attack(
+        "three authorities with RSA of 16,384 bits",
+        TLS,
+        handshakes(&["other"]),
+        shows!(huge_authorities),
+    ),
     attack("a chain of nine", TLS, handshakes(&["too_large"]), shows!(long)),
     attack("a chain of long certificates", TLS, handshakes(&["too_large"]), shows!(broad)),
 ];
@@ -60,7 +68,6 @@ impl ResolvesClientCert for Shows {
 /// Shows the same chain again and again.
 async fn shows(strand: Strand, make: Make) -> Outcome {
     let (chain, key) = make(&strand.target.trust);
-    let key = provider().key_provider.load_private_key(key).unwrap();
     let mut config = strand.target.trust.client(&[b"h2"]);
     // A client of rustls would refuse to show some of them.
     config.client_auth_cert_resolver = Arc::new(Shows(Arc::new(CertifiedKey::new(chain, key))));
@@ -104,7 +111,8 @@ fn authority(serial: u64) -> CertificateParams {
 fn signed(params: CertificateParams, key: KeyPair, issuer: &Issuer<'_, KeyPair>) -> Shown {
     let certificate = params.signed_by(&key, issuer).unwrap();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    (vec![certificate.der().clone()], key.into())
+    let key = provider().key_provider.load_private_key(key.into()).unwrap();
+    (vec![certificate.der().clone()], key)
 }
 
 fn key() -> KeyPair {
@@ -180,4 +188,100 @@ fn critical(trust: &Trust) -> Shown {
 fn large_key(trust: &Trust) -> Shown {
     const LARGE: &SignatureAlgorithm = &PKCS_ECDSA_P521_SHA512;
     signed(leaf(), KeyPair::generate_for(LARGE).unwrap(), &good_issuer(trust))
+}
+
+/// A public key of 16,384 bits without a private key: the signatures are no signatures, but the relay has to compute to
+/// find out. A modulus and an exponent of random bits cost as much as those of a real key.
+#[derive(Clone, Debug)]
+struct Huge(Arc<Vec<u8>>);
+
+const HUGE_BYTES: usize = 16_384 / 8;
+
+impl Huge {
+    fn new() -> Huge {
+        let mut modulus = vec![0xa5; HUGE_BYTES];
+        provider().secure_random.fill(&mut modulus).unwrap();
+        modulus[0] |= 0x80;
+        modulus[HUGE_BYTES - 1] |= 1;
+        let integer = |bytes: &[u8]| {
+            let [high, low] = u16::try_from(bytes.len() + 1).unwrap().to_be_bytes();
+            [&[2, 0x82, high, low, 0], bytes].concat()
+        };
+        // 33 bits is the largest exponent that libraries take.
+        let numbers = [integer(&modulus), vec![2, 5, 1, 0xff, 0xff, 0xff, 0xff]].concat();
+        let [high, low] = u16::try_from(numbers.len()).unwrap().to_be_bytes();
+        Huge(Arc::new([&[0x30, 0x82, high, low][..], &numbers].concat()))
+    }
+}
+
+impl PublicKeyData for Huge {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_RSA_SHA256
+    }
+}
+
+impl rcgen::SigningKey for Huge {
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        Ok(vec![0x11; HUGE_BYTES])
+    }
+}
+
+impl SigningKey for Huge {
+    fn choose_scheme(&self, _: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        Some(Box::new(self.clone()))
+    }
+
+    fn algorithm(&self) -> rustls::SignatureAlgorithm {
+        rustls::SignatureAlgorithm::RSA
+    }
+}
+
+impl Signer for Huge {
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        Ok(vec![0x11; HUGE_BYTES])
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::RSA_PSS_SHA256
+    }
+}
+
+/// A leaf of the right authority.
+fn huge_leaf(trust: &Trust) -> Shown {
+    let huge = Huge::new();
+    let certificate = leaf().signed_by(&huge, &good_issuer(trust)).unwrap();
+    (vec![certificate.der().clone()], Arc::new(huge))
+}
+
+/// Below the right authority, above the leaf.
+fn huge_authority(trust: &Trust) -> Shown {
+    below(trust, 1)
+}
+
+/// As many as fit into a chain, of one name: each might have signed the leaf.
+fn huge_authorities(trust: &Trust) -> Shown {
+    below(trust, 3)
+}
+
+fn below(trust: &Trust, count: u64) -> Shown {
+    let name = |serial| {
+        let mut params = authority(serial);
+        params.distinguished_name.push(DnType::CommonName, "huge");
+        params
+    };
+    let huge = Huge::new();
+    let (mut chain, key_of_leaf) = {
+        let key = key();
+        let certificate = leaf().signed_by(&key, &Issuer::new(name(1), huge.clone())).unwrap();
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        (vec![certificate.der().clone()], provider().key_provider.load_private_key(key.into()).unwrap())
+    };
+    for serial in 1..=count {
+        chain.push(name(serial).signed_by(&Huge::new(), &good_issuer(trust)).unwrap().der().clone());
+    }
+    (chain, key_of_leaf)
 }
