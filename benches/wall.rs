@@ -89,10 +89,14 @@ fn authorize(criterion: &mut Criterion) {
     let authorize = Authorize::new(NAMES);
     let grant = authorize.decide();
     assert_eq!(authorize.names(&grant), NAMES, "all names are allowed");
+    assert_eq!(authorize.foreign_names(&grant), 0, "no name of another namespace is");
     let mut group = criterion.benchmark_group("authorization");
     group.bench_function("stream", |bencher| bencher.iter(|| black_box(&authorize).decide()));
     group.throughput(Throughput::Elements(NAMES as u64));
     group.bench_function("names", |bencher| bencher.iter(|| authorize.names(black_box(&grant))));
+    group.bench_function("denied_names", |bencher| {
+        bencher.iter(|| authorize.foreign_names(black_box(&grant)))
+    });
 }
 
 criterion_group!(benches, fan_out, hold, encode, subscribe, decoding, authorize);

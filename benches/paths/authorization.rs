@@ -24,6 +24,8 @@ pub struct Authorize {
     node: Node,
     type_url: TypeUrl,
     names: Vec<ResourceName>,
+    /// Names of another namespace.
+    foreign: Vec<ResourceName>,
 }
 
 impl Authorize {
@@ -33,13 +35,17 @@ impl Authorize {
         rules.push(sidecars("prod.example"));
         let id = SpiffeId::parse("spiffe://prod.example/ns/shop/sa/web").expect("a SPIFFE ID");
         let metadata = [("NAMESPACE".to_owned(), Value::String("shop".into()))].into();
-        let secret = |number| ResourceName::from(format!("kubernetes://shop/{}", name(number).as_str()));
+        let of = |namespace: &str| {
+            let secret = |number| format!("kubernetes://{namespace}/{}", name(number).as_str()).into();
+            (0..names).map(secret).collect()
+        };
         Authorize {
             policy: Policy::new(Mode::Enforce, rules),
             identity: Arc::new(Identity::Spiffe(id)),
             node: Node { id: "web.7d9f-x2".into(), metadata, ..Node::default() },
             type_url: TypeUrl::of_message(SECRET),
-            names: (0..names).map(secret).collect(),
+            names: of("shop"),
+            foreign: of("shoe"),
         }
     }
 
@@ -51,9 +57,18 @@ impl Authorize {
 
     /// All names of a stream; the number of allowed ones.
     pub fn names(&self, grant: &Grant) -> usize {
+        self.allowed(grant, &self.names)
+    }
+
+    /// The same with the names of another namespace: none is allowed.
+    pub fn foreign_names(&self, grant: &Grant) -> usize {
+        self.allowed(grant, &self.foreign)
+    }
+
+    fn allowed(&self, grant: &Grant, names: &[ResourceName]) -> usize {
         let of_type = grant.of_type(&self.type_url);
         let Ok(of_type) = of_type else { panic!("the rule lists the type") };
-        self.names.iter().filter(|name| of_type.allows(name)).count()
+        names.iter().filter(|name| of_type.allows(name)).count()
     }
 }
 

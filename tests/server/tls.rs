@@ -253,6 +253,37 @@ async fn sec_7_plaintext_is_answered_in_words() {
     eventually("both are counted", || fixture.handshakes("not_tls") == 2).await;
 }
 
+/// TLS-2, TLS-13: real clients, from OpenSSL to Go's `crypto/tls`, get their ServerHello without a second round.
+#[tokio::test]
+async fn tls_13_the_hellos_of_other_libraries_are_accepted() {
+    const RECORDED: &str = include_str!("../fuzz/recorded/client_hellos.txt");
+    /// RFC 8446, section 4.1.3: the first bytes of the random value that asks for another hello.
+    const RETRY: [u8; 4] = [0xcf, 0x21, 0xad, 0x74];
+    let fixture = Fixture::new(ClientCertificate::Required, ServerLimits::default());
+    let hellos =
+        RECORDED.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
+    let mut names = Vec::new();
+    for (name, hex) in hellos {
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let hello: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+        let mut socket = TcpStream::connect(fixture.server.address).await.unwrap();
+        socket.write_all(&hello).await.unwrap();
+        // Record, ServerHello, version, random.
+        let mut head = [0; 15];
+        let answer = soon(socket.read_exact(&mut head)).await;
+        // Go extends the master secret of TLS 1.2 from 1.21 on.
+        if ["openssl-tls1.1", "go-1.19-tls1.2"].contains(&name) {
+            assert!(answer.is_err() && head[0] == 0x15, "{name}: {head:?}");
+            continue;
+        }
+        assert!(head[0] == 0x16 && head[5] == 2 && head[11..] != RETRY, "{name}: {head:?}");
+        names.push(name);
+    }
+    for name in ["go", "go-tls1.2", "go-1.19", "envoy-tls1.3", "grpc-core", "grpc-js", "curl", "python"] {
+        assert!(names.contains(&name), "{name} is not recorded");
+    }
+}
+
 #[tokio::test]
 async fn sec_1_silent_peers_do_not_shut_the_door() {
     let limits = ServerLimits { tls_handshakes: 16, ..ServerLimits::default() };
