@@ -296,10 +296,16 @@ impl Drop for Relay {
     }
 }
 
-/// Runs a short command line of the binary: exit code, standard output, standard error.
+/// Runs a short command line of the binary: exit code, standard output, standard error. A process that does not end by itself,
+/// such as a server that should have refused to start, has the code 124.
 pub fn run(arguments: &[&str], directory: &Path) -> (i32, String, String) {
-    let output =
-        Command::new(BINARY).args(arguments).current_dir(directory).output().expect("run the binary");
+    let limit = (DEADLINE * 4).as_secs().to_string();
+    let output = Command::new("timeout")
+        .args([&limit, BINARY])
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("run the binary");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
