@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, yield_now};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,6 +16,10 @@ use super::socket::Plain;
 use super::{Shared, accept, connection};
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::identity::Identity;
+
+/// New connections that begin in one pass of a worker through its tasks. After an outage thousands of clients come at
+/// once. Their first steps are expensive, and an update would wait behind all of them.
+const BEGINNING_MAX: usize = 8;
 
 /// A handle to the listeners of a server. Clones share the listeners.
 pub struct Listening<R: OpenStreams>(Arc<Inner<R>>);
@@ -143,7 +148,8 @@ impl<R: OpenStreams> Listening<R> {
         let security = listener.security();
         let anonymous = Arc::new(Identity::Anonymous);
         let (listener_name, way) = (name.clone(), door.clone());
-        let serve = move |accepted: Accepted, permit: ConnectionPermit| {
+        let tracker = connections.clone();
+        let begin = move |(accepted, permit): (Accepted, ConnectionPermit)| {
             let Some(departure) = way.departure() else {
                 // Closed at once, so that the client turns to another relay (HND-9).
                 shared.metrics.closed_draining.inc();
@@ -180,8 +186,21 @@ impl<R: OpenStreams> Listening<R> {
         }
         let stop = CancellationToken::new();
         let (gate, metrics) = (self.0.gate.clone(), self.0.shared.metrics.clone());
+        // The gate bounds the queue.
+        let (queue, queued) = mpsc::unbounded_channel();
+        tracker.spawn(usher(queued, begin));
+        let serve = move |accepted, permit| drop(queue.send((accepted, permit)));
         let over = accept::spawn(listener, gate, metrics, stop.clone(), serve);
         open.listeners.push(Accepting { name: listener_name, door, stop, over });
+    }
+}
+
+/// Begins accepted connections in the order of their arrival, a few in each pass, until the listener closes.
+async fn usher<T>(mut queued: mpsc::UnboundedReceiver<T>, begin: impl Fn(T)) {
+    let mut next = Vec::with_capacity(BEGINNING_MAX);
+    while queued.recv_many(&mut next, BEGINNING_MAX).await > 0 {
+        next.drain(..).for_each(&begin);
+        yield_now().await;
     }
 }
 
@@ -189,5 +208,33 @@ impl<R> Inner<R> {
     fn open(&self) -> MutexGuard<'_, Open> {
         // Every critical section leaves the list consistent.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sec_2_others_run_between_a_few_new_connections() {
+        const CLIENTS: usize = 100;
+        let (queue, queued) = mpsc::unbounded_channel();
+        (0..CLIENTS).for_each(|client| queue.send(client).unwrap());
+        drop(queue);
+        let begun = Cell::new(0);
+        let another = async {
+            let mut before = 0;
+            while begun.get() < CLIENTS {
+                yield_now().await;
+                // `join` changes the order of the two after each pass.
+                assert!(begun.get() - before <= 2 * BEGINNING_MAX, "{before}, then {}", begun.get());
+                before = begun.get();
+            }
+        };
+        tokio::join!(usher(queued, |_| begun.set(begun.get() + 1)), another);
+        assert_eq!(begun.get(), CLIENTS);
     }
 }
