@@ -234,7 +234,7 @@ mod tests {
                 before = begun.get();
             }
         };
-        tokio::join!(usher(queued, |_| begun.set(begun.get() + 1)), another);
+        tokio::join!(another, usher(queued, |_| begun.set(begun.get() + 1)));
         assert_eq!(begun.get(), CLIENTS);
     }
 }
