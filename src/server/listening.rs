@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::emptying::{Door, Emptier};
+use super::emptying::{Departure, Door, Emptier};
 use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
 use super::socket::Plain;
@@ -149,12 +149,7 @@ impl<R: OpenStreams> Listening<R> {
         let anonymous = Arc::new(Identity::Anonymous);
         let (listener_name, way) = (name.clone(), door.clone());
         let tracker = connections.clone();
-        let begin = move |(accepted, permit): (Accepted, ConnectionPermit)| {
-            let Some(departure) = way.departure() else {
-                // Closed at once, so that the client turns to another relay (HND-9).
-                shared.metrics.closed_draining.inc();
-                return;
-            };
+        let begin = move |(accepted, permit, departure): (Accepted, ConnectionPermit, Arc<Departure>)| {
             let address = accepted.address();
             let identity = accepted.user().map_or_else(|| anonymous.clone(), Arc::new);
             let socket = match accepted {
@@ -189,7 +184,13 @@ impl<R: OpenStreams> Listening<R> {
         // The gate bounds the queue.
         let (queue, queued) = mpsc::unbounded_channel();
         tracker.spawn(usher(queued, begin));
-        let serve = move |accepted, permit| drop(queue.send((accepted, permit)));
+        let counted = metrics.clone();
+        let serve = move |accepted, permit| match way.departure() {
+            // Whoever was accepted before a drain is told of it, also from the queue (HND-1).
+            Some(departure) => drop(queue.send((accepted, permit, departure))),
+            // Closed at once, so that the client turns to another relay (HND-9).
+            None => drop(counted.closed_draining.inc()),
+        };
         let over = accept::spawn(listener, gate, metrics, stop.clone(), serve);
         open.listeners.push(Accepting { name: listener_name, door, stop, over });
     }
