@@ -224,9 +224,7 @@ impl TypeSnapshot {
         let versions = || lasts.0.get(&kind).and_then(|names| names.get(name)).into_iter().flatten();
         let of_client = || versions().map(|of| &of.resource).find(is_held);
         let open = || versions().find(|of| of.is_open).map(|of| &of.resource);
-        // Whoever has the name keeps it until its routes have moved, with other bytes if there are no better ones.
-        let others = || own.filter(|_| held.is_some_and(|held| held != Version::default()));
-        own.filter(is_held).or_else(of_client).or_else(open).or_else(others)
+        own.filter(is_held).or_else(of_client).or_else(open)
     }
 
     pub(super) fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {

@@ -28,11 +28,8 @@ impl PlanTask {
     /// Compares the newest content of a unit with stable and the latest candidate.
     pub(super) fn compare(&mut self, unit: UnitId, source: &SourceHandle, now: Time) {
         let published = source.published();
-        if let Some(latest) = published.candidate_of(self.rollout.last_push())
-            && let Some(candidate) = self.candidates.get_mut(&unit)
-        {
-            // Names that clients asked for after the cut belong to the candidate, too.
-            *candidate = latest.clone();
+        if let Some(candidate) = self.candidates.get_mut(&unit) {
+            evidence::renew(&self.plan, candidate, &published, self.rollout.last_push());
         }
         let is_kept = self.rollout.keeps(unit);
         let differs = evidence::compare(&self.plan, &published, self.candidates.get(&unit), is_kept);

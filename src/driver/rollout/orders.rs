@@ -92,6 +92,7 @@ mod tests {
             condemned: None,
             findings: Vec::new(),
             is_current: true,
+            is_former: false,
             stable,
             candidate,
         };

@@ -303,7 +303,8 @@ impl PlanTask {
                     .map(|before| LaneContent { stable: before.clone(), candidate: source.snapshot() }),
             };
             let Some(LaneContent { stable, candidate }) = releases else { continue };
-            let (of_unit, mut push) = unit_of(&self.plan, *unit, &stable, &candidate);
+            let former = self.candidates.get(unit).map(|former| &**former);
+            let (of_unit, mut push) = unit_of(&self.plan, *unit, (&stable, &candidate), former);
             let (contents, guards) = (Contents::new(&of_unit, &stable, &candidate), self.plan.guards);
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
             push.findings = inspected.unwrap_or_default();
@@ -333,9 +334,11 @@ impl PlanTask {
             self.candidates = former;
         }
         let outside = if is_put_off { units } else { &blank };
-        for source in outside.iter().filter_map(|unit| sources.get(unit)) {
+        for (unit, source) in outside.iter().filter_map(|unit| Some((*unit, sources.get(unit)?))) {
             // The number is that of a push without the unit, or becomes one.
             source.order(LaneOrder::PutOff(number)).await;
+            // Names that the source forgot were only held for the cut.
+            self.compare(unit, source, self.shared.clock.now());
         }
     }
 

@@ -1,19 +1,26 @@
 //! The content of a push, summed up from the snapshots of its units (WAV-4).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::cache::Known;
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
 use crate::engine::lanes::Published;
 use crate::engine::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
-use crate::engine::snapshot::Snapshot;
-use crate::xds::{Resource, TypeUrl};
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// One unit of a push. `before`: the content before the first change.
-pub fn unit_of(plan: &Plan, unit: UnitId, before: &Snapshot, after: &Snapshot) -> (PushUnit, UnitPush) {
-    let changes =
-        PushUnit::between(SourceId(unit.0), before, after, &|type_url| plan.gated.contains(type_url));
+/// One unit of a push. `before`: the content before the first change. `former`: the latest candidate of the unit.
+pub fn unit_of(
+    plan: &Plan,
+    unit: UnitId,
+    (before, after): (&Snapshot, &Snapshot),
+    former: Option<&Snapshot>,
+) -> (PushUnit, UnitPush) {
+    let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+    let changes = PushUnit::between(SourceId(unit.0), before, after, &is_gated);
     let types = changes.types.iter().map(summed).collect();
     // Only a plan that enforces compares contents with those of the past.
     let digest = |snapshot: &Snapshot| match plan.enforces() {
@@ -27,6 +34,7 @@ pub fn unit_of(plan: &Plan, unit: UnitId, before: &Snapshot, after: &Snapshot) -
         condemned: None,
         findings: Vec::new(),
         is_current: is_current(plan, after),
+        is_former: former.is_some_and(|former| !PushUnit::differs(former, after, &is_gated)),
         stable,
         candidate,
     };
@@ -63,6 +71,64 @@ pub fn compare(
         true => Differs { from_stable: true, from_candidate: false },
         false => Differs { from_stable, from_candidate },
     }
+}
+
+/// Brings the latest candidate of a unit up to date: names that clients asked for after the cut belong to it, too. `push`: the number
+/// of the latest push. A candidate that went back takes over what its source came to know since, as a lane would.
+pub fn renew(plan: &Plan, candidate: &mut Arc<Snapshot>, published: &Published, push: u64) {
+    match published.candidate_of(push) {
+        Some(latest) => candidate.clone_from(latest),
+        None => {
+            if let Some(known) = knowing(candidate, &published.live, &|url| plan.gated.contains(url)) {
+                *candidate = Arc::new(known);
+            }
+        }
+    }
+}
+
+/// A snapshot with what only `live` knows; `None` if there is nothing.
+fn knowing(own: &Snapshot, live: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> Option<Snapshot> {
+    let nothing = TypeSnapshot::default();
+    let gated = live.types().filter(|(type_url, _)| is_gated(type_url));
+    let of_type = |(type_url, live): (&TypeUrl, &TypeSnapshot)| {
+        Some((type_url.clone(), type_knowing(own.of(type_url).unwrap_or(&nothing), live)?))
+    };
+    let news: Vec<_> = gated.filter_map(of_type).collect();
+    if news.is_empty() {
+        return None;
+    }
+    let types = own.types().map(|(type_url, of)| (type_url.clone(), of.clone()));
+    Some(own.with_types(types.chain(news).collect(), own.lane()))
+}
+
+fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot> {
+    use imbl::ordmap::DiffItem;
+    let is_whole = |of: &TypeSnapshot| of.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
+    let names = own.names.known.diff(&live.names.known).filter_map(|item| match item {
+        DiffItem::Add(name, new) | DiffItem::Update { old: (name, Known::Unknown), new: (_, new) } => {
+            (!matches!(new, Known::Unknown)).then_some((name, new))
+        }
+        DiffItem::Remove(..) | DiffItem::Update { .. } => None,
+    });
+    let names: Vec<_> = names.collect();
+    let globs = live.globs.complete.iter().filter(|glob| !own.globs.complete.contains(*glob));
+    let globs: BTreeSet<_> = globs.cloned().collect();
+    let takes_wildcard = is_whole(live) && !is_whole(own);
+    if names.is_empty() && globs.is_empty() && !takes_wildcard {
+        return None;
+    }
+    let mut own = own.clone();
+    own.names.known.extend(names.into_iter().map(|(name, new)| (name.clone(), new.clone())));
+    if takes_wildcard {
+        own.wildcard = live.wildcard.clone();
+    }
+    let is_new = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
+    let members = live.globs.members.iter().filter(|(name, _)| !globs.is_empty() && is_new(name));
+    own.globs.members.extend(members.map(|(name, member)| (name.clone(), member.clone())));
+    let sets = live.globs.sets.iter().filter(|(_, set)| set.names.iter().any(|glob| globs.contains(glob)));
+    own.globs.sets.extend(sets.map(|(id, set)| (*id, set.clone())));
+    own.globs.complete.extend(globs);
+    Some(own)
 }
 
 /// Notes the condemned contents of a push (QUA-2): at each unit one.
@@ -142,6 +208,7 @@ mod tests {
                 condemned: None,
                 findings: Vec::new(),
                 is_current: true,
+                is_former: false,
                 stable,
                 candidate,
             }

@@ -9,5 +9,5 @@ mod rejecters;
 mod clients;
 
 pub use clients::{Clients, Ended, LOST_WITHIN, Leavers, Seen, TallyInMaking, WINDOW};
-pub use content::{compare, condemn, is_current, unit_of};
+pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use rejecters::{Content, Rejecters};

@@ -79,7 +79,8 @@ impl Lanes {
     /// Takes the next snapshot of the source, before it is published. Holds before the first change of known gated
     /// content (WAV-4). `before`: the snapshot that the source published before, without lanes.
     pub fn follow(&mut self, before: &Arc<Snapshot>, live: &Arc<Snapshot>, now: Time) -> Published {
-        if self.stable.is_none() && self.begins(before, live) {
+        let begins = self.stable.is_none() && self.begins(before, live);
+        if begins {
             let mark = LaneMark { release: self.release, push: None };
             self.stable = Some(Lane::freeze(before, &self.gated, mark));
         }
@@ -89,7 +90,11 @@ impl Lanes {
             if let Some(candidate) = &mut self.candidate {
                 candidate.follow(before, live, &self.gated, Some(stable), &mut self.stamps);
             }
-            self.renew_changed(before);
+            match begins {
+                // Clients may have the bytes of lanes that ended a moment ago.
+                true => self.renew_all(),
+                false => self.renew_changed(before),
+            }
             self.end_if_equal();
         }
         self.published(now)

@@ -70,12 +70,14 @@ impl Lanes {
         }
         let content = |lane: &Option<Lane>| Some(lane.as_ref()?.types.get(type_url)?.content.clone());
         let (stable, candidate) = (content(&self.stable), content(&self.candidate));
-        // Nobody comes from a candidate that still stands: its bytes are for admitted clients only.
-        let nothing = None;
+        // A client may go back from a candidate that still stands: it had equal content from the beginning, and was sent nothing of
+        // the push.
+        let of_candidate = candidate.clone().filter(|_| self.gated.contains(type_url));
         let ended = &self.ended;
-        for (lane, own, other) in
-            [(&mut self.stable, &stable, &nothing), (&mut self.candidate, &candidate, &stable)]
-        {
+        for (lane, own, other, is_open) in [
+            (&mut self.stable, &stable, &of_candidate, false),
+            (&mut self.candidate, &candidate, &stable, true),
+        ] {
             let Some(lane) = lane else { continue };
             let body = |of: &Option<TypeSnapshot>, name: &ResourceName| {
                 of.as_ref().and_then(|of| of.body(kind, name)).cloned()
@@ -84,9 +86,10 @@ impl Lanes {
                 if body(own, name).is_some() {
                     return Vec::new();
                 }
-                let of_other = body(other, name).map(|resource| LastVersion { resource, is_open: true });
+                let of_other = body(other, name).map(|resource| LastVersion { resource, is_open });
+                let (of_stable, of_candidate) = if is_open { (of_other, None) } else { (None, of_other) };
                 let ended = ended.iter().rev().filter_map(|of| of.last(type_url, kind, name));
-                of_other.into_iter().chain(ended).collect()
+                of_stable.into_iter().chain(ended).chain(of_candidate).collect()
             };
             let Some(of) = lane.types.get_mut(type_url) else { continue };
             of.lasts.renew(kind, names.iter().cloned(), find, &mut self.stamps);

@@ -19,6 +19,8 @@ pub struct UnitPush {
     pub findings: Vec<Finding>,
     /// The unit's server can be heard, and has answered for all gated types.
     pub is_current: bool,
+    /// The content is that of the unit's latest candidate.
+    pub is_former: bool,
     /// The content that all clients may have. Zero under `mode: observe`, as is the candidate.
     pub stable: ReleaseDigest,
     /// The content of the push.

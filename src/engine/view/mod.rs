@@ -55,6 +55,9 @@ impl ViewId {
 /// Stands for content that the client has, and must be sent again. No content has this version.
 const FORCED: Version = Version(u128::MAX);
 
+/// The version of a resource that the client may have, and need not be sent: it is told that the name is gone.
+pub const PERHAPS: Version = Version(u128::MAX - 1);
+
 /// Names and their states. Cloning is cheap; changing a few names is O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct View {

@@ -258,6 +258,12 @@ impl World {
             let Some(push) = report.push else { continue };
             if push.state == RolloutState::Halted {
                 self.mend_halted(&push.blamed, &report.waiting);
+                let unit = |unit: &UnitId| self.unit_of(*unit);
+                let is_forgotten = |of: &super::reference::Releases| !of.stable().differs(&of.live);
+                if push.units.iter().filter_map(unit).all(|unit| is_forgotten(&self.reference.units[unit])) {
+                    // Nobody asks any more for what the push changed.
+                    self.order(Command::Promote { push: push.number, to: Promotion::All });
+                }
             }
             let waited = push.verdict.as_ref().map(|of| self.now - self.relative(of.at));
             if push.state == RolloutState::Paused && waited.is_some_and(|of| of > EVIDENCE_WITHIN) {

@@ -111,9 +111,10 @@ impl World {
         let [known, ever] = [&of_push, &of_all].map(|nodes| self.clients_of(nodes));
         self.reference.push.rejected = known;
         self.reference.push.nodes = of_push;
-        let rejecting = self.reference.push.maybe_rejecting();
-        let units = rejecting.filter_map(|(id, _)| Some(self.streams[*id as usize].as_ref()?.unit));
-        self.reference.push.blamed = units.collect();
+        let rejecting = self.reference.push.rejecting.keys();
+        let streams = rejecting.filter_map(|id| self.streams[*id as usize].as_deref());
+        let blamed = streams.filter(|stream| self.wants_rejected(stream)).map(|stream| stream.unit);
+        self.reference.push.blamed = blamed.collect();
         if told > ever || fresh > known {
             let text = format!("{fresh} clients of {told} rejected the push, and at most {known} of {ever}");
             self.fail(Invariant::Truth, || text);
@@ -159,18 +160,23 @@ impl World {
                 && !self.reference.known.contains(&node)
                 && stream.of.rejected.iter().any(|rejected| *rejected)
                 && self.standing(stream) == Standing::Open;
-            // Of a name that the client gave up there is nothing left to reject.
-            let is_wanted = self.reference.rejected.iter().any(|(of, content)| {
-                let (unit, ty, name, _) = *content;
-                (*of, unit) == (node, stream.unit)
-                    && stream.of.wants[ty].covers(name)
-                    && self.is_of_push(*content)
-            });
-            if is_evidence && is_wanted && self.is_seated(stream.client) {
+            if is_evidence && self.wants_rejected(stream) && self.is_seated(stream.client) {
                 let text = format!("push {} goes on, and client {} rejected it", push.number, stream.client);
                 return self.fail(Invariant::BlastRadius, || text);
             }
         }
+    }
+
+    /// Whether a client still asks for content of the push that its node rejected. Of a name that the client gave up there is
+    /// nothing left to reject.
+    fn wants_rejected(&self, stream: &Stream) -> bool {
+        let node = self.clients[stream.client].plan.node;
+        self.reference.rejected.iter().any(|(of, content)| {
+            let (unit, ty, name, _) = *content;
+            (*of, unit) == (node, stream.unit)
+                && stream.of.wants[ty].covers(name)
+                && self.is_of_push(*content)
+        })
     }
 
     // === what the machine decided ===
@@ -227,6 +233,7 @@ impl World {
                 }
             }
         }
+        self.reference.units.iter_mut().for_each(|of| of.begin(number));
         let former = std::mem::take(&mut self.reference.push);
         self.reference.known =
             former.maybe_rejecting().map(|(_, node)| *node).chain(former.nodes.iter().copied()).collect();
@@ -407,6 +414,10 @@ impl World {
             Command::Promote { push, .. } if *push == self.reference.push.number => {
                 self.reference.push.is_promoted = true;
                 self.reference.is_repeated = self.reference.push.is_halted;
+            }
+            // The machine tells of the halt later, and may be told to begin again before.
+            Command::Abort { push } if *push == self.reference.push.number => {
+                self.reference.push.is_halted = true;
             }
             Command::Freeze { length } => {
                 self.reference.frozen_until = Some(self.now + length.as_micros() as u64);

@@ -42,7 +42,11 @@ pub struct Client {
     /// All that was ever sent, by type, name and content.
     pub ever: BTreeSet<(usize, usize, u32)>,
     nonces: [String; TYPES],
+    /// The versions in requests: those of the latest ACKs.
     versions: [String; TYPES],
+    /// The versions of the latest contents that the client took. A client ACKs what it took at once, though the ACK may be on its way
+    /// for long.
+    taken: [String; TYPES],
     /// A request for the type was sent on the present stream.
     asked: [bool; TYPES],
     /// Responses without an answer: nonce, version and verdict.
@@ -72,6 +76,7 @@ impl Client {
             ever: BTreeSet::new(),
             nonces: Default::default(),
             versions: Default::default(),
+            taken: Default::default(),
             asked: Default::default(),
             answers: Default::default(),
         }
@@ -98,6 +103,7 @@ impl World {
         self.note(30, id, client as u64);
         let this = &mut self.clients[client];
         this.stream = Some(id);
+        this.versions.clone_from(&this.taken);
         (this.answers, this.nonces, this.asked) = Default::default();
         let (wants, has) = (this.wants, this.has);
         self.tell(|| format!("client {client} opens stream {id} with {}", show_all(&has)));
@@ -165,7 +171,7 @@ impl World {
         self.tell(|| format!("client {client} crashes"));
         self.disconnect(client, true);
         self.clients[client].has = Table::default();
-        self.clients[client].versions = Default::default();
+        self.clients[client].taken = Default::default();
         if self.clients[client].plan.kind != Kind::Free {
             self.clients[client].wants = Default::default();
         }
@@ -271,8 +277,9 @@ impl World {
         // The rest of a rejected response is in use.
         let kept = rejected.map(|name| (name, this.has[ty][name]));
         take(&mut this.has[ty], given, this.wants[ty]);
-        if let Some((name, content)) = kept {
-            this.has[ty][name] = content;
+        match kept {
+            Some((name, content)) => this.has[ty][name] = content,
+            None => this.taken[ty].clone_from(&given.version),
         }
         let delay = self.rng.below(within);
         self.after(delay, Job::Answer(client, id, ty));

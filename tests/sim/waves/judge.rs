@@ -7,10 +7,11 @@ use sluice::engine::snapshot::Snapshot;
 use sluice::xds::Request;
 
 use super::client::Want;
-use super::content::{cluster_of, is_gated};
+use super::content::{GATED, cluster_of, is_gated};
 use super::reference::Contents;
 use super::relay::{Given, Open, Stream};
 use super::world::{Table, World};
+use crate::schedule::{MILLI, SECOND};
 use crate::words::{CDS, EDS, LDS, Mask, OLD, RDS, SHORT, bit, bits, read, show, show_content, version};
 use crate::world::Invariant;
 
@@ -128,8 +129,10 @@ impl World {
             }
         };
         let want = stream.of.wants[ty];
+        stream.of.known[ty] |= self.presented(stream, ty, request);
         for name in (0..OLD).filter(|name| !want.covers(*name)) {
             (stream.of.sent[ty][name], stream.of.accepted[ty][name]) = (0, 0);
+            stream.of.known[ty] &= !bit(name);
         }
         let Some(at) = stream.of.open[ty].iter().position(|open| open.nonce == *nonce) else { return };
         let answered: Vec<Open> = stream.of.open[ty].drain(..=at).collect();
@@ -143,7 +146,9 @@ impl World {
                     *accepted = [0; OLD];
                 }
                 bits(open.removed).filter(|name| *name < OLD).for_each(|name| accepted[name] = 0);
-                open.put.iter().for_each(|(name, content)| accepted[*name] = *content);
+                // Of a name that the client gave up meanwhile there is nothing to accept.
+                let put = open.put.iter().filter(|(name, _)| want.covers(*name));
+                put.for_each(|(name, content)| accepted[*name] = *content);
             }
         }
         if let (Some(error), Some(open)) = (error, answered.last()) {
@@ -151,10 +156,31 @@ impl World {
         }
     }
 
+    /// The names that the relay finds in what a request presents: in delta name by name, in SotW by the version of the whole set.
+    fn presented(&self, stream: &Stream, ty: usize, request: &Request) -> Mask {
+        let there = |name: &usize| stream.of.sent[ty][*name] != 0;
+        match request {
+            Request::Delta(of) => of
+                .initial_resource_versions
+                .iter()
+                .filter_map(|(name, _)| self.words.name_of(name))
+                .fold(0, |all, name| all | bit(name)),
+            Request::Sotw(of) if of.response_nonce.is_empty() && stream.of.wants[ty].wildcard => {
+                let (_, release) = self.release_for(stream.client, stream.of.push);
+                let is_whole = release.members[ty] == Some(stream.of.sent[ty]);
+                (0..OLD).filter(there).fold(0, |all, name| if is_whole { all | bit(name) } else { 0 })
+            }
+            Request::Sotw(_) => 0,
+        }
+    }
+
     // === responses ===
 
     pub fn judge_given(&mut self, stream: &mut Stream, given: &Given) {
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+        if stream.of.equal.is_some() && !self.may_be_from(stream, given, stream.of.push) {
+            stream.of.push = stream.of.equal;
+        }
         let (push, release) = self.release_for(stream.client, stream.of.push);
         let release = release.clone();
         for (name, content) in &given.put {
@@ -171,9 +197,12 @@ impl World {
                     || self.reference.push.maybe_rejecting().any(|(_, of)| *of == node);
                 let of_node = self.clients.iter().filter(|client| client.plan.node == node);
                 let mut of_node = of_node.filter(|client| client.ever.contains(&(ty, *name, *content)));
-                has_rejected && due == Some(0) && of_node.next().is_some()
+                // A complete set keeps what the client may have of the rejected push, with bytes that everybody may have.
+                let is_kept = given.is_full && self.was_given(stream, ty, (*name, *content));
+                has_rejected && due == Some(0) && (is_kept || of_node.next().is_some())
             };
-            if due != Some(*content) && !is_kept && !is_restated() {
+            let is_late = || ty == EDS && self.was_newest(stream, (*name, *content));
+            if due != Some(*content) && !is_kept && !is_restated() && !is_late() {
                 self.judge_foreign(stream, ty, *name, (*content, due));
             }
         }
@@ -192,8 +221,8 @@ impl World {
         if ty == RDS {
             self.judge_routes(stream, given, &release);
         }
-        // Of a client without an accepted response the relay does not know what it has to lose.
-        let lost = if stream.of.has_accepted[ty] { removed } else { 0 };
+        // Of what a client brings along the relay may not know what the client has to lose.
+        let lost = removed & stream.of.known[ty];
         let of = &self.reference.units[stream.unit];
         let brings = |of: Option<(&Contents, &Contents)>, removed| {
             push.filter(|_| of.is_some_and(|of| brings(of, want, given, removed)))
@@ -202,6 +231,8 @@ impl World {
         let lanes = of.stable.as_ref().zip(of.candidate.as_ref().map(|(_, candidate)| candidate));
         let (has, brings) = (brings(lanes, lost), brings(of.cut.as_ref().map(|(a, b)| (a, b)), lost));
         super::client::take(&mut stream.of.sent[ty], given, want);
+        let put = given.put.iter().filter(|(name, _)| want.covers(*name));
+        stream.of.known[ty] = put.fold(stream.of.known[ty] & !removed, |all, (name, _)| all | bit(*name));
 
         let ever = &mut self.clients[stream.client].ever;
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
@@ -211,14 +242,54 @@ impl World {
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
     }
 
+    /// Whether a response has nothing but the content of the release for a client that has content of this push.
+    fn may_be_from(&self, stream: &Stream, given: &Given, had: Option<u64>) -> bool {
+        let (_, release) = self.release_for(stream.client, had);
+        let want = stream.of.wants[given.ty];
+        let is_of = |(name, content): &(usize, u32)| {
+            !want.covers(*name)
+                || release.for_want(given.ty, *name, want) == Some(*content)
+                || self.is_last(stream, given.ty, (*name, *content))
+        };
+        given.put.iter().all(is_of)
+    }
+
+    /// Whether endpoints were the newest a moment ago: a client that is slow gets them with the routes that have waited for it
+    /// (ORD-10).
+    fn was_newest(&self, stream: &Stream, (name, content): (usize, u32)) -> bool {
+        let of = &self.clients[stream.client].plan;
+        let is_slow = of.reads_within.max(of.answers_within) >= 100 * MILLI || !of.falls_silent;
+        let mut former = self.reference.units[stream.unit].former_endpoints.iter();
+        is_slow && former.any(|(at, of)| *of == (name, content) && self.now < at + 10 * SECOND)
+    }
+
+    /// Whether a client has content of a push that its unit may serve it, although the client was sent none: equal content was
+    /// there before.
+    pub fn has_equal(&self, stream: &Stream) -> Option<u64> {
+        let (push, release) = self.release_for(stream.client, stream.of.push.or(stream.of.equal));
+        let stable = self.reference.units[stream.unit].stable();
+        let is_had = |ty: usize, name: usize| {
+            let want = stream.of.wants[ty];
+            let [old, new] = [stable, release].map(|of| of.for_want(ty, name, want));
+            want.covers(name) && old.is_some() && old != new && new == Some(stream.of.sent[ty][name])
+        };
+        let mut names = GATED.iter().flat_map(|ty| (0..OLD).map(move |name| (*ty, name)));
+        push.filter(|_| names.any(|(ty, name)| is_had(ty, name)))
+    }
+
     /// Whether a content may stand for one that the client has and its release lacks: the same, or that of a release that
     /// everybody may have (WAV-9).
     fn is_last(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
-        let (sent, want) = (stream.of.sent[ty][name], stream.of.wants[ty]);
-        let of = &self.reference.units[stream.unit];
-        let releases = of.history.iter().map(|(_, release)| release).chain([of.stable()]);
-        let was_given = || releases.into_iter().any(|of| of.for_want(ty, name, want) == Some(content));
-        sent == content || sent != 0 && was_given()
+        let sent = stream.of.sent[ty][name];
+        sent == content || sent != 0 && self.was_given(stream, ty, (name, content))
+    }
+
+    /// Whether a content is that of a release that everybody may have.
+    fn was_given(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
+        let (of, want) = (&self.reference.units[stream.unit], stream.of.wants[ty]);
+        let releases = of.history.iter().map(|(_, release)| release);
+        let mut releases = releases.chain(&of.given).chain(&of.begun).chain([of.stable()]);
+        releases.any(|of| of.for_want(ty, name, want) == Some(content))
     }
 
     /// A response has something else than the client's release.

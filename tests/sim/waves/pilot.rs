@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sluice::engine::Time;
 use sluice::engine::downstream::{Compared, PushSet, SourceId};
 use sluice::engine::evidence::{
-    Clients, Ended, Leavers as _, Rejecters, Seen, compare, condemn, is_current, unit_of,
+    Clients, Ended, Leavers as _, Rejecters, Seen, compare, condemn, is_current, renew, unit_of,
 };
 use sluice::engine::rollout::push::Differs;
 use sluice::engine::rollout::{
@@ -114,6 +114,8 @@ pub struct Pilot {
     waits: BTreeSet<usize>,
     /// The contents of the units at a cut: stable and candidate.
     cut: Vec<(UnitId, Arc<Snapshot>, Arc<Snapshot>)>,
+    /// The units that a cut is put off for.
+    outside: BTreeSet<usize>,
 }
 
 impl Pilot {
@@ -143,6 +145,7 @@ impl Pilot {
             order: None,
             waits: BTreeSet::new(),
             cut: Vec::new(),
+            outside: BTreeSet::new(),
         }
     }
 
@@ -376,7 +379,9 @@ impl World {
             Order::Cut(number) => self.finish_cut(number),
             Order::Open => self.pilot.candidates.clear(),
             Order::Give(_) => self.admit(self.pilot.stated),
-            Order::PutOff(_) => {}
+            Order::PutOff(_) => {
+                std::mem::take(&mut self.pilot.outside).into_iter().for_each(|unit| self.compare_unit(unit));
+            }
             _ => {
                 for unit in 0..self.units.len() {
                     if let Order::Serve(_) = order {
@@ -400,7 +405,8 @@ impl World {
         let all = std::mem::take(&mut self.pilot.cut);
         let units: BTreeSet<_> = all.iter().filter_map(|(unit, ..)| self.unit_of(*unit)).collect();
         for (unit, stable, candidate) in all {
-            let (of_unit, push) = unit_of(&self.pilot.plan, unit, &stable, &candidate);
+            let latest = former.get(&unit).map(|latest| &**latest);
+            let (of_unit, push) = unit_of(&self.pilot.plan, unit, (&stable, &candidate), latest);
             changes.push(of_unit);
             // Without a known change the unit is in no push.
             if push.is_empty() {
@@ -425,6 +431,7 @@ impl World {
             outside = units;
         }
         if !outside.is_empty() {
+            self.pilot.outside.clone_from(&outside);
             self.send_order(Order::PutOff(number), outside);
         }
     }
@@ -443,6 +450,12 @@ impl World {
     fn admit(&mut self, admission: Admission) {
         self.tell(|| format!("plan: {admission:?}"));
         self.judge_admission(&admission);
+        for id in 0..self.streams.len() {
+            let equal = self.streams[id].as_ref().and_then(|stream| self.has_equal(stream));
+            if let (Some(stream), true) = (&mut self.streams[id], equal.is_some()) {
+                stream.of.equal = equal;
+            }
+        }
         let before = std::mem::replace(&mut self.pilot.admission, admission);
         let is_moved = |stream: &Stream| {
             let seat = self.clients[stream.client].seat;
@@ -468,10 +481,8 @@ impl World {
     fn compare_unit(&mut self, unit: usize) {
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
         let (published, plan) = (&self.units[unit].published, self.pilot.plan.clone());
-        if let Some(latest) = published.candidate_of(self.pilot.rollout.last_push())
-            && let Some(candidate) = self.pilot.candidates.get_mut(&id)
-        {
-            *candidate = latest.clone();
+        if let Some(candidate) = self.pilot.candidates.get_mut(&id) {
+            renew(&plan, candidate, published, self.pilot.rollout.last_push());
         }
         let is_kept = self.pilot.rollout.keeps(id);
         let differs = compare(&plan, published, self.pilot.candidates.get(&id), is_kept);

@@ -2,7 +2,7 @@
 //!
 //! The reference takes the newest content from what a unit knows of its server, and derives the releases by itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sluice::engine::cache::Known;
 use sluice::engine::evidence::Content;
@@ -138,14 +138,24 @@ pub struct Releases {
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
+    /// Endpoints that were the newest, with the times of their ends.
+    pub former_endpoints: VecDeque<(u64, (usize, u32))>,
     /// The latest releases, also those before a restart.
     pub given: Vec<Contents>,
+    /// The stable content at the begin of the push under way.
+    pub begun: Option<Contents>,
 }
 
 impl Releases {
     /// Takes the next content that the unit knows.
-    fn take(&mut self, live: Contents) {
+    fn take(&mut self, live: Contents, now: u64) {
         let before = std::mem::replace(&mut self.live, live);
+        let endpoints = before.names.iter().filter(|((ty, _), content)| *ty == EDS && **content != 0);
+        let ended = endpoints.filter(|(key, content)| self.live.names.get(key) != Some(content));
+        self.former_endpoints.extend(ended.map(|((_, name), content)| (now, (*name, *content))));
+        while self.former_endpoints.len() > 100 {
+            self.former_endpoints.pop_front();
+        }
         if self.stable.is_none() && before.differs(&self.live) {
             self.stable = Some(before.clone());
         }
@@ -185,13 +195,13 @@ impl Releases {
                     self.went_back = false;
                     let former = self.stable.replace(candidate.clone());
                     if let Some(former) = former.filter(|_| self.history.is_empty()) {
-                        self.given.push(former.clone());
                         self.history.push((0, former));
                     }
+                    self.given.extend(self.begun.take());
                     self.given.push(candidate.clone());
                     self.history.push((push, candidate));
                     self.history.drain(..self.history.len().saturating_sub(most));
-                    self.given.drain(..self.given.len().saturating_sub(most.max(1)));
+                    self.given.drain(..self.given.len().saturating_sub(2 * most.max(1)));
                 }
             }
             // The unit goes on as before the cut.
@@ -223,6 +233,12 @@ impl Releases {
             Order::Cut(_) | Order::Give(_) => {}
         }
         self.end_if_equal();
+    }
+
+    /// A push begins. All clients have the stable content, also where it grew since the latest release.
+    pub fn begin(&mut self, number: u64) {
+        let is_of_push = self.candidate.as_ref().is_some_and(|(push, _)| *push == number);
+        self.begun = self.cut.as_ref().filter(|_| is_of_push).map(|(stable, _)| stable.clone());
     }
 
     /// The release for everybody outside of the steps.
@@ -330,7 +346,7 @@ impl World {
         if let Some(halted) = halted {
             halted.follow(&before, &live);
         }
-        self.reference.units[unit].take(live);
+        self.reference.units[unit].take(live, self.now);
         self.judge_published(unit);
     }
 

@@ -88,6 +88,9 @@ pub struct Judged {
     pub has_accepted: [bool; TYPES],
     /// The latest content that was sent, or presented.
     pub sent: Table,
+    /// The names whose content the relay knows the client to have: sent on this stream, or presented in words that the relay
+    /// understands.
+    pub known: [Mask; TYPES],
     /// The latest content that the client accepted, or presented.
     pub accepted: Table,
     /// Unanswered responses: the nonce, the time, and whether it brought content of the push under way.
@@ -96,6 +99,8 @@ pub struct Judged {
     pub rejected: [bool; TYPES],
     /// The push of the release that served the latest response, by the judge.
     pub push: Option<u64>,
+    /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
+    pub equal: Option<u64>,
 }
 
 /// An unanswered response.
@@ -425,6 +430,10 @@ impl World {
             let sum = given.put.iter().fold(0, |sum: u64, (_, c)| crate::rng::mix(sum + u64::from(*c)) >> 8);
             self.note(23, stream.id << 8 | ty as u64, sum);
             self.note(24, u64::from(given.removed), nonce);
+            let had = (stream.push, stream.of.push);
+            self.tell(|| {
+                format!("stream {} is given {}, by push {found:?}, has {had:?}", stream.id, given.show())
+            });
             self.judge_given(stream, &given);
             let now = self.now;
             if let Some(wire) = &mut self.wire {

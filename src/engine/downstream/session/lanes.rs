@@ -14,6 +14,7 @@ use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::lanes::Restated;
 use crate::engine::snapshot::Snapshot;
+use crate::engine::view::PERHAPS;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
@@ -138,8 +139,11 @@ impl Subscription {
             if names.is_empty() {
                 continue;
             }
+            // The client is told that a name is gone which the release lacks, and is not sent the name before.
+            let is_due = |name: &ResourceName| view.is_none_or(|view| view.has(name));
+            let version = |name| if is_due(name) { Version::default() } else { PERHAPS };
             let held = Arc::make_mut(&mut part.held);
-            held.hold(names.into_iter().map(|name| (name, Version::default())), std::iter::empty());
+            held.hold(names.into_iter().map(|name| (name, version(name))), std::iter::empty());
             part.at = None;
             self.presented = None;
             self.fresh = true;

@@ -14,7 +14,7 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::Cause;
-use crate::engine::view::View;
+use crate::engine::view::{PERHAPS, View};
 use crate::xds::{ResourceName, Status, TypeUrl, Version};
 
 /// One type of one client at one moment.
@@ -95,7 +95,8 @@ pub struct NameKnowledge {
 impl HeldVersion {
     fn of(view: &View, name: &ResourceName) -> Option<HeldVersion> {
         let version = view.version_of(name)?;
-        Some(if view.is_due_again(name) { HeldVersion::Unknown } else { HeldVersion::Known(version) })
+        let is_unknown = view.is_due_again(name) || version == PERHAPS;
+        Some(if is_unknown { HeldVersion::Unknown } else { HeldVersion::Known(version) })
     }
 
     pub fn known(self) -> Option<Version> {

@@ -30,9 +30,11 @@ pub struct Brought {
 }
 
 impl Brought {
-    /// Whether the response brought this version of the name, or with `None` its removal.
+    /// Whether the response brought this version of the name, or with `None` its removal. A name that the client gave up is gone,
+    /// too, and nobody removed it.
     pub fn has(&self, name: &ResourceName, version: Option<Version>) -> bool {
-        self.sent.version_of(name) == version && self.before.version_of(name) != version
+        let is_told = version.is_some() || self.kind != CollectionKind::Names || self.sent.knows_absent(name);
+        is_told && self.sent.version_of(name) == version && self.before.version_of(name) != version
     }
 
     fn changes(&self, name: &ResourceName) -> bool {

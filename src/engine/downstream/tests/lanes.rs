@@ -228,6 +228,60 @@ fn wav_10_who_rejected_a_push_is_restated_all_that_differs_whatever_it_presents(
     assert_eq!(bench.drain(again), "Cluster -c", "once");
 }
 
+/// Of what a rejecter may have, and the release lacks, the client is told that it is gone. It is not sent before.
+#[test]
+fn wav_10_what_a_rejecter_may_have_is_not_sent_before_it_goes() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    bench.cut(&[sotw, delta]);
+    bench.drain(delta);
+    bench.finish();
+    bench.state(0, &[(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")]);
+    bench.cut(&[delta]);
+    bench.drain(delta);
+    bench.finish();
+    bench.state(0, &[(CDS, "a=e1 b=e2"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")]);
+    bench.cut(&[delta]);
+    assert_eq!(bench.poll(delta), "Cluster b=e2");
+    bench.nack(delta, CDS);
+    bench.abort();
+    bench.leave(delta);
+    let again = bench.delta();
+    let presented = [("a", super::bench::version_of(CDS, "a=e1"))];
+    bench.change_with(again, CDS, "+*", "", &presented, None);
+    bench.change(again, RDS, "+r");
+    bench.restate(again);
+    assert_eq!(bench.drain(again), "RouteConfiguration r=a.1; Cluster -b");
+}
+
+/// A client that comes back with the content of a push was sent nothing of it, and goes back when the push is halted. The bytes
+/// of an earlier halted push are nothing for it.
+#[test]
+fn wav_9_a_client_that_had_the_content_before_goes_back_with_its_own_bytes() {
+    let (mut bench, sotw, delta) = fleet();
+    let with_b = |b: &'static str| [(CDS, b), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")];
+    bench.state(0, &with_b("a=e1 b=e1"));
+    bench.cut(&[delta]);
+    assert_ne!(bench.drain(delta), "");
+    bench.abort();
+    bench.state(0, &with_b("a=e2 b=e2"));
+    bench.cut(&[sotw]);
+    bench.drain(sotw);
+    let version = bench.held(sotw, CDS).version.clone();
+    bench.leave(sotw);
+    let again = bench.sotw();
+    bench.admit(&[again]);
+    bench.ask_with(again, CDS, "", "", &version, None);
+    bench.ask(again, RDS, "r");
+    assert_eq!(bench.drain(again), "RouteConfiguration r=b.1", "the clusters are equal");
+    bench.halt();
+    assert_eq!(
+        bench.drain(again),
+        "Cluster a=e1 b=e2; RouteConfiguration r=a.1; Cluster a=e1",
+        "the cluster stays until the route has changed"
+    );
+}
+
 #[test]
 fn his_3_a_release_of_the_history_serves_everybody_in_order() {
     let (mut bench, sotw, delta) = fleet();

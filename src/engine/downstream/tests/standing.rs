@@ -385,6 +385,26 @@ fn tru_1_a_removal_that_cannot_be_told_is_due_to_nobody() {
 }
 
 /// The client gave a name up, and rejected the next response: that is no rejection of the name's removal by a later push.
+/// In delta, a removal is told: but not that of a name that the client gave up.
+#[test]
+fn tru_3_a_name_that_a_delta_client_gave_up_was_not_removed_by_the_rejected_response() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, RDS, "+r");
+    bench.says(RDS, "r=1 s=1");
+    assert_eq!(bench.drain(client), "RouteConfiguration r=1");
+    bench.change(client, RDS, "+s -r");
+    bench.says(RDS, "s=1");
+    assert_eq!(bench.poll(client), "RouteConfiguration s=1");
+    bench.nack(client, RDS);
+    bench.change(client, RDS, "+r -s");
+    bench.says(RDS, "r=1");
+    assert_eq!(bench.poll(client), "RouteConfiguration r=1");
+    let before = bench.snapshots[0].clone();
+    bench.says(RDS, "-r");
+    assert_eq!(state(&bench, client, &push(&bench, &before)), "pending");
+}
+
 #[test]
 fn tru_3_a_name_that_the_client_gave_up_was_not_removed_by_the_rejected_response() {
     let mut bench = Bench::files(&[(RDS, "r=1 s=1")]);

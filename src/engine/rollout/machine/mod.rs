@@ -231,11 +231,16 @@ impl Rollout {
         let Some(cut) = self.cutting.take() else { return };
         let number = self.last_push + 1;
         let is_stale = units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan);
-        if is_stale || self.stands_still() {
-            self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
+        let returned = self.returned_to_halted(&units);
+        if is_stale || self.stands_still() || !returned.is_empty() {
+            let again = Some(cut.retry(self.gathering.take(), &self.plan, now));
+            self.gathering = returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
             return self.advance(now);
         }
         let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
+        if units.is_empty() && self.promoted.take().is_some() {
+            self.let_go_of_forgotten(now);
+        }
         self.gather_blank(&cut, &blank, now);
         if units.is_empty() {
             self.outputs.push_back(Output::Release { push: number });
@@ -257,6 +262,25 @@ impl Rollout {
             self.close(Outcome::Restored, now);
         }
         self.stand_or_go(now);
+    }
+
+    /// The blamed units of a halted push that have its content again: they changed, and changed back before the cut (WAV-17).
+    fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
+        let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
+        let Some(push) = halted.filter(|_| self.promoted.is_none()) else { return Vec::new() };
+        let is_blamed = |unit: &&UnitPush| push.report.blamed.contains(&unit.unit);
+        let is_waited_for = |unit: &&UnitPush| !self.held.barred.contains(&unit.unit);
+        let returned = units.iter().filter(is_blamed).filter(is_waited_for).filter(|unit| unit.is_former);
+        returned.map(|unit| unit.unit).collect()
+    }
+
+    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to be given.
+    fn let_go_of_forgotten(&mut self, now: Time) {
+        if let Some(push) = &mut self.push {
+            push.withdraw(&mut self.outputs);
+            self.held.away.retain(|unit, _| !push.report.units.contains(unit));
+        }
+        self.close(Outcome::Halted, now);
     }
 
     /// Units that hold something back, and have no known change: a collection is not complete yet, as after a restart. The next push

@@ -51,6 +51,11 @@ impl Bench {
         self.lanes.as_mut().unwrap().admitted.extend(clients);
     }
 
+    /// The push under way is halted, and stands: no client was sent anything of it.
+    pub fn halt(&mut self) {
+        self.lanes.as_mut().unwrap().admitted.clear();
+    }
+
     /// The push under way has reached everybody.
     pub fn finish(&mut self) {
         let push = self.lanes.as_ref().unwrap().push;

@@ -62,6 +62,43 @@ fn wav_8_a_promoted_push_is_looked_at_until_its_units_are_current() {
     assert_eq!((world.state(), world.rollout.report().push.unwrap().number), (RolloutState::Settling, 2));
 }
 
+/// Between the last comparison and the cut, the servers may say what was halted once more.
+#[test]
+fn wav_17_a_halted_content_that_is_back_at_the_cut_does_not_begin_again() {
+    let halted = || {
+        let mut world = World::enforced(&[1, 2]);
+        world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+        world.live(2_000, 1, true, true);
+        world.timer(3_000);
+        assert_eq!(world.cuts.last().unwrap().0, 2);
+        world
+    };
+    let mut world = halted();
+    world.ready(3_000, vec![UnitPush { is_former: true, ..unit_push(1) }, unit_push(2)]);
+    assert_eq!((world.state(), world.push_number()), (RolloutState::Halted, Some(1)));
+    assert_eq!(world.rollout.poll_timeout(), None, "the next change is waited for");
+    world.live(9_000, 1, true, true);
+    world.timer(10_000);
+    world.ready(10_000, vec![unit_push(1), unit_push(2)]);
+    assert_eq!((world.state(), world.push_number()), (RolloutState::Waving, Some(2)));
+    // An innocent unit may go on with what it has.
+    let mut world = halted();
+    world.ready(3_000, vec![unit_push(1), UnitPush { is_former: true, ..unit_push(2) }]);
+    assert_eq!(world.state(), RolloutState::Waving);
+}
+
+/// The names of a halted push are nobody's any more: no change can end the halt, but an operator can.
+#[test]
+fn wav_17_a_promotion_ends_a_halt_of_what_nobody_asks_for_any_more() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    world.command(3_000, Command::Promote { push: 1, to: Promotion::All }).unwrap();
+    world.ready(3_000, vec![UnitPush { types: Vec::new(), ..unit_push(1) }]);
+    assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Halted)]));
+    world.live(3_000, 1, false, false);
+    assert_eq!((world.state(), world.rollout.poll_timeout()), (RolloutState::Open, None));
+}
+
 #[test]
 fn wav_17_a_promotion_is_over_when_the_servers_take_the_push_back() {
     let mut world = World::enforced(&[1]);

@@ -58,6 +58,7 @@ fn unit_push(number: u64) -> UnitPush {
         condemned: None,
         findings: Vec::new(),
         is_current: true,
+        is_former: false,
         stable: ReleaseDigest(0),
         candidate: ReleaseDigest(1),
     }
