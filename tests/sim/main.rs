@@ -68,7 +68,7 @@ const RELOADS: u64 = 300;
 /// The schedules with reloads of server lists before the first open one.
 const LISTS: u64 = 2000;
 
-/// The schedules with rollouts. The open ones among them are in `OPEN`.
+/// The schedules with rollouts.
 const ROLLOUTS: u64 = 1000;
 
 /// The schedules that are run with an idle plan, and without a plan.
@@ -152,8 +152,16 @@ const CORPUS: &[u64] = &[
     1125899906842628,
     1125899906842666,
     1125899906842675,
+    1125899906843064,
     1125899906843132,
+    1125899906843542,
     1125899906843962,
+    1125899906844932,
+    1125899906845932,
+    1125899906846662,
+    1125899906848214,
+    1125899906850307,
+    1125899906852707,
     2251799813685248,
     2251799813685284,
     2251799813685292,
@@ -180,8 +188,6 @@ const OPEN: &[u64] = &[
     2162114,
     140737488375455,
     281474976725505,
-    1125899906843064,
-    1125899906843542,
     2251799813694282,
     2251799813699016,
     2251799813704948,
