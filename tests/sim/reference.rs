@@ -349,11 +349,16 @@ impl Source {
         self.demand[ty].idle_since[name] = None;
         self.names[ty][name].lose(State::Unknown, self.moment);
         self.guard.forget(ty, false, bit(name));
+        let polls = self.polls;
         for stream in self.streams.iter_mut().flatten().filter(|stream| !stream.types[ty].wildcard) {
             let said = &mut stream.types[ty];
             said.seen &= !bit(name);
             said.in_first &= !bit(name);
             said.waiting[name] = None;
+            // A poll cannot be corrected: its answer is no answer to a later request (RLY-2).
+            if polls {
+                said.listed &= !bit(name);
+            }
         }
     }
 

@@ -34,7 +34,7 @@ impl World {
                 matches!(source.names[EDS][*name].state(), State::Present(_))
             };
             let forced = bits(stream.forced & held).filter(is_there).fold(0, |mask, name| mask | bit(name));
-            if forced != 0 {
+            if forced != 0 && !self.is_set_withheld(client, slots, EDS) {
                 self.fail(Invariant::Order, || {
                     format!("ORD-5: client {client} waits for the endpoints of the clusters {}", show(forced))
                 });
@@ -60,6 +60,18 @@ impl World {
         }
     }
 
+    /// Whether a name that its server never mentions, or mentions only in an error (ERR-8), delays a full-state answer as a
+    /// whole (RLY-5).
+    fn is_set_withheld(&self, client: usize, slots: [usize; 2], ty: usize) -> bool {
+        let held = &self.clients[client].types[ty];
+        let is_unsaid = |other: usize| {
+            let source = &self.slots[slots[list_of(other)]].reference;
+            let track = &source.names[ty][other];
+            track.state() == State::Unknown && (source.is_unspoken(ty) || track.failed.is_some())
+        };
+        held.is_full(ty, self.clients[client].variant()) && bits(held.wanted).any(is_unsaid)
+    }
+
     fn judge_rest_of(&mut self, client: usize, slots: [usize; 2], ty: usize, name: usize) {
         let slot = slots[list_of(name)];
         let held = &self.clients[client].types[ty];
@@ -71,16 +83,8 @@ impl World {
         let source = &self.slots[slot].reference;
         let due = due_of(source, ty, name, held, is_full, source.moment);
         let found = held.resources[name];
-        // A name that its server never mentions, or mentions only in an error (ERR-8), delays a full-state
-        // answer as a whole (RLY-5).
-        let is_unsaid = |other: usize| {
-            let source = &self.slots[slots[list_of(other)]].reference;
-            let track = &source.names[ty][other];
-            track.state() == State::Unknown && (source.is_unspoken(ty) || track.failed.is_some())
-        };
-        let is_withheld = is_full && bits(held.wanted).any(is_unsaid);
         let is_right = match due {
-            _ if is_withheld => true,
+            _ if self.is_set_withheld(client, slots, ty) => true,
             State::Present(content) => found == content,
             // Silence about a type means nothing for a name (RLY-2).
             State::Unknown => source.is_unspoken(ty) || source.names[ty][name].failed.is_some(),

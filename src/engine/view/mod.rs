@@ -58,6 +58,10 @@ const FORCED: Version = Version(u128::MAX);
 /// The version of a resource that the client may have, and need not be sent: it is told that the name is gone.
 pub const PERHAPS: Version = Version(u128::MAX - 1);
 
+/// Stands for content that the client has in some version, and keeps while its removal waits. No content has this
+/// version, and it is never sent.
+pub const STAYS: Version = Version(u128::MAX - 2);
+
 /// Names and their states. Cloning is cheap; changing a few names is O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct View {

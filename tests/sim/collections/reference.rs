@@ -1,7 +1,7 @@
 //! The reference model of a source: for each requested name, each alias and each member of a glob, all statements of the
 //! server. It is told the requests that were written and the responses that arrived, and asks no machine.
 
-use super::names::{GLOBS, LISTED, Mask, NAMES, TYPES, VHDS, bit, bits, glob_of, members};
+use super::names::{ALIASES, GLOBS, LISTED, Mask, NAMES, TYPES, VHDS, bit, bits, glob_of, members};
 use super::server::Message;
 
 /// The time after which a name without an answer may count as absent (TMR-5).
@@ -143,6 +143,14 @@ impl Reference {
         for (name, entry) in &message.put {
             let state = State::Present(*name, entry.edition);
             self.listing[ty][*name] |= entry.aliases;
+            // No request lists these aliases, and nobody wants them any more: the relay has no answer for them.
+            for alias in ALIASES.filter(|alias| (listed | wanted) & bit(*alias) == 0) {
+                let track = &mut self.named[ty][alias];
+                let leads = matches!(track.now(), State::Present(own, _) if own == *name);
+                if leads || entry.aliases & bit(alias) != 0 {
+                    track.set(now, State::Unknown);
+                }
+            }
             if glob_of(*name).is_some_and(|glob| listed & bit(glob) != 0) {
                 self.members[ty][*name].set(now, state);
                 self.left_out[ty][*name].set(now, State::Unknown);

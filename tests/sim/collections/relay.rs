@@ -633,11 +633,14 @@ impl Collections {
             let reference = &self.slots[slot].reference;
             let mut moments = reference.moments(ty, since, self.now).into_iter();
             let is_flash = reference.has_flashed(ty, name, edition, since);
+            // The last bytes are the glob's, though the name had other content, or none.
+            let is_gone = reference.due(ty, stream.wanted[ty], name, self.now) == Due::Absent;
             is_flash
                 || moments.any(|at| {
                     let wanted = bits(stream.wanted[ty]).filter(|way| stream.since[ty][*way] <= at);
                     let wanted = wanted.fold(0, |mask, way| mask | bit(way));
-                    reference.due(ty, wanted, name, at) == Due::Present(edition)
+                    let is_due = |wanted| reference.due(ty, wanted, name, at) == Due::Present(edition);
+                    is_due(wanted) || is_gone && is_due(wanted & !bit(name))
                 })
         })
     }

@@ -10,7 +10,7 @@ use crate::engine::downstream::answer::errors_and_ttls::Asides;
 use crate::engine::downstream::answer::news::News;
 use crate::engine::downstream::answer::targets::targets;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
-use crate::engine::view::{View, difference};
+use crate::engine::view::{STAYS, View, difference};
 use crate::xds::{ResourceName, Variant, Version};
 
 impl Composition {
@@ -118,6 +118,7 @@ impl Answer {
             let due = after.iter().rev().find_map(|view| view.version_of(&name));
             match due {
                 Some(version) if held == Some(version) && !restated.contains(&name) => {}
+                Some(STAYS) => {}
                 Some(_) => {
                     if let Some(resource) = self.body(&name) {
                         news.removed.extend(self.left_behind(&name, held, &after));
@@ -126,17 +127,31 @@ impl Answer {
                 }
                 None => {
                     news.lost |= held.is_some();
-                    if !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
+                    let is_kept = self.is_departed(&name) && self.is_left(&name, &after);
+                    if !is_kept && !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
                         let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
                         news.removed.extend(own.filter(|own| !self.is_left(own, &after)));
                         news.removed.extend(self.left_behind(&name, held, &after));
-                        news.removed.insert(name);
+                        if !self.is_given_up_alias(&name) {
+                            news.removed.insert(name);
+                        }
                     }
                 }
             }
         }
         news.by_own_name();
         news
+    }
+
+    /// Whether the client gave the name up, and waits for an answer (DEL-19).
+    pub(super) fn is_departed(&self, name: &ResourceName) -> bool {
+        self.departed.contains(name) && !self.refused.iter().any(|(refused, _)| refused == name)
+    }
+
+    /// Whether the client gave an alias up, and nothing else may have the name. The client knows nothing of that name.
+    fn is_given_up_alias(&self, name: &ResourceName) -> bool {
+        let is_covered = |part: &AnswerPart| part.collection.covers(name);
+        self.is_departed(name) && self.aliased(name).is_some() && !self.parts.iter().any(is_covered)
     }
 
     /// The names of a part whose source does not know them while the wildcard or a glob supplies them: the supplied

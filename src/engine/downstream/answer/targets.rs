@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::downstream::answer::{Answer, AnswerPart};
-use crate::engine::view::{View, difference};
+use crate::engine::view::{STAYS, View, difference};
 use crate::xds::{ResourceName, Version};
 
 /// The targets of the parts of an answer; empty if the targets are the sources' own views. Withheld names
@@ -45,7 +45,12 @@ fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
             let Some(held) = part.held.version_of(&name).filter(|_| base.has(&name) && !is_there) else {
                 continue;
             };
-            // A complete set needs the bytes. Delta needs them only for a resend.
+            // A complete set needs the bytes. Delta needs them only for a resend. A name that was given up beside a
+            // glob needs none: its own content may have been newer, and the removal is the answer (DEL-19).
+            if answer.is_departed(&name) && !answer.full {
+                kept.insert(name, STAYS);
+                continue;
+            }
             let again = answer.full || part.held.is_due_again(&name);
             let version = if again { last(&name) } else { None };
             if let Some(version) = version.or(Some(held).filter(|_| !answer.full)) {

@@ -39,11 +39,10 @@ impl Session {
         let carried = subscription.carry(answer, is_last, chunks > 0, &mut self.passed);
         if chunks > 0 {
             subscription.note_stage(self.carried + 1);
+            // With the first message, because a newer answer may replace the rest.
+            subscription.remember();
         }
         if is_last {
-            if chunks > 0 {
-                subscription.remember();
-            }
             match targets.is_empty() {
                 true => subscription.arrive(answer, chunks > 0),
                 false => subscription.arrive(&answer.brought_to(targets), chunks > 0),

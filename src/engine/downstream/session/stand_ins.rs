@@ -30,7 +30,7 @@ impl Session {
 
     /// See [`Session::serve_from`].
     pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
-        self.with_stand_ins(self.newest(latest))
+        self.with_stand_ins(self.newest(latest), None)
     }
 
     /// The sources' own snapshots.
@@ -38,25 +38,28 @@ impl Session {
         self.sources.iter().map(|source| (*source, latest(*source))).collect()
     }
 
-    /// The snapshots of a round: the serving sources as of the start of the round, and the other sources as
-    /// of now. With older snapshots of the others, a name that a higher server came to supply would be
-    /// reported as gone (RLY-42).
+    /// The snapshots of a round: the serving sources as of the start of the round, and what other servers supply
+    /// in their place as of now, even if they serve other types. With older snapshots, a name that a higher
+    /// server came to supply would be reported as gone (RLY-42).
     pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let of_round = |source| match parts().any(|part| part.source() == source) {
             true => snapshot_of(round, source),
             false => latest(source),
         };
-        self.with_stand_ins(self.newest(&of_round))
+        self.with_stand_ins(self.newest(&of_round), Some(latest))
     }
 
-    fn with_stand_ins(&self, mut snapshots: Snapshots) -> Snapshots {
+    /// `others`: the snapshots of servers that supply what the serving one lacks, if they differ from `snapshots`.
+    fn with_stand_ins(&self, mut snapshots: Snapshots, others: Option<Latest<'_>>) -> Snapshots {
         let is_moving = self.moving.is_some();
         for position in self.positions.iter().filter(|position| is_moving || position.needs_stand_ins()) {
             for (subscription, part) in self.parts_of(position) {
                 let type_url = &subscription.type_url;
-                let stand_ins =
-                    position.stand_ins(subscription, part, &part.asked, &|id| snapshot_of(&snapshots, id));
+                let own = snapshot_of(&snapshots, part.source());
+                let taken = |id| snapshot_of(&snapshots, id);
+                let others = others.unwrap_or(&taken);
+                let stand_ins = position.stand_ins(subscription, part, &part.asked, (own, others));
                 let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
                 let aliases = position.with_aliases(subscription, part, &snapshots);
                 if stand_ins.is_empty() && lasts.is_empty() && aliases.is_empty() {
@@ -98,7 +101,7 @@ impl ListPosition {
         subscription: &Subscription,
         part: &Part,
         asked: &Asked,
-        latest: Latest<'_>,
+        (own, others): (Option<Arc<Snapshot>>, Latest<'_>),
     ) -> Vec<(ResourceName, Arc<Resource>)> {
         let type_url = &subscription.type_url;
         let serving = asked.serving();
@@ -108,7 +111,6 @@ impl ListPosition {
         if serving == 0 || is_deleting {
             return Vec::new();
         }
-        let own = latest(asked.source);
         let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
         let Some(own) = types.view(&part.collection) else { return Vec::new() };
         // A name in the server's wildcard or glob is not lacking, although the server has not answered for
@@ -119,7 +121,7 @@ impl ListPosition {
         let beside = subscription.parts.iter().filter(is_beside);
         let beside: Vec<_> = beside.filter_map(|other| types.view(&other.collection)).collect();
         let higher: Vec<_> = asked.others().rev().filter(|(server, _)| *server < serving).collect();
-        let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| latest(source)).collect();
+        let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| others(source)).collect();
         let supplied = |name: &ResourceName| {
             let found =
                 higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource());
@@ -162,7 +164,7 @@ impl ListPosition {
         let own = latest(asked.source);
         let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection));
         let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
-        let stand_ins = self.stand_ins(subscription, part, asked, latest);
+        let stand_ins = self.stand_ins(subscription, part, asked, (own.clone(), latest));
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 

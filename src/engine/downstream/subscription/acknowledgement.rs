@@ -64,6 +64,7 @@ impl Subscription {
             Verdict::Stale | Verdict::None => return,
         }
         self.stages.end(nonce, waiting);
+        self.end_unread(nonce, waiting);
         for part in self.parts.iter_mut().filter(|_| !waiting) {
             part.before = None;
         }

@@ -11,7 +11,7 @@ use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::part::Key;
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
 use crate::engine::view::View;
-use crate::xds::{DeltaRequest, ResourceName, Version};
+use crate::xds::{DeltaRequest, Kind, ResourceName, Version};
 
 impl Subscription {
     /// The canonical name; `None` if the name is refused.
@@ -96,6 +96,7 @@ impl Subscription {
         }
         for name in &request.unsubscribe {
             if name.is_wildcard() {
+                self.note_unread_members(CollectionKind::Wildcard, |_| true);
                 wildcard = false;
                 continue;
             }
@@ -103,21 +104,22 @@ impl Subscription {
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if set.remove(&key, seed) {
+                match CollectionKind::of(&key) {
+                    CollectionKind::Globs => self.note_unread_members(CollectionKind::Globs, |name| {
+                        name.glob().as_ref() == Some(&key)
+                    }),
+                    _ => self.note_unread(&key),
+                }
                 self.forget_left(&key);
                 departed.push(key);
             }
         }
-        // Names that already wait interrupt no answer: each ACK would restart the answer, for ever.
-        let mut waiting = std::mem::take(&mut self.departed);
-        let is_covered = |name: &ResourceName| {
-            name.glob().is_some_and(|glob| self.asks_for_glob(&glob, group_of(&glob), &sets))
+        let is_covered = |this: &Subscription, name: &ResourceName| {
+            name.glob().is_some_and(|glob| this.asks_for_glob(&glob, group_of(&glob), &sets))
         };
-        waiting.retain(|name| wildcard || is_covered(name));
-        departed.retain(|name| wildcard || is_covered(name));
-        self.departed = waiting;
-        for name in &departed {
-            self.depart(name);
-        }
+        let shared = self.shared(&departed);
+        departed.retain(|name| wildcard || shared.contains(name) || is_covered(self, name));
+        self.wait_for_departed(departed, |this, name| wildcard || is_covered(this, name));
         self.non_canonical.take_if(|non_canonical| non_canonical.is_empty());
         let names = sets
             .into_iter()
@@ -125,6 +127,22 @@ impl Subscription {
             .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
         Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, non_canonical: false }
+    }
+
+    /// Notes names that were given up, and still need an answer.
+    fn wait_for_departed(
+        &mut self,
+        departed: Vec<ResourceName>,
+        is_covered: impl Fn(&Subscription, &ResourceName) -> bool,
+    ) {
+        // Names that already wait interrupt no answer: each ACK would restart the answer, for ever.
+        let mut waiting = std::mem::take(&mut self.departed);
+        let has_aliases = self.type_url.kind() == Kind::VirtualHost;
+        waiting.retain(|name| has_aliases || is_covered(self, name));
+        self.departed = waiting;
+        for name in &departed {
+            self.depart(name);
+        }
     }
 
     /// Whether a glob is requested. `changed` holds the sets that the request changes.

@@ -14,7 +14,7 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::Cause;
-use crate::engine::view::{PERHAPS, View};
+use crate::engine::view::{PERHAPS, STAYS, View};
 use crate::xds::{ResourceName, Status, TypeUrl, Version};
 
 /// One type of one client at one moment.
@@ -95,7 +95,7 @@ pub struct NameKnowledge {
 impl HeldVersion {
     fn of(view: &View, name: &ResourceName) -> Option<HeldVersion> {
         let version = view.version_of(name)?;
-        let is_unknown = view.is_due_again(name) || version == PERHAPS;
+        let is_unknown = view.is_due_again(name) || matches!(version, PERHAPS | STAYS);
         Some(if is_unknown { HeldVersion::Unknown } else { HeldVersion::Known(version) })
     }
 

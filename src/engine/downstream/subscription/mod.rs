@@ -16,6 +16,7 @@ mod set_marks;
 mod sotw_request;
 pub mod stages;
 pub mod suspects;
+mod unread;
 pub mod unsent_news;
 mod wait;
 
@@ -35,6 +36,7 @@ use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::set_marks::SetMarks;
 use crate::engine::downstream::subscription::stages::Stages;
+use crate::engine::downstream::subscription::unread::Unread;
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// One stream × one type (STR-1).
@@ -48,6 +50,8 @@ pub struct Subscription {
     pub departed: BTreeSet<ResourceName>,
     pub nonces: Nonces,
     pub(super) stages: Stages,
+    /// Names that the client gave up before it read a response with them.
+    unread: Option<Box<Unread>>,
     /// For a routing type: the client's ACKs so far.
     pub acknowledged: AcknowledgedAnswers,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
@@ -113,6 +117,7 @@ impl Subscription {
             departed: BTreeSet::new(),
             nonces: Nonces::default(),
             stages: Stages::default(),
+            unread: None,
             acknowledged: AcknowledgedAnswers::default(),
             greeting: false,
             fresh: false,
@@ -201,6 +206,11 @@ impl Subscription {
         let departed: usize = self.departed.iter().map(weight).sum();
         let spelled = self.spellings().map_or(0, |spellings| spellings.bytes());
         let refused = self.refusals().map_or(0, Refusals::bytes);
-        wanted + departed + spelled + refused + self.presented_bytes
+        wanted
+            + departed
+            + spelled
+            + refused
+            + self.presented_bytes
+            + self.unread.as_ref().map_or(0, |unread| unread.bytes())
     }
 }

@@ -13,7 +13,7 @@ use crate::engine::downstream::order::withheld::{Holder, Waits, Withheld, withho
 use crate::engine::downstream::sources::{Asked, SourceId};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::engine::view::{View, ViewId};
-use crate::xds::{ResourceName, TypeUrl};
+use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// Identifies a part within a subscription. Parts are sorted by this key.
 pub type Key = (CollectionKind, NameGroup);
@@ -125,6 +125,12 @@ impl Part {
             names.clone_from(&set.names);
         }
         Some(&set.view)
+    }
+
+    /// Notes content that the client may have beside the part's own.
+    pub(super) fn hold_also<'a>(&mut self, content: impl Iterator<Item = (&'a ResourceName, Version)>) {
+        Arc::make_mut(&mut self.held).hold(content, std::iter::empty());
+        self.at = None;
     }
 
     /// Takes over content of names in the collection that another part brought.

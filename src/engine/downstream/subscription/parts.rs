@@ -71,6 +71,7 @@ impl Subscription {
         let is_it = |part: &Part| part.collection.kind() == kind && (wildcard || part.group == group);
         let at = self.parts.iter().position(is_it);
         let old = at.map_or_else(Vec::new, |at| self.parts[at].sources().collect());
+        let before = at.map(|at| self.parts[at].collection.clone());
         if let Some(at) = at {
             self.fall_back_to_wildcard(at, collection.as_ref().map(|(_, collection)| collection));
         }
@@ -103,6 +104,7 @@ impl Subscription {
             }
             (None, None) => {}
         }
+        self.expect_unread((kind, group), before.as_ref());
         old
     }
 

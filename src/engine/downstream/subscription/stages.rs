@@ -38,6 +38,11 @@ impl Stages {
         self.0.iter().find(|stage| stage.nonce > nonce)?.of(part)
     }
 
+    /// The contents of a part before the unanswered responses but the oldest.
+    pub(super) fn of<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a Arc<View>> {
+        self.0.iter().filter_map(|stage| stage.of(part))
+    }
+
     /// A response was answered. `is_waiting`: others are unanswered.
     pub(super) fn end(&mut self, nonce: Option<u64>, is_waiting: bool) {
         self.0.retain(|stage| is_waiting && Some(stage.nonce) > nonce);

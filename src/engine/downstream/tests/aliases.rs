@@ -168,3 +168,21 @@ fn ali_1_a_resource_that_is_gone_answers_no_alias_any_more() {
     assert_eq!(bench.drain(other), "VirtualHost -a -v1");
     assert_eq!(bench.drain(late), "VirtualHost -a");
 }
+
+/// The client reads that the alias moved only after it has given up the former resource's own name.
+#[test]
+fn ali_2_a_former_resource_that_is_given_up_before_the_alias_moved_is_told_as_gone() {
+    let mut bench = Bench::files(&[(VHDS, "v1|a=1 v2=1")]);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+a +v1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    bench.state(0, &[(VHDS, "v1=1 v2|a=1")]);
+    assert_eq!(bench.poll(client), "VirtualHost v2=1");
+    bench.change(client, VHDS, "-v1");
+    assert_eq!(bench.drain(client), "VirtualHost -v1");
+    // Where the alias still leads to the resource, the client keeps it.
+    bench.change(client, VHDS, "+v2");
+    assert_eq!(bench.poll(client), "VirtualHost v2=1");
+    bench.change(client, VHDS, "-v2");
+    assert_eq!(bench.drain(client), "");
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, ClientId, EDS, streams_by_type, url};
+use super::bench::{Bench, CDS, ClientId, EDS, RDS, streams_by_type, url};
 use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::SourceId;
 use crate::engine::source::StreamIndex;
@@ -193,4 +193,35 @@ fn rly_40_polls_are_lost_type_by_type() {
     );
     bench.moves(client);
     assert!(bench.snapshots[1].of(&url(CDS)).is_some());
+}
+
+/// The first server serves clusters and routes throughout, so the round has its snapshot of those types.
+#[test]
+fn rly_42_a_round_is_told_what_a_server_of_other_types_supplies_by_now() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let (mut bench, client) = bench();
+    bench.change(client, RDS, "+r");
+    bench.changes(0, RDS, CollectionKind::Names, "r=1", false);
+    assert_eq!(bench.moves(client), "RouteConfiguration r=1");
+    bench.breaks(0, ENDPOINTS);
+    bench.change(client, EDS, "+b");
+    bench.moves(client);
+    bench.answers(1, 0, EDS);
+    bench.changes(1, EDS, CollectionKind::Names, "a=1 b=1", false);
+    assert_eq!(bench.moves(client), "ClusterLoadAssignment b=1");
+    assert_eq!(bench.served(client), [0, 1]);
+
+    bench.changes(1, EDS, CollectionKind::Names, "b=2", false);
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment b=2");
+    bench.changes(1, EDS, CollectionKind::Names, "b=3", false);
+    bench.changes(0, RDS, CollectionKind::Names, "r=2", false);
+    assert_eq!(bench.poll(client), "");
+    bench.advance(SECOND * 15);
+    bench.changes(1, EDS, CollectionKind::Names, "b=4 -a", false);
+    bench.changes(0, EDS, CollectionKind::Names, "-a", false);
+    bench.changes(0, CDS, CollectionKind::Wildcard, "x=2", true);
+    assert_eq!(bench.poll(client), "Cluster x=2", "the turn of the routing types has begun");
+    bench.changes(0, EDS, CollectionKind::Names, "a=5", false);
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment a=5 b=4");
+    assert_eq!(bench.poll(client), "RouteConfiguration r=2");
 }

@@ -1,0 +1,121 @@
+//! Content on its way to a delta client that has given it up.
+//!
+//! A client may give a name up and ask for it again, by itself, by a glob or by the wildcard, before it reads an older
+//! response. The client keeps what the response brings then. So the relay counts such content as held in an unknown version:
+//! the client is sent the present content, or told that there is none (NAM-16, DEL-11).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::collection::{Collection, CollectionKind};
+use crate::engine::downstream::memory::weight;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::view::View;
+use crate::xds::{Kind, ResourceName, Version};
+
+/// The number of contents of a client that are searched for aliases. Each search costs as much as the names.
+const STAGES_MAX: usize = 4;
+
+/// Names that the client gave up, each with the nonce of the latest response that may bring it.
+#[derive(Debug, Default)]
+pub struct Unread(BTreeMap<ResourceName, u64>);
+
+impl Unread {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.keys().map(weight).sum()
+    }
+}
+
+impl Subscription {
+    /// The client has read the responses up to this one.
+    pub(super) fn end_unread(&mut self, nonce: Option<u64>, is_waiting: bool) {
+        let Some(unread) = &mut self.unread else { return };
+        unread.0.retain(|_, brought| is_waiting && Some(*brought) > nonce);
+        if unread.0.is_empty() {
+            self.unread = None;
+        }
+    }
+
+    /// Notes a name that the client gives up, if unanswered responses have content of it.
+    pub(super) fn note_unread(&mut self, name: &ResourceName) {
+        let Some(latest) = self.begin_to_note() else { return };
+        let mut named = self.parts.iter().filter(|part| !part.is_broad() && part.held.has(name));
+        if named.any(|part| self.is_unanswered(part, name)) {
+            self.unread.get_or_insert_default().0.insert(name.clone(), latest);
+        }
+    }
+
+    /// As [`Self::note_unread`], for the members of a glob or of the wildcard.
+    pub(super) fn note_unread_members(
+        &mut self,
+        kind: CollectionKind,
+        is_member: impl Fn(&ResourceName) -> bool,
+    ) {
+        let Some(latest) = self.begin_to_note() else { return };
+        let parts = self.parts.iter().filter(|part| part.kind() == kind);
+        let names = parts.flat_map(|part| part.held.names().map(move |name| (part, name)));
+        let names = names.filter(|(part, name)| is_member(name) && self.is_unanswered(part, name));
+        let names: Vec<_> = names.map(|(_, name)| (name.clone(), latest)).collect();
+        if !names.is_empty() {
+            self.unread.get_or_insert_default().0.extend(names);
+        }
+    }
+
+    /// The nonce of the latest response, if some response is unanswered.
+    fn begin_to_note(&mut self) -> Option<u64> {
+        let latest = self.nonces.latest().filter(|_| self.nonces.is_waiting())?;
+        // The messages sent so far count.
+        self.interrupt();
+        Some(latest)
+    }
+
+    fn is_unanswered(&self, part: &Part, name: &ResourceName) -> bool {
+        let held = part.held.version_of(name);
+        self.earlier(part).any(|view| view.version_of(name) != held)
+    }
+
+    /// The contents of a part before the unanswered responses.
+    fn earlier<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a Arc<View>> {
+        part.before.iter().chain(self.stages.of(part))
+    }
+
+    /// The names among these that had the same content as another requested name before the unanswered responses. Of two
+    /// such names one is an alias of the other, and the client keeps the resource until it reads that the alias has moved
+    /// (ALI-2).
+    pub(super) fn shared(&self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
+        let mut shared = BTreeSet::new();
+        if given_up.is_empty() || self.type_url.kind() != Kind::VirtualHost || !self.nonces.is_waiting() {
+            return shared;
+        }
+        let given_up: BTreeSet<_> = given_up.iter().collect();
+        for part in self.parts.iter().filter(|part| !part.is_broad()) {
+            for view in self.earlier(part).take(STAGES_MAX) {
+                let versions = |name: &ResourceName| view.version_of(name);
+                let gone: BTreeSet<_> = given_up.iter().filter_map(|name| versions(name)).collect();
+                let stay =
+                    view.names().filter(|name| part.collection.covers(name) && !given_up.contains(name));
+                let stay: BTreeSet<_> =
+                    stay.filter_map(versions).filter(|version| gone.contains(version)).collect();
+                let is_shared = |name: &ResourceName| versions(name).is_some_and(|own| stay.contains(&own));
+                shared.extend(given_up.iter().filter(|name| is_shared(name)).map(|name| (*name).clone()));
+            }
+        }
+        shared
+    }
+
+    /// A part covers more than `before`.
+    pub(super) fn expect_unread(&mut self, key: Key, before: Option<&Collection>) {
+        let Some(unread) = &self.unread else { return };
+        let Some(at) = self.parts.iter().position(|part| part.key() == key) else { return };
+        let collection = &self.parts[at].collection;
+        let was_covered = |name: &ResourceName| before.is_some_and(|before| before.covers(name));
+        let is_new = |name: &&ResourceName| collection.covers(name) && !was_covered(name);
+        let holds = |part: &Part, name: &ResourceName| part.collection.covers(name) && part.held.has(name);
+        let is_held = |name: &ResourceName| self.parts.iter().any(|part| holds(part, name));
+        let names: Vec<_> = unread.0.keys().filter(is_new).filter(|name| !is_held(name)).cloned().collect();
+        if !names.is_empty() {
+            self.parts[at].hold_also(names.iter().map(|name| (name, Version::default())));
+        }
+    }
+}
