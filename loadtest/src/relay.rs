@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -110,10 +111,13 @@ admin: {{ address: "{admin}" }}
     )
 }
 
-/// An address without a listener. Another process may take the address first; the relay then fails to start,
-/// with an error.
+/// An address without a listener. Each call has a loopback address of its own, so that nobody else takes the port
+/// before it is used.
 pub fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    static CALLS: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, high | 0x80, low, CALLS.fetch_add(1, Ordering::Relaxed));
+    Ok(TcpListener::bind((address, 0))?.local_addr()?)
 }
 
 /// Whether `GET /ready` answers 200.
