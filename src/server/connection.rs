@@ -75,7 +75,11 @@ pub(super) fn run<R: OpenStreams>(
             Protocol::Http2 => {
                 // Boxed, like its result: the task lives as long as the connection, and would reserve memory for both.
                 match Box::pin(http2::open(socket, service)).await {
-                    Ok(mut http2) => live(http2.as_mut(), &streams, &shared, &until).await,
+                    Ok(mut http2) => {
+                        live(http2.as_mut(), &streams, &shared, &until).await;
+                        let _turn = shared.exit.turn().await;
+                        drop(http2);
+                    }
                     Err(fault) => fault.count(&shared.metrics),
                 }
             }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::crowd::usher;
 use super::emptying::{Departure, Door, Emptier};
 use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
@@ -16,10 +17,6 @@ use super::socket::Plain;
 use super::{Shared, accept, connection};
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::identity::Identity;
-
-/// New connections that begin in one pass of a worker through its tasks. After an outage thousands of clients come at
-/// once. Their first steps are expensive, and an update would wait behind all of them.
-const BEGINNING_MAX: usize = 8;
 
 /// A handle to the listeners of a server. Clones share the listeners.
 pub struct Listening<R: OpenStreams>(Arc<Inner<R>>);
@@ -196,46 +193,9 @@ impl<R: OpenStreams> Listening<R> {
     }
 }
 
-/// Begins accepted connections in the order of their arrival, a few in each pass, until the listener closes.
-async fn usher<T>(mut queued: mpsc::UnboundedReceiver<T>, begin: impl Fn(T)) {
-    let mut next = Vec::with_capacity(BEGINNING_MAX);
-    while queued.recv_many(&mut next, BEGINNING_MAX).await > 0 {
-        next.drain(..).for_each(&begin);
-        yield_now().await;
-    }
-}
-
 impl<R> Inner<R> {
     fn open(&self) -> MutexGuard<'_, Open> {
         // Every critical section leaves the list consistent.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn sec_2_others_run_between_a_few_new_connections() {
-        const CLIENTS: usize = 100;
-        let (queue, queued) = mpsc::unbounded_channel();
-        (0..CLIENTS).for_each(|client| queue.send(client).unwrap());
-        drop(queue);
-        let begun = Cell::new(0);
-        let another = async {
-            let mut before = 0;
-            while begun.get() < CLIENTS {
-                yield_now().await;
-                // `join` changes the order of the two after each pass.
-                assert!(begun.get() - before <= 2 * BEGINNING_MAX, "{before}, then {}", begun.get());
-                before = begun.get();
-            }
-        };
-        tokio::join!(another, usher(queued, |_| begun.set(begun.get() + 1)));
-        assert_eq!(begun.get(), CLIENTS);
     }
 }

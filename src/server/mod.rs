@@ -9,7 +9,8 @@
 //! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers, spaced out.
 //! - `doorway`: connections for a server of another kind.
 //! - [`listening`]: the listeners in service, opened and closed while the server runs.
-//! - `emptying`: the end of connections: of all with the process or by an operator, of one listener with the listener.
+//! - `crowd`: connections that begin or end in thousands. `emptying`: the end of connections: of all with the process or
+//!   by an operator, of one listener with the listener.
 //! - `transport`, `authority`, `cut`, `meter`, `lingering`: the bytes of a connection, and its orderly close. `connection`:
 //!   its life from the first byte to the last, with deadlines, age and GOAWAY. `endings`: the moments at which its streams end. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
@@ -25,6 +26,7 @@ mod authority;
 mod body;
 mod call;
 mod connection;
+mod crowd;
 mod doorway;
 mod emptying;
 mod endings;
@@ -69,6 +71,7 @@ use crate::driver::api::downstream::OpenStreams;
 use crate::driver::api::emptying::Emptying;
 use crate::setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
+use crowd::Exit;
 use emptying::Emptier;
 use handshake::Handshakes;
 use listening::Listening;
@@ -98,6 +101,7 @@ struct Shared<R> {
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
     handshakes: Handshakes,
+    exit: Exit,
     health_service: HealthService,
     /// True after the warning about dropped load reports.
     load_reports_told: AtomicBool,
@@ -112,7 +116,8 @@ impl<R: OpenStreams> Server<R> {
         let limits = InForce::new(limits);
         let handshakes = Handshakes::new(limits.clone(), metrics.tls.clone());
         let emptier = Emptier::new(limits.clone(), metrics.clone());
-        let shared = Shared { relay, limits, metrics, handshakes, health_service, load_reports_told };
+        let exit = Exit::default();
+        let shared = Shared { relay, limits, metrics, handshakes, exit, health_service, load_reports_told };
         let shared = Arc::new(shared);
         let listening = Listening::new(shared.clone(), emptier.clone());
         Server { shared, emptier, listening, health }

@@ -1,16 +1,16 @@
 //! TLS handshakes of clients, and their bounds (SEC-1 to SEC-4).
 //!
 //! A handshake is the most expensive thing that a stranger can ask for. `places` bounds the number of handshakes in
-//! progress, `turn` the CPU for them, and `guard` the bytes before a peer has proved anything. `certificate` ends
-//! connections whose client certificate ends.
+//! progress, `turn` and `threads` the CPU for them, and `guard` the bytes before a peer has proved anything.
+//! `certificate` ends connections whose client certificate ends.
 
 pub(super) mod certificate;
 pub(super) mod guard;
 mod places;
+mod threads;
 mod turn;
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use tokio_rustls::server::{StartHandshake, TlsStream};
 
 use self::guard::{Guard, Opening};
 use self::places::{Place, Places, Seat};
+use self::threads::Threads;
 use self::turn::Turns;
 use super::limits::ServerLimits;
 use super::socket::Plain;
@@ -52,9 +53,15 @@ pub(super) type TlsSocket = TlsStream<Guard>;
 /// All handshakes of a server.
 pub(super) struct Handshakes {
     places: Arc<Places>,
+    threads: Threads,
+    computing: Arc<Computing>,
+    metrics: TlsMetrics,
+}
+
+/// The bounds of handshakes whose peers have begun.
+struct Computing {
     turns: Turns,
     limits: InForce<ServerLimits>,
-    metrics: TlsMetrics,
 }
 
 /// TLS of one listener.
@@ -94,7 +101,8 @@ type Failed = (Refusal, Option<Guard>);
 
 impl Handshakes {
     pub(super) fn new(limits: InForce<ServerLimits>, metrics: TlsMetrics) -> Handshakes {
-        Handshakes { places: Arc::default(), turns: Turns::default(), limits, metrics }
+        let computing = Arc::new(Computing { turns: Turns::default(), limits });
+        Handshakes { places: Arc::default(), threads: Threads::default(), computing, metrics }
     }
 
     /// Performs the handshake of a connection. `None` if the peer was refused, or went: counted and logged already.
@@ -109,14 +117,13 @@ impl Handshakes {
     ) -> Option<Accepted> {
         let begin = Instant::now();
         let _open = self.metrics.handshake_open();
-        let mut place = self.places.enter(self.limits.get().tls_handshakes);
+        let place = self.places.enter(self.computing.limits.get().tls_handshakes);
         let evicted = place.evicted();
         let result = tokio::select! {
             biased;
             () = evicted.cancelled() => Err((Refusal::new(Reason::Evicted, "too many handshakes in progress"), None)),
-            result = self.shake(socket, tls, begin, &mut place) => result,
+            result = self.shake(socket, tls, begin, place) => result,
         };
-        drop(place);
         match result {
             Ok(proved) => {
                 self.metrics.handshake(TLS_OK, begin.elapsed());
@@ -139,57 +146,60 @@ impl Handshakes {
         socket: Plain,
         tls: &ListenerTls,
         begin: Instant,
-        place: &mut Place,
+        place: Place,
     ) -> Result<Accepted, Failed> {
-        let deadline = begin + self.limits.get().tls_handshake_timeout;
+        let deadline = begin + self.computing.limits.get().tls_handshake_timeout;
         // A silent peer costs no memory of TLS (SEC-1).
         if timeout_at(deadline, socket.readable()).await.is_err() {
             return Err((timed_out(), None));
         }
-        self.exchange(socket, tls, deadline, place).await
-    }
-
-    fn exchange<'a>(
-        &'a self,
-        socket: Plain,
-        tls: &'a ListenerTls,
-        mut deadline: Instant,
-        place: &'a mut Place,
-    ) -> impl Future<Output = Result<Accepted, Failed>> + 'a {
-        // Boxed: the task lives as long as the connection, and would reserve memory for the handshake.
-        Box::pin(async move {
-            let hello = read_hello(socket, place.seat(), deadline).await?;
-            let asked = Instant::now();
-            if !place.wait_for_relay(hello.io.bytes()) {
-                let refusal = Refusal::new(Reason::Rate, "too many handshakes wait for their turn");
-                return Err((refusal, Some(hello.io)));
-            }
-            let Some(turn) = self.turns.take(&self.limits, &hello.io).await else {
-                return Err((Refusal::new(Reason::Eof, "the peer left during the handshake"), None));
-            };
-            place.wait_for_peer(self.limits.get().tls_handshakes, hello.io.bytes());
-            // SEC-3: the wait for the turn is ours.
-            deadline += asked.elapsed();
-            let generation = tls.watched.in_force().epoch();
-            // The key exchange and our signature are computed here.
-            let accept = hello
-                .into_stream_with(generation.config.clone(), |session| {
-                    session.set_buffer_limit(Some(BUFFER_BYTES))
-                })
-                .into_fallible();
-            drop(turn);
-            let mut stream = match timeout_at(deadline, accept).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err((error, socket))) => return Err((Refusal::of_io(&error), Some(socket))),
-                Err(_) => return Err((timed_out(), None)),
-            };
-            let proved = generation.prove(stream.get_ref().1.peer_certificates());
-            stream.get_mut().0.relax();
-            match proved {
-                Ok(proved) => Ok((Box::new(stream), proved)),
-                Err(refusal) => Err((refusal, None)),
-            }
+        let exchange = self.computing.clone().exchange(socket, tls.clone(), deadline, place);
+        self.threads.spawn(exchange).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a TLS handshake was interrupted");
+            Err((Refusal::new(Reason::Other, "interrupted"), None))
         })
+    }
+}
+
+impl Computing {
+    async fn exchange(
+        self: Arc<Self>,
+        socket: Plain,
+        tls: ListenerTls,
+        mut deadline: Instant,
+        mut place: Place,
+    ) -> Result<Accepted, Failed> {
+        let hello = read_hello(socket, place.seat(), deadline).await?;
+        let asked = Instant::now();
+        if !place.wait_for_relay(hello.io.bytes()) {
+            let refusal = Refusal::new(Reason::Rate, "too many handshakes wait for their turn");
+            return Err((refusal, Some(hello.io)));
+        }
+        let Some(turn) = self.turns.take(&self.limits, &hello.io).await else {
+            return Err((Refusal::new(Reason::Eof, "the peer left during the handshake"), None));
+        };
+        place.wait_for_peer(self.limits.get().tls_handshakes, hello.io.bytes());
+        // SEC-3: the wait for the turn is ours.
+        deadline += asked.elapsed();
+        let generation = tls.watched.in_force().epoch();
+        // The key exchange and our signature are computed here.
+        let accept = hello
+            .into_stream_with(generation.config.clone(), |session| {
+                session.set_buffer_limit(Some(BUFFER_BYTES))
+            })
+            .into_fallible();
+        drop(turn);
+        let mut stream = match timeout_at(deadline, accept).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err((error, socket))) => return Err((Refusal::of_io(&error), Some(socket))),
+            Err(_) => return Err((timed_out(), None)),
+        };
+        let proved = generation.prove(stream.get_ref().1.peer_certificates());
+        stream.get_mut().0.relax();
+        match proved {
+            Ok(proved) => Ok((Box::new(stream), proved)),
+            Err(refusal) => Err((refusal, None)),
+        }
     }
 }
 

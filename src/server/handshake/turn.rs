@@ -10,23 +10,22 @@ use super::guard::Guard;
 use crate::server::limits::ServerLimits;
 use crate::setting::InForce;
 
-/// Handshakes that compute at once. Tasks of the runtime run in the order of their wakes: an update waits at most for
-/// this number of key exchanges, some 10 ms on two cores.
-const COMPUTING_MAX: usize = 64;
+/// Handshakes whose turn is fixed. The peers of the others may still leave without a loss of CPU.
+const FIXED_MAX: usize = 64;
 
 /// Unused turns of this time may be used later.
 const BURST: Duration = Duration::from_millis(100);
 
 /// Turns to compute, in order of arrival, at most so many a second.
 pub(super) struct Turns {
-    computing: Semaphore,
+    fixed: Semaphore,
     /// When the next turn is free.
     next: Mutex<Option<Instant>>,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { computing: Semaphore::new(COMPUTING_MAX), next: Mutex::default() }
+        Turns { fixed: Semaphore::new(FIXED_MAX), next: Mutex::default() }
     }
 }
 
@@ -38,7 +37,7 @@ impl Turns {
         limits: &InForce<ServerLimits>,
         peer: &Guard,
     ) -> Option<SemaphorePermit<'_>> {
-        let permit = self.computing.acquire().await.ok()?;
+        let permit = self.fixed.acquire().await.ok()?;
         if peer.has_left() {
             return None;
         }
