@@ -17,10 +17,6 @@ use tokio_util::task::AbortOnDropHandle;
 /// Two cores compute the handshakes that a host is allowed in a second by default.
 const THREADS_MAX: usize = 4;
 
-/// A thread of updates beside gets three times the CPU.
-#[cfg(target_os = "linux")]
-const NICENESS: i32 = 5;
-
 /// Started with the first handshake, and ended with this value.
 #[derive(Default)]
 pub(super) struct Threads {
@@ -69,25 +65,11 @@ impl Started {
 fn start(end: CancellationToken) -> io::Result<Handle> {
     let runtime = Builder::new_current_thread().enable_time().build()?;
     let handle = runtime.handle().clone();
-    thread::Builder::new().name("handshakes".into()).spawn(move || {
-        give_way();
-        runtime.block_on(end.cancelled_owned());
-    })?;
+    thread::Builder::new()
+        .name("handshakes".into())
+        .spawn(move || runtime.block_on(end.cancelled_owned()))?;
     Ok(handle)
 }
-
-/// Lowers the priority of this thread: updates go first.
-#[cfg(target_os = "linux")]
-fn give_way() {
-    // For Linux, no process is the calling thread.
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::debug!(%error, "TLS handshakes keep the priority of updates");
-    }
-}
-
-/// Other systems have one priority for all threads of a process.
-#[cfg(not(target_os = "linux"))]
-fn give_way() {}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -52,7 +52,7 @@ where
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hnd_4_no_connect_is_refused_or_reset_while_processes_change() {
     let doors = Doors::new();
-    let mut site = Site::of(|setup| doors.open(setup).line("handover: { drain: 100ms }")).await;
+    let mut site = Site::of(|setup| doors.open(setup).line("handover: { drain: 300ms }")).await;
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (tcp, unix, tls) = (site.relay.address.clone(), doors.unix.clone(), doors.tls.clone());
     let connector = TlsConnector::from(doors.trust.clone());
