@@ -155,7 +155,7 @@ impl<'a> OfType<'a> {
 
     /// False if any member must not be written: the rest would not be a complete membership.
     fn has_wildcard(&self) -> bool {
-        let is_whole = self.snapshot.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
+        let is_whole = self.snapshot.wildcard.is_whole();
         is_whole && self.snapshot.wildcard.members.values().all(|cached| may_be_kept(&cached.resource))
     }
 

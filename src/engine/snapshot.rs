@@ -193,6 +193,13 @@ pub struct WildcardSnapshot {
     pub departed: Bodies,
 }
 
+impl WildcardSnapshot {
+    /// Whether sessions watch the wildcard, and all of its members are known (RLY-5).
+    pub fn is_whole(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.is_complete())
+    }
+}
+
 impl TypeSnapshot {
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {

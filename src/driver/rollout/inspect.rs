@@ -117,7 +117,7 @@ impl<'a> Clusters<'a> {
         let of = |snapshot: &'a Snapshot| {
             let found = snapshot.types().find(|(type_url, _)| type_url.kind() == Kind::Cluster);
             let types = found.map(|(_, types)| types)?;
-            types.wildcard.view.as_ref().is_some_and(|view| view.is_complete()).then_some(types)
+            types.wildcard.is_whole().then_some(types)
         };
         Some(Clusters([of(before)?, of(after)?]))
     }

@@ -103,7 +103,6 @@ fn knowing(own: &Snapshot, live: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool)
 
 fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot> {
     use imbl::ordmap::DiffItem;
-    let is_whole = |of: &TypeSnapshot| of.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
     let names = own.names.known.diff(&live.names.known).filter_map(|item| match item {
         DiffItem::Add(name, new) | DiffItem::Update { old: (name, Known::Unknown), new: (_, new) } => {
             (!matches!(new, Known::Unknown)).then_some((name, new))
@@ -113,7 +112,7 @@ fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot>
     let names: Vec<_> = names.collect();
     let globs = live.globs.complete.iter().filter(|glob| !own.globs.complete.contains(*glob));
     let globs: BTreeSet<_> = globs.cloned().collect();
-    let takes_wildcard = is_whole(live) && !is_whole(own);
+    let takes_wildcard = live.wildcard.is_whole() && !own.wildcard.is_whole();
     if names.is_empty() && globs.is_empty() && !takes_wildcard {
         return None;
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::lane_type::{LaneType, Step, changed_names};
-use super::members::{changed_members, is_whole};
+use super::members::changed_members;
 use super::release::Release;
 use super::rule::{Named, Rule, Stamps};
 use crate::engine::rollout::plan::Gated;
@@ -100,7 +100,7 @@ impl Lane {
         };
         let loses_members =
             |before, of| changed_members(before, of).iter().any(|name| !of.contains_key(name));
-        let loses = is_whole(&before.wildcard) != is_whole(&live.wildcard)
+        let loses = before.wildcard.is_whole() != live.wildcard.is_whole()
             || !before.globs.complete.ptr_eq(&live.globs.complete)
             || loses_names()
             || loses_members(&before.wildcard.members, &live.wildcard.members)

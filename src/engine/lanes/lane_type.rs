@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::forgotten::Forgotten;
 use super::lasts::Lasts;
-use super::members::is_whole;
 use super::rule::{Rule, Stamps};
 use crate::engine::annotations::Annotations;
 use crate::engine::cache::slots::WatchedSet;
@@ -133,7 +132,7 @@ impl LaneType {
     ) -> Option<CachedResource> {
         let new = new?.resource().filter(|_| matches!(own, Known::Unknown))?;
         let (wildcard, globs) = (&self.content.wildcard, &self.content.globs);
-        let of_wildcard = wildcard.members.get(name).filter(|_| is_whole(wildcard));
+        let of_wildcard = wildcard.members.get(name).filter(|_| wildcard.is_whole());
         let member = of_wildcard.or_else(|| globs.members.get(name))?;
         let is_other = member.resource.version != new.version;
         (is_other && step.rule.holds(name, Some(&member.resource), Some(new))).then(|| member.clone())

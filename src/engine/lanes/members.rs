@@ -20,14 +20,14 @@ impl LaneType {
             Some(view) if view.is_complete() => view.clone(),
             _ => return self.take_wildcard(live),
         };
-        let Some(live_view) = live.view.as_ref().filter(|_| is_whole(live)) else {
+        let Some(live_view) = live.view.as_ref().filter(|_| live.is_whole()) else {
             self.keeps_wildcard = true;
             self.wildcard.clear();
             let view = settled(own.clone(), &own, before.view.as_ref(), None, None, stamps);
             self.content.wildcard.view = Some(view);
             return;
         };
-        let is_new = std::mem::take(&mut self.keeps_wildcard) || !is_whole(before);
+        let is_new = std::mem::take(&mut self.keeps_wildcard) || !before.is_whole();
         let former = if is_new { &self.content.wildcard.members } else { &before.members };
         let changed = changed_members(former, &live.members);
         let mut view = own.clone();
@@ -187,10 +187,6 @@ impl LaneType {
         }
         view
     }
-}
-
-pub(super) fn is_whole(wildcard: &WildcardSnapshot) -> bool {
-    wildcard.view.as_ref().is_some_and(|view| view.is_complete())
 }
 
 /// Whether the lane keeps its own member, or lacks the source's.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::lane::Lane;
 use super::lane_type::{LaneType, changed_names};
 use super::lasts::{Ended, Lasts};
-use super::members::{changed_members, is_whole};
+use super::members::changed_members;
 use super::published::{Published, PublishedLanes};
 use super::release::{Release, Restated};
 use super::rule::{Rule, Stamps};
@@ -396,8 +396,8 @@ fn has_known_change(before: &TypeSnapshot, live: &TypeSnapshot) -> bool {
     let wildcard = || {
         let (before, live) = (&before.wildcard, &live.wildcard);
         let names = changed_members(&before.members, &live.members);
-        is_whole(before)
-            && is_whole(live)
+        before.is_whole()
+            && live.is_whole()
             && names.iter().any(|name| changes(name, before.members.get(name), live.members.get(name)))
     };
     let globs = || {

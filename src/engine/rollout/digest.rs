@@ -38,7 +38,7 @@ impl Hash {
     }
 
     fn whole(&mut self, of: &TypeSnapshot) {
-        let is_complete = of.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
+        let is_complete = of.wildcard.is_whole();
         self.members(&of.wildcard.members, is_complete);
         self.members(&of.globs.members, true);
         for (name, known) in of.names.known.iter().filter(|(_, known)| !matches!(known, Known::Unknown)) {

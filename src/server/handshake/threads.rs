@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Two cores compute the handshakes that a host is allowed in a second by default.
+/// Two or three cores compute the 4,000 handshakes of a second that the limit allows by default.
 const THREADS_MAX: usize = 4;
 
 /// Started with the first handshake, and ended with this value.
@@ -32,7 +32,7 @@ struct Started {
 
 impl Threads {
     /// Runs a handshake on the next thread, until its end or the drop of the result. Must be called within a tokio
-    /// runtime, which has to do if there are no threads.
+    /// runtime, which runs the handshake if the host allows no more threads.
     pub(super) fn spawn<F>(&self, handshake: F) -> AbortOnDropHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -168,7 +168,7 @@ enum Fate {
 fn fate(part: &Part, types: &TypeSnapshot, name: &ResourceName) -> Fate {
     let (has, is_gone) = match &part.collection {
         Collection::Wildcard => {
-            let is_whole = types.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
+            let is_whole = types.wildcard.is_whole();
             let has = types.wildcard.members.get(name).is_some();
             (has, is_whole && !has)
         }

@@ -238,7 +238,7 @@ fn glob_members<'a>(
 }
 
 fn is_complete(types: &TypeSnapshot) -> bool {
-    types.wildcard.view.as_ref().is_some_and(|view| view.is_complete())
+    types.wildcard.is_whole()
 }
 
 fn knows_globs_of(globs: &GlobsSnapshot, name: &ResourceName) -> bool {

@@ -178,7 +178,7 @@ impl Bench {
             };
         let types = image.snapshot.types().map(|(type_url, of)| {
             let names = of.names.known.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
-            let is_whole = of.wildcard.view.as_ref().is_some_and(|view| view.is_complete());
+            let is_whole = of.wildcard.is_whole();
             RestoredType {
                 type_url: type_url.clone(),
                 names: names
