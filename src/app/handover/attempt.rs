@@ -14,6 +14,9 @@ use crate::handover::{Channel, Fault, Message, memory};
 /// Milliseconds from the end of a connection to the end of the process.
 const ENDS_WITHIN: u32 = 1_000;
 
+/// An answer, and the refusal behind it, are the most that can lie unread.
+const UNREAD_MAX: u32 = 2;
+
 /// A new process before the word to accept. The drop ends the process.
 pub(super) struct Attempt {
     child: Option<Child>,
@@ -76,10 +79,13 @@ impl Attempt {
         (self.child.take(), self.channel.another())
     }
 
-    /// The end of the connection is the end of the process, and the exit code says more.
+    /// The end of the connection is the end of the process. Its last words say more, or else its exit code.
     fn explain(&mut self, fault: Fault) -> Fault {
         if !matches!(fault, Fault::Closed | Fault::Cut { .. }) {
             return fault;
+        }
+        if let Some(refused) = last_words(&self.channel) {
+            return refused;
         }
         self.channel.close();
         match self.child.as_mut().and_then(end_of) {
@@ -98,6 +104,18 @@ impl Drop for Attempt {
             warn!(%error, pid = child.id(), "cannot end the new process");
         }
     }
+}
+
+/// The refusal of a process that has ended, if it lies unread: the end shows first to a process that is sending.
+fn last_words(channel: &Channel) -> Option<Fault> {
+    for _ in 0..UNREAD_MAX {
+        match channel.receive() {
+            Ok(_) => {}
+            Err(refused @ Fault::Refused(_)) => return Some(refused),
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 /// The end of a process after the end of the connection; `None` if the process goes on nevertheless.
@@ -147,5 +165,45 @@ fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, Fau
     match channel.receive()?.0 {
         Message::Ready => Ok(sources),
         other => Err(other.instead_of("ready")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A process that ended after these messages, and the old process that has not read them yet.
+    fn ended_after(words: &[Message]) -> Attempt {
+        let (old, new) = UnixStream::pair().unwrap();
+        let child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+        let new = Channel::new(new);
+        for word in words {
+            new.send(word, &[]).unwrap();
+        }
+        // A child of another test may have the socket, too, for a moment.
+        new.close();
+        Attempt::new(child, Channel::new(old))
+    }
+
+    fn property() -> Property {
+        Property { sockets: Vec::new(), descriptors: Vec::new(), lock: None, estates: Vec::new() }
+    }
+
+    /// HND-2: the words of a process that ended while the old one was sending are read.
+    #[test]
+    fn hnd_2_the_last_words_of_a_process_are_read_when_nothing_can_be_sent_to_it() {
+        let refused = || Message::Refused { reason: "offer: no".to_owned() };
+        for words in [vec![refused()], vec![Message::Taken { number: 0 }, refused()]] {
+            let mut attempt = ended_after(&words);
+            let fault = attempt.prepare(property(), 1).unwrap_err();
+            assert_eq!(fault.to_string(), "offer: no");
+        }
+        let mut attempt = ended_after(&[Message::Ready]);
+        let fault = attempt.prepare(property(), 1).unwrap_err().to_string();
+        assert!(fault.starts_with("the new process ended early: exit status: 0"), "{fault}");
     }
 }
