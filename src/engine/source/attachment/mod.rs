@@ -71,6 +71,7 @@ impl Attachment {
     }
 
     pub(super) fn is_lost_for(&self, type_url: &TypeUrl) -> bool {
-        self.reach_of(type_url).unwrap_or_else(|| self.reach()).is_lost()
+        // A type without a service has no stream that could tell: the others show whether the server can be heard.
+        self.reach().is_lost() || self.reach_of(type_url).is_some_and(|reach| reach.is_lost())
     }
 }

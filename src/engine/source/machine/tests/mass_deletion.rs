@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::super::*;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::Streams;
-use crate::engine::upstream::{Event, Hold, Input, UpstreamSettings};
+use crate::engine::upstream::{Event, Hold, Input, Transport, UpstreamSettings};
 use crate::xds::{
     Any, Code, DeltaResponse, Received, Request, ResourceName, Response, SotwResponse, Status, Variant,
     Version,
@@ -272,6 +272,43 @@ fn fu_18_while_the_server_is_lost_nothing_goes() {
     bench.after(60);
     assert_eq!((bench.served(), bench.held_back()), (12, 0));
     assert_eq!(bench.events(), ["held 20/0", "back 12", "gone 8"]);
+}
+
+/// RLY-25: a type without a service has no stream, and the streams of the other types tell that the server is lost.
+#[test]
+fn fu_18_nothing_goes_while_the_server_is_lost_and_the_type_has_no_service() {
+    let mass_deletion_hold = Some(Hold::For(HOLD));
+    let (transport, variant) = (Transport::PerType, Variant::Sotw);
+    let settings = UpstreamSettings { transport, variant, mass_deletion_hold, ..UpstreamSettings::default() };
+    let mut bench = Bench::with(settings, Collection::Wildcard);
+    bench.input(Input::Opened);
+    bench.says(0..20, 0..0);
+    bench.says(0..0, 0..20);
+    assert_eq!((bench.served(), bench.held_back()), (20, 20));
+    bench.close();
+    bench.after(10);
+    bench.input(Input::Opened);
+    let status = Status::new(Code::Unimplemented, "unknown service");
+    bench.input(Input::Ended { status, jitter: 0.5 });
+    let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
+    let names = NameSet::of([ResourceName::new("a")], HashSeed::default());
+    bench.source.watch(SessionId(1), &endpoints, &Collection::Names(Arc::new(names)), bench.now);
+    bench.source.handle_upstream(
+        1,
+        Input::ConnectFailed { status: Status::new(Code::Unavailable, "") },
+        bench.now,
+    );
+    bench.drain();
+    bench.after(100);
+    assert_eq!((bench.served(), bench.held_back()), (20, 20));
+    bench.source.handle_upstream(1, Input::Opened, bench.now);
+    let (version_info, resources, errors, control_plane) = Default::default();
+    let (type_url, nonce) = (endpoints, "n".to_owned());
+    let answer = SotwResponse { version_info, type_url, nonce, resources, errors, control_plane };
+    bench.source.handle_upstream(1, Input::Received(Response::Sotw(answer)), bench.now);
+    bench.drain();
+    bench.after(60);
+    assert_eq!((bench.served(), bench.held_back()), (0, 0), "the server can be heard");
 }
 
 /// TTL-8.
