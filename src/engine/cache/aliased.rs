@@ -52,6 +52,11 @@ impl Aliased {
         &self.own
     }
 
+    /// Whether the alias has, or had, the resource in this version.
+    pub fn has(&self, version: Version) -> bool {
+        self.versions.contains(&version) || self.former.iter().any(|(_, last)| *last == version)
+    }
+
     /// The former names under which a client may hold a resource, given the client's version of the alias.
     pub fn left_behind(&self, held: Version) -> impl Iterator<Item = &ResourceName> {
         let is_current = self.versions.contains(&held);

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::router::{List, Router};
 use crate::engine::downstream::session::routing::Which;
@@ -158,10 +159,13 @@ impl ListPositions {
         self.0.iter().filter(|position| position.former.is_some()).map(|position| position.list.id).collect()
     }
 
-    /// Drops last bytes after the wait of all removals.
-    pub(super) fn forget_former(&mut self, now: Time) {
+    /// Drops last bytes after the wait of all removals. `awaited`: the lists whose former content is needed for longer.
+    pub(super) fn forget_former(&mut self, awaited: &[ListId], now: Time) {
         let mut is_over = false;
         for position in &mut self.0 {
+            if let Some(former) = position.former.as_mut().filter(|_| awaited.contains(&position.list.id)) {
+                former.until = former.until.max(now + ORDER_WAIT_MAX);
+            }
             is_over |= position.former.take_if(|former| former.until <= now).is_some();
         }
         if is_over {

@@ -9,14 +9,15 @@
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::collection::Collection;
+use crate::engine::collection::{Collection, NameSet};
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
-use crate::engine::downstream::session::list_position::ListPosition;
-use crate::engine::downstream::sources::{Asked, SourceId};
+use crate::engine::downstream::session::list_position::{Former, ListPosition};
+use crate::engine::downstream::sources::{Asked, ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::snapshot::Snapshot;
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName};
 
 type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
@@ -24,8 +25,29 @@ type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
 impl Session {
     /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
     pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
-        self.positions.forget_former(now);
+        let awaited = self.lists_with_read_aliases(latest, now);
+        self.positions.forget_former(&awaited, now);
         self.served(latest)
+    }
+
+    /// The lists whose former servers alone can tell the resource that a client has for an alias (ALI-2): the client has not
+    /// been sent the alias since the session moved. Nearly always none.
+    fn lists_with_read_aliases(&self, latest: Latest<'_>, now: Time) -> Vec<ListId> {
+        let is_over = |former: &&Former| former.until <= now;
+        let over = self.positions.iter().filter_map(|position| {
+            position.former.as_deref().filter(is_over).map(|former| (position, former))
+        });
+        let needed = over.filter(|(position, former)| {
+            self.parts_of(position).any(|(subscription, part)| {
+                let own = latest(part.source());
+                former.snapshots.iter().any(|(_, there)| {
+                    there
+                        .as_ref()
+                        .is_some_and(|there| knows_alias_alone(there, own.as_deref(), subscription, part))
+                })
+            })
+        });
+        needed.map(|(position, _)| position.list.id).collect()
     }
 
     /// See [`Session::serve_from`].
@@ -84,6 +106,42 @@ impl Session {
     }
 }
 
+/// Whether a resource that would stand in for an alias contradicts other content of the client. One resource has one content,
+/// whatever its aliases: that of the serving server if it has the resource, or what is stated for the resource's own name
+/// if the client asks for that, too. And the resource's list must not take an alias back that leads elsewhere by now.
+fn conflicts<'a>(
+    resource: &Resource,
+    types: &TypeSnapshot,
+    own: &View,
+    names: &NameSet,
+    stated: &dyn Fn(&ResourceName) -> Option<&'a Arc<Resource>>,
+) -> bool {
+    let is_other = |by_name: &Arc<Resource>| by_name.version != resource.version;
+    let leads_elsewhere = |alias: &ResourceName| {
+        let there = types.names.aliases.get(alias);
+        own.has(alias) && there.is_some_and(|there| *there.own() != resource.name)
+    };
+    types.names.has_own(&resource.name)
+        || (names.contains(&resource.name) && stated(&resource.name).is_none_or(is_other))
+        || resource.aliases.iter().any(leads_elsewhere)
+}
+
+/// Whether a snapshot has the resource that the client holds for an alias, and the source's own snapshot has not.
+fn knows_alias_alone(
+    there: &Snapshot,
+    own: Option<&Snapshot>,
+    subscription: &Subscription,
+    part: &Part,
+) -> bool {
+    let Some(there) = there.of(&subscription.type_url) else { return false };
+    let own = own.and_then(|own| own.of(&subscription.type_url));
+    there.names.aliases.iter().filter(|(alias, _)| part.collection.covers(alias)).any(|(alias, aliased)| {
+        let is_known =
+            |held| own.is_some_and(|own| own.names.aliases.get(alias).is_some_and(|of| of.has(held)));
+        part.held.version_of(alias).is_some_and(|held| aliased.has(held) && !is_known(held))
+    })
+}
+
 fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>> {
     let (_, snapshot) = snapshots.iter().find(|(id, _)| *id == source)?;
     snapshot.clone()
@@ -122,12 +180,13 @@ impl ListPosition {
         let beside: Vec<_> = beside.filter_map(|other| types.view(&other.collection)).collect();
         let higher: Vec<_> = asked.others().rev().filter(|(server, _)| *server < serving).collect();
         let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| others(source)).collect();
+        let stated = |name: &ResourceName| {
+            higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource())
+        };
         let supplied = |name: &ResourceName| {
-            let found =
-                higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource());
-            // One resource has one content, whatever its aliases: that of the serving server, if it has the resource.
-            let found =
-                found.filter(|resource| *name == resource.name || !types.names.has_own(&resource.name));
+            let found = stated(name).filter(|resource| {
+                *name == resource.name || !conflicts(resource, types, own, names, &stated)
+            });
             found.map(|resource| (name.clone(), resource.clone()))
         };
         let unknown = names.iter().filter(|_| own.unknown_len() > 0);

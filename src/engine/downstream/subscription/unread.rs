@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::collection::{Collection, CollectionKind};
+use crate::engine::collection::{Collection, CollectionKind, NameSet};
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::{Key, Part};
@@ -80,9 +80,9 @@ impl Subscription {
         part.before.iter().chain(self.stages.of(part))
     }
 
-    /// The names among these that had the same content as another requested name before the unanswered responses. Of two
-    /// such names one is an alias of the other, and the client keeps the resource until it reads that the alias has moved
-    /// (ALI-2).
+    /// The names among these under which the client may keep a resource for an alias (ALI-2): names with content that the
+    /// client has not answered for, and names that had the same content as another requested name before. The client
+    /// keeps the resource until it reads that the alias has moved.
     pub(super) fn shared(&self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
         let mut shared = BTreeSet::new();
         if given_up.is_empty() || self.type_url.kind() != Kind::VirtualHost || !self.nonces.is_waiting() {
@@ -90,6 +90,13 @@ impl Subscription {
         }
         let given_up: BTreeSet<_> = given_up.iter().collect();
         for part in self.parts.iter().filter(|part| !part.is_broad()) {
+            // Unread content may list any of the names that stay.
+            let stays = |names: &Arc<NameSet>| names.iter().any(|name| !given_up.contains(name));
+            if part.collection.names().is_some_and(stays) {
+                let unread =
+                    given_up.iter().filter(|name| part.held.has(name) && self.is_unanswered(part, name));
+                shared.extend(unread.map(|name| (*name).clone()));
+            }
             for view in self.earlier(part).take(STAGES_MAX) {
                 let versions = |name: &ResourceName| view.version_of(name);
                 let gone: BTreeSet<_> = given_up.iter().filter_map(|name| versions(name)).collect();

@@ -186,3 +186,23 @@ fn ali_2_a_former_resource_that_is_given_up_before_the_alias_moved_is_told_as_go
     bench.change(client, VHDS, "-v2");
     assert_eq!(bench.drain(client), "");
 }
+
+/// The client asks for an alias before it reads the response that lists it, and gives the resource's own name up.
+#[test]
+fn ali_2_a_resource_that_is_given_up_unread_may_be_held_for_an_alias() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+v1");
+    bench.says(VHDS, "v1|a=1");
+    assert_eq!(bench.poll(client), "VirtualHost v1=1");
+    bench.change(client, VHDS, "+a");
+    bench.change(client, VHDS, "-v1");
+    bench.says(VHDS, "v1=2 v2|a=1");
+    assert_eq!(bench.drain(client), "VirtualHost v2=1 -v1");
+    // Nobody is told of a name that is given up with all others.
+    bench.change(client, VHDS, "+v3");
+    bench.says(VHDS, "v3=1");
+    assert_eq!(bench.poll(client), "VirtualHost v3=1");
+    bench.change(client, VHDS, "-v3 -a");
+    assert_eq!(bench.drain(client), "");
+}

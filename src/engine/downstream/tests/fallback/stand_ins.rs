@@ -220,6 +220,47 @@ fn ali_2_an_alias_that_leads_elsewhere_at_another_server_takes_the_former_resour
 }
 
 #[test]
+fn rly_42_what_stands_in_for_an_alias_takes_no_other_alias_back() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x +y +z");
+    bench.hear(0);
+    bench.names(0, VHDS, "q|x|z=1");
+    assert_eq!(bench.follow(client), "VirtualHost q=1");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "p|x=1 -y -z");
+    assert_eq!(bench.follow(client), "VirtualHost p=1 -q -y -z");
+}
+
+/// A slow client is sent its virtual hosts long after the session has moved.
+#[test]
+fn ali_2_a_former_server_is_remembered_until_the_client_is_told_of_its_alias() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "s|x=1");
+    assert_eq!(bench.follow(client), "VirtualHost s=1");
+    assert_eq!(bench.serving(client), 1);
+    bench.hear(0);
+    bench.names(0, VHDS, "t|x=1");
+    bench.advance(SECOND * 15);
+    bench.shift(client);
+    assert_eq!(bench.serving(client), 0);
+    bench.names(0, VHDS, "-x");
+    bench.advance(SECOND * 31);
+    assert_eq!(bench.follow(client), "VirtualHost -s -t -x");
+    bench.advance(SECOND * 31);
+    assert_eq!(bench.follow(client), "", "the former server is forgotten");
+    bench.names(0, VHDS, "t|x=2");
+    assert_eq!(bench.follow(client), "VirtualHost t=2");
+}
+
+#[test]
 fn rly_42_an_alias_brings_no_older_content_of_a_resource_that_the_serving_server_has() {
     let mut bench = servers(2);
     let client = bench.delta();
