@@ -56,6 +56,9 @@ pub struct Held {
     pub stale: Mask,
     /// Those of the stale names that were requested again before any response.
     again: Mask,
+    /// Names that the client gave up before it had answered a response with them. Where the client asks for them again in
+    /// time, it may keep what that response brings, and so it may be told that they are gone (NAM-16).
+    pub unread: Mask,
     /// Names whose state at the client is known to the other side.
     pub known: Mask,
     /// The client has, or had, names beside the wildcard. Each of the two is answered separately, and its
@@ -161,12 +164,13 @@ impl Held {
                     idle |= bit(*name);
                 }
             }
-            idle |= sent.removed & !before & !self.due;
+            idle |= sent.removed & !before & !self.due & !self.unread;
             if self.is_mixed {
                 idle = 0;
             }
             self.due &= !(sent.put_mask() | sent.removed);
         }
+        self.unread &= !sent.removed;
         for name in bits(sent.removed) {
             self.resources[name] = 0;
         }

@@ -38,6 +38,12 @@ impl Flight {
         !self.unanswered.is_empty()
     }
 
+    /// The names in unanswered responses.
+    fn carried(&self) -> Mask {
+        let put = self.unanswered.iter().flat_map(|(_, put)| put);
+        put.fold(0, |mask, (name, _)| mask | bit(*name))
+    }
+
     /// The stream moved to another class.
     pub fn come_from_other_class(&mut self) {
         let put = self.unanswered.iter_mut().flat_map(|(_, put)| put);
@@ -147,7 +153,10 @@ impl World {
                     }
                 }
                 let add = self.words.mask_of(&request.subscribe);
-                mirror.want_delta(add, self.words.mask_of(&request.unsubscribe), star, presented);
+                let given_up = self.words.mask_of(&request.unsubscribe);
+                let is_all = star == Some(false);
+                mirror.unread |= stream.flights[ty].carried() & if is_all { ALL } else { given_up };
+                mirror.want_delta(add, given_up, star, presented);
             }
         }
         if ty == EDS && is_first {

@@ -12,8 +12,8 @@ use super::rng::{Rng, mix};
 use super::schedule::{MILLI, SECOND};
 use super::track::{State, Track};
 use super::words::{
-    CDS, Content, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, content, count, is_routing, list_of,
-    names_of_list, nth, show,
+    CDS, Content, EDS, LDS, Mask, NAMES, RDS, SHORT, TYPES, bit, bits, content, count, is_old, is_routing,
+    list_of, names_of_list, nth, show,
 };
 use super::world::{Invariant, Job, World};
 
@@ -191,7 +191,9 @@ impl World {
             let changed = tracks(source, held, ty, *name).map(|track| track.changed_at(source.moment)).max();
             let changed = changed.unwrap_or_default();
             let is_known = changed <= gone_at || slot.when(changed).is_some_and(|at| at < since + REST);
-            is_used && is_over && is_known && !flight.has_rejected(*name)
+            // No wildcard has the names of an authority, so that a client that gave such a name up does not use it any more.
+            let is_wanted = held.wanted & bit(*name) != 0 || is_old(*name);
+            is_used && is_wanted && is_over && is_known && !flight.has_rejected(*name)
         })
     }
 }

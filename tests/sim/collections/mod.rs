@@ -531,6 +531,12 @@ impl Collections {
         self.tell(|| "faults cease".to_owned());
         self.is_healed = true;
         let stays_refused = self.rng.percent(50);
+        if stays_refused {
+            // A client whose first server refuses a type may stay with the second one.
+            for server in LISTS..self.servers.len() {
+                self.servers[server].truth = self.servers[server - LISTS].truth;
+            }
+        }
         for server in 0..self.servers.len() {
             self.servers[server].is_down = false;
             if !stays_refused {

@@ -15,7 +15,8 @@ use sluice::engine::upstream::{self, Input};
 use sluice::xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 
 use super::client::{Held, Sent};
-use super::names::{GLOBS, LISTED, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
+use super::lists::LISTS;
+use super::names::{ALIASES, GLOBS, LISTED, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
 use super::reference::{Due, Reference};
 use super::server::Message;
 use super::{Collections, Job};
@@ -501,7 +502,7 @@ impl Collections {
         let leads = |alias: &usize| {
             self.slots_of(name).any(|slot| self.slots[slot].reference.has_led(ty, *alias, name))
         };
-        let aliases = super::names::ALIASES.filter(leads).fold(0, |mask, alias| mask | bit(alias));
+        let aliases = ALIASES.filter(leads).fold(0, |mask, alias| mask | bit(alias));
         (bit(name) | glob_of(name).map_or(0, bit) | aliases) & wanted
     }
 
@@ -676,8 +677,10 @@ impl Collections {
         let is_asked_again = stream.due[ty]
             .iter()
             .any(|(way, brought)| (ways | bit(name)) & bit(*way) != 0 && brought & bit(name) == 0);
-        // What a client has goes once more if it asks for it while the removal rests (RLY-51): no other moment.
-        let is_resent = is_asked_again && stream.sent[ty][name] == Some(edition);
+        // What a client has goes once more if it asks for it while the removal rests (RLY-51): no other moment. The last bytes may
+        // be newer than what it has, if the removal was told on an earlier stream and not read.
+        let is_held = self.clients[client].types[ty].resources[name].is_some_and(|held| held <= edition);
+        let is_resent = is_asked_again && (is_held || stream.sent[ty][name] == Some(edition));
         match self.explain(stream, ty, name, |due| due == Due::Present(edition)) {
             Some(at) => self.clients[client].explained[ty][name] = at,
             None if is_resent => {}
@@ -705,6 +708,11 @@ impl Collections {
 
     fn judge_removed(&mut self, stream: &mut StreamSlot, ty: usize, gone: usize) {
         let (client, short) = (stream.client, super::names::SHORT[ty]);
+        let is_given_up = ALIASES.contains(&gone) && stream.wanted[ty] & bit(gone) == 0;
+        if is_given_up && self.slots.len() > LISTS {
+            // The client keeps nothing for it, and its server of now may not know what the alias is.
+            return;
+        }
         if gone >= NAMES {
             let is_over = |slot: usize| {
                 let reference = &self.slots[slot].reference;
