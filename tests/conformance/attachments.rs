@@ -89,7 +89,15 @@ async fn rly_2_rpc_9_a_type_without_a_service_stays_unanswered() {
 /// reported until the service exists.
 #[tokio::test]
 async fn rly_25_rly_40_a_type_without_a_service_leaves_the_others_alone() {
-    let Some(bench) = Bench::relay(Attachment::PerType(Variant::Sotw)).await else { return };
+    for upstream in
+        [Attachment::PerType(Variant::Sotw), Attachment::PerType(Variant::Delta), Attachment::Rest]
+    {
+        leaves_the_others_alone(upstream).await;
+    }
+}
+
+async fn leaves_the_others_alone(upstream: Attachment) {
+    let Some(bench) = Bench::relay(upstream).await else { return };
     bench.origin.refuse_type(Some(EDS));
     bench.origin.set(EDS, "a", "1");
     bench.origin.set(CDS, "a", "1");

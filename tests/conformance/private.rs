@@ -5,9 +5,9 @@ use std::fs;
 
 use tonic::Code;
 
-use crate::bench::Bench;
-use crate::support::control_plane::Recorded;
-use crate::support::{Ask, CDS, Client, EDS, Item, Relay, Setup, VHDS, Variant};
+use crate::bench::{Bench, pause};
+use crate::support::control_plane::{Recorded, eventually};
+use crate::support::{Ask, CDS, Client, EDS, Item, Relay, SDS, Setup, VHDS, Variant};
 
 /// A control plane whose answers come from the test, and a resource timer that is too long to matter.
 async fn scripted(change: impl FnOnce(Setup) -> Setup) -> Option<Bench> {
@@ -296,6 +296,29 @@ async fn cch_1_a_wildcard_with_a_member_that_is_not_to_be_cached_is_not_shared()
             client.settle(CDS, &[("a", "1"), ("b", id)]).await;
             client.quiet().await;
         }
+    }
+}
+
+/// RLY-60: the bytes of a Secret go with its last client. The stream lingers, so a client that toggles the name opens none.
+#[tokio::test]
+async fn rly_60_a_secret_that_comes_and_goes_leaves_its_stream_open() {
+    for upstream in Variant::BOTH {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        let mut client = bench.delta("one").await;
+        for round in ["1", "2", "3", "4", "5"] {
+            bench.origin.set(SDS, "s", round);
+            client.want(SDS, &["s"]);
+            client.settle(SDS, &[("s", round)]).await;
+            client.want(SDS, &[]);
+            eventually("the relay has no Secret", || async {
+                let resources = bench.process().get("/resources?name=s").await.1;
+                resources.contains("\"count\":0,")
+            })
+            .await;
+            // Longer than any linger of a moment.
+            pause(300).await;
+        }
+        assert_eq!(bench.origin.opened(), 1, "{upstream:?}");
     }
 }
 

@@ -98,15 +98,23 @@ async fn rly_2_a_server_that_is_slow_with_a_type_removes_nothing() {
         let mut client = bench.delta("one").await;
         client.want(CDS, &["a"]);
         let clusters = bench.origin.expect(CDS).await;
+        // No complete set for a client that may have the clusters.
+        let mut returning = bench.sotw("two").await;
+        returning.send(Ask::of(CDS).names(&["a", "b"]).version("7"));
         client.want(EDS, &["e", "f"]);
         let endpoints = bench.origin.expect(EDS).await;
         bench.origin.answer(&endpoints, "v", vec![Item::new(EDS, "e", "", "1")], &[]);
         assert_eq!(client.take(EDS).await.get("e").text(), "1");
         let gone = client.any().await;
         assert_eq!((gone.type_url.as_str(), gone.removed), (EDS, vec!["f".to_owned()]));
+        returning.silence(Duration::from_millis(1500)).await;
+        let spoke = Instant::now();
         bench.origin.answer(&clusters, "v", vec![Item::new(CDS, "a", "", "1")], &[]);
         let late = client.any().await;
         assert_eq!((late.type_url.as_str(), late.get("a").text()), (CDS, "1".to_owned()));
+        assert_eq!(returning.take(CDS).await.names(), ["a"]);
+        let waited = spoke.elapsed() > Duration::from_millis(900);
+        assert!(waited || upstream == Variant::Sotw, "the timer of `b` began with the answer");
     }
 }
 

@@ -171,6 +171,19 @@ fn nam_16_del_22_a_name_given_up_unread_may_come_with_its_glob_or_with_the_wildc
 }
 
 #[test]
+fn del_22_a_member_that_went_while_the_wildcard_was_given_up_and_asked_for_again_is_told() {
+    let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
+    let client = bench.delta();
+    bench.change(client, LEDS, "+*");
+    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1");
+    bench.change(client, LEDS, "-*");
+    assert_eq!(bench.poll(client), "");
+    bench.state(0, &[(LEDS, "xdstp:f/b=1")]);
+    bench.change(client, LEDS, "+*");
+    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1 -xdstp:f/a");
+}
+
+#[test]
 fn nam_16_a_member_that_was_read_before_its_glob_came_again_is_not_told() {
     let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
     let client = bench.delta();
