@@ -58,7 +58,12 @@ impl World {
         for id in 0..self.streams.len() {
             let Some(mut stream) = self.streams[id].take() else { continue };
             for ty in [CDS, EDS, LDS, RDS] {
-                let is_due = self.is_first_answer_due(&stream, ty);
+                let answer = self.first_answer(&stream, ty);
+                if answer == Some(false) {
+                    // There is nothing to send: what comes later is an update.
+                    stream.of.awaited.names[ty] = 0;
+                }
+                let is_due = answer == Some(true);
                 let wait = Wait { since: self.now, free_since: self.now };
                 let mut wait = stream.of.awaited.waits[ty].unwrap_or(wait);
                 if !self.is_free(&stream) {
@@ -80,18 +85,19 @@ impl World {
         self.fail(Invariant::Newcomers, || format!("{text} {seconds} s"));
     }
 
-    /// Whether the release of a client knows all that the client asks for, and has something of what the client newly asks for.
-    fn is_first_answer_due(&self, stream: &Stream, ty: usize) -> bool {
+    /// Whether the release of a client has something of what the client newly asks for; `None` if the release does not know all that
+    /// the client asks for.
+    fn first_answer(&self, stream: &Stream, ty: usize) -> Option<bool> {
         let (want, names) = (stream.of.wants[ty], stream.of.awaited.names[ty]);
         if names == 0 {
-            return false;
+            return None;
         }
         let (_, release) = self.release_for(stream.client, stream.of.push);
         let is_whole = !want.wildcard || release.members[ty].is_some();
         let mut asked = bits(want.names).filter(|name| *name < OLD);
-        is_whole
-            && asked.all(|name| release.for_want(ty, name, want).is_some())
-            && bits(names).any(|name| release.for_want(ty, name, want).is_some_and(|of| of != 0))
+        let is_known = is_whole && asked.all(|name| release.for_want(ty, name, want).is_some());
+        let has_some = || bits(names).any(|name| release.for_want(ty, name, want).is_some_and(|of| of != 0));
+        is_known.then(has_some)
     }
 
     /// Whether a client reads and answers at once, and owes no answer.
