@@ -1,6 +1,5 @@
 //! The judge: what must hold after every step, whatever happened before.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use sluice::engine::cache::Known;
@@ -23,58 +22,6 @@ use super::world::{Invariant, World};
 
 /// How long routing types wait for the cluster side, and removals for the routing types (ORD-10, RLY-51).
 const HOLD: u64 = 15 * SECOND;
-
-/// The responses of one type on one stream that a client has not answered.
-#[derive(Debug, Default)]
-pub struct Flight {
-    unanswered: VecDeque<(String, Vec<(usize, Content)>)>,
-    latest: Option<String>,
-    /// What the client rejected.
-    rejected: [Content; NAMES],
-}
-
-impl Flight {
-    pub fn is_waiting(&self) -> bool {
-        !self.unanswered.is_empty()
-    }
-
-    /// The names in unanswered responses.
-    fn carried(&self) -> Mask {
-        let put = self.unanswered.iter().flat_map(|(_, put)| put);
-        put.fold(0, |mask, (name, _)| mask | bit(*name))
-    }
-
-    /// The stream moved to another class.
-    pub fn come_from_other_class(&mut self) {
-        let put = self.unanswered.iter_mut().flat_map(|(_, put)| put);
-        put.for_each(|(_, content)| *content = of_other_class(*content));
-        self.rejected = self.rejected.map(of_other_class);
-    }
-
-    pub fn has_rejected(&self, name: usize) -> bool {
-        self.rejected[name] != 0
-    }
-
-    /// What the relay should make of a nonce (NON-1, NON-5, NON-6).
-    fn judge(&mut self, nonce: &str, is_error: bool) -> &'static str {
-        let Some(at) = self.unanswered.iter().position(|(sent, _)| sent == nonce) else {
-            return if self.latest.as_deref() == Some(nonce) { "none" } else { "stale" };
-        };
-        let put = self.unanswered[at].1.clone();
-        if self.latest.as_deref() == Some(nonce) {
-            self.unanswered.clear();
-        } else {
-            self.unanswered.remove(at);
-        }
-        if !is_error {
-            return "ACK";
-        }
-        for (name, content) in put {
-            self.rejected[name] = content;
-        }
-        "NACK"
-    }
-}
 
 /// Why a response cannot be explained by a moment of the reference.
 struct Unexplained {
@@ -231,7 +178,7 @@ impl World {
         stream.mirror[ty].due |= owed;
         if idle != 0 {
             let rejected = bits(idle & put)
-                .any(|name| stream.flights[ty].rejected[name] == stream.mirror[ty].resources[name]);
+                .any(|name| stream.flights[ty].rejected(name) == stream.mirror[ty].resources[name]);
             let invariant = if rejected { Invariant::NackContainment } else { Invariant::Silence };
             self.fail(invariant, || {
                 format!("{who} is sent {} {} again without a reason", SHORT[ty], show(idle & ALL))
@@ -248,9 +195,7 @@ impl World {
             stream.is_round |= self.now >= stream.routes_free_at + HOLD;
             stream.routes_free_at = self.now;
         }
-        let flight = &mut stream.flights[ty];
-        flight.unanswered.push_back((sent.nonce.clone(), sent.put.clone()));
-        flight.latest = Some(sent.nonce.clone());
+        stream.flights[ty].send(sent);
     }
 
     /// Finds the first moment of the reference, not before the one that the client was shown last (I2), at which all of the

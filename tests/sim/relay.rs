@@ -16,10 +16,10 @@ use sluice::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
+use super::flight::Flight;
 use super::guarded::Hold;
 use super::hearing::{Heard, Hearing};
 use super::held::{Held, Sent};
-use super::judge::Flight;
 use super::lists::{Lists, is_nobody, number_of, server_of};
 use super::places::{PLACES, Place};
 use super::reference;

@@ -52,6 +52,7 @@ pub enum Invariant {
     Truth,
     Condemned = 31,
     PinFreeze,
+    OffIsOff,
 }
 
 impl Invariant {

@@ -145,6 +145,7 @@ impl PlanTask {
             self.carry_out().await;
             if !answers.is_empty() {
                 // An operator's word that was answered is not lost with the process.
+                self.rest().await;
                 self.is_changed = !self.keep().await;
             }
             if Instant::now() >= self.tally_due {

@@ -44,14 +44,14 @@ impl OwnSources {
         self.found.set(None);
     }
 
-    /// The answer of the look was sent. A client of the candidate that was sent nothing of it has no content to keep.
-    pub(super) fn note_sent(&mut self, answer: &Answer) {
+    /// The answer of the look was sent, in so many messages. A client of the candidate that was sent nothing of it has no content to keep.
+    pub(super) fn note_sent(&mut self, answer: &Answer, messages: usize) {
         let brings = |push: u64| {
             self.all.iter().any(|(_, source)| {
                 let published = source.published();
                 let lanes = published.lanes.as_ref().filter(|_| published.candidate_of(push).is_some());
                 let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
-                stable.is_some_and(|stable| answer.brings(push, (source.id(), stable)))
+                stable.is_some_and(|stable| answer.brings(push, messages, (source.id(), stable)))
             })
         };
         let found = self.found.get();

@@ -152,7 +152,7 @@ impl StreamState {
                 &encoded.told,
                 now,
             );
-            inner.sources.note_sent(&answer);
+            inner.sources.note_sent(&answer, encoded.messages.len());
             inner.count_passed(self.id, index);
             inner.keep_unsent(&answer, &encoded);
             if encoded.left_out > 0 && answer.chunk == 0 {

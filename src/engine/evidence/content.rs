@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::cache::Known;
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
-use crate::engine::lanes::Published;
+use crate::engine::lanes::{Published, held_as_member};
 use crate::engine::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
@@ -117,7 +117,11 @@ fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot>
         return None;
     }
     let mut own = own.clone();
-    own.names.known.extend(names.into_iter().map(|(name, new)| (name.clone(), new.clone())));
+    for (name, new) in names {
+        // One content for all ways to ask, as in a lane.
+        let known = held_as_member(&own, name, new).map_or_else(|| new.clone(), Known::Present);
+        own.names.known.insert(name.clone(), known);
+    }
     if takes_wildcard {
         own.wildcard = live.wildcard.clone();
     }

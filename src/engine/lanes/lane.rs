@@ -130,6 +130,12 @@ impl Lane {
         self.types.iter().all(|(type_url, of)| !gated.contains(type_url) || of.is_equal())
     }
 
+    /// Whether somebody asks the source for gated content of the lane that the source does not know again yet.
+    pub fn is_awaited(&self, live: &Snapshot, gated: &Gated) -> bool {
+        let gated = self.types.iter().filter(|(type_url, _)| gated.contains(type_url));
+        gated.into_iter().any(|(type_url, of)| live.of(type_url).is_some_and(|live| of.is_awaited(live)))
+    }
+
     /// The snapshot for clients.
     pub fn snapshot(&mut self, live: &Snapshot, gated: &Gated, stamps: &mut Stamps) -> Snapshot {
         let mut types: BTreeMap<_, _> =

@@ -58,6 +58,18 @@ impl LaneType {
         !self.differs() && self.forgotten.is_empty() && !self.keeps_globs && !self.keeps_wildcard
     }
 
+    /// Whether somebody asks the source for what the lane knows, and the source does not know again yet.
+    pub fn is_awaited(&self, live: &TypeSnapshot) -> bool {
+        let is_unknown =
+            |name: &ResourceName| live.names.known.get(name).is_some_and(|of| matches!(of, Known::Unknown));
+        let (own, globs) = (&self.content.globs, &live.globs);
+        let is_unsettled =
+            |glob: &ResourceName| own.complete.contains(glob) && !globs.complete.contains(glob);
+        self.keeps_wildcard && live.wildcard.view.is_some()
+            || self.keeps_globs && globs.sets.values().any(|set| set.names.iter().any(is_unsettled))
+            || self.forgotten.names().any(is_unknown)
+    }
+
     pub fn follow(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
         self.content.evicted = step.live.evicted;
         let changed: Vec<_> = changed_names(&step.before.names, &step.live.names);
@@ -130,12 +142,8 @@ impl LaneType {
         new: Option<&Known>,
         step: &Step<'_>,
     ) -> Option<CachedResource> {
-        let new = new?.resource().filter(|_| matches!(own, Known::Unknown))?;
-        let (wildcard, globs) = (&self.content.wildcard, &self.content.globs);
-        let of_wildcard = wildcard.members.get(name).filter(|_| wildcard.is_whole());
-        let member = of_wildcard.or_else(|| globs.members.get(name))?;
-        let is_other = member.resource.version != new.version;
-        (is_other && step.rule.holds(name, Some(&member.resource), Some(new))).then(|| member.clone())
+        let is_gated = matches!(step.rule, Rule::Gated) && matches!(own, Known::Unknown);
+        new.filter(|_| is_gated).and_then(|new| held_as_member(&self.content, name, new))
     }
 
     fn hold_name(&mut self, name: &ResourceName, own: &Known, new: Option<&Known>) {
@@ -225,6 +233,16 @@ impl LaneType {
         let peer = step.peer.and_then(|peer| peer.names.sets.get(&set.names.id())).map(|set| &set.view);
         settled(Arc::new(view), &Arc::default(), None, Some(&set.view), peer, stamps)
     }
+}
+
+/// A content's member under a name that the content does not know by name, if the source's content by name is another one.
+pub fn held_as_member(content: &TypeSnapshot, name: &ResourceName, new: &Known) -> Option<CachedResource> {
+    let new = new.resource()?;
+    let (wildcard, globs) = (&content.wildcard, &content.globs);
+    let of_wildcard = wildcard.members.get(name).filter(|_| wildcard.is_whole());
+    let member = of_wildcard.or_else(|| globs.members.get(name))?;
+    let is_other = member.resource.version != new.version;
+    (is_other && Rule::Gated.holds(name, Some(&member.resource), Some(new))).then(|| member.clone())
 }
 
 /// Whether the lane keeps its own state of a name.

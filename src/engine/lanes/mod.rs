@@ -21,6 +21,7 @@ mod published;
 #[cfg(test)]
 mod tests;
 
+pub use lane_type::held_as_member;
 pub use overlay::{Differences, Lanes};
 pub use published::{Published, PublishedLanes, Wakes};
 pub use release::{Release, Restated};

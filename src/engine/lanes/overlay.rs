@@ -85,6 +85,7 @@ impl Lanes {
             self.stable = Some(Lane::freeze(before, &self.gated, mark));
         }
         self.live = live.clone();
+        let new = self.new_types();
         if let Some(stable) = &mut self.stable {
             stable.follow(before, live, &self.gated, None, &mut self.stamps);
             if let Some(candidate) = &mut self.candidate {
@@ -93,7 +94,7 @@ impl Lanes {
             match begins {
                 // Clients may have the bytes of lanes that ended a moment ago.
                 true => self.renew_all(),
-                false => self.renew_changed(before),
+                false => self.renew_changed(before, &new),
             }
             self.end_if_equal();
         }
@@ -313,10 +314,15 @@ impl Lanes {
         self.candidate.take_if(|candidate| candidate.mark.push == Some(push))
     }
 
-    /// Ends the hold when the source has stable's content again, and no push is under way.
+    /// Ends the hold when the source has stable's content again, and no push is under way. What clients ask for, and the source has
+    /// no answer to yet after it forgot the content, may differ.
     fn end_if_equal(&mut self) {
         let gated = &self.gated;
-        let ends = |stable: &Lane| !stable.differs(gated) && (!self.went_back || stable.is_equal(gated));
+        let ends = |stable: &Lane| {
+            !stable.differs(gated)
+                && (!self.went_back || stable.is_equal(gated))
+                && !stable.is_awaited(&self.live, gated)
+        };
         if self.candidate.is_none()
             && let Some(stable) = self.stable.take_if(|stable| ends(stable))
         {

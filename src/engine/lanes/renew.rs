@@ -11,12 +11,25 @@ use crate::engine::snapshot::{LastVersion, Snapshot, TypeSnapshot};
 use crate::xds::{ResourceName, TypeUrl};
 
 impl Lanes {
-    /// Finds the last bytes of the lanes again, after a change of the source.
-    pub(super) fn renew_changed(&mut self, before: &Snapshot) {
+    /// The types of the source that some lane lacks so far.
+    pub(super) fn new_types(&self) -> Vec<TypeUrl> {
+        let lanes = || [&self.stable, &self.candidate].into_iter().flatten();
+        let is_new = |type_url: &&TypeUrl| {
+            self.keeps_lasts(type_url) && lanes().any(|lane| !lane.types.contains_key(*type_url))
+        };
+        self.live.types().map(|(type_url, _)| type_url).filter(is_new).cloned().collect()
+    }
+
+    /// Finds the last bytes of the lanes again, after a change of the source. Of `new` types a lane has none yet.
+    pub(super) fn renew_changed(&mut self, before: &Snapshot, new: &[TypeUrl]) {
         let live = self.live.clone();
         let nothing = TypeSnapshot::default();
         for (type_url, lives) in live.types() {
             if !self.keeps_lasts(type_url) {
+                continue;
+            }
+            if new.contains(type_url) {
+                self.renew_type(type_url);
                 continue;
             }
             let before = before.of(type_url).unwrap_or(&nothing);
@@ -43,11 +56,13 @@ impl Lanes {
         let of_ended = self.ended.iter().flat_map(|of| of.types.keys());
         let types = lanes().flat_map(|lane| lane.types.keys()).chain(of_ended);
         let types: BTreeSet<_> = types.filter(|type_url| self.keeps_lasts(type_url)).cloned().collect();
-        for type_url in types {
-            for kind in CollectionKind::ALL {
-                let names = self.names_with_lasts(&type_url, kind);
-                self.renew(&type_url, kind, &names);
-            }
+        types.iter().for_each(|type_url| self.renew_type(type_url));
+    }
+
+    fn renew_type(&mut self, type_url: &TypeUrl) {
+        for kind in CollectionKind::ALL {
+            let names = self.names_with_lasts(type_url, kind);
+            self.renew(type_url, kind, &names);
         }
     }
 

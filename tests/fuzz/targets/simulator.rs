@@ -20,6 +20,8 @@ mod current;
 mod failing;
 #[path = "../../sim/faults.rs"]
 mod faults;
+#[path = "../../sim/flight.rs"]
+mod flight;
 #[path = "../../sim/guarded.rs"]
 mod guarded;
 #[path = "../../sim/hearing.rs"]

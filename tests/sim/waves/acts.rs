@@ -271,9 +271,11 @@ impl World {
                 self.order(Command::Abort { push: push.number });
             }
         }
-        let state = self.pilot.rollout.report().state;
-        if state != RolloutState::Open {
-            return self.fail(Invariant::Return, || format!("the plan does not come to rest: {state:?}"));
+        let report = self.pilot.rollout.report();
+        if report.state != RolloutState::Open {
+            let text =
+                format!("the plan does not come to rest: {:?}, with {:?}", report.state, report.waiting);
+            return self.fail(Invariant::Return, || text);
         }
         self.advance(40 * SECOND);
         self.judge_rest("at the end");

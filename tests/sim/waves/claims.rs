@@ -32,11 +32,7 @@ impl World {
     /// A client rejects a response.
     pub fn reference_rejects(&mut self, stream: &Stream, ty: usize, open: &Open, words: &str) {
         let node = self.clients[stream.client].plan.node;
-        let unit = stream.unit;
-        // The content may become that of a push later. A name without a resource has content 0.
-        let removed = bits(open.removed).filter(|name| *name < OLD).map(|name| (name, 0));
-        let contents = open.put.iter().copied().chain(removed);
-        self.reference.rejected.extend(contents.map(|(name, content)| (node, (unit, ty, name, content))));
+        self.reference_rejects_content(stream, ty, open);
         let Some(push) = open.beside else { return };
         if push == self.reference.push.number {
             let of = &mut self.reference.push;
@@ -49,6 +45,22 @@ impl World {
             self.reference.votes.entry((ty, *name, *content)).or_default().insert(node);
         }
         self.note(41, stream.id, push);
+    }
+
+    /// Notes what a rejected response brought.
+    pub fn reference_rejects_content(&mut self, stream: &Stream, ty: usize, open: &Open) {
+        let (node, unit) = (self.clients[stream.client].plan.node, stream.unit);
+        // The content may become that of a push later. A name without a resource has content 0.
+        let removed = bits(open.removed).filter(|name| *name < OLD).map(|name| (name, 0));
+        let contents = open.put.iter().copied().chain(removed);
+        for (name, content) in contents {
+            let rejected = (node, (unit, ty, name, content));
+            self.reference.rejected.insert(rejected);
+            // What the client gave up before its rejection is not rejected.
+            if stream.of.wants[ty].covers(name) {
+                self.reference.rejected_wanted.insert(rejected);
+            }
+        }
     }
 
     /// Where a client stands towards the candidate of its unit.
@@ -110,11 +122,21 @@ impl World {
         let [of_push, of_all] = [false, true].map(|ever| self.rejecting_nodes(ever));
         let [known, ever] = [&of_push, &of_all].map(|nodes| self.clients_of(nodes));
         self.reference.push.rejected = known;
-        self.reference.push.nodes = of_push;
+        self.reference.push.nodes.extend(of_push);
         let rejecting = self.reference.push.rejecting.keys();
-        let streams = rejecting.filter_map(|id| self.streams[*id as usize].as_deref());
-        let blamed = streams.filter(|stream| self.wants_rejected(stream)).map(|stream| stream.unit);
-        self.reference.push.blamed = blamed.collect();
+        let streams = || rejecting.clone().filter_map(|id| self.streams[*id as usize].as_deref());
+        // A client may have accepted other content between two tallies.
+        let stands = |stream: &&Stream| {
+            self.standing(stream) == Standing::Open && stream.of.rejected.iter().any(|rejected| *rejected)
+        };
+        let seen: Vec<u64> = streams().filter(stands).map(|stream| stream.id).collect();
+        let is_seen = |stream: &&Stream| {
+            seen.contains(&stream.id) || self.reference.push.seen_rejecting.contains(&stream.id)
+        };
+        let blamed = streams().filter(is_seen).filter(|stream| self.wants_rejected(stream));
+        let blamed = blamed.map(|stream| stream.unit).collect();
+        self.reference.push.blamed = blamed;
+        self.reference.push.seen_rejecting.extend(seen);
         if told > ever || fresh > known {
             let text = format!("{fresh} clients of {told} rejected the push, and at most {known} of {ever}");
             self.fail(Invariant::Truth, || text);
@@ -171,7 +193,7 @@ impl World {
     /// nothing left to reject.
     fn wants_rejected(&self, stream: &Stream) -> bool {
         let node = self.clients[stream.client].plan.node;
-        self.reference.rejected.iter().any(|(of, content)| {
+        self.reference.rejected_wanted.iter().any(|(of, content)| {
             let (unit, ty, name, _) = *content;
             (*of, unit) == (node, stream.unit)
                 && stream.of.wants[ty].covers(name)

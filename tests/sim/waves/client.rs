@@ -47,6 +47,8 @@ pub struct Client {
     /// The versions of the latest contents that the client took. A client ACKs what it took at once, though the ACK may be on its way
     /// for long.
     taken: [String; TYPES],
+    /// The contents with these versions.
+    taken_contents: Table,
     /// A request for the type was sent on the present stream.
     asked: [bool; TYPES],
     /// Responses without an answer: nonce, version and verdict.
@@ -77,9 +79,20 @@ impl Client {
             nonces: Default::default(),
             versions: Default::default(),
             taken: Default::default(),
+            taken_contents: Table::default(),
             asked: Default::default(),
             answers: Default::default(),
         }
+    }
+
+    /// The contents that the client claims to have. The version of a complete set is that of the last set that the client took whole,
+    /// though the client has the rest of a rejected one.
+    fn presented(&self) -> Table {
+        let mut presented = self.has;
+        for ty in [CDS, LDS].into_iter().filter(|_| !self.plan.delta) {
+            presented[ty] = self.taken_contents[ty];
+        }
+        presented
     }
 
     /// What this content does to the client.
@@ -107,7 +120,8 @@ impl World {
         (this.answers, this.nonces, this.asked) = Default::default();
         let (wants, has) = (this.wants, this.has);
         self.tell(|| format!("client {client} opens stream {id} with {}", show_all(&has)));
-        self.reference_presents(id, &has);
+        let presented = self.clients[client].presented();
+        self.reference_presents(id, &presented);
         for ty in [CDS, LDS, EDS, RDS] {
             if wants[ty].is_nothing() {
                 self.clients[client].has[ty] = [0; OLD];
@@ -172,6 +186,7 @@ impl World {
         self.disconnect(client, true);
         self.clients[client].has = Table::default();
         self.clients[client].taken = Default::default();
+        self.clients[client].taken_contents = Table::default();
         if self.clients[client].plan.kind != Kind::Free {
             self.clients[client].wants = Default::default();
         }
@@ -196,7 +211,7 @@ impl World {
         let before = if is_first { Want::default() } else { this.wants[ty] };
         this.wants[ty] = want;
         for name in (0..OLD).filter(|name| !want.covers(*name)) {
-            this.has[ty][name] = 0;
+            (this.has[ty][name], this.taken_contents[ty][name]) = (0, 0);
         }
         let request = match this.plan.delta {
             false => self.sotw(client, ty, None, is_first),
@@ -279,7 +294,10 @@ impl World {
         take(&mut this.has[ty], given, this.wants[ty]);
         match kept {
             Some((name, content)) => this.has[ty][name] = content,
-            None => this.taken[ty].clone_from(&given.version),
+            None => {
+                this.taken[ty].clone_from(&given.version);
+                this.taken_contents[ty] = this.has[ty];
+            }
         }
         let delay = self.rng.below(within);
         self.after(delay, Job::Answer(client, id, ty));

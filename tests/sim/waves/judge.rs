@@ -12,7 +12,9 @@ use super::reference::Contents;
 use super::relay::{Given, Open, Stream};
 use super::world::{Table, World};
 use crate::schedule::{MILLI, SECOND};
-use crate::words::{CDS, EDS, LDS, Mask, OLD, RDS, SHORT, bit, bits, read, show, show_content, version};
+use crate::words::{
+    CDS, EDS, LDS, Mask, OLD, RDS, SHORT, TYPES, bit, bits, read, show, show_content, version,
+};
 use crate::world::Invariant;
 
 impl World {
@@ -129,10 +131,14 @@ impl World {
             }
         };
         let want = stream.of.wants[ty];
-        stream.of.known[ty] |= self.presented(stream, ty, request);
+        stream.of.known[ty] |= self.presented(request);
         for name in (0..OLD).filter(|name| !want.covers(*name)) {
             (stream.of.sent[ty][name], stream.of.accepted[ty][name]) = (0, 0);
             stream.of.known[ty] &= !bit(name);
+        }
+        if former != want || !stream.of.has_asked[ty] {
+            let is_first = !std::mem::replace(&mut stream.of.has_asked[ty], true);
+            self.await_answer(stream, ty, (former, is_first));
         }
         let Some(at) = stream.of.open[ty].iter().position(|open| open.nonce == *nonce) else { return };
         let answered: Vec<Open> = stream.of.open[ty].drain(..=at).collect();
@@ -152,32 +158,46 @@ impl World {
             }
         }
         if let (Some(error), Some(open)) = (error, answered.last()) {
+            let is_latest = stream.of.open[ty].is_empty();
             self.reference_rejects(stream, ty, open, &error.message);
+            // The verdict on the latest response covers those that the client left unanswered (NON-5).
+            for skipped in answered.iter().rev().skip(1).filter(|_| is_latest) {
+                self.reference_rejects_content(stream, ty, skipped);
+            }
         }
     }
 
-    /// The names that the relay finds in what a request presents: in delta name by name, in SotW by the version of the whole set.
-    fn presented(&self, stream: &Stream, ty: usize, request: &Request) -> Mask {
-        let there = |name: &usize| stream.of.sent[ty][*name] != 0;
-        match request {
-            Request::Delta(of) => of
-                .initial_resource_versions
-                .iter()
-                .filter_map(|(name, _)| self.words.name_of(name))
-                .fold(0, |all, name| all | bit(name)),
-            Request::Sotw(of) if of.response_nonce.is_empty() && stream.of.wants[ty].wildcard => {
-                let (_, release) = self.release_for(stream.client, stream.of.push);
-                let is_whole = release.members[ty] == Some(stream.of.sent[ty]);
-                (0..OLD).filter(there).fold(0, |all, name| if is_whole { all | bit(name) } else { 0 })
-            }
-            Request::Sotw(_) => 0,
+    /// The names in what a delta request presents.
+    fn presented(&self, request: &Request) -> Mask {
+        let Request::Delta(of) = request else { return 0 };
+        let names = of.initial_resource_versions.iter().filter_map(|(name, _)| self.words.name_of(name));
+        names.fold(0, |all, name| all | bit(name))
+    }
+
+    /// The names that the relay finds in what a SotW request presented, by type: the version of the whole set is that of the release
+    /// when the relay looks for the first answer.
+    pub fn found_as_presented(&self, stream: &Stream) -> [Mask; TYPES] {
+        let mut found = [0; TYPES];
+        if self.clients[stream.client].plan.delta {
+            return found;
         }
+        let (_, release) = self.release_for(stream.client, stream.of.push);
+        for ty in [CDS, LDS].into_iter().filter(|ty| stream.of.wants[*ty].wildcard) {
+            let is_first = stream.of.has_asked[ty] && !stream.of.is_answered[ty];
+            if is_first && release.members[ty] == Some(stream.of.sent[ty]) {
+                let names = (0..OLD).filter(|name| stream.of.sent[ty][*name] != 0);
+                found[ty] = names.fold(0, |all, name| all | bit(name));
+            }
+        }
+        found
     }
 
     // === responses ===
 
     pub fn judge_given(&mut self, stream: &mut Stream, given: &Given) {
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+        stream.of.awaited.end(given);
+        stream.of.is_answered[ty] = true;
         if stream.of.equal.is_some() && !self.may_be_from(stream, given, stream.of.push) {
             stream.of.push = stream.of.equal;
         }
@@ -211,7 +231,8 @@ impl World {
         let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
         for name in bits(removed).filter(|name| *name < OLD) {
             let due = release.for_want(ty, name, want);
-            if due.is_some_and(|due| due != 0) && want.covers(name) {
+            let is_late = || ty == EDS && self.was_newest(stream, (name, 0));
+            if due.is_some_and(|due| due != 0) && want.covers(name) && !is_late() {
                 self.judge_foreign(stream, ty, name, (0, due));
             }
             if ty == CDS && stream.of.sent[CDS][name] != 0 {
@@ -339,10 +360,23 @@ impl World {
         }
     }
 
-    /// No cluster goes before the routes to it.
+    /// The relay looks for what a client has to send next, and finds clusters gone.
+    pub fn judge_lacking(&self, stream: &mut Stream) {
+        let (_, release) = self.release_for(stream.client, stream.of.push);
+        for cluster in 0..OLD {
+            let is_lacking = release.for_want(CDS, cluster, stream.of.wants[CDS]) == Some(0);
+            let is_lacking = is_lacking && stream.of.sent[CDS][cluster] != 0;
+            let since = stream.of.lacking[cluster].unwrap_or(self.now);
+            stream.of.lacking[cluster] = is_lacking.then_some(since);
+        }
+    }
+
+    /// No cluster goes before the routes to it, unless it has waited for them for 15 s (RLY-51).
     fn judge_removal(&mut self, stream: &Stream, cluster: usize, release: &Contents) {
         let is_new = !(stream.of.has_accepted[CDS] && stream.of.has_accepted[RDS]);
-        if is_new || self.is_stuck(stream) || stream.of.rejected.iter().any(|rejected| *rejected) {
+        let has_waited = stream.of.lacking[cluster].is_some_and(|since| self.now >= since + 15 * SECOND);
+        let has_rejected = stream.of.rejected.iter().any(|rejected| *rejected);
+        if is_new || has_waited || has_rejected || self.is_stuck(stream) {
             return;
         }
         for route in 0..OLD {

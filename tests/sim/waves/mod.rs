@@ -8,6 +8,7 @@ mod claims;
 mod client;
 mod content;
 mod judge;
+mod newcomers;
 mod pilot;
 mod plan;
 mod reference;
@@ -17,4 +18,4 @@ mod upstream;
 mod world;
 
 pub use plan::WavePlan;
-pub use world::{Idle, responses, run};
+pub use world::{Idle, compare_idle, run};

@@ -77,6 +77,8 @@ enum Phase {
     Idle,
     /// Carries out what changes and commands led to.
     Changes,
+    /// Ends holds that a command has left, and keeps the operator's word.
+    Obeyed,
     /// The same, of a tally.
     Tally,
     Resting,
@@ -106,6 +108,7 @@ pub struct Pilot {
     tally_due: u64,
     changed: BTreeSet<usize>,
     pub commands: Vec<Command>,
+    has_obeyed: bool,
     ended: Vec<Ended>,
     phase: Phase,
     is_noted: bool,
@@ -139,6 +142,7 @@ impl Pilot {
             tally_due: 0,
             changed: BTreeSet::new(),
             commands: Vec::new(),
+            has_obeyed: false,
             ended: Vec::new(),
             phase: Phase::Idle,
             is_noted: false,
@@ -209,7 +213,7 @@ impl World {
         }
         self.pilot.rollout.handle_timeout(time);
         for command in std::mem::take(&mut self.pilot.commands) {
-            self.pilot.is_changed = true;
+            self.pilot.has_obeyed = true;
             self.obey(command);
         }
         self.pilot.phase = Phase::Changes;
@@ -270,6 +274,12 @@ impl World {
     /// All outputs so far are carried out.
     fn end_phase(&mut self) {
         match self.pilot.phase {
+            Phase::Changes if std::mem::take(&mut self.pilot.has_obeyed) => self.rest(Phase::Obeyed),
+            Phase::Obeyed => {
+                self.keep();
+                self.pilot.is_changed = false;
+                self.pilot.phase = Phase::Changes;
+            }
             Phase::Changes if self.now >= self.pilot.tally_due => {
                 self.pilot.tally_due = self.now + TALLY_EVERY;
                 self.follow_servers();
@@ -277,20 +287,23 @@ impl World {
                 self.tally();
                 self.pilot.phase = Phase::Tally;
             }
-            Phase::Tally if self.pilot.is_changed => {
-                let is_open = self.pilot.rollout.report().state == RolloutState::Open;
-                let holds = self.units.iter().any(|unit| unit.published.lanes.is_some());
-                self.pilot.phase = Phase::Resting;
-                if is_open && holds {
-                    self.send_order(Order::Rest, self.all_units());
-                }
-            }
+            Phase::Tally if self.pilot.is_changed => self.rest(Phase::Resting),
             Phase::Resting => {
                 self.keep();
                 self.pilot.is_changed = false;
                 self.end_round();
             }
             Phase::Changes | Phase::Tally | Phase::Idle => self.end_round(),
+        }
+    }
+
+    /// Ends holds without a difference once no push stands.
+    fn rest(&mut self, phase: Phase) {
+        let is_open = self.pilot.rollout.report().state == RolloutState::Open;
+        let holds = self.units.iter().any(|unit| unit.published.lanes.is_some());
+        self.pilot.phase = phase;
+        if is_open && holds {
+            self.send_order(Order::Rest, self.all_units());
         }
     }
 

@@ -22,8 +22,9 @@ pub struct Contents {
     pub names: BTreeMap<(usize, usize), u32>,
     /// The members of the wildcard, once all are known.
     pub members: [Option<[u32; OLD]>; TYPES],
-    /// The endpoints that are asked for, with and without an answer.
-    asked: BTreeSet<usize>,
+    /// The names that are asked for, with and without an answer, and the types whose wildcard is asked for.
+    asked: BTreeSet<(usize, usize)>,
+    asked_whole: [bool; TYPES],
     /// The members so far.
     partial: [[u32; OLD]; TYPES],
 }
@@ -35,9 +36,7 @@ impl Contents {
             let Some(of) = snapshot.of(&words.types[ty]) else { continue };
             for (name, known) in of.names.known.iter() {
                 let Some(name) = words.name_of(name) else { continue };
-                if ty == EDS {
-                    contents.asked.insert(name);
-                }
+                contents.asked.insert((ty, name));
                 let content = match known {
                     Known::Unknown => continue,
                     Known::Absent(_) => 0,
@@ -45,6 +44,7 @@ impl Contents {
                 };
                 contents.names.insert((ty, name), content);
             }
+            contents.asked_whole[ty] = of.wildcard.view.is_some();
             let mut members = [0; OLD];
             for (name, cached) in of.wildcard.members.iter() {
                 members[words.name_of(name).unwrap_or_default()] = read(&cached.resource).3;
@@ -81,6 +81,15 @@ impl Contents {
         self.names.iter().filter(|((ty, _), _)| is_gated(*ty)).all(named) && GATED.iter().all(members)
     }
 
+    /// Whether somebody asks the other for gated content that it does not know again yet.
+    fn is_awaited(&self, other: &Contents) -> bool {
+        let is_open = |key: &(usize, usize)| other.asked.contains(key) && !other.names.contains_key(key);
+        let members = |ty: &usize| {
+            self.members[*ty].is_some() && other.members[*ty].is_none() && other.asked_whole[*ty]
+        };
+        self.names.keys().filter(|(ty, _)| is_gated(*ty)).any(is_open) || GATED.iter().any(members)
+    }
+
     /// The endpoints that the clusters name.
     pub fn names_endpoints(&self, name: usize) -> bool {
         let named = self.names.get(&(CDS, name)).copied();
@@ -107,7 +116,7 @@ impl Contents {
             let (old, new) = (before.names.get(&key), live.names.get(&key));
             let own = self.names.get(&key).copied().unwrap_or(0);
             // Kept endpoints that no cluster names any more, as in another release, go when somebody asks for them again.
-            let is_asked = live.asked.contains(&name) && !before.asked.contains(&name);
+            let is_asked = live.asked.contains(&key) && !before.asked.contains(&key);
             if old == new && !(is_asked && new.is_none()) {
                 continue;
             }
@@ -138,7 +147,7 @@ pub struct Releases {
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
-    /// Endpoints that were the newest, with the times of their ends.
+    /// Endpoints that were the newest, with the times of their ends; 0 for none.
     pub former_endpoints: VecDeque<(u64, (usize, u32))>,
     /// The latest releases, also those before a restart.
     pub given: Vec<Contents>,
@@ -150,7 +159,7 @@ impl Releases {
     /// Takes the next content that the unit knows.
     fn take(&mut self, live: Contents, now: u64) {
         let before = std::mem::replace(&mut self.live, live);
-        let endpoints = before.names.iter().filter(|((ty, _), content)| *ty == EDS && **content != 0);
+        let endpoints = before.names.iter().filter(|((ty, _), _)| *ty == EDS);
         let ended = endpoints.filter(|(key, content)| self.live.names.get(key) != Some(content));
         self.former_endpoints.extend(ended.map(|((_, name), content)| (now, (*name, *content))));
         while self.former_endpoints.len() > 100 {
@@ -170,7 +179,9 @@ impl Releases {
 
     fn end_if_equal(&mut self) {
         let ends = |stable: &Contents| {
-            !stable.differs(&self.live) && (!self.went_back || stable.is_within(&self.live))
+            !stable.differs(&self.live)
+                && (!self.went_back || stable.is_within(&self.live))
+                && !stable.is_awaited(&self.live)
         };
         if self.candidate.is_none() && self.stable.as_ref().is_some_and(ends) {
             (self.stable, self.went_back) = (None, false);
@@ -262,11 +273,13 @@ pub struct Push {
     pub blamed: BTreeSet<usize>,
     /// The most clients that may count as rejecters.
     pub rejected: u64,
-    /// The nodes that may count as rejecters at the latest tally: others than below rejected content of the push in responses of another
+    /// The nodes that may count as rejecters at some tally: others than below rejected content of the push in responses of another
     /// one.
     pub nodes: BTreeSet<usize>,
     /// The streams that rejected content of the push, and their nodes.
     pub rejecting: BTreeMap<u64, usize>,
+    /// Those of them whose rejection stood at a tally.
+    pub seen_rejecting: BTreeSet<u64>,
     /// The same, of responses that were sent while one with content of the push was unanswered: of these the machines know only
     /// what all of them brought.
     pub beside: BTreeMap<u64, usize>,
@@ -303,6 +316,8 @@ pub struct Reference {
     pub condemned: BTreeSet<Content>,
     /// All contents of rejected responses: the node; and the unit, type, name and content.
     pub rejected: BTreeSet<(usize, (usize, usize, usize, u32))>,
+    /// Those of them that the client asked for when it rejected them.
+    pub rejected_wanted: BTreeSet<(usize, (usize, usize, usize, u32))>,
     pub frozen_until: Option<u64>,
     pub pin: Option<Pin>,
     /// An operator allowed the next push to begin again.
@@ -328,6 +343,7 @@ impl Reference {
             votes: BTreeMap::new(),
             condemned: BTreeSet::new(),
             rejected: BTreeSet::new(),
+            rejected_wanted: BTreeSet::new(),
             frozen_until: None,
             pin: None,
             is_repeated: false,

@@ -20,9 +20,10 @@ use sluice::engine::upstream::{UpstreamSettings, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
 use super::client::Want;
+use super::newcomers::Awaited;
 use super::world::{Job, Table, World};
 use crate::schedule::{MILLI, SECOND};
-use crate::words::{Mask, SHORT, TYPES, bits, read, show, show_content};
+use crate::words::{Mask, OLD, SHORT, TYPES, bits, read, show, show_content};
 use crate::world::Invariant;
 
 /// The maximum number of answers of one stream that turn out empty at one moment.
@@ -84,6 +85,10 @@ pub struct Stream {
 #[derive(Debug, Default)]
 pub struct Judged {
     pub wants: [Want; TYPES],
+    /// The relay has read a request for the type.
+    pub has_asked: [bool; TYPES],
+    /// The client was sent a response of the type.
+    pub is_answered: [bool; TYPES],
     /// The client has accepted a response of the type.
     pub has_accepted: [bool; TYPES],
     /// The latest content that was sent, or presented.
@@ -99,6 +104,10 @@ pub struct Judged {
     pub rejected: [bool; TYPES],
     /// The push of the release that served the latest response, by the judge.
     pub push: Option<u64>,
+    /// The time since which the release of the client lacks a cluster that the client was sent.
+    pub lacking: [Option<u64>; OLD],
+    /// What the client newly asks for.
+    pub awaited: Awaited,
     /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
     pub equal: Option<u64>,
 }
@@ -361,7 +370,13 @@ impl World {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         stream.is_polled = false;
         if !stream.is_busy {
-            match self.next_message(&mut stream) {
+            self.judge_lacking(&mut stream);
+            let found = self.found_as_presented(&stream);
+            let next = self.next_message(&mut stream);
+            // The relay has looked at the types before that of the message.
+            let is_looked_at = |ty: &usize| next.as_ref().is_none_or(|given| *ty < given.ty);
+            (0..TYPES).filter(is_looked_at).for_each(|ty| stream.of.known[ty] |= found[ty]);
+            match next {
                 Some(given) => {
                     stream.is_busy = true;
                     stream.wakes_at = None;
@@ -408,7 +423,7 @@ impl World {
             let lanes = self.units[stream.unit].published.lanes.as_ref();
             let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
             let id = SourceId(self.id_of(stream.unit));
-            let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, (id, stable)));
+            let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, chunks, (id, stable)));
             let found = stream.found.get();
             stream.push = found.filter(|push| brings(*push)).or(stream.push.filter(|_| found.is_some()));
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };

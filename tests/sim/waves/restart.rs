@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use sluice::checkpoint::format::{decode, encode};
 use sluice::checkpoint::{Header, Identity};
 use sluice::engine::evidence::Content;
-use sluice::engine::rollout::{PushRecord, Record, Rollout, UnitId};
+use sluice::engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
 
 use super::pilot::Pilot;
-use super::reference::Contents;
+use super::reference::{Contents, Pin};
 use super::world::World;
 use crate::schedule::SECOND;
 use crate::world::Invariant;
@@ -18,6 +18,8 @@ use crate::world::Invariant;
 #[derive(Default)]
 pub struct Disk {
     record: Option<(Record, Vec<Content>, u64)>,
+    /// The units of the record, which outlive its process.
+    units: Vec<UnitId>,
 }
 
 impl World {
@@ -30,6 +32,7 @@ impl World {
         let record = self.pilot.rollout.record(self.time());
         let condemned = self.pilot.rejecters.condemned().cloned().collect();
         self.disk.record = Some((record, condemned, self.now));
+        self.disk.units = (0..self.units.len()).map(|unit| UnitId(self.id_of(unit))).collect();
         self.judge_clocks();
     }
 
@@ -48,14 +51,13 @@ impl World {
         for (id, link) in std::mem::take(&mut self.links) {
             self.servers[link.unit].close(id);
         }
-        let ids: Vec<UnitId> = (0..self.units.len()).map(|unit| UnitId(self.id_of(unit))).collect();
         self.pilot = Pilot::new(self.pilot.plan.clone());
         self.start_units();
         self.reference_restarts();
         for (unit, file) in files.iter().enumerate() {
             self.begin_from(unit, file);
         }
-        self.restore_plan(&ids);
+        self.restore_plan();
         self.wake_pilot();
     }
 
@@ -96,8 +98,11 @@ impl World {
         }
     }
 
-    fn restore_plan(&mut self, ids: &[UnitId]) {
-        let Some((record, condemned, at)) = self.disk.record.clone() else { return };
+    fn restore_plan(&mut self) {
+        let Some((record, condemned, at)) = self.disk.record.clone() else {
+            (self.reference.frozen_until, self.reference.pin) = (None, None);
+            return;
+        };
         let passed = Duration::from_micros(self.now - at);
         let halted = record.push.clone();
         // A push that an operator paused is halted from now on.
@@ -105,12 +110,15 @@ impl World {
         self.reference.push.is_halted = halted.as_ref().is_some_and(is_of_record);
         // What was not kept yet is as if it had not been.
         self.reference.frozen_until = record.frozen.map(|left| at + left.as_micros() as u64);
-        self.reference.pin.take_if(|_| record.pin.is_none());
+        self.reference.pin = record.pin.map(|pin| Pin {
+            until: if let PinEnd::Left(left) = pin.until { Some(at + left.as_micros() as u64) } else { None },
+            ends_by_change: pin.until == PinEnd::NextPush,
+        });
         self.reference.halted = None;
         self.reference.condemned = condemned.iter().cloned().collect();
         self.pilot.rejecters.condemn_again(condemned.into_iter());
         self.pilot.rollout = Rollout::restore(self.pilot.plan.clone(), record, passed, self.time());
-        for (unit, former) in ids.iter().enumerate() {
+        for (unit, former) in self.disk.units.clone().iter().enumerate() {
             let id = UnitId(self.id_of(unit));
             let of_push = halted.iter().flat_map(|push| &push.units).find(|of| of.unit == *former);
             if let Some(of) = of_push {

@@ -98,6 +98,8 @@ pub struct World {
     pub streams: Vec<Option<Box<Stream>>>,
     pub clients: Vec<Client>,
     pub edition: u32,
+    /// The time of the last look at newcomers.
+    pub looked_at: u64,
     pub is_healed: bool,
     pub pilot: Pilot,
     pub reference: Reference,
@@ -121,10 +123,22 @@ pub enum Idle {
     NothingChanges,
 }
 
-/// The responses of a schedule, with an idle plan or without a plan (I33).
-pub fn responses(seed: u64, idle: Idle, has_plan: bool) -> Vec<String> {
+/// Every so many schedules run with an idle plan and without a plan, too.
+const COMPARED: u64 = 32;
+
+/// Compares the responses of a schedule with an idle plan, and without a plan (I33). Returns their number, or the first that
+/// differ.
+pub fn compare_idle(seed: u64, acts: &[Act], idle: Idle) -> Result<usize, String> {
+    let [with, without] = [true, false].map(|has_plan| responses(seed, acts, idle, has_plan));
+    let is_other = |at: &usize| with.get(*at) != without.get(*at);
+    let Some(at) = (0..with.len().max(without.len())).find(is_other) else { return Ok(with.len()) };
+    let show = |of: &[String]| of.get(at).map_or("nothing", String::as_str).to_owned();
+    Err(format!("{idle:?}: response {at} is, with a plan, {}, and without {}", show(&with), show(&without)))
+}
+
+fn responses(seed: u64, acts: &[Act], idle: Idle, has_plan: bool) -> Vec<String> {
     let mut plan = WavePlan::of_seed(seed);
-    let mut acts = plan.acts();
+    let mut acts = acts.to_vec();
     match idle {
         Idle::GatesNothing => plan.gates = false,
         Idle::NothingChanges => acts.iter_mut().for_each(super::acts::leave_gated_content),
@@ -138,6 +152,13 @@ pub fn responses(seed: u64, idle: Idle, has_plan: bool) -> Vec<String> {
 /// Runs a schedule to its end or to the first violation.
 pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
     let mut world = World::new(WavePlan::of_seed(seed), origin, tells);
+    if seed % COMPARED == COMPARED - 1 {
+        for idle in [Idle::GatesNothing, Idle::NothingChanges] {
+            if let Err(text) = compare_idle(seed, acts, idle) {
+                world.fail(Invariant::OffIsOff, || text);
+            }
+        }
+    }
     world.play(acts);
     if seed.is_multiple_of(2) {
         world.come_to_rest();
@@ -170,6 +191,7 @@ impl World {
             streams: Vec::new(),
             clients,
             edition: 0,
+            looked_at: 0,
             is_healed: false,
             pilot: Pilot::new(rollout),
             reference: Reference::new(&plan),
@@ -250,6 +272,7 @@ impl World {
 
     fn pass_to(&mut self, next: u64) {
         if next > self.now {
+            self.look_at_newcomers(next);
             self.now = next;
             self.busy = 0;
         }

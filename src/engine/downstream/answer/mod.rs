@@ -83,7 +83,11 @@ pub struct Answer {
 
 impl Answer {
     /// Whether the answer brings content of a push, from the candidate of a source. `stable`: the source's content for all other clients.
-    pub fn brings(&self, push: u64, (source, stable): (SourceId, &Snapshot)) -> bool {
+    /// `messages`: the number of messages of the answer. Without any, the client is told nothing.
+    pub fn brings(&self, push: u64, messages: usize, (source, stable): (SourceId, &Snapshot)) -> bool {
+        if messages == 0 {
+            return false;
+        }
         // Only gated types have the last bytes of all releases.
         let stable = stable.of(&self.type_url).filter(|of| of.lasts.is_some());
         let is_of_push =

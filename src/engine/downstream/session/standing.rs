@@ -244,7 +244,7 @@ impl Progress {
             return;
         }
         if sent == wanted {
-            let is_accepted = part.accepted(&of.name) == wanted;
+            let is_accepted = part.has_accepted(&of.name, wanted);
             self.accepted |= is_accepted;
             self.sent |= !is_accepted;
             return;

@@ -114,10 +114,10 @@ impl Subscription {
                 departed.push(key);
             }
         }
+        let shared = self.part_with(&departed);
         let is_covered = |this: &Subscription, name: &ResourceName| {
             name.glob().is_some_and(|glob| this.asks_for_glob(&glob, group_of(&glob), &sets))
         };
-        let shared = self.shared(&departed);
         departed.retain(|name| wildcard || shared.contains(name) || is_covered(self, name));
         self.wait_for_departed(departed, |this, name| wildcard || is_covered(this, name));
         self.non_canonical.take_if(|non_canonical| non_canonical.is_empty());

@@ -14,7 +14,7 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::Cause;
-use crate::engine::view::{PERHAPS, STAYS, View};
+use crate::engine::view::{PERHAPS, STAYS, View, ViewId};
 use crate::xds::{ResourceName, Status, TypeUrl, Version};
 
 /// One type of one client at one moment.
@@ -178,9 +178,16 @@ fn accepted_in<'a>(
 }
 
 impl Part {
-    /// The version that the client has accepted.
-    pub(in crate::engine::downstream) fn accepted(&self, name: &ResourceName) -> Option<Version> {
-        accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name).version_of(name)
+    /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a first answer leaves
+    /// out is not accepted before its ACK.
+    pub(in crate::engine::downstream) fn has_accepted(
+        &self,
+        name: &ResourceName,
+        version: Option<Version>,
+    ) -> bool {
+        let is_first = || self.before.as_ref().is_some_and(|before| before.id() == ViewId::default());
+        let accepted = accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name);
+        accepted.version_of(name) == version && !(version.is_none() && is_first())
     }
 }
 

@@ -75,24 +75,27 @@ impl Subscription {
         let asks = |kind: CollectionKind, name: &ResourceName| {
             wanted.iter().any(|((at, _), names)| *at == kind && names.contains(name))
         };
-        let (mut gone, none) = (Vec::new(), NameSet::default());
+        let (mut gone, mut left, none) = (Vec::new(), Vec::new(), NameSet::default());
         for part in &self.parts {
             let (Some(old), new) = (part.names(), wanted.get(&part.key()).unwrap_or(&none)) else { continue };
             if old.id() == new.id() {
                 continue;
             }
             if part.key().0 == CollectionKind::Globs {
-                let left = |member: &&ResourceName| {
+                let is_given_up = |member: &&ResourceName| {
                     let is_left = |glob| old.contains(&glob) && !new.contains(&glob);
                     member.glob().is_some_and(is_left) && !asks(CollectionKind::Names, member)
                 };
-                gone.extend(part.held.names().filter(left).cloned());
+                gone.extend(part.held.names().filter(is_given_up).cloned());
+                left.extend(old.minus(new).cloned());
             } else {
                 let is_covered =
                     |name: &ResourceName| name.glob().is_some_and(|glob| asks(CollectionKind::Globs, &glob));
                 gone.extend(old.minus(new).filter(|name| !is_covered(name)).cloned());
             }
         }
+        left.extend(gone.iter().cloned());
+        self.let_go_unanswered(&left);
         for name in &gone {
             self.interrupt();
             self.parts.iter_mut().for_each(|part| part.let_go(name));

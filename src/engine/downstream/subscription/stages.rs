@@ -43,6 +43,11 @@ impl Stages {
         self.0.iter().filter_map(|stage| stage.of(part))
     }
 
+    pub(super) fn of_kind_mut(&mut self, kind: CollectionKind) -> impl Iterator<Item = &mut Arc<View>> {
+        let parts = self.0.iter_mut().flat_map(|stage| &mut stage.parts);
+        parts.filter(move |(_, of, _)| *of == kind).map(|(.., view)| view)
+    }
+
     /// A response was answered. `is_waiting`: others are unanswered.
     pub(super) fn end(&mut self, nonce: Option<u64>, is_waiting: bool) {
         self.0.retain(|stage| is_waiting && Some(stage.nonce) > nonce);

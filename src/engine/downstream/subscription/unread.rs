@@ -62,6 +62,35 @@ impl Subscription {
         }
     }
 
+    /// The client gave names up. Returns those that had the same content as another requested name.
+    pub(super) fn part_with(&mut self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
+        let shared = self.shared(given_up);
+        self.let_go_unanswered(given_up);
+        shared
+    }
+
+    /// The client gave up names, or globs with their members. What it had of them before the unanswered responses is nothing that it
+    /// has accepted, if it asks for them again (TRU-1).
+    pub(super) fn let_go_unanswered(&mut self, given_up: &[ResourceName]) {
+        if given_up.is_empty() || !self.nonces.is_waiting() {
+            return;
+        }
+        let globs: BTreeSet<_> = given_up.iter().filter(|name| name.is_glob()).collect();
+        for kind in [CollectionKind::Names, CollectionKind::Globs] {
+            let parts = self.parts.iter_mut().filter(|part| part.kind() == kind);
+            let before = parts.filter_map(|part| part.before.as_mut());
+            for view in before.chain(self.stages.of_kind_mut(kind)) {
+                let is_member = |name: &&ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
+                let names: Vec<_> = match kind {
+                    CollectionKind::Globs if globs.is_empty() => Vec::new(),
+                    CollectionKind::Globs => view.names().filter(is_member).cloned().collect(),
+                    _ => given_up.iter().filter(|name| view.has(name)).cloned().collect(),
+                };
+                names.iter().for_each(|name| Arc::make_mut(view).let_go(name));
+            }
+        }
+    }
+
     /// The nonce of the latest response, if some response is unanswered.
     fn begin_to_note(&mut self) -> Option<u64> {
         let latest = self.nonces.latest().filter(|_| self.nonces.is_waiting())?;
@@ -83,7 +112,7 @@ impl Subscription {
     /// The names among these under which the client may keep a resource for an alias (ALI-2): names with content that the
     /// client has not answered for, and names that had the same content as another requested name before. The client
     /// keeps the resource until it reads that the alias has moved.
-    pub(super) fn shared(&self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
+    fn shared(&self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
         let mut shared = BTreeSet::new();
         if given_up.is_empty() || self.type_url.kind() != Kind::VirtualHost || !self.nonces.is_waiting() {
             return shared;

@@ -129,10 +129,27 @@ fn wav_15_an_answer_by_the_candidate_may_bring_nothing_of_the_push() {
         let latest = bench.picked(client);
         let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
         let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
-        (answer.type_url.short().to_owned(), answer.brings(1, (SourceId(0), &stable)))
+        (answer.type_url.short().to_owned(), answer.brings(1, 1, (SourceId(0), &stable)))
     };
     assert_eq!(brings(sotw), ("Listener".into(), true));
     assert_eq!(brings(newcomer), ("Cluster".into(), false), "the cluster is stable's");
+}
+
+/// The whole set is due, and the client has all of it: nothing is sent.
+#[test]
+fn wav_15_an_answer_without_a_message_brings_nothing_of_the_push() {
+    let (mut bench, sotw, delta) = fleet();
+    bench.state(0, &SECOND);
+    bench.cut(&[sotw, delta]);
+    let stable = {
+        let nobody = bench.sotw();
+        bench.picked(nobody)[0].clone()
+    };
+    let latest = bench.picked(sotw);
+    let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
+    let (_, answer) = bench.clients[sotw].session.poll_answer(&latest, bench.now).unwrap();
+    let brings = |messages| answer.brings(1, messages, (SourceId(0), &stable));
+    assert_eq!((answer.type_url.short(), brings(1), brings(0)), ("Cluster", true, false));
 }
 
 /// Lanes may differ in their endpoints alone, and these are in no push.
@@ -160,7 +177,7 @@ fn wav_15_endpoints_of_the_candidate_are_nothing_of_the_push() {
         let part = &answer.parts[0];
         assert_eq!((answer.type_url.short(), part.snapshot.lane().push), ("ClusterLoadAssignment", Some(1)));
         let names: Vec<_> = part.held.differing(&part.view).map(|name| name.as_str().to_owned()).collect();
-        (names.join(" "), answer.brings(1, (SourceId(0), &stable)))
+        (names.join(" "), answer.brings(1, 1, (SourceId(0), &stable)))
     };
     assert_eq!(brings(newcomer), ("b".into(), false));
     assert_eq!(brings(holder), ("a".into(), false), "a removal of endpoints");
@@ -192,8 +209,8 @@ fn wav_15_an_answer_is_compared_with_the_stable_content_of_its_own_source() {
     let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
     let (_, answer) = bench.clients[newcomer].session.poll_answer(&latest, bench.now).unwrap();
     assert_eq!((answer.type_url.short(), answer.parts[0].snapshot.lane().push), ("Cluster", Some(1)));
-    assert!(!answer.brings(1, (SourceId(0), &own)), "the push has no cluster");
-    assert!(!answer.brings(1, (SourceId(1), &of_other)), "no part is from the other source");
+    assert!(!answer.brings(1, 1, (SourceId(0), &own)), "the push has no cluster");
+    assert!(!answer.brings(1, 1, (SourceId(1), &of_other)), "no part is from the other source");
 }
 
 #[test]

@@ -82,3 +82,53 @@ fn tru_1_an_unanswered_removal_of_all_names_is_not_accepted_when_one_is_given_up
     bench.change(client, CDS, "-y");
     assert_eq!(state(&bench, client, &of_both), "pending", "of x");
 }
+
+/// What the client had before it gave a name up is nothing that it accepted once more.
+#[test]
+fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answer() {
+    for delta in [false, true] {
+        let mut bench = Bench::cold();
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        let ask = |bench: &mut Bench, list: &str, changes: &str| match delta {
+            true => drop(bench.change(client, CDS, changes)),
+            // Without a nonce, so that the list answers nothing.
+            false => drop(bench.ask_with(client, CDS, list, "", "", None)),
+        };
+        ask(&mut bench, "x y", "+x +y");
+        bench.says(CDS, "x=1 y=1");
+        bench.drain(client);
+        let before = bench.snapshots[0].clone();
+        bench.says(CDS, "x=2");
+        let of_x = push(&bench, &before);
+        bench.drain(client);
+        bench.says(CDS, "y=2");
+        bench.poll(client);
+        assert_eq!(state(&bench, client, &of_x), "accepted");
+        ask(&mut bench, "y", "-x");
+        ask(&mut bench, "x y", "+x");
+        assert!(bench.poll(client).starts_with("Cluster x=2"));
+        assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
+        bench.ack(client, CDS);
+        assert_eq!(state(&bench, client, &of_x), "accepted");
+    }
+}
+
+/// The relay has no record of what a client had by name when it comes to ask for the wildcard.
+#[test]
+fn tru_1_what_a_first_answer_leaves_out_is_not_accepted_before_its_answer() {
+    let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
+    let [client, other] = [bench.sotw(), bench.sotw()];
+    bench.ask(client, CDS, "x");
+    bench.ask(other, CDS, "*");
+    for client in [client, other] {
+        bench.drain(client);
+    }
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(CDS, "y=1")]);
+    let of_x = push(&bench, &before);
+    bench.ask(client, CDS, "*");
+    assert_eq!(bench.poll(client), "Cluster y=1");
+    assert_eq!(state(&bench, client, &of_x), "pending");
+    bench.ack(client, CDS);
+    assert_eq!(state(&bench, client, &of_x), "accepted");
+}

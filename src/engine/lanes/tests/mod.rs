@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod interest;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -66,8 +68,12 @@ impl Bench {
     }
 
     fn say(&mut self, kind: CollectionKind, present: &[(&str, u128)], absent: &[&str]) {
+        self.say_of(url(), kind, present, absent);
+    }
+
+    fn say_of(&mut self, type_url: TypeUrl, kind: CollectionKind, present: &[(&str, u128)], absent: &[&str]) {
         let changes = Changes {
-            type_url: url(),
+            type_url,
             kind,
             present: present.iter().map(|(name, version)| resource(name, *version)).collect(),
             by_alias: Vec::new(),
@@ -86,6 +92,16 @@ impl Bench {
         if let Some(live) = self.source.take_snapshot() {
             let before = std::mem::replace(&mut self.live, live.clone());
             self.published = self.lanes.follow(&before, &live, self.now);
+        }
+    }
+
+    /// The source forgets what nobody asks for.
+    fn sleep(&mut self) {
+        self.settle();
+        while let Some(due) = self.source.poll_timeout().filter(|due| due.since(self.now).as_secs() < 120) {
+            self.now = due;
+            self.source.handle_timeout(due);
+            self.settle();
         }
     }
 
@@ -316,59 +332,6 @@ fn wav_10_only_what_was_given_is_restated() {
     assert_eq!([push(1, false), push(2, true), push(3, false)], [None, Some(2), Some(2)]);
 }
 
-/// The content of a halted push has what clients asked for since: its next change is news.
-#[test]
-fn wav_17_a_candidate_that_went_back_takes_over_what_was_asked_for_since() {
-    let mut bench = Bench::new();
-    bench.watch(1, &names(&["a"]));
-    bench.say(CollectionKind::Names, &[("a", 1)], &[]);
-    bench.say(CollectionKind::Names, &[("a", 2)], &[]);
-    bench.operate(|lanes| lanes.cut(1));
-    let plan = Plan::new("edge");
-    let mut candidate = bench.published.candidate_of(1).unwrap().clone();
-    bench.operate(|lanes| lanes.go_back(1));
-    let mut differs = |bench: &Bench| {
-        evidence::renew(&plan, &mut candidate, &bench.published, 1);
-        evidence::compare(&plan, &bench.published, Some(&candidate), true).from_candidate
-    };
-    bench.watch(2, &names(&["b"]));
-    bench.say(CollectionKind::Names, &[("b", 1)], &[]);
-    bench.watch(3, &Collection::Wildcard);
-    bench.say(CollectionKind::Wildcard, &[("c", 1)], &[]);
-    assert!(!differs(&bench), "first answers");
-    bench.say(CollectionKind::Names, &[("b", 2)], &[]);
-    assert!(differs(&bench));
-    bench.say(CollectionKind::Names, &[("b", 1)], &[]);
-    assert!(!differs(&bench));
-    bench.say(CollectionKind::Wildcard, &[("c", 2)], &[]);
-    assert!(differs(&bench));
-}
-
-#[test]
-fn wav_5_stable_forgets_nothing_that_lingers_out_of_the_source() {
-    let mut bench = Bench::new();
-    bench.watch(1, &names(&["a"]));
-    bench.watch(2, &names(&["b"]));
-    bench.say(CollectionKind::Names, &[("a", 1), ("b", 1)], &[]);
-    bench.say(CollectionKind::Names, &[("a", 2)], &[]);
-    bench.source.forget(SessionId(1), bench.now);
-    bench.settle();
-    while let Some(due) = bench.source.poll_timeout().filter(|due| due.since(bench.now).as_secs() < 120) {
-        bench.now = due;
-        bench.source.handle_timeout(due);
-        bench.settle();
-        if bench.live().names.known.get(&ResourceName::new("a")).is_none() {
-            break;
-        }
-    }
-    assert!(bench.live().names.known.get(&ResourceName::new("a")).is_none(), "the source forgot the name");
-    assert!(!bench.lanes.is_holding(), "nothing known differs");
-    bench.say(CollectionKind::Names, &[("b", 2)], &[]);
-    bench.watch(3, &names(&["a", "b"]));
-    assert!(matches!(bench.live().names.known.get(&ResourceName::new("a")), Some(Known::Unknown)));
-    assert_eq!(versions(view(bench.stable(), &["a", "b"])), [("b".into(), 1)]);
-}
-
 #[test]
 fn wav_4_a_push_settles_and_joins_the_history_and_the_hold_goes_on_against_it() {
     let mut bench = Bench::new();
@@ -407,94 +370,4 @@ fn wav_4_another_plan_gives_nothing_of_a_push_of_the_former_plan() {
     assert!(bench.published.lanes.as_ref().unwrap().candidate.is_none());
     bench.operate(|lanes| lanes.settle(1));
     assert_eq!(versions(bench.stable().wildcard.view.as_ref().unwrap()), [("a".into(), 1)]);
-}
-
-/// WAV-8: a class without clients forgets its names. That takes no halted content back.
-#[test]
-fn wav_8_after_a_halt_the_hold_outlives_the_clients() {
-    [false, true].into_iter().for_each(outlives);
-}
-
-/// `is_put_off`: a push was halted before its first client, and the next one was put off.
-fn outlives(is_put_off: bool) {
-    let mut bench = Bench::new();
-    bench.watch(1, &Collection::Wildcard);
-    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
-    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
-    bench.operate(|lanes| lanes.cut(1));
-    match is_put_off {
-        true => bench.operate(|lanes| lanes.cut(2)),
-        false => bench.operate(|lanes| lanes.go_back(1)),
-    }
-    bench.operate(|lanes| lanes.put_off(2));
-    bench.source.forget(SessionId(1), bench.now);
-    bench.settle();
-    while let Some(due) = bench.source.poll_timeout().filter(|due| due.since(bench.now).as_secs() < 120) {
-        bench.now = due;
-        bench.source.handle_timeout(due);
-        bench.settle();
-    }
-    assert!(
-        bench.published.live.of(&url()).is_none_or(|of| of.wildcard.view.is_none()),
-        "the source forgot all"
-    );
-    assert_eq!(bench.lanes.differs(), Differences::default());
-    bench.watch(2, &Collection::Wildcard);
-    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
-    assert_eq!(versions(bench.stable().wildcard.view.as_ref().unwrap()), [("a".into(), 1)]);
-    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
-    assert!(!bench.lanes.is_holding(), "the server took the content back");
-}
-
-/// WAV-7: a name that stable has as a member is not unknown to stable.
-#[test]
-fn wav_7_a_name_is_held_for_those_who_ask_for_it_alone() {
-    let mut bench = Bench::new();
-    bench.watch(1, &Collection::Wildcard);
-    bench.say(CollectionKind::Wildcard, &[("a", 1), ("b", 1)], &[]);
-    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
-    bench.watch(2, &names(&["a", "b", "new"]));
-    bench.say(CollectionKind::Names, &[("a", 2), ("b", 1), ("new", 5)], &[]);
-    let [a, b, new] = [("a", 1), ("b", 1), ("new", 5)].map(|(name, version)| (name.to_owned(), version));
-    assert_eq!(versions(view(bench.stable(), &["a", "b", "new"])), [a, b, new]);
-    bench.watch(3, &names(&["a"]));
-    assert_eq!(versions(view(bench.stable(), &["a"])), [("a".into(), 1)], "another set");
-    bench.operate(|lanes| lanes.cut(1));
-    bench.operate(|lanes| lanes.settle(1));
-    assert!(!bench.lanes.is_holding());
-}
-
-/// A class sleeps while its push is halted, or on its way: nothing was taken back.
-#[test]
-fn wav_17_names_that_the_source_forgot_are_not_taken_back() {
-    use crate::engine::evidence::compare;
-    use crate::engine::rollout::push::Differs;
-    use crate::engine::rollout::{Mode, Plan};
-    for is_halted in [false, true] {
-        let plan = Plan { mode: Mode::Enforce, ..Plan::new("edge") };
-        let mut bench = Bench::new();
-        bench.watch(1, &Collection::Wildcard);
-        bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
-        bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
-        bench.operate(|lanes| lanes.cut(1));
-        bench.operate(|lanes| lanes.give(1));
-        let candidate = bench.published.candidate_of(1).unwrap().clone();
-        if is_halted {
-            bench.operate(|lanes| lanes.go_back(1));
-        }
-        bench.source.forget(SessionId(1), bench.now);
-        bench.now = bench.now + std::time::Duration::from_secs(3_600);
-        bench.source.handle_timeout(bench.now);
-        bench.settle();
-        let compared = |bench: &Bench, is_kept| compare(&plan, &bench.published, Some(&candidate), is_kept);
-        let is_away = Differs { from_stable: true, from_candidate: false };
-        assert_eq!(compared(&bench, true), is_away, "halted: {is_halted}");
-        let is_back = Differs { from_stable: false, from_candidate: false };
-        assert_eq!(compared(&bench, false), is_back, "no push stands");
-        bench.watch(2, &Collection::Wildcard);
-        bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
-        assert_eq!(compared(&bench, true), is_away, "the same content again");
-        bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
-        assert_eq!(compared(&bench, true), Differs { from_stable: false, from_candidate: true });
-    }
 }

@@ -1,0 +1,118 @@
+//! The judge of first answers: what a client newly asks for, and its release knows, comes soon, whatever waits, bakes or is halted
+//! (I27). Newcomers never wait for a bake.
+
+use super::client::Want;
+use super::relay::{Given, Stream};
+use super::world::World;
+use crate::schedule::{MILLI, SECOND};
+use crate::words::{CDS, EDS, LDS, Mask, OLD, RDS, SHORT, TYPES, bit, bits, show};
+use crate::world::Invariant;
+
+/// The time between two looks at the streams.
+const LOOK_EVERY: u64 = 100 * MILLI;
+
+/// The latest first answer to a client that reads and answers at once: its earlier types are answered first.
+const AT_ONCE: u64 = 2 * SECOND;
+
+/// The same for others: routing types wait 15 s at most for ACKs of clusters and endpoints (ORD-10), and then for the reader.
+const IN_ORDER: u64 = 40 * SECOND;
+
+/// The names that a client newly asks for, by type.
+#[derive(Debug, Default)]
+pub struct Awaited {
+    names: [Mask; TYPES],
+    waits: [Option<Wait>; TYPES],
+}
+
+/// A wait for a first answer.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// The time since which the release of the client knows something to send it.
+    since: u64,
+    /// The time since which the client owes nothing, too.
+    free_since: u64,
+}
+
+impl World {
+    /// A client asks for more than before.
+    pub fn await_answer(&self, stream: &mut Stream, ty: usize, (former, is_first): (Want, bool)) {
+        let want = stream.of.wants[ty];
+        // What a SotW client presents with a version is known to the relay only if it is the release's.
+        let presents = is_first && !self.clients[stream.client].plan.delta && stream.of.sent[ty] != [0; OLD];
+        let is_new = |name: &usize| want.covers(*name) && (is_first || !former.covers(*name));
+        let names = (0..OLD).filter(is_new).filter(|name| stream.of.sent[ty][*name] == 0);
+        let awaited = &mut stream.of.awaited;
+        awaited.names[ty] |= names.filter(|_| !presents).fold(0, |mask, name| mask | bit(name));
+        for name in (0..OLD).filter(|name| !want.covers(*name)) {
+            awaited.names[ty] &= !bit(name);
+        }
+        awaited.waits[ty] = None;
+    }
+
+    /// Looks at all streams before the clock moves on to `next`.
+    pub fn look_at_newcomers(&mut self, next: u64) {
+        if next < self.looked_at + LOOK_EVERY {
+            return;
+        }
+        self.looked_at = next;
+        for id in 0..self.streams.len() {
+            let Some(mut stream) = self.streams[id].take() else { continue };
+            for ty in [CDS, EDS, LDS, RDS] {
+                let answer = self.first_answer(&stream, ty);
+                if answer == Some(false) {
+                    // There is nothing to send: what comes later is an update.
+                    stream.of.awaited.names[ty] = 0;
+                }
+                let is_due = answer == Some(true);
+                let wait = Wait { since: self.now, free_since: self.now };
+                let mut wait = stream.of.awaited.waits[ty].unwrap_or(wait);
+                if !self.is_free(&stream) {
+                    wait.free_since = next;
+                }
+                stream.of.awaited.waits[ty] = is_due.then_some(wait);
+                if is_due && (next > wait.since + IN_ORDER || next > wait.free_since + AT_ONCE) {
+                    self.fail_for_newcomer(&stream, ty, wait.since);
+                }
+            }
+            self.streams[id] = Some(stream);
+        }
+    }
+
+    fn fail_for_newcomer(&mut self, stream: &Stream, ty: usize, since: u64) {
+        let (client, names) = (stream.client, stream.of.awaited.names[ty]);
+        let seconds = (self.now - since) / SECOND;
+        let text = format!("client {client} has had no answer for {} {} for", SHORT[ty], show(names));
+        self.fail(Invariant::Newcomers, || format!("{text} {seconds} s"));
+    }
+
+    /// Whether the release of a client has something of what the client newly asks for; `None` if the release does not know all that
+    /// the client asks for.
+    fn first_answer(&self, stream: &Stream, ty: usize) -> Option<bool> {
+        let (want, names) = (stream.of.wants[ty], stream.of.awaited.names[ty]);
+        if names == 0 {
+            return None;
+        }
+        let (_, release) = self.release_for(stream.client, stream.of.push);
+        let is_whole = !want.wildcard || release.members[ty].is_some();
+        let mut asked = bits(want.names).filter(|name| *name < OLD);
+        let is_known = is_whole && asked.all(|name| release.for_want(ty, name, want).is_some());
+        let has_some = || bits(names).any(|name| release.for_want(ty, name, want).is_some_and(|of| of != 0));
+        is_known.then(has_some)
+    }
+
+    /// Whether a client reads and answers at once, and owes no answer.
+    fn is_free(&self, stream: &Stream) -> bool {
+        let plan = &self.clients[stream.client].plan;
+        let is_fast = plan.reads_within <= 100 * MILLI && plan.answers_within <= 100 * MILLI;
+        let oldest = stream.of.open.iter().filter_map(|open| open.front()).map(|open| open.at).min();
+        let owes = oldest.is_some_and(|at| self.now > at + SECOND);
+        is_fast && !owes
+    }
+}
+
+impl Awaited {
+    /// A response of a type is an answer to what the client asked for: what it lacks comes after its ACK.
+    pub fn end(&mut self, given: &Given) {
+        (self.names[given.ty], self.waits[given.ty]) = (0, None);
+    }
+}
