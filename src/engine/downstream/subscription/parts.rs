@@ -9,8 +9,8 @@ use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::sources::{Asked, SourceId};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
-use crate::engine::view::View;
-use crate::xds::ResourceName;
+use crate::engine::view::{PERHAPS, View};
+use crate::xds::{ResourceName, Version};
 
 impl Subscription {
     /// The key of the part with this name.
@@ -131,8 +131,16 @@ impl Subscription {
     /// The wildcard or a glob goes. The client keeps content that other parts request too (DEL-9, SUB-13,
     /// NAM-17).
     fn keep_of_broad(&mut self, left: &View) {
+        let due: Vec<_> =
+            left.names().filter(|name| left.version_of(name) == Some(Version::default())).collect();
         for part in &mut self.parts {
             part.take_over(left, |_| true);
+            // The last bytes of a name may be older than what the wildcard or the glob brought.
+            let is_due = |name: &&&ResourceName| part.held.version_of(name) == Some(Version::default());
+            let unsure: Vec<_> = due.iter().filter(is_due).map(|name| (*name, PERHAPS)).collect();
+            if !unsure.is_empty() {
+                part.hold_also(unsure.into_iter());
+            }
         }
     }
 

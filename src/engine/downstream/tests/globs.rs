@@ -420,6 +420,27 @@ fn i2_rly_51_a_name_given_up_beside_its_glob_is_not_sent_in_an_older_state() {
     assert_eq!(bench.drain(client), "ClusterLoadAssignment -xdstp:f/* -xdstp:f/a");
 }
 
+/// The name was there before, and has gone by itself.
+#[test]
+fn i2_rly_51_a_name_whose_glob_is_given_up_is_not_sent_in_an_older_state() {
+    let mut bench = Bench::cold();
+    let other = bench.delta();
+    bench.change(other, EDS, "+xdstp:f/a");
+    bench.change(other, RDS, "+r");
+    bench.says(EDS, "xdstp:f/a=1");
+    bench.says(RDS, "r=1");
+    bench.drain(other);
+    let client = bench.delta();
+    bench.change(client, RDS, "+r");
+    bench.change(client, EDS, "+xdstp:f/*");
+    bench.says_of_globs(EDS, "xdstp:f/a=2", "xdstp:f/*");
+    assert_eq!(bench.poll(client), "ClusterLoadAssignment xdstp:f/a=2");
+    bench.says(EDS, "-xdstp:f/a");
+    bench.change(client, EDS, "+xdstp:f/a");
+    bench.change(client, EDS, "-xdstp:f/*");
+    assert_eq!(bench.drain(client), "RouteConfiguration r=1; ClusterLoadAssignment -xdstp:f/a");
+}
+
 #[test]
 fn nam_16_rly_51_an_unread_member_is_sent_once_more_while_its_removal_rests() {
     let mut bench = Bench::files(&[(EDS, "xdstp:f/a=1 xdstp:f/b=1"), (RDS, "r=1")]);
