@@ -366,6 +366,7 @@ async fn obs_5_a_reload_a_drain_and_a_checkpoint_have_traces() {
     );
     assert!(refused.status.unwrap().message.contains("teapot"));
     let id: String = refused.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    relay.logged(&id).await;
     for (place, text) in [("the log", relay.log()), ("the events", relay.get("/events?kind=reload").await.1)]
     {
         assert!(
