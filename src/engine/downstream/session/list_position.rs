@@ -159,6 +159,11 @@ impl ListPositions {
         self.0.iter().filter(|position| position.former.is_some()).map(|position| position.list.id).collect()
     }
 
+    /// Whether the wait of all removals is over in some list that the session has moved in.
+    pub(super) fn has_waited(&self, now: Time) -> bool {
+        self.0.iter().any(|position| position.former.as_ref().is_some_and(|former| former.until <= now))
+    }
+
     /// Drops last bytes after the wait of all removals. `awaited`: the lists whose former content is needed for longer.
     pub(super) fn forget_former(&mut self, awaited: &[ListId], now: Time) {
         let mut is_over = false;

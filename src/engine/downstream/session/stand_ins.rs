@@ -25,8 +25,10 @@ type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
 impl Session {
     /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
     pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
-        let awaited = self.lists_with_read_aliases(latest, now);
-        self.positions.forget_former(&awaited, now);
+        if self.positions.has_waited(now) {
+            let awaited = self.lists_with_read_aliases(latest, now);
+            self.positions.forget_former(&awaited, now);
+        }
         self.served(latest)
     }
 
