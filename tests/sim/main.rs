@@ -222,7 +222,18 @@ const CORPUS: &[u64] = &[
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[];
+const OPEN: &[u64] = &[
+    1171514,
+    140737488638020,
+    562949953634879,
+    1125899906874529,
+    1125899906894422,
+    2251799815917633,
+    2251799815923400,
+    2251799815949649,
+    2251799815954506,
+    2251799815954754,
+];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;
