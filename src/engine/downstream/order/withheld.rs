@@ -169,6 +169,8 @@ pub(in crate::engine::downstream) struct Waits<'a> {
     pub(in crate::engine::downstream) is_leaving: bool,
     /// The latest response of this type is unanswered.
     pub(in crate::engine::downstream) is_waiting: bool,
+    /// A response of this type may be sent now.
+    pub(in crate::engine::downstream) may_tell: bool,
     /// The last change of the routing types; `None` if the client asks for none.
     pub(in crate::engine::downstream) changed: Option<Time>,
     /// Whether the routing types have followed: the client has ACKed their content as of this count of
@@ -217,7 +219,8 @@ pub(in crate::engine::downstream) fn withhold(
     let rests = |loss: &Loss| loss.rests_until(waits.changed).filter(|until| *until > turn.now);
     let may_go = |loss: &Loss| {
         let has_followed = (waits.may_go)(loss.carried);
-        rests(loss).is_none() && has_followed && (!waits.is_leaving || is_left(loss))
+        // Before the client can be told, it may ask for routing types that still use the names.
+        waits.may_tell && rests(loss).is_none() && has_followed && (!waits.is_leaving || is_left(loss))
     };
     let first =
         withheld.losses.iter().position(|loss| loss.since + ORDER_WAIT_MAX > turn.now && !may_go(loss));

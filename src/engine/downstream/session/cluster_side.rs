@@ -43,6 +43,7 @@ pub fn withhold(
             continue;
         }
         let (type_url, is_waiting) = (&subscription.type_url, subscription.nonces.is_waiting());
+        let may_tell = !is_waiting || subscription.fresh;
         for part in &mut subscription.parts {
             let source = part.source();
             let types = turn.snapshot(source).and_then(|snapshot| snapshot.of(type_url));
@@ -59,7 +60,7 @@ pub fn withhold(
             let is_leaving = variant == Variant::Sotw && part.may_be_leaving(routes, turn);
             let has_lost = part.withheld.is_some() || part.held.may_lose(view);
             let changed = if has_lost { changed_at(routes, source, turn) } else { None };
-            let waits = Waits { is_leaving, is_waiting, changed, may_go: &may_go };
+            let waits = Waits { is_leaving, is_waiting, may_tell, changed, may_go: &may_go };
             let look_at = part.withhold(types, view, &waits, turn);
             until = until.into_iter().chain(look_at).min();
         }

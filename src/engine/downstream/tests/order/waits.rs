@@ -29,6 +29,31 @@ fn ord_10_a_removal_waits_15_seconds_at_the_most() {
     }
 }
 
+/// A cluster goes while the client's first answer is unACKed, and the client's request for routes is still on its way.
+#[test]
+fn rly_51_a_removal_rests_for_routes_that_are_asked_for_before_the_client_can_be_told() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "x=1 y=1"), (RDS, "r=x")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        want(&mut bench, client, CDS, "");
+        assert_eq!(bench.poll(client), "Cluster x=1 y=1");
+        bench.state(0, &[(CDS, "y=1"), (RDS, "r=x")]);
+        assert_eq!(bench.poll(client), "");
+        want(&mut bench, client, RDS, "r");
+        assert_eq!(bench.poll(client), "RouteConfiguration r=x");
+        bench.ack(client, RDS);
+        bench.ack(client, CDS);
+        assert_eq!(bench.poll(client), "", "the route to x may change in a moment");
+        bench.advance(Duration::from_millis(1));
+        bench.state(0, &[(CDS, "y=1"), (RDS, "r=y")]);
+        assert_eq!(bench.poll(client), "RouteConfiguration r=y");
+        bench.advance(REST);
+        assert_eq!(bench.poll(client), "");
+        bench.ack(client, RDS);
+        assert_eq!(bench.poll(client), if delta { "Cluster -x" } else { "Cluster y=1" });
+    }
+}
+
 #[test]
 fn rly_51_routes_that_never_rest_hold_no_removal_up() {
     for delta in [false, true] {
