@@ -81,12 +81,17 @@ impl View {
         }
     }
 
-    /// The client was sent this view except its errors: the client's errors are those of `before` (SST-7).
+    /// The client was sent this view except its errors: the client's errors are those of `before` (SST-7), without those
+    /// that a resource has ended (ERR-3).
     pub fn without_errors_since(&mut self, before: &View) {
-        if before.annotations.news(&self.annotations).errors.is_empty() {
+        let news = before.annotations.news(&self.annotations);
+        if news.errors.is_empty() {
             return;
         }
         self.annotations = before.annotations.with_leases_of(&self.annotations);
+        for name in news.over.iter().filter(|name| self.present.contains_key(*name)) {
+            self.annotations.set_error(name, None);
+        }
         self.id = self.id.derived(("errors of", before.id));
     }
 

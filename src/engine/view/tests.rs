@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::engine::collection::CollectionKind;
-use crate::xds::Any;
+use crate::xds::{Any, Code};
 
 fn resource(name: &str, version: u128) -> Resource {
     Resource {
@@ -87,4 +87,20 @@ fn a_forgotten_name_is_sent_again_and_alike_for_all() {
     assert_eq!(difference(&one, &to, CollectionKind::Names).put, names(&["a"]));
     one.forget(&"zzz".into());
     assert_eq!(one.id(), other.id());
+}
+
+#[test]
+fn err_3_a_resource_ends_the_error_of_its_name_while_other_errors_are_still_to_be_told() {
+    let error = |text: &str| Arc::new(Status::new(Code::Unavailable, text));
+    let mut told = View::unknown(2);
+    told.set_error(&"a".into(), Some(&error("of a")));
+    told.set_error(&"b".into(), Some(&error("of b")));
+    let mut now = told.clone();
+    now.set_error(&"a".into(), None);
+    now.put(None, &resource("a", 1));
+    now.set_error(&"b".into(), Some(&error("another one of b")));
+    now.without_errors_since(&told);
+    let errors: Vec<_> =
+        now.annotations().errors().map(|(name, error)| (name.as_str(), &*error.message)).collect();
+    assert_eq!(errors, [("b", "of b")]);
 }
