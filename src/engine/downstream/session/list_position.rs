@@ -188,6 +188,14 @@ impl ListPosition {
         }
     }
 
+    /// A list that another configuration leaves as it is moves at once, also during a move to that configuration. Names
+    /// that are asked for meanwhile come from the same server.
+    pub(super) fn serve_as_bound(&mut self) {
+        if let Some(former) = &mut self.former_fallback {
+            **former = self.fallback.clone();
+        }
+    }
+
     /// Whether the position serves the collections in a type of a list.
     pub(super) fn covers(&self, type_url: &TypeUrl, list: ListId) -> bool {
         self.list.id == list && self.type_url.as_ref().is_none_or(|own| own == type_url)

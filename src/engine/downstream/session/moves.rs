@@ -93,9 +93,15 @@ impl Session {
                     part.bound_for().list == list && type_url.as_ref().is_none_or(|own| own == of)
                 };
                 let replaced = self.replace_where(&is_of, Which::Last, router);
+                let Some(position) = self.positions.0.get(index) else { break };
+                let has_next = self.parts_bound_for(position).any(|(_, part)| part.next.is_some());
                 let Some(position) = self.positions.0.get_mut(index) else { break };
                 match replaced {
-                    Ok(watches) => shift.watches.extend(watches),
+                    Ok(watches) if has_next => shift.watches.extend(watches),
+                    Ok(watches) => {
+                        shift.watches.extend(watches);
+                        position.serve_as_bound();
+                    }
                     Err(status) => {
                         (position.fallback, position.refused_until) = (before, Some(now + RETRY));
                         shift.refused = Some(status);

@@ -246,11 +246,18 @@ impl ListPosition {
         let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection)) else {
             return Vec::new();
         };
-        let bytes = |name: &ResourceName| {
+        let kind = part.kind();
+        // A removal that rested at the former server rests here, too.
+        let bytes = |name: &ResourceName, held| {
             let mut types =
                 former.snapshots.iter().filter_map(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
-            types.find_map(|types| types.body(part.kind(), name)).cloned()
+            types
+                .find_map(|types| {
+                    types.body(kind, name).or_else(|| types.departed_as(kind, name, || Some(held)))
+                })
+                .cloned()
         };
-        part.held.beside(view).filter_map(|(name, _)| bytes(&name).map(|body| (name, body))).collect()
+        let held = part.held.beside(view);
+        held.filter_map(|(name, held)| bytes(&name, held).map(|body| (name, body))).collect()
     }
 }

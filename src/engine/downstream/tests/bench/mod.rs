@@ -255,6 +255,7 @@ impl Bench {
                 order: [0, 1, 2, 3],
                 old: 0,
                 xdstp: self.sources.len() as u64 - 1,
+                is_apart: false,
                 is_unknown: false,
                 legacy: true,
                 last_changes: [0; 16],

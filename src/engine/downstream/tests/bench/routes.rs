@@ -23,12 +23,23 @@ pub struct Routes {
     pub order: [u64; 4],
     pub old: u64,
     pub xdstp: u64,
+    /// Names of the `xdstp:` scheme have one server beside the list: the source `xdstp`.
+    pub is_apart: bool,
     /// Names of the `xdstp:` scheme are of no known authority.
     pub is_unknown: bool,
     pub legacy: bool,
     /// The number of the latest change of the first sources. Changes of the others do not count.
     pub last_changes: [u64; 16],
     pub features: ClientFeatures,
+}
+
+/// The id of the first list of a server beside the list of all servers.
+const APART: u64 = 1_000;
+
+impl Routes {
+    fn is_beside(&self, group: NameGroup) -> bool {
+        self.is_apart && group.authority != Authority::None
+    }
 }
 
 impl Router for Routes {
@@ -44,21 +55,21 @@ impl Router for Routes {
         let settings =
             fallback::FallbackSettings { on_reachability_only, ..fallback::FallbackSettings::default() };
         let Routes { servers, by_type, deleting, .. } = *self;
-        (servers > 1).then_some(List { id: list, servers, by_type, settings, deleting })
+        (servers > 1 && list.0 < APART).then_some(List { id: list, servers, by_type, settings, deleting })
     }
 
     fn source(&mut self, _: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
         if self.without == Some(server) {
             return Err(Status::new(Code::ResourceExhausted, "too many sources"));
         }
-        if self.servers > 0 {
+        if self.servers > 0 && !self.is_beside(group) {
             return Ok(SourceId(self.order[usize::from(server)]));
         }
         Ok(SourceId(if group.authority == Authority::None { self.old } else { self.xdstp }))
     }
 
-    fn list(&self, _: &TypeUrl, _: NameGroup) -> ListId {
-        ListId(self.list)
+    fn list(&self, _: &TypeUrl, group: NameGroup) -> ListId {
+        ListId(if self.is_beside(group) { APART + self.xdstp } else { self.list })
     }
 
     /// The sources of a class are the even ones, those of the other class the odd ones: 0 and 1 are of one server.

@@ -289,6 +289,50 @@ fn rly_40_a_type_that_is_new_during_the_move_has_the_server_of_the_others() {
     assert!(!bench.asks(client, 2) && bench.serving(client) == 0, "the session is as before");
 }
 
+/// One type of the list leaves the former class, and the others stay as they are.
+#[test]
+fn rly_40_a_name_that_is_new_during_the_move_has_the_server_that_the_list_moved_to_meanwhile() {
+    let mut bench = Bench::new((0..5).map(|_| streams_by_type(Transport::PerType)).collect());
+    (bench.servers, bench.by_type) = (2, true);
+    let client = bench.delta();
+    let routes = &mut bench.clients[client].routes;
+    (routes.order, routes.is_apart, routes.xdstp) = ([0, 2, 2, 2], true, 1);
+    bench.change(client, EDS, "");
+    bench.all(0, EDS, "a=1 b=1");
+    bench.change(client, LDS, "+xdstp:x");
+    bench.names(1, LDS, "xdstp:x=1");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=1 b=1; Listener xdstp:x=1");
+    bench.reclassify(client, |routes| routes.xdstp = 4);
+    bench.lose(0);
+    bench.change(client, EDS, "+c");
+    bench.follow(client);
+    bench.hear(2);
+    bench.all(2, EDS, "a=2 b=2");
+    bench.names(2, EDS, "c=2");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment a=2 b=2 c=2");
+    assert!(bench.clients[client].session.is_moving(), "nothing is known of the authority yet");
+    bench.names(0, EDS, "d=1");
+    bench.change(client, EDS, "+d");
+    assert_eq!(bench.follow(client), "");
+    bench.names(2, EDS, "d=2");
+    assert_eq!(bench.follow(client), "ClusterLoadAssignment d=2");
+}
+
+/// A removal rests, and meanwhile the session moves.
+#[test]
+fn rly_51_a_cluster_that_left_the_former_class_a_moment_before_the_move_rests_in_the_new_one() {
+    let mut bench = classes();
+    let client = settled(&mut bench, false);
+    bench.all(0, CDS, "-a b=e1");
+    assert_eq!(bench.poll(client), "");
+    other_class(&mut bench, client);
+    answer(&mut bench, 1, "b=e1 c=1", "a=1 b=1");
+    bench.shift(client);
+    assert_eq!(bench.poll(client), "Cluster a=e1 b=e1 c=1", "with the last bytes of the former class");
+    bench.ack(client, CDS);
+    assert_eq!(rest(&mut bench, client), "Cluster b=e1 c=1");
+}
+
 #[test]
 fn rel_6_types_with_streams_of_their_own_move_together() {
     let mut bench = Bench::new((0..4).map(|_| streams_by_type(Transport::PerType)).collect());
