@@ -71,6 +71,8 @@ struct Subscription {
     names: Mask,
     /// The client's resources, as far as known; in delta, zero content is an unknown content.
     sent: [Option<Content>; NAMES],
+    /// Names that the client had, and gave up. Nothing that the server says later of its own accord is about them.
+    forgotten: Mask,
     /// Names that need an answer, whatever was sent.
     due: Mask,
     /// Names reported in error.
@@ -148,6 +150,14 @@ impl ControlPlane {
 
     pub fn close(&mut self, link: u64) {
         self.streams.remove(&link);
+    }
+
+    /// Whether a client gave a name up that it was sent, and asked for it again, and the server says nothing of it since. The
+    /// client may take what was on its way for the answer.
+    pub fn is_silent_again(&self, class: usize, ty: usize, name: usize) -> bool {
+        let mut streams = self.streams.values().filter(|stream| stream.class == class);
+        self.mute
+            && streams.any(|stream| stream.types[ty].forgotten & stream.types[ty].names & bit(name) != 0)
     }
 
     pub fn streams(&self) -> usize {
@@ -286,6 +296,7 @@ impl ControlPlane {
                 Some(entry) if sent != Some(entry.content) || due & bit(name) != 0 => {
                     items.extend(self.item(name, entry));
                     subscription.sent[name] = Some(entry.content);
+                    subscription.forgotten &= !bit(name);
                 }
                 None if sent.is_some() || (due & bit(name) != 0 && !is_mute) => {
                     removed |= bit(name);
@@ -441,7 +452,8 @@ impl Stream {
         subscription.due |= add;
         subscription.names = (subscription.names | add) & !remove;
         for name in bits(remove) {
-            subscription.sent[name] = None;
+            let sent = subscription.sent[name].take();
+            subscription.forgotten |= sent.map_or(0, |_| bit(name));
             subscription.due &= !bit(name);
         }
         for (name, version) in request.initial_resource_versions.iter().filter(|_| is_first) {

@@ -32,7 +32,10 @@ impl Source {
                     // An answer to dropped names settles the type as well; the reference did not take such an
                     // answer.
                     let has_left = stream.variant == Variant::Delta && said.is_answered && said.has_left;
+                    // A rejected update of a whole wildcard takes nothing back.
+                    let was_whole = wildcard && said.is_settled() && !said.is_spoiled;
                     has_left
+                        || was_whole
                         || said.was_silent
                         || is_answered(stream, wants.ty, wildcard, names & !expired)
                         || is_silent(stream, said)

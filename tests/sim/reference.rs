@@ -89,6 +89,8 @@ pub struct StreamType {
     pub(super) is_answered: bool,
     /// A response of the type had faults.
     pub(super) is_rejected: bool,
+    /// The same, before the first answers to a wildcard were complete.
+    pub(super) is_spoiled: bool,
     /// The known state of the type is the server's state.
     pub(super) is_current: bool,
     /// The silence had lasted before any answer came.
@@ -471,6 +473,7 @@ impl Source {
         }
         self.in_doubt[message.ty] |= message.has_faults();
         stream.types[message.ty].is_rejected |= message.has_faults();
+        stream.types[message.ty].is_spoiled |= message.has_faults() && !stream.types[message.ty].is_settled();
         stream.types[message.ty].is_answered |= !message.is_heartbeat();
         stream.types[message.ty].is_good |= !message.is_heartbeat() && !message.has_faults();
         stream.types[message.ty].spoken |=

@@ -19,7 +19,7 @@ use super::judge::due_of;
 use super::relay::StreamSlot;
 use super::routes::tracks;
 use super::schedule::{MILLI, SECOND};
-use super::track::State;
+use super::track::{State, Track};
 use super::words::{ALL, ALL_OLD, LDS, RDS, SHORT, bit, bits, is_cluster_side, list_of, names_of_list, show};
 use super::world::{Invariant, World};
 
@@ -90,13 +90,16 @@ impl World {
                 (came + STEADY < at && routes_since <= at).then_some(at)
             });
         // Where routes name clusters: the removal of a resource of this server, which this stream sent. Where the
-        // client has the name by the wildcard and by name, the first loss counts.
+        // client has the name by the wildcard and by name, the first loss counts. Content of a former class is not of
+        // this server.
         let is_sent = self.judges_uses(stream) && stream.routing.sent[ty] & bit(name) != 0;
         let is_gone = || {
             let is_full = held.is_full(ty, stream.variant);
             due_of(source, ty, name, held, is_full, source.moment) == State::Absent
         };
-        let left = tracks(source, held, ty, name).filter_map(|track| track.left_at(source.moment)).min();
+        let had = |track: &&Track| track.has_had(held.resources[name]);
+        let left = tracks(source, held, ty, name).filter(had);
+        let left = left.filter_map(|track| track.left_at(source.moment)).min();
         let left = left.filter(|_| is_sent && is_gone()).map(|moment| this.when(moment).unwrap_or(self.now));
         answered.into_iter().chain(left).max()
     }

@@ -121,7 +121,10 @@ impl World {
                     let is_unclaimed = reference.names[ty][name].upstream_version.is_empty();
                     let tells_nothing = match self.servers[server].delta {
                         _ if self.plan.wire(server) == Wire::Rest => false,
-                        true => self.servers[server].mute && is_unclaimed,
+                        true => {
+                            let this = &self.servers[server];
+                            this.is_silent_again(class, ty, name) || this.mute && is_unclaimed
+                        }
                         false => !is_full_state(ty),
                     };
                     let is_polled = self.plan.wire(server) == Wire::Rest;

@@ -61,6 +61,11 @@ impl Track {
             || later.any(|entry| entry.state == State::Present(content))
     }
 
+    /// Whether this was the content at some time.
+    pub fn has_had(&self, content: Content) -> bool {
+        self.history.iter().any(|entry| entry.state == State::Present(content))
+    }
+
     /// The last change up to `moment`.
     pub fn changed_at(&self, moment: u32) -> u32 {
         self.entry(moment).map_or(0, |entry| entry.from)
