@@ -171,7 +171,7 @@ impl Subscription {
     }
 
     /// Notes the versions of a reconnecting delta client (DEL-29 to DEL-31) in the parts that cover the
-    /// names.
+    /// names. A name with a source of its own is none of the wildcard's.
     pub fn present(
         &mut self,
         versions: &[(ResourceName, String)],
@@ -183,8 +183,15 @@ impl Subscription {
         };
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
         self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
+        let by_name = self.parts.iter().filter(|part| !part.is_broad() && self.parts.len() > 1);
+        let by_name: Vec<_> = by_name.map(|part| (part.collection.clone(), part.source())).collect();
         for part in &mut self.parts {
-            let held = versions.iter().filter(|(name, _)| part.collection.covers(name));
+            let (source, is_broad) = (part.source(), part.is_broad());
+            let is_elsewhere = |name: &ResourceName| {
+                is_broad && by_name.iter().any(|(names, of)| *of != source && names.covers(name))
+            };
+            let held =
+                versions.iter().filter(|(name, _)| part.collection.covers(name) && !is_elsewhere(name));
             // A version from another server matches no content (RLY-32).
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));

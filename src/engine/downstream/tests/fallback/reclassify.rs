@@ -1,7 +1,7 @@
 //! Another configuration: node classes are split and merged, and lists change (REL-6, ADR 36).
 
 use super::*;
-use crate::engine::downstream::tests::bench::streams_by_type;
+use crate::engine::downstream::tests::bench::{streams_by_type, version_of};
 use crate::engine::upstream::Transport;
 
 /// The time that a session waits for its new sources.
@@ -331,6 +331,27 @@ fn rly_51_a_cluster_that_left_the_former_class_a_moment_before_the_move_rests_in
     assert_eq!(bench.poll(client), "Cluster a=e1 b=e1 c=1", "with the last bytes of the former class");
     bench.ack(client, CDS);
     assert_eq!(rest(&mut bench, client), "Cluster b=e1 c=1");
+}
+
+/// The client presents the name of an authority beside the wildcard of another source.
+#[test]
+fn del_29_a_presented_name_with_a_source_of_its_own_is_none_of_the_wildcard() {
+    let mut bench = Bench::new(vec![streams(), streams(), streams(), streams()]);
+    let client = bench.delta();
+    (bench.clients[client].routes.old, bench.clients[client].routes.xdstp) = (0, 1);
+    bench.change(client, LDS, "+l");
+    let presented = [("xdstp:y", version_of(CDS, "xdstp:y=1"))];
+    bench.change_with(client, CDS, "+* +xdstp:y", "", &presented, None);
+    bench.names(1, CDS, "xdstp:y=2");
+    bench.names(0, LDS, "l=1");
+    assert_eq!(bench.follow(client), "Cluster xdstp:y=2; Listener l=1");
+    bench.reclassify(client, |routes| (routes.old, routes.xdstp) = (2, 3));
+    bench.all(2, CDS, "a=1");
+    bench.names(2, LDS, "l=1");
+    bench.advance(RESOLVE);
+    assert_eq!(bench.follow(client), "Cluster a=1 !xdstp:y:UNAVAILABLE");
+    bench.names(3, CDS, "xdstp:y=1");
+    assert_eq!(bench.follow(client), "Cluster xdstp:y=1");
 }
 
 #[test]
