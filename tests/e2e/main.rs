@@ -49,4 +49,5 @@ mod tail;
 mod tiers;
 mod traces;
 mod ui;
+mod uncached;
 mod upgrade;
