@@ -33,6 +33,7 @@ mod memory;
 mod observe_events;
 mod limits;
 mod observed;
+mod outages;
 mod recipes;
 mod reload;
 mod restart;
