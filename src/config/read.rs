@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::authorization::read_authorization;
+use super::authorization::{read_authorization, warn_of_domains};
 use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
@@ -102,8 +102,9 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, (checkpoint.is_some(), history));
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
-    if authorization.is_none() {
-        warn_of_any_node(map, &listeners);
+    match &authorization {
+        None => warn_of_any_node(map, &listeners),
+        Some(authorization) => warn_of_domains(map, authorization, &listeners),
     }
     let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
     let log = map.section("log", read_log).unwrap_or(d.log);

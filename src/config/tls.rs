@@ -58,6 +58,9 @@ pub(super) fn read_server_tls(map: &mut Map<'_>, directory: &Path) -> Option<Ser
         let expected = "the DNS names of clients: `identity: dns` accepts listed names only";
         map.error("clients", Problem::Missing { expected: expected.into() });
     }
+    if let Some(AnchorFiles::Authorities { trust_domain: Some(domain), .. }) = &anchors {
+        warn_of_other_domains(map, clients.as_deref().unwrap_or_default(), domain);
+    }
     let crl = map.item("crl").and_then(|item| item.map(|map| read_crl(map, directory)).flatten());
     if crl.is_some() && !asks {
         map.contradiction("crl", "no client certificate is asked for");
@@ -192,6 +195,24 @@ fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Option<Vec<ClientN
         key.invalid("at least one identity; without `clients`, any may connect");
     }
     Some(items.unwrap_or_default().iter().filter_map(read).collect())
+}
+
+/// Warns of clients that cannot connect: the authorities speak for another trust domain (IDN-3).
+fn warn_of_other_domains(map: &Map<'_>, clients: &[ClientName], domain: &str) {
+    let proved = format!("spiffe://{domain}/");
+    for (index, client) in clients.iter().enumerate() {
+        let may_fit = match client {
+            ClientName::Spiffe(TextMatch::Exact(text)) => text.starts_with(&proved),
+            ClientName::Spiffe(TextMatch::Prefix(text)) => {
+                text.starts_with(&proved) || proved.starts_with(text.as_str())
+            }
+            ClientName::Spiffe(TextMatch::Suffix(_)) | ClientName::Dns(_) => true,
+        };
+        if !may_fit {
+            let text = format!("fits nobody: this listener proves {proved}... only (trust_domain)");
+            map.warn_at(&format!("clients[{index}].spiffe"), text);
+        }
+    }
 }
 
 /// A text, or a map with `prefix` or `suffix`.

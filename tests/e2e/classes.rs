@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tonic::Code;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 
-use crate::support::client::connect;
+use crate::support::client::{Event, connect};
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, LDS, Relay, SDS, Setup, Variant};
 
@@ -20,6 +20,12 @@ async fn relay(lines: &[&str]) -> (ControlPlane, Relay) {
 
 fn of_cluster(channel: &Channel, cluster: &str) -> Client {
     Client::of_cluster(channel, Variant::Delta, cluster)
+}
+
+/// As [`connect`], from this address of the loopback network.
+async fn connect_from(address: [u8; 4], target: &str) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{target}")).expect("target");
+    endpoint.local_address(Some(address.into())).connect().await.expect("connect")
 }
 
 /// I19: peers that invent classes keep no other peer out, and bear the cost themselves.
@@ -72,7 +78,7 @@ async fn a_connection_with_too_many_classes_is_refused_and_its_neighbours_are_no
         again.want(CDS, &["*"]);
         matches!(
             again.event_within(Duration::from_secs(5)).await,
-            crate::support::client::Event::Answer(answer) if answer.type_url == CDS
+            Event::Answer(answer) if answer.type_url == CDS
         )
     })
     .await;
@@ -110,6 +116,42 @@ async fn a_type_without_room_leaves_the_others_of_its_stream() {
     let warnings = relay.warnings("no room");
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert!(warnings[0].contains("field=\"cluster\""), "{}", warnings[0]);
+}
+
+/// I19: by default 12 connections of one address invent 90 classes each. Each connection has 64 at most, and an honest newcomer of
+/// another address is served. The operator is told once, with the field that splits the classes.
+#[tokio::test]
+async fn twelve_connections_with_90_classes_each_keep_no_newcomer_out() {
+    let (_origin, relay) = relay(&[]).await;
+    let mut hogs = Vec::new();
+    for connection in 0..12 {
+        let channel = connect(&relay.address).await;
+        for number in 0..90 {
+            let variant = if number % 2 == 0 { Variant::Delta } else { Variant::Sotw };
+            let mut hog = Client::of_cluster(&channel, variant, &format!("invented-{connection}-{number}"));
+            hog.want(CDS, &["*"]);
+            hogs.push(hog);
+        }
+    }
+    let (mut served, mut refused) = (0, 0);
+    for hog in &mut hogs {
+        match hog.event_within(Duration::from_secs(60)).await {
+            Event::Answer(answer) if answer.type_url == CDS => served += 1,
+            // A stream of refused types alone tells its client so.
+            Event::End(status) if status.code() == Code::ResourceExhausted => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((served, refused), (12 * 64, 12 * 26));
+    let mut newcomer = of_cluster(&connect_from([127, 0, 0, 2], &relay.address).await, "honest");
+    newcomer.want(CDS, &["*"]);
+    newcomer.take(CDS).await;
+    eventually("the warning", || async { !relay.warnings("no room").is_empty() }).await;
+    let warnings = relay.warnings("no room");
+    let [warning] = warnings.as_slice() else { panic!("{warnings:#?}") };
+    assert!(
+        warning.contains("limit=\"node_classes_per_connection\"") && warning.contains("field=\"cluster\"")
+    );
 }
 
 /// RLY-21 splits Secrets by client: a fleet with Secrets takes no class from others.

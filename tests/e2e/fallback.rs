@@ -54,6 +54,50 @@ async fn rly_40_rly_43_rly_60_one_client_falls_back_and_returns_and_nobody_else_
     }
 }
 
+/// The first server comes back with a response that the relay rejects: nothing of what it said before its loss is current.
+#[tokio::test]
+async fn rly_44_a_rejected_response_brings_nobody_back_to_what_the_first_server_said_before() {
+    for upstream in Variant::BOTH {
+        let (mut first, second) = (ControlPlane::scripted().await, ControlPlane::obedient().await);
+        second.set_many(EDS, &[("a", "second"), ("b", "second")]);
+        // The silence of a server is no answer for as long as the test lasts, nor is its time for all answers over.
+        let config = Setup::of(first.address).resource_timeout(60).server_line(QUICK_BACKOFF);
+        let config = config.upstream(upstream).next_server(second.address);
+        let config =
+            config.line("fallback: { resolve_timeout: 60s }").line("fallback_on_reachability_only: true");
+        let relay = Relay::start(config).await;
+        let item = |name, text| Item::new(EDS, name, text, text);
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(EDS, &["a", "b"]);
+        let asked = first.expect(EDS).await;
+        first.answer(&asked, "1", vec![item("a", "first"), item("b", "first")], &[]);
+        client.settle(EDS, &[("a", "first"), ("b", "first")]).await;
+        first.down().await;
+        client.settle(EDS, &[("a", "second"), ("b", "second")]).await;
+
+        first.up().await;
+        let again = first.expect_that(EDS, |ask| ask.node.is_some()).await;
+        // The same name twice, with other content.
+        first.answer(&again, "2", vec![item("a", "odd"), item("a", "other"), item("b", "first")], &[]);
+        first.expect_that(EDS, |ask| ask.error.is_some()).await;
+        client.silence(Duration::from_secs(2)).await;
+        assert_eq!(client.holds(EDS)["b"], "second", "{upstream:?}");
+        second.set(EDS, "b", "second again");
+        client.settle(EDS, &[("a", "second"), ("b", "second again")]).await;
+
+        // In delta, a stream with a rejected response proves nothing more.
+        let sound = match upstream {
+            Variant::Sotw => again,
+            Variant::Delta => {
+                first.close_streams(Code::Ok);
+                first.expect_that(EDS, |ask| ask.node.is_some()).await
+            }
+        };
+        first.answer(&sound, "3", vec![item("a", "new"), item("b", "new")], &[]);
+        client.settle(EDS, &[("a", "new"), ("b", "new")]).await;
+    }
+}
+
 #[tokio::test]
 async fn rly_4_a_client_is_told_that_no_server_is_there() {
     let mut server = ControlPlane::obedient().await;

@@ -2,6 +2,7 @@
 
 mod node;
 mod allow;
+mod domains;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,6 +17,7 @@ use super::units::{Parsed, boolean, word};
 use crate::engine::authorization::{
     IdentityPattern, Match, Mode, Policy, Rule, Template, TemplateError, Verdict,
 };
+pub(super) use domains::warn_of_domains;
 
 /// The longest list of rules. A decision walks the list once for each stream, in microseconds.
 const RULES_MAX: usize = 1024;

@@ -98,6 +98,50 @@ fn aut_2_certificates_without_rules_cause_a_warning() {
 }
 
 #[test]
+fn idn_3_a_client_of_another_trust_domain_causes_a_warning() {
+    let tls = "ca_certificate_file: ca.crt, trust_domain: prod.example, clients: [{spiffe: 'spiffe://prod.example/a'}, \
+               {spiffe: 'spiffe://prod.exampl/a'}, {spiffe: {prefix: 'spiffe://prod'}}, \
+               {spiffe: {prefix: 'spiffe://test.example/'}}, {spiffe: {suffix: /a}}]";
+    let text = format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:1', tls: {{{PAIR}, {tls}}}}}]");
+    let warnings = read(&text).unwrap().warnings;
+    let of_clients: Vec<_> = warnings.iter().filter(|warning| warning.path.contains(".clients")).collect();
+    let paths: Vec<_> = of_clients.iter().map(|warning| warning.path.as_str()).collect();
+    assert_eq!(paths, ["listeners[0].tls.clients[1].spiffe", "listeners[0].tls.clients[3].spiffe"]);
+    let says = "fits nobody: this listener proves spiffe://prod.example/... only (trust_domain)";
+    assert!(of_clients.iter().all(|warning| warning.text == says), "{of_clients:?}");
+}
+
+#[test]
+fn idn_3_a_rule_for_a_trust_domain_of_none_of_its_listeners_causes_a_warning() {
+    let listener = |name: &str, port: u16, anchors: &str| {
+        format!("{{name: {name}, address: '127.0.0.1:{port}', tls: {{{PAIR}{anchors}}}}}")
+    };
+    let prod = listener("prod", 1, ", ca_certificate_file: a, trust_domain: prod.example");
+    let test = listener("test", 2, ", ca_certificate_file: a, trust_domain: test.example");
+    let map = listener("map", 3, ", spiffe_trust_bundle_map_file: m");
+    let plain = listener("plain", 4, "");
+    let warnings = |listeners: &[&String], on: &str| {
+        let list: Vec<_> = listeners.iter().map(|listener| listener.as_str()).collect();
+        let rule = |name: &str, domain: &str| {
+            format!("{{name: {name}, match: {{{on}identity: 'spiffe://{domain}/{{ns}}'}}, deny: true}}")
+        };
+        let rules = [rule("good", "prod.example"), rule("odd", "test.example")].join(", ");
+        let text = format!("{SERVER}listeners: [{}]\nauthorization: {{rules: [{rules}]}}\n", list.join(", "));
+        let warnings = read(&text).unwrap().warnings;
+        let of_rules = warnings.into_iter().filter(|warning| warning.path.starts_with("authorization"));
+        of_rules.map(|warning| format!("{}: {}", warning.path, warning.text)).collect::<Vec<_>>()
+    };
+    let odd = "authorization.rules[1].match.identity: rule \"odd\" matches nobody: its trust domain is test.example, and \
+               its listeners prove prod.example only";
+    assert_eq!(warnings(&[&prod], ""), [odd]);
+    assert_eq!(warnings(&[&prod, &plain], ""), [odd]);
+    assert_eq!(warnings(&[&prod, &test], "listeners: [prod], "), [odd]);
+    assert_eq!(warnings(&[&prod, &test], ""), [""; 0]);
+    assert_eq!(warnings(&[&prod, &map], ""), [""; 0], "the domains of a bundle map are in its file");
+    assert_eq!(warnings(&[&plain], ""), [""; 0]);
+}
+
+#[test]
 fn every_contradiction_is_named() {
     let key = |name: &str| format!("listeners[0].tls.{name}");
     for (text, name, says) in [

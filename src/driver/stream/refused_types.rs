@@ -77,13 +77,21 @@ impl StreamState {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
     use std::time::Duration;
 
     use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
     use crate::driver::api::status::StatusView;
+    use crate::driver::ground::context::DriverSettings;
+    use crate::driver::ground::limits::RelayLimits;
+    use crate::driver::ground::servers::Place;
     use crate::driver::relay::Relay;
-    use crate::driver::stream::handle::tests::{peer, relay};
+    use crate::driver::stream::handle::tests::{peer, relay, relay_with};
     use crate::driver::stream::state::Stream;
+    use crate::engine::authority::Authority;
+    use crate::identity::Identity;
+    use crate::identity::spiffe::SpiffeId;
+    use crate::telemetry::Limit;
     use crate::xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
 
     const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -115,30 +123,77 @@ mod tests {
         })
     }
 
+    /// The server of the relay.
+    fn place(relay: &Relay) -> Place {
+        relay.shared.settings().lists.route(&TypeUrl::new(CLUSTER), Authority::None).at(0).place()
+    }
+
     /// The nodes whose clusters are refused.
     fn refused(relay: &Relay) -> Vec<String> {
-        let of = |message: &str| TypeUrl::of_message(message);
-        let cluster = of("envoy.config.cluster.v3.Cluster");
+        let cluster = TypeUrl::new(CLUSTER);
         let is_refused = |session: &crate::driver::api::status::SessionStatus| {
             session.types.iter().any(|of| of.refused && of.type_url == cluster)
         };
         relay.sessions().filter(is_refused).map(|session| session.node_cluster.to_string()).collect()
     }
 
-    /// RLY-21: by default, there are as many classes as clients.
+    /// RLY-21: by default, there are as many classes for Secrets as clients, each with an identity and an id of its own. They
+    /// count apart: all other types of the fleet have one class.
     #[tokio::test(start_paused = true)]
     async fn a_fleet_of_5000_has_secrets_of_its_own() {
-        let relay = relay();
+        let relay = relay_with(|settings| DriverSettings { limits: RelayLimits::default(), ..settings });
         let mut streams = Vec::new();
         for number in 0..5_000 {
-            streams
-                .push(asks(&relay, &peer([10, 0, 0, 1]), SECRET, &format!("envoy-{number}"), "fleet").await);
+            let id = SpiffeId::parse(&format!("spiffe://prod.example/envoy-{number}")).unwrap();
+            let envoy = Peer { identity: Arc::new(Identity::Spiffe(id)), ..peer([10, 0, 0, 1]) };
+            streams.push(asks(&relay, &envoy, SECRET, &format!("envoy-{number}"), "fleet").await);
+            ask(&streams[number], CLUSTER, None).await;
         }
         assert_eq!(relay.refusals(), []);
-        assert_eq!(relay.tables.sources.all().len(), 5_000);
-        // Another type beside Secrets makes another class.
-        ask(&streams[0], CLUSTER, None).await;
+        let used = |for_secrets| relay.tables.sources.used_classes(place(&relay), for_secrets);
+        assert_eq!((used(true), used(false)), (5_000, 1));
         assert_eq!(relay.tables.sources.all().len(), 5_001);
+    }
+
+    /// I19, RLY-14: connections of one address invent classes. By default each has its share of them; with a limit as large as
+    /// their number, they would take all classes of the server.
+    #[tokio::test(start_paused = true)]
+    async fn twelve_connections_with_90_classes_each_keep_no_newcomer_out() {
+        let default = RelayLimits::default();
+        for (limit, of_connection) in
+            [(Limit::NodeClassesPerConnection, default.node_classes_per_connection), (Limit::NodeClasses, 90)]
+        {
+            let limits = RelayLimits { node_classes_per_connection: of_connection, ..default.clone() };
+            let relay = relay_with(|settings| DriverSettings { limits, ..settings });
+            let (mut hogs, mut tasks) = (Vec::new(), Vec::new());
+            for connection in 0..12 {
+                let hog = peer([10, 0, 0, 1]);
+                for number in 0..90 {
+                    let invented = format!("invented-{connection}-{number}");
+                    hogs.push(asks(&relay, &hog, CLUSTER, "hog", &invented).await);
+                    ask(&hogs[hogs.len() - 1], SECRET, None).await;
+                    tasks.push(serve(&hogs[hogs.len() - 1]));
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let in_use = (12 * of_connection).min(default.node_classes);
+            assert_eq!(relay.tables.sources.used_classes(place(&relay), false), in_use, "{limit:?}");
+            assert_eq!(refused(&relay).len(), 12 * 90 - in_use, "{limit:?}");
+            assert!(tasks.iter().all(|task| !task.is_finished()), "{limit:?}: the type, and not the stream");
+
+            let mut honest = Vec::new();
+            for number in 0..8 {
+                let newcomer = peer([10, 0, 0, 2]);
+                honest.push(asks(&relay, &newcomer, CLUSTER, "honest", &format!("honest-{number}")).await);
+                tasks.push(serve(&honest[number]));
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(refused(&relay).iter().all(|cluster| cluster.starts_with("invented")), "{limit:?}");
+            let told = relay.shared.metrics.events.after(0, usize::MAX, |event| event.first.limit.is_some());
+            let [warning] = told.events.as_slice() else { unreachable!("one warning: {told:?}") };
+            assert_eq!((warning.first.limit, warning.count), (Some(limit.name()), 1));
+            assert!(warning.first.detail.as_ref().unwrap().starts_with("cluster has "), "{warning:?}");
+        }
     }
 
     /// RLY-14: a refused type is served once there is room, and a displaced type is refused.

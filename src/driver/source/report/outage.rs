@@ -10,7 +10,7 @@ use crate::driver::api::status::SourceState;
 use crate::engine::Time;
 use crate::engine::source::StreamIndex;
 use crate::telemetry::events::{Kind, Occurrence};
-use crate::xds::{Status, TypeUrl};
+use crate::xds::{Code, Status, TypeUrl};
 
 impl Report {
     /// RLY-25: the server is reachable, but does not serve this type.
@@ -90,16 +90,21 @@ impl Report {
         if let Some((suppressed, type_url)) =
             self.loss_to_log("unreachable", OutageKind::Unreachable, type_url)
         {
-            self.tell_loss(
-                "the upstream is unreachable; serving cached configuration",
-                status,
-                type_url.as_ref(),
-            );
+            let text = match self.has_content() {
+                true => "the upstream is unreachable; serving cached configuration",
+                false => "the upstream is unreachable; nothing is cached",
+            };
+            self.tell_loss(text, status, type_url.as_ref());
             let type_url = type_url.map(tracing::field::display);
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
-                suppressed, "the upstream is unreachable; serving cached configuration; retrying");
+                suppressed, "{text}; retrying");
         }
         self.back_off(stream, Duration::ZERO, now);
+    }
+
+    /// Whether clients are served while the server is lost: it has answered before, or a checkpoint has its resources.
+    fn has_content(&self) -> bool {
+        self.answered || self.restored.is_some()
     }
 
     fn tell_loss(&self, text: &'static str, status: &Status, type_url: Option<&TypeUrl>) {
@@ -116,15 +121,24 @@ impl Report {
         if let Some((suppressed, type_url)) =
             self.loss_to_log("ends streams", OutageKind::EndsStreams, type_url)
         {
-            self.tell_loss(
-                "the upstream ends streams; serving cached configuration",
-                status,
-                type_url.as_ref(),
-            );
+            let (text, meanwhile) = match self.has_content() {
+                true => (
+                    "the upstream ends streams; serving cached configuration",
+                    "serving cached configuration",
+                ),
+                false => ("the upstream ends streams; nothing is cached", "nothing is cached"),
+            };
+            self.tell_loss(text, status, type_url.as_ref());
             let type_url = type_url.map(tracing::field::display);
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
-                after = ?lived, suppressed, "the upstream accepts connections but ends the stream; serving cached configuration; \
-                    retrying");
+            // Servers parse nodes in their own ways, and refuse others with this code.
+            let remedy = match status.code == Code::InvalidArgument && !self.answered {
+                true => ". If it refuses the node of this class, set `upstream_node` in `node_classes`",
+                false => "",
+            };
+            let node = (!remedy.is_empty()).then(|| tracing::field::display(&self.shown));
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status, node,
+                after = ?lived, suppressed, "the upstream accepts connections but ends the stream; {meanwhile}; \
+                    retrying{remedy}");
         }
         if !self.health.is_any_up() {
             let delay = match self.state {

@@ -26,15 +26,26 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A relay with an unreachable server.
 pub(crate) fn relay() -> Relay {
-    let metrics = Arc::new(Metrics::new());
-    let client = metrics.of_server("nowhere").client().clone();
-    let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
-    relay_of(Attach::Rest { server, settings: upstream::UpstreamSettings::default() }, metrics)
+    relay_with(|settings| settings)
 }
 
-fn relay_of(attach: Attach, metrics: Arc<Metrics>) -> Relay {
-    let servers = vec![Arc::new(Server { uri: "nowhere".into(), attach })];
-    Relay::new(settings(ServerLists::new(servers, fallback::FallbackSettings::default())), metrics)
+/// As [`relay`], with other settings.
+pub(crate) fn relay_with(change: impl FnOnce(DriverSettings) -> DriverSettings) -> Relay {
+    let metrics = Arc::new(Metrics::new());
+    let servers = list_of(vec![nowhere(&metrics, upstream::UpstreamSettings::default())]);
+    Relay::new(change(settings(servers)), metrics)
+}
+
+fn nowhere(metrics: &Metrics, settings: upstream::UpstreamSettings) -> Attach {
+    let client = metrics.of_server("nowhere").client().clone();
+    let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), client);
+    Attach::Rest { server, settings }
+}
+
+fn list_of(attach: Vec<Attach>) -> ServerLists {
+    let uri = |attach: &Attach| if matches!(attach, Attach::Files { .. }) { "files" } else { "nowhere" };
+    let server = |attach| Arc::new(Server { uri: uri(&attach).into(), attach });
+    ServerLists::new(attach.into_iter().map(server).collect(), fallback::FallbackSettings::default())
 }
 
 pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
@@ -238,10 +249,25 @@ pub(crate) async fn relay_of_clusters(names: &[&str], bytes: usize) -> (Relay, t
     let directory = tempfile::tempdir().unwrap();
     let clusters: Vec<_> = names.iter().map(|name| (*name, bytes)).collect();
     write_clusters(&directory, &clusters);
-    let files = Attach::Files { directory: directory.path().into() };
-    let relay = relay_of(files, Arc::new(Metrics::new()));
+    (relay_of(Vec::new(), &directory).await, directory)
+}
+
+/// A relay over an unreachable server, and then over a file with these clusters.
+pub(crate) async fn relay_before_clusters(names: &[&str]) -> (Relay, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    write_clusters(&directory, &names.iter().map(|name| (*name, 1)).collect::<Vec<_>>());
+    let transport = upstream::Transport::Rest { refresh_delay: Duration::from_secs(1) };
+    let variant = Variant::Sotw;
+    let polled = upstream::UpstreamSettings { transport, variant, ..upstream::UpstreamSettings::default() };
+    (relay_of(vec![nowhere(&Metrics::new(), polled)], &directory).await, directory)
+}
+
+/// A relay over a directory, the last of these servers.
+async fn relay_of(mut servers: Vec<Attach>, directory: &tempfile::TempDir) -> Relay {
+    servers.push(Attach::Files { directory: directory.path().into() });
+    let relay = Relay::new(settings(list_of(servers)), Arc::new(Metrics::new()));
     relay.load().await.unwrap();
-    (relay, directory)
+    relay
 }
 
 /// Replaces the clusters of the file, each with this many bytes.

@@ -187,6 +187,44 @@ fn ali_2_a_former_resource_that_is_given_up_before_the_alias_moved_is_told_as_go
     assert_eq!(bench.drain(client), "");
 }
 
+/// The client answers another response, or asks for more, before it is told.
+#[test]
+fn ali_2_a_former_resource_that_was_given_up_is_told_as_gone_after_further_requests() {
+    for further in ["", "+w", "-w"] {
+        let mut bench = Bench::files(&[(VHDS, "v1|a=1 v2=1 w=1")]);
+        let client = bench.delta();
+        bench.change(client, VHDS, "+a +v1 +w");
+        assert_eq!(bench.drain(client), "VirtualHost v1=1 w=1");
+        bench.state(0, &[(VHDS, "v1=1 v2|a=1 w=1")]);
+        assert_eq!(bench.poll(client), "VirtualHost v2=1");
+        bench.change(client, VHDS, "-v1");
+        match further {
+            "" => drop(bench.ack(client, VHDS)),
+            _ => drop(bench.change(client, VHDS, further)),
+        }
+        let told = bench.drain(client);
+        assert!(told.contains(" -v1"), "{told:?} after {further:?}");
+    }
+}
+
+/// Two responses are unread. The alias leads to the resource in the content between them alone.
+#[test]
+fn ali_2_a_resource_that_an_alias_led_to_between_two_unread_responses_is_told_as_gone() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+v1");
+    bench.says(VHDS, "v1=1");
+    assert_eq!(bench.drain(client), "VirtualHost v1=1");
+    bench.change(client, VHDS, "+a");
+    bench.says(VHDS, "v1|a=1");
+    assert_eq!(bench.poll(client), "VirtualHost v1=1");
+    bench.change(client, VHDS, "+c");
+    bench.says(VHDS, "v1=1 v2|a=1 -c");
+    assert_eq!(bench.poll(client), "VirtualHost v2=1 -c");
+    bench.change(client, VHDS, "-v1");
+    assert_eq!(bench.drain(client), "VirtualHost -v1");
+}
+
 /// The client asks for an alias before it reads the response that lists it, and gives the resource's own name up.
 #[test]
 fn ali_2_a_resource_that_is_given_up_unread_may_be_held_for_an_alias() {

@@ -170,6 +170,24 @@ fn nam_16_del_22_a_name_given_up_unread_may_come_with_its_glob_or_with_the_wildc
     }
 }
 
+/// Two responses are unread. The second one brings back what the client had before the first.
+#[test]
+fn nam_16_a_name_given_up_between_two_unread_responses_with_its_former_content_is_told() {
+    let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
+    let client = bench.delta();
+    bench.change(client, LEDS, "+xdstp:f/a");
+    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1");
+    bench.state(0, &[(LEDS, "xdstp:f/a=2 xdstp:f/b=1")]);
+    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=2");
+    bench.state(0, &[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
+    bench.change(client, LEDS, "+xdstp:f/b");
+    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1");
+    bench.change(client, LEDS, "-xdstp:f/a");
+    bench.state(0, &[(LEDS, "xdstp:f/b=1")]);
+    bench.change(client, LEDS, "+xdstp:f/*");
+    assert_eq!(bench.drain(client), "LbEndpoint -xdstp:f/a");
+}
+
 #[test]
 fn del_22_a_member_that_went_while_the_wildcard_was_given_up_and_asked_for_again_is_told() {
     let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);

@@ -113,6 +113,31 @@ fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answ
     }
 }
 
+/// As before, with two unanswered responses: the ACK of the older one says nothing of what was sent once more.
+#[test]
+fn tru_1_a_name_that_comes_back_is_not_accepted_by_the_ack_of_an_older_response() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+x +y");
+    bench.says(CDS, "x=1 y=1");
+    bench.drain(client);
+    let before = bench.snapshots[0].clone();
+    bench.says(CDS, "x=2");
+    let of_x = push(&bench, &before);
+    assert_eq!(bench.poll(client), "Cluster x=2");
+    let older = bench.held(client, CDS).nonce.clone();
+    bench.change(client, CDS, "+z");
+    bench.says(CDS, "z=1");
+    assert_eq!(bench.poll(client), "Cluster z=1");
+    bench.change(client, CDS, "-x");
+    bench.change(client, CDS, "+x");
+    assert_eq!(bench.poll(client), "Cluster x=2");
+    bench.change_with(client, CDS, "", &older, &[], None);
+    assert_eq!(state(&bench, client, &of_x), "pending");
+    bench.ack(client, CDS);
+    assert_eq!(state(&bench, client, &of_x), "accepted");
+}
+
 /// The relay has no record of what a client had by name when it comes to ask for the wildcard.
 #[test]
 fn tru_1_what_a_first_answer_leaves_out_is_not_accepted_before_its_answer() {
