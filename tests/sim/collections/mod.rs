@@ -545,9 +545,8 @@ impl Collections {
             self.flush_all(server);
         }
         self.clients.iter_mut().for_each(|client| client.reads_within = MILLI);
-        // Types that end the stream without being named are tried with the backoff of streams.
-        let is_terse = self.servers.iter().any(|server| server.is_terse && server.refused != 0);
-        self.advance(if is_terse { 400 * SECOND } else { 60 * SECOND });
+        // A type that ended streams again and again is tried after 10 minutes at the latest.
+        self.advance(700 * SECOND);
         self.interruptions = 0;
         self.advance(90 * SECOND);
         for client in 0..self.clients.len() {
