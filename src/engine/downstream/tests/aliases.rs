@@ -206,3 +206,18 @@ fn ali_2_a_resource_that_is_given_up_unread_may_be_held_for_an_alias() {
     bench.change(client, VHDS, "-v3 -a");
     assert_eq!(bench.drain(client), "");
 }
+
+/// The server has not answered in time for the name, and the resource is there under its alias.
+#[test]
+fn ali_1_a_name_that_counts_as_absent_takes_no_resource_from_its_alias() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x");
+    bench.says(VHDS, "p|x=1");
+    assert_eq!(bench.drain(client), "VirtualHost p=1");
+    bench.change(client, VHDS, "+p");
+    bench.says(VHDS, "-p");
+    assert_eq!(bench.drain(client), "");
+    bench.says(VHDS, "-x");
+    assert_eq!(bench.drain(client), "VirtualHost -p -x");
+}
