@@ -139,6 +139,7 @@ impl Answer {
                     // A name may be given up, or count as absent after a timer, while an alias still leads to its resource.
                     let is_left = self.is_left(&name, &after);
                     if !is_left {
+                        let held = held.or_else(|| self.is_departed(&name).then(Version::default));
                         let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
                         news.removed.extend(own.filter(|own| !self.is_left(own, &after)));
                         news.removed.extend(self.left_behind(&name, held, &after));

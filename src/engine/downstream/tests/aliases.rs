@@ -221,3 +221,34 @@ fn ali_1_a_name_that_counts_as_absent_takes_no_resource_from_its_alias() {
     bench.says(VHDS, "-x");
     assert_eq!(bench.drain(client), "VirtualHost -p -x");
 }
+
+/// The client keeps what it reads for an alias that it has asked for meanwhile.
+#[test]
+fn ali_2_a_resource_that_was_read_after_its_second_alias_was_asked_for_goes_with_the_first() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x");
+    bench.says(VHDS, "s|x|z=1");
+    assert_eq!(bench.poll(client), "VirtualHost s=1");
+    bench.change(client, VHDS, "+z");
+    bench.says(VHDS, "s|x=2 -z");
+    bench.ack(client, VHDS);
+    bench.change(client, VHDS, "-x");
+    assert_eq!(bench.drain(client), "VirtualHost -s -z");
+}
+
+/// The client asks for an alias before it reads the response that lists it, and wants nothing else any more.
+#[test]
+fn ali_2_all_that_was_given_up_unread_may_be_held_for_an_alias() {
+    for given_up in ["r", "z"] {
+        let mut bench = Bench::cold();
+        let client = bench.delta();
+        bench.change(client, VHDS, &format!("+{given_up}"));
+        bench.says(VHDS, "r|x|z=1");
+        assert_eq!(bench.poll(client), "VirtualHost r=1");
+        bench.change(client, VHDS, &format!("-{given_up}"));
+        bench.change(client, VHDS, "+x");
+        bench.says(VHDS, "-r -x -z");
+        assert_eq!(bench.drain(client), "VirtualHost -r -x");
+    }
+}
