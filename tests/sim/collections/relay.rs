@@ -597,7 +597,13 @@ impl Collections {
         });
         self.note(23, (client << 8 | ty) as u64, sent.put.iter().map(|put| u64::from(put.1)).sum());
         self.note(24, u64::from(removed), 0);
-        for (name, edition, _) in &sent.put {
+        for (name, edition, aliases) in &sent.put {
+            // Where another resource lists an alias, too, the one that the alias leads to follows.
+            let has_too =
+                |other: &(usize, u32, Mask)| other.0 != *name && other.2 & aliases & stream.wanted[ty] != 0;
+            if sent.put.iter().any(has_too) {
+                stream.mixed[ty] |= bit(*name);
+            }
             self.judge_put(stream, ty, *name, *edition);
         }
         for gone in bits(removed) {

@@ -86,7 +86,8 @@ impl Answer {
                 chunks
             }
             (Variant::Delta, _) => {
-                let mut chunks = split(news.put.into_values(), news.removed);
+                let (put, removed) = news.in_order();
+                let mut chunks = split(put, removed);
                 asides.into_delta(&mut chunks);
                 if chunks.is_empty() && self.greeting {
                     chunks.push(Chunk::default());
@@ -150,6 +151,7 @@ impl Answer {
                 }
             }
         }
+        self.settle_aliases(&mut news, &after);
         news.by_own_name();
         news
     }
@@ -166,6 +168,25 @@ impl Answer {
         let aliases = aliases.filter(|(alias, _)| views.iter().any(|view| view.has(alias)));
         let led_to = aliases.map(|(_, aliased)| aliased.own()).collect();
         After { views, led_to }
+    }
+
+    /// If two resources list an alias that the client asks for, the later one in a response has it. So the one that the alias
+    /// leads to follows the other, sent before or not (ALI-2).
+    fn settle_aliases(&self, news: &mut News, after: &After<'_>) {
+        if after.led_to.is_empty() {
+            return;
+        }
+        let mut unsettled: Vec<_> =
+            news.put.values().filter(|resource| !resource.aliases.is_empty()).cloned().collect();
+        while let Some(resource) = unsettled.pop() {
+            for alias in &resource.aliases {
+                let Some(leading) = self.body(alias).filter(|_| after.has(alias)) else { continue };
+                if leading.name != resource.name && news.last.insert(leading.name.clone()) {
+                    news.put.insert(alias.clone(), leading.clone());
+                    unsettled.push(leading.clone());
+                }
+            }
+        }
     }
 
     /// Whether the client gave the name up, and waits for an answer (DEL-19).

@@ -237,6 +237,25 @@ fn ali_2_a_resource_that_was_read_after_its_second_alias_was_asked_for_goes_with
     assert_eq!(bench.drain(client), "VirtualHost -s -z");
 }
 
+/// The server lists an alias twice, for the time in which it moves.
+#[test]
+fn ali_2_of_two_resources_with_an_alias_the_one_that_it_leads_to_goes_last() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+y +r");
+    bench.says(VHDS, "r=1 s|y=1");
+    assert_eq!(bench.drain(client), "VirtualHost r=1 s=1");
+    // The client has `s` already.
+    bench.says(VHDS, "r|y=2 s|y=1");
+    assert_eq!(bench.drain(client), "VirtualHost r=2 s=1");
+    bench.says(VHDS, "s|y=2 r|y=3");
+    assert_eq!(bench.drain(client), "VirtualHost r=3 -s");
+    let other = bench.delta();
+    bench.change(other, VHDS, "+y +s");
+    bench.says(VHDS, "s|y=3 r|y=3");
+    assert_eq!(bench.drain(other), "VirtualHost s=3 r=3");
+}
+
 /// The client asks for an alias before it reads the response that lists it, and wants nothing else any more.
 #[test]
 fn ali_2_all_that_was_given_up_unread_may_be_held_for_an_alias() {
