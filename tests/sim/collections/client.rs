@@ -65,11 +65,9 @@ impl Held {
                     .for_each(|name| self.resources[name] = None);
             }
         }
-        for (name, edition, aliases) in &sent.put {
-            // Of two resources with one alias the client keeps the newer one for it, as the relay does.
-            let is_older =
-                |alias: usize| sent.put.iter().any(|(_, of, has)| of > edition && has & bit(alias) != 0);
-            for alias in ALIASES.filter(|alias| aliases & bit(*alias) == 0 || !is_older(*alias)) {
+        // Of two resources with one alias the client keeps the later one for it, as the relay does.
+        for (name, _, aliases) in &sent.put {
+            for alias in ALIASES {
                 let behind = &mut self.behind[alias - ALIASES.start];
                 if aliases & self.wanted & bit(alias) != 0 {
                     *behind = Some(*name);
@@ -78,6 +76,8 @@ impl Held {
                     *behind = None;
                 }
             }
+        }
+        for (name, edition, _) in &sent.put {
             self.resources[*name] = (self.ways(*name) != 0).then_some(*edition);
         }
     }

@@ -56,6 +56,9 @@ pub struct Reference {
     members: [[Track<State>; NAMES]; TYPES],
     /// The aliases that a resource has listed at some time.
     listing: [[Mask; NAMES]; TYPES],
+    /// The resource that an unanswered alias keeps by its list, although nobody wants any more what the server had answered
+    /// with it.
+    kept: [[Track<State>; LISTED]; TYPES],
     /// The server has sent all members of a glob.
     whole: [[Track<bool>; 2]; TYPES],
     /// The members that the first request for a glob had, or that the stream has mentioned since, until it has sent all.
@@ -125,12 +128,26 @@ impl Reference {
     fn free(&mut self, ty: usize, listed: usize, now: u64) {
         self.asked_at[ty][listed] = None;
         if !GLOBS.contains(&listed) {
-            return self.named[ty][listed].set(now, State::Unknown);
+            let state = self.named[ty][listed].now();
+            self.kept[ty][listed].set(now, State::Unknown);
+            self.named[ty][listed].set(now, State::Unknown);
+            return self.keep_by_listing(ty, state, now);
         }
         self.whole[ty][listed - GLOBS.start].set(now, false);
         for name in members(listed) {
             self.members[ty][name].set(now, State::Unknown);
             self.left_out[ty][name].set(now, State::Unknown);
+        }
+    }
+
+    /// The aliases that a resource lists keep it until the server answers for them (ALI-1).
+    fn keep_by_listing(&mut self, ty: usize, state: State, now: u64) {
+        let State::Present(own, _) = state else { return };
+        for alias in bits(self.listing[ty][own]) {
+            let is_unanswered = self.named[ty][alias].now() == State::Unknown;
+            if is_unanswered && self.asked_at[ty][alias].is_some() {
+                self.kept[ty][alias].set(now, state);
+            }
         }
     }
 
@@ -256,7 +273,12 @@ impl Reference {
             State::Present(own, edition) if own == name => Some(edition),
             _ => None,
         });
-        match edition.filter(|_| bits(self.listing[ty][name] & wanted).any(is_unanswered)) {
+        let listed = || bits(self.listing[ty][name] & wanted).filter(|alias| is_unanswered(*alias));
+        let kept = listed().find_map(|alias| match self.kept[ty][alias].at(time) {
+            State::Present(own, edition) if own == name => Some(edition),
+            _ => None,
+        });
+        match edition.filter(|_| listed().next().is_some()).or(kept) {
             Some(edition) => Due::Present(edition),
             None => Due::Unknown,
         }

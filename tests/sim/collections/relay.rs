@@ -15,7 +15,6 @@ use sluice::engine::upstream::{self, Input};
 use sluice::xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 
 use super::client::{Held, Sent};
-use super::lists::LISTS;
 use super::names::{ALIASES, GLOBS, LISTED, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};
 use super::reference::{Due, Reference};
 use super::server::Message;
@@ -597,7 +596,13 @@ impl Collections {
         });
         self.note(23, (client << 8 | ty) as u64, sent.put.iter().map(|put| u64::from(put.1)).sum());
         self.note(24, u64::from(removed), 0);
-        for (name, edition, _) in &sent.put {
+        for (name, edition, aliases) in &sent.put {
+            // Where another resource lists an alias, too, the one that the alias leads to follows.
+            let has_too =
+                |other: &(usize, u32, Mask)| other.0 != *name && other.2 & aliases & stream.wanted[ty] != 0;
+            if sent.put.iter().any(has_too) {
+                stream.mixed[ty] |= bit(*name);
+            }
             self.judge_put(stream, ty, *name, *edition);
         }
         for gone in bits(removed) {
@@ -709,8 +714,13 @@ impl Collections {
     fn judge_removed(&mut self, stream: &mut StreamSlot, ty: usize, gone: usize) {
         let (client, short) = (stream.client, super::names::SHORT[ty]);
         let is_given_up = ALIASES.contains(&gone) && stream.wanted[ty] & bit(gone) == 0;
-        if is_given_up && self.slots.len() > LISTS {
-            // The client keeps nothing for it, and its server of now may not know what the alias is.
+        let is_listed = || {
+            let mut links = self.links.values().filter(|link| link.slot == super::names::server_of(gone));
+            links.any(|link| link.written[ty] & bit(gone) != 0)
+        };
+        if is_given_up && (self.has_choice() || !is_listed()) {
+            // The client keeps nothing for it, and its server of now may not know what the alias is. Nor does a source that nobody
+            // has asked for the alias for so long that it was given up.
             return;
         }
         if gone >= NAMES {

@@ -13,6 +13,19 @@ use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::view::{STAYS, View, difference};
 use crate::xds::{ResourceName, Variant, Version};
 
+/// The client's content after an answer.
+struct After<'a> {
+    views: Vec<Arc<View>>,
+    /// The own names of the resources behind the aliases in the views.
+    led_to: BTreeSet<&'a ResourceName>,
+}
+
+impl After<'_> {
+    fn has(&self, name: &ResourceName) -> bool {
+        self.views.iter().any(|view| view.has(name))
+    }
+}
+
 impl Composition {
     /// A message never has both the resource and the error of a name (ERR-2), and no second message follows
     /// for the error. So the client does not hold the error, and is not told of its end (ERR-3).
@@ -73,7 +86,8 @@ impl Answer {
                 chunks
             }
             (Variant::Delta, _) => {
-                let mut chunks = split(news.put.into_values(), news.removed);
+                let (put, removed) = news.in_order();
+                let mut chunks = split(put, removed);
                 asides.into_delta(&mut chunks);
                 if chunks.is_empty() && self.greeting {
                     chunks.push(Chunk::default());
@@ -93,11 +107,7 @@ impl Answer {
         // In SotW, `departed` has refused names only, and their absence is known at once.
         let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
         let mut news = News { told_absent, ..News::default() };
-        let after: Vec<_> = self
-            .parts
-            .iter()
-            .map(|part| part.held.brought_to(&part.view, |name| self.leaves(part, name), self.deletes()))
-            .collect();
+        let after = self.after();
         let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
         for part in &self.parts {
             let difference = difference(&part.held, &part.view, part.collection.kind());
@@ -115,7 +125,7 @@ impl Answer {
         changed.extend(restated.iter().cloned());
         for name in changed {
             let held = self.parts.iter().rev().find_map(|part| part.held.version_of(&name));
-            let due = after.iter().rev().find_map(|view| view.version_of(&name));
+            let due = after.views.iter().rev().find_map(|view| view.version_of(&name));
             match due {
                 Some(version) if held == Some(version) && !restated.contains(&name) => {}
                 Some(STAYS) => {}
@@ -127,8 +137,10 @@ impl Answer {
                 }
                 None => {
                     news.lost |= held.is_some();
-                    let is_kept = self.is_departed(&name) && self.is_left(&name, &after);
-                    if !is_kept && !self.parts.iter().any(|part| part.is_in_doubt(&name)) {
+                    // A name may be given up, or count as absent after a timer, while an alias still leads to its resource.
+                    let is_left = self.is_left(&name, &after);
+                    if !is_left {
+                        let held = held.or_else(|| self.is_departed(&name).then(Version::default));
                         let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
                         news.removed.extend(own.filter(|own| !self.is_left(own, &after)));
                         news.removed.extend(self.left_behind(&name, held, &after));
@@ -139,8 +151,42 @@ impl Answer {
                 }
             }
         }
+        self.settle_aliases(&mut news, &after);
         news.by_own_name();
         news
+    }
+
+    /// The client's content after this answer.
+    fn after(&self) -> After<'_> {
+        let views = self
+            .parts
+            .iter()
+            .map(|part| part.held.brought_to(&part.view, |name| self.leaves(part, name), self.deletes()));
+        let views: Vec<_> = views.collect();
+        let types = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
+        let aliases = types.flat_map(|types| &types.names.aliases);
+        let aliases = aliases.filter(|(alias, _)| views.iter().any(|view| view.has(alias)));
+        let led_to = aliases.map(|(_, aliased)| aliased.own()).collect();
+        After { views, led_to }
+    }
+
+    /// If two resources list an alias that the client asks for, the later one in a response has it. So the one that the alias
+    /// leads to follows the other, sent before or not (ALI-2).
+    fn settle_aliases(&self, news: &mut News, after: &After<'_>) {
+        if after.led_to.is_empty() {
+            return;
+        }
+        let mut unsettled: Vec<_> =
+            news.put.values().filter(|resource| !resource.aliases.is_empty()).cloned().collect();
+        while let Some(resource) = unsettled.pop() {
+            for alias in &resource.aliases {
+                let Some(leading) = self.body(alias).filter(|_| after.has(alias)) else { continue };
+                if leading.name != resource.name && news.last.insert(leading.name.clone()) {
+                    news.put.insert(alias.clone(), leading.clone());
+                    unsettled.push(leading.clone());
+                }
+            }
+        }
     }
 
     /// Whether the client gave the name up, and waits for an answer (DEL-19).
@@ -174,7 +220,7 @@ impl Answer {
         &self,
         alias: &ResourceName,
         held: Option<Version>,
-        after: &[Arc<View>],
+        after: &After<'_>,
     ) -> impl Iterator<Item = ResourceName> {
         let aliased = held.and_then(|held| Some((self.aliased(alias)?, held)));
         let former = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
@@ -183,13 +229,8 @@ impl Answer {
 
     /// Whether the client keeps a resource, under its own name or because another alias leads to it. A name of its own
     /// that is still unknown is no reason for a removal (RLY-2).
-    fn is_left(&self, own: &ResourceName, after: &[Arc<View>]) -> bool {
-        let has = |name: &ResourceName| after.iter().any(|view| view.has(name));
-        let mut types = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
-        let leads = |(alias, aliased): (&ResourceName, &Arc<Aliased>)| aliased.own() == own && has(alias);
-        has(own)
-            || self.parts.iter().any(|part| part.is_in_doubt(own))
-            || types.any(|types| types.names.aliases.iter().any(leads))
+    fn is_left(&self, own: &ResourceName, after: &After<'_>) -> bool {
+        after.has(own) || self.parts.iter().any(|part| part.is_in_doubt(own)) || after.led_to.contains(own)
     }
 
     /// The complete set in one message (SST-12); empty if nothing changed.

@@ -11,6 +11,8 @@ use crate::xds::{Resource, ResourceName};
 pub(super) struct News {
     /// New and changed resources by name, each name once (SST-8, DEL-16).
     pub(super) put: BTreeMap<ResourceName, Arc<Resource>>,
+    /// The own names of resources that go after all others, because others list their aliases, too.
+    pub(super) last: BTreeSet<ResourceName>,
     /// Names whose removal a delta client must be told.
     pub(super) removed: BTreeSet<ResourceName>,
     /// A resource of the client is gone.
@@ -25,6 +27,12 @@ impl News {
         let mut all = News { put, ..News::default() };
         all.by_own_name();
         all
+    }
+
+    /// The resources in the order of sending, and the removals.
+    pub(super) fn in_order(mut self) -> (impl Iterator<Item = Arc<Resource>>, BTreeSet<ResourceName>) {
+        let last: Vec<_> = self.last.iter().filter_map(|name| self.put.remove(name)).collect();
+        (self.put.into_values().chain(last), self.removed)
     }
 
     /// Merges the entries of a resource with several wanted aliases, or with a wanted alias and its own name

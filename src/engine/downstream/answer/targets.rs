@@ -26,6 +26,12 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
     targets.collect()
 }
 
+/// Whether a client that is due a name again had its last bytes before. Otherwise it may have newer content, of another server or of a
+/// former stream. Endpoints go after their cluster in any case (ORD-5).
+fn is_known(before: Option<Version>, held: Version, last: Version) -> bool {
+    before == Some(last) || held != Version::default()
+}
+
 fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
     let kind = part.collection.kind();
     let last = |name: &ResourceName| {
@@ -52,10 +58,12 @@ fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
                 continue;
             }
             let again = answer.full || part.held.is_due_again(&name);
-            let version = if again { last(&name) } else { None };
-            if let Some(version) = version.or(Some(held).filter(|_| !answer.full)) {
-                kept.insert(name, version);
-            }
+            let version = match last(&name).filter(|_| again) {
+                Some(last) if answer.full || is_known(base.version_of(&name), held, last) => Some(last),
+                Some(_) => Some(STAYS),
+                None => Some(held).filter(|_| !answer.full),
+            };
+            kept.extend(version.map(|version| (name, version)));
         }
     }
     kept

@@ -70,7 +70,7 @@ impl Subscription {
         let type_url = self.type_url.clone();
         let grant = (!both_empty).then(|| grant.of_type(&type_url).ok()).flatten();
         let was_wildcard = self.is_wildcard();
-        self.note_dynamic_names(&request.subscribe);
+        self.note_further(&request.subscribe);
         // The first request decides on the implicit wildcard (DEL-6, DEL-10); more names keep the wildcard
         // (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
@@ -129,6 +129,14 @@ impl Subscription {
         Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, non_canonical: false }
     }
 
+    /// The client asks for these names.
+    fn note_further(&mut self, names: &[ResourceName]) {
+        self.note_dynamic_names(names);
+        if !names.is_empty() {
+            self.note_read_late();
+        }
+    }
+
     /// Notes names that were given up, and still need an answer.
     fn wait_for_departed(
         &mut self,
@@ -164,7 +172,7 @@ impl Subscription {
 
     /// A name was given up beside the wildcard or its glob. The client must learn whether the wildcard or
     /// glob still has the name (DEL-19, NAM-17).
-    fn depart(&mut self, name: &ResourceName) {
+    pub(super) fn depart(&mut self, name: &ResourceName) {
         self.departed.insert(name.clone());
         self.interrupt();
         self.fresh = true;

@@ -1,5 +1,6 @@
 //! One collection of one source in a subscription, and the client's content.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Time;
@@ -92,6 +93,30 @@ impl Part {
     pub fn bring_to(&mut self, answer: &Answer, to: &AnswerPart) {
         self.held = self.held.brought_to(&to.view, |name| answer.leaves(to, name), answer.deletes());
         self.at = Some(to.due);
+    }
+
+    /// Content that an alias brought is the client's content of the resource's own name, too, and of its other aliases, though the
+    /// source does not know these names (ALI-1).
+    pub(super) fn follow_aliases(&mut self, to: &AnswerPart, type_url: &TypeUrl) {
+        let Some(types) = to.snapshot.of(type_url).filter(|types| !types.names.aliases.is_empty()) else {
+            return;
+        };
+        let unknown: Vec<_> = self.held.beside(&to.view).collect();
+        if unknown.is_empty() {
+            return;
+        }
+        let own_of = |name| types.names.aliases.get(name).map_or(name, |aliased| aliased.own());
+        let changed = to.held.differing(&to.view);
+        let brought = changed.filter_map(|name| Some((own_of(name), to.view.version_of(name)?)));
+        let brought: BTreeMap<_, _> = brought.collect();
+        let other = unknown.iter().filter_map(|(name, held)| {
+            let version = brought.get(own_of(name)).filter(|version| *version != held)?;
+            Some((name, *version))
+        });
+        let other: Vec<_> = other.collect();
+        if !other.is_empty() {
+            self.hold_also(other.into_iter());
+        }
     }
 
     /// Notes that the client already has the whole view.

@@ -17,13 +17,18 @@ use crate::xds::{Kind, ResourceName, Version};
 /// The number of contents of a client that are searched for aliases. Each search costs as much as the names.
 const STAGES_MAX: usize = 4;
 
-/// Names that the client gave up, each with the nonce of the latest response that may bring it.
 #[derive(Debug, Default)]
-pub struct Unread(BTreeMap<ResourceName, u64>);
+pub struct Unread {
+    /// Names that the client gave up, each with the nonce of the latest response that may bring it.
+    given_up: BTreeMap<ResourceName, u64>,
+    /// Virtual hosts only: names with content that the client had not read when it asked for further names. The content may
+    /// list these, and the client keeps it for them (ALI-1).
+    read_late: BTreeSet<ResourceName>,
+}
 
 impl Unread {
     pub(super) fn bytes(&self) -> usize {
-        self.0.keys().map(weight).sum()
+        self.given_up.keys().chain(&self.read_late).map(weight).sum()
     }
 }
 
@@ -31,8 +36,8 @@ impl Subscription {
     /// The client has read the responses up to this one.
     pub(super) fn end_unread(&mut self, nonce: Option<u64>, is_waiting: bool) {
         let Some(unread) = &mut self.unread else { return };
-        unread.0.retain(|_, brought| is_waiting && Some(*brought) > nonce);
-        if unread.0.is_empty() {
+        unread.given_up.retain(|_, brought| is_waiting && Some(*brought) > nonce);
+        if unread.given_up.is_empty() && unread.read_late.is_empty() {
             self.unread = None;
         }
     }
@@ -42,7 +47,7 @@ impl Subscription {
         let Some(latest) = self.begin_to_note() else { return };
         let mut named = self.parts.iter().filter(|part| !part.is_broad() && part.held.has(name));
         if named.any(|part| self.is_unanswered(part, name)) {
-            self.unread.get_or_insert_default().0.insert(name.clone(), latest);
+            self.unread.get_or_insert_default().given_up.insert(name.clone(), latest);
         }
     }
 
@@ -58,8 +63,28 @@ impl Subscription {
         let names = names.filter(|(part, name)| is_member(name) && self.is_unanswered(part, name));
         let names: Vec<_> = names.map(|(_, name)| (name.clone(), latest)).collect();
         if !names.is_empty() {
-            self.unread.get_or_insert_default().0.extend(names);
+            self.unread.get_or_insert_default().given_up.extend(names);
         }
+    }
+
+    /// The client asks for further names.
+    pub(super) fn note_read_late(&mut self) {
+        if self.type_url.kind() != Kind::VirtualHost || self.begin_to_note().is_none() {
+            return;
+        }
+        let mut late = BTreeSet::new();
+        for part in self.parts.iter().filter(|part| !part.is_broad()) {
+            for view in self.earlier(part) {
+                late.extend(view.differing(&part.held).filter(|name| part.held.has(name)).cloned());
+            }
+        }
+        if !late.is_empty() {
+            self.unread.get_or_insert_default().read_late.append(&mut late);
+        }
+        // Content on its way that the client has given up may list the further names, too.
+        let given_up = self.unread.iter().flat_map(|unread| unread.given_up.keys());
+        let given_up: Vec<_> = given_up.cloned().collect();
+        given_up.iter().for_each(|name| self.depart(name));
     }
 
     /// The client gave names up. Returns those that had the same content as another requested name.
@@ -110,11 +135,17 @@ impl Subscription {
     }
 
     /// The names among these under which the client may keep a resource for an alias (ALI-2): names with content that the
-    /// client has not answered for, and names that had the same content as another requested name before. The client
-    /// keeps the resource until it reads that the alias has moved.
-    fn shared(&self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
+    /// client has not answered for, or had not when it asked for others, and names that had the same content as another
+    /// requested name before. The client keeps the resource until it reads that the alias has moved.
+    fn shared(&mut self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
         let mut shared = BTreeSet::new();
-        if given_up.is_empty() || self.type_url.kind() != Kind::VirtualHost || !self.nonces.is_waiting() {
+        if given_up.is_empty() || self.type_url.kind() != Kind::VirtualHost {
+            return shared;
+        }
+        if let Some(unread) = &mut self.unread {
+            shared.extend(given_up.iter().filter_map(|name| unread.read_late.take(name)));
+        }
+        if !self.nonces.is_waiting() {
             return shared;
         }
         let given_up: BTreeSet<_> = given_up.iter().collect();
@@ -149,7 +180,8 @@ impl Subscription {
         let is_new = |name: &&ResourceName| collection.covers(name) && !was_covered(name);
         let holds = |part: &Part, name: &ResourceName| part.collection.covers(name) && part.held.has(name);
         let is_held = |name: &ResourceName| self.parts.iter().any(|part| holds(part, name));
-        let names: Vec<_> = unread.0.keys().filter(is_new).filter(|name| !is_held(name)).cloned().collect();
+        let names: Vec<_> =
+            unread.given_up.keys().filter(is_new).filter(|name| !is_held(name)).cloned().collect();
         if !names.is_empty() {
             self.parts[at].hold_also(names.iter().map(|name| (name, Version::default())));
         }

@@ -244,3 +244,68 @@ fn ali_2_a_resource_that_is_given_up_unread_may_be_held_for_an_alias() {
     bench.change(client, VHDS, "-v3 -a");
     assert_eq!(bench.drain(client), "");
 }
+
+/// The server has not answered in time for the name, and the resource is there under its alias.
+#[test]
+fn ali_1_a_name_that_counts_as_absent_takes_no_resource_from_its_alias() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x");
+    bench.says(VHDS, "p|x=1");
+    assert_eq!(bench.drain(client), "VirtualHost p=1");
+    bench.change(client, VHDS, "+p");
+    bench.says(VHDS, "-p");
+    assert_eq!(bench.drain(client), "");
+    bench.says(VHDS, "-x");
+    assert_eq!(bench.drain(client), "VirtualHost -p -x");
+}
+
+/// The client keeps what it reads for an alias that it has asked for meanwhile.
+#[test]
+fn ali_2_a_resource_that_was_read_after_its_second_alias_was_asked_for_goes_with_the_first() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x");
+    bench.says(VHDS, "s|x|z=1");
+    assert_eq!(bench.poll(client), "VirtualHost s=1");
+    bench.change(client, VHDS, "+z");
+    bench.says(VHDS, "s|x=2 -z");
+    bench.ack(client, VHDS);
+    bench.change(client, VHDS, "-x");
+    assert_eq!(bench.drain(client), "VirtualHost -s -z");
+}
+
+/// The server lists an alias twice, for the time in which it moves.
+#[test]
+fn ali_2_of_two_resources_with_an_alias_the_one_that_it_leads_to_goes_last() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, VHDS, "+y +r");
+    bench.says(VHDS, "r=1 s|y=1");
+    assert_eq!(bench.drain(client), "VirtualHost r=1 s=1");
+    // The client has `s` already.
+    bench.says(VHDS, "r|y=2 s|y=1");
+    assert_eq!(bench.drain(client), "VirtualHost r=2 s=1");
+    bench.says(VHDS, "s|y=2 r|y=3");
+    assert_eq!(bench.drain(client), "VirtualHost r=3 -s");
+    let other = bench.delta();
+    bench.change(other, VHDS, "+y +s");
+    bench.says(VHDS, "s|y=3 r|y=3");
+    assert_eq!(bench.drain(other), "VirtualHost s=3 r=3");
+}
+
+/// The client asks for an alias before it reads the response that lists it, and wants nothing else any more.
+#[test]
+fn ali_2_all_that_was_given_up_unread_may_be_held_for_an_alias() {
+    for given_up in ["r", "z"] {
+        let mut bench = Bench::cold();
+        let client = bench.delta();
+        bench.change(client, VHDS, &format!("+{given_up}"));
+        bench.says(VHDS, "r|x|z=1");
+        assert_eq!(bench.poll(client), "VirtualHost r=1");
+        bench.change(client, VHDS, &format!("-{given_up}"));
+        bench.change(client, VHDS, "+x");
+        bench.says(VHDS, "-r -x -z");
+        assert_eq!(bench.drain(client), "VirtualHost -r -x");
+    }
+}

@@ -1,6 +1,6 @@
 //! Resources of a higher server for clients of a lower server: RLY-42, RLY-51.
 
-use crate::engine::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS, VHDS};
+use crate::engine::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS, VHDS, version_of};
 use crate::engine::downstream::tests::fallback::*;
 
 #[test]
@@ -278,4 +278,23 @@ fn rly_42_an_alias_brings_no_older_content_of_a_resource_that_the_serving_server
     assert_eq!(bench.follow(client), "");
     bench.names(1, VHDS, "p|x=3");
     assert_eq!(bench.follow(client), "VirtualHost p=3");
+}
+
+/// A client presents a resource, and is sent another content of it under an alias.
+#[test]
+fn ali_1_what_an_alias_brings_is_content_of_the_own_name_too() {
+    let mut bench = servers(2);
+    let other = bench.delta();
+    bench.change(other, VHDS, "+y");
+    bench.hear(0);
+    bench.names(0, VHDS, "p|y=1");
+    bench.follow(other);
+    bench.lose(0);
+    let client = bench.delta();
+    let held = [("p", version_of(VHDS, "p=2"))];
+    bench.change_with(client, VHDS, "+p +y", "", &held, None);
+    assert_eq!(bench.follow(client), "VirtualHost p=1");
+    bench.hear(1);
+    bench.names(1, VHDS, "p=2 r|y=1");
+    assert_eq!(bench.follow(client), "VirtualHost p=2 r=1");
 }
