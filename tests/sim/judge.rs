@@ -171,14 +171,14 @@ impl World {
         let (due, known) = (stream.mirror[ty].due, stream.mirror[ty].known);
         let is_asked_anew = stream.mirror[ty].due_all;
         // A complete set says nothing of a name that was asked for anew and that nobody knows yet: that is still to come.
-        // Nor does one of a round, which is as old as the round.
+        let owed = if sent.is_full { due & !put & self.unknown_names(stream, ty) } else { 0 };
+        // Nor may one of a round, which is as old as the round.
         let is_of_round = is_routing && (stream.is_round || self.now >= stream.routes_free_at + HOLD);
-        let unsaid = if is_of_round { !0 } else { self.unknown_names(stream, ty) };
-        let owed = if sent.is_full { due & !put & unsaid } else { 0 };
+        let said_again = if sent.is_full && is_of_round { due & !put } else { 0 };
         stream.mirror[ty].due &= !owed;
         self.excuse_errors(stream, sent);
         let idle = stream.mirror[ty].take(sent);
-        stream.mirror[ty].due |= owed;
+        stream.mirror[ty].due |= owed | said_again;
         if idle != 0 {
             let rejected = bits(idle & put)
                 .any(|name| stream.flights[ty].rejected(name) == stream.mirror[ty].resources[name]);
