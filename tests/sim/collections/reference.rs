@@ -70,15 +70,22 @@ pub struct Reference {
     doubtful: [Mask; TYPES],
     /// Former members that the first answer on a stream left out, until the relay can know that the answer is whole.
     left_out: [[Track<State>; NAMES]; TYPES],
+    /// The number of round trips since the last request for globs, or the last response.
+    returns: [u8; TYPES],
     /// The time of the first request for a name without an answer.
     asked_at: [[Option<u64>; LISTED]; TYPES],
 }
+
+/// After so many round trips the relay has no reason to wait for more of a first answer: one shows that the server has read the
+/// latest request, and one that nothing follows. One may have begun before.
+const RETURNS: u8 = 3;
 
 impl Reference {
     /// A request was written. The first request of the type on a stream lists all wanted names, and the resources that the
     /// relay has. Later requests list names that the relay does not have.
     pub fn wrote(&mut self, ty: usize, come: Mask, gone: Mask, has: Option<Mask>, now: u64) {
         bits(gone).for_each(|listed| self.free(ty, listed, now));
+        self.restart(ty, come);
         if has.is_some() {
             // The relay has given up the rest while there was no stream.
             let globs = GLOBS.fold(0, |mask, glob| mask | bit(glob));
@@ -154,6 +161,7 @@ impl Reference {
     /// A response arrived on a stream that lists these names. `wanted`: names and aliases that no request lists yet.
     pub fn receive(&mut self, message: &Message, listed: Mask, wanted: Mask, now: u64) {
         let ty = message.ty;
+        self.restart(ty, listed);
         // Members of globs have a stream of their own, which answers no names.
         let is_of_names = bits(listed).any(|listed| !GLOBS.contains(&listed));
         let wanted = if is_of_names { wanted } else { 0 };
@@ -232,8 +240,19 @@ impl Reference {
         self.left_out[ty].iter().any(|track| track.now() != State::Unknown)
     }
 
-    /// The relay can know now that the first answers are whole.
+    /// A request or a response with globs: the relay may wait for more round trips.
+    fn restart(&mut self, ty: usize, listed: Mask) {
+        if GLOBS.any(|glob| listed & bit(glob) != 0) {
+            self.returns[ty] = 0;
+        }
+    }
+
+    /// The relay can know now that the first answers are whole; after a few times it must.
     pub fn settle(&mut self, ty: usize, now: u64) {
+        self.returns[ty] = self.returns[ty].saturating_add(1);
+        if self.returns[ty] < RETURNS {
+            return;
+        }
         self.left_out[ty].iter_mut().for_each(|track| track.set(now, State::Unknown));
     }
 
@@ -241,7 +260,7 @@ impl Reference {
     pub fn lose(&mut self, ty: usize, listed: Mask, now: u64) {
         for name in bits(listed).filter(|listed| GLOBS.contains(listed)).flat_map(members) {
             let former = self.left_out[ty][name].now();
-            if former != State::Unknown {
+            if former != State::Unknown && self.returns[ty] == 0 {
                 self.members[ty][name].set(now, former);
                 self.left_out[ty][name].set(now, State::Unknown);
             }
