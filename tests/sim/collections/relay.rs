@@ -76,6 +76,8 @@ pub struct StreamSlot {
     wanted: [Mask; TYPES],
     /// The resources that the client was sent, or has presented.
     sent: [[Option<u32>; NAMES]; TYPES],
+    /// The same of names that the client has given up since. Their removal may still rest (RLY-51).
+    left: [[Option<u32>; NAMES]; TYPES],
     /// Subscriptions with the names that they may bring once more.
     due: [Vec<(usize, Mask)>; TYPES],
     /// The time of the request for each subscription.
@@ -404,7 +406,7 @@ impl Collections {
         let session = Session::new(variant, Limits::default(), HashSeed(7), prefix, Grant::everything());
         let (watches, told, is_shifting, looks_at) = Default::default();
         let (is_busy, is_polled, wakes_at, rest, down, up) = Default::default();
-        let (wanted, sent, due, since, mixed) = Default::default();
+        let (wanted, sent, left, due, since, mixed) = Default::default();
         self.streams.push(Some(Box::new(StreamSlot {
             client,
             session,
@@ -420,6 +422,7 @@ impl Collections {
             up,
             wanted,
             sent,
+            left,
             due,
             since,
             mixed,
@@ -491,7 +494,7 @@ impl Collections {
                 stream.mixed[ty] |= bit(name);
             }
             if ways == 0 {
-                stream.sent[ty][name] = None;
+                stream.left[ty][name] = stream.sent[ty][name].take().or(stream.left[ty][name]);
             }
         }
     }
@@ -685,7 +688,8 @@ impl Collections {
         // What a client has goes once more if it asks for it while the removal rests (RLY-51): no other moment. The last bytes may
         // be newer than what it has, if the removal was told on an earlier stream and not read.
         let is_held = self.clients[client].types[ty].resources[name].is_some_and(|held| held <= edition);
-        let is_resent = is_asked_again && (is_held || stream.sent[ty][name] == Some(edition));
+        let has_left = stream.left[ty][name].is_some_and(|left| left <= edition);
+        let is_resent = is_asked_again && (is_held || has_left || stream.sent[ty][name] == Some(edition));
         match self.explain(stream, ty, name, |due| due == Due::Present(edition)) {
             Some(at) => self.clients[client].explained[ty][name] = at,
             None if is_resent => {}
@@ -746,7 +750,7 @@ impl Collections {
                 });
             }
         }
-        stream.sent[ty][gone] = None;
+        (stream.sent[ty][gone], stream.left[ty][gone]) = (None, None);
     }
 
     pub fn relative(&self, time: Time) -> u64 {
