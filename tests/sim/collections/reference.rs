@@ -242,7 +242,7 @@ impl Reference {
 
     /// A request or a response with globs: the relay may wait for more round trips.
     fn restart(&mut self, ty: usize, listed: Mask) {
-        if GLOBS.any(|glob| listed & bit(glob) != 0) {
+        if bits(listed).any(|listed| GLOBS.contains(&listed)) {
             self.returns[ty] = 0;
         }
     }
