@@ -511,6 +511,12 @@ impl Collections {
         self.send_up(id, Request::Delta(request));
     }
 
+    /// What the open streams of a source request.
+    fn listed(&self, ty: usize, slot: usize) -> Mask {
+        let links = self.links.values().filter(|link| link.slot == slot);
+        links.fold(0, |mask, link| mask | link.written[ty])
+    }
+
     fn trouble_link(&mut self) {
         let open: Vec<_> = self.links.keys().copied().collect();
         if open.is_empty() {

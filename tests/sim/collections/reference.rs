@@ -285,9 +285,10 @@ impl Reference {
     }
 
     /// The content of a resource that the relay has under another name, for an alias that the server has not answered. The
-    /// resource lists the alias, or did so.
-    pub fn due_by_listing(&self, ty: usize, wanted: Mask, name: usize, time: u64) -> Due {
-        let is_unanswered = |alias: usize| self.named[ty][alias].at(time) == State::Unknown;
+    /// resource lists the alias, or did so. `listed`: what the open streams request; the relay may have given the rest up since.
+    pub fn due_by_listing(&self, ty: usize, (wanted, listed): (Mask, Mask), name: usize, time: u64) -> Due {
+        let is_unanswered =
+            |alias: usize| self.named[ty][alias].at(time) == State::Unknown || listed & bit(alias) == 0;
         let edition = self.named[ty].iter().find_map(|track| match track.at(time) {
             State::Present(own, edition) if own == name => Some(edition),
             _ => None,

@@ -44,7 +44,7 @@ pub struct Link {
     down: u64,
     is_flushing: bool,
     /// The names in the requests, by type, as written and as the server has read them.
-    written: [Mask; TYPES],
+    pub written: [Mask; TYPES],
     asked: [bool; TYPES],
     expected: Option<(usize, String)>,
     /// The types with a first answer before the present round trip of the transport; and before the last one, which ended
@@ -624,11 +624,11 @@ impl Collections {
         let since = self.clients[stream.client].explained[ty][name];
         self.slots_of(name).find_map(|slot| {
             let reference = &self.slots[slot].reference;
-            let wanted = self.wanted_of(stream, ty, slot);
+            let (wanted, listed) = (self.wanted_of(stream, ty, slot), self.listed(ty, slot));
             let is_due = |wanted: Mask, at: u64| {
                 is_right(reference.due(ty, wanted, name, at))
                     || is_right(reference.due_unsettled(ty, wanted, name, at))
-                    || is_right(reference.due_by_listing(ty, wanted, name, at))
+                    || is_right(reference.due_by_listing(ty, (wanted, listed), name, at))
             };
             let moments = reference.moments(ty, since, self.now).into_iter();
             moments.into_iter().find(|at| wanted.iter().any(|wanted| is_due(*wanted, *at)))
@@ -657,8 +657,7 @@ impl Collections {
     /// The subscriptions of a client; and without names or globs that no open stream lists. Their content may have been given
     /// up since the last stream.
     fn wanted_of(&self, stream: &StreamSlot, ty: usize, slot: usize) -> [Mask; 4] {
-        let links = self.links.values().filter(|link| link.slot == slot);
-        let listed = links.fold(0, |mask, link| mask | link.written[ty]);
+        let listed = self.listed(ty, slot);
         let sure = listed & !self.slots[slot].reference.doubtful(ty);
         let (wanted, globs) = (stream.wanted[ty], GLOBS.fold(0, |mask, glob| mask | bit(glob)));
         [wanted, wanted & (sure | globs), wanted & (sure | !globs), wanted & sure]
