@@ -119,6 +119,7 @@ pub const IDENTITY_PATTERN: Target = Target {
             "spiffe://d/ns/{ns}/sa/{sa}\nspiffe://d/ns/shop/sa/web\nkubernetes://{ns}/\nkubernetes://shop/x",
             "{app}.shop.example\nWeb.shop.example\n{app}\nweb",
             "spiffe://d/a\nspiffe://d/a\n{{x}}\n{x}",
+            "{a}.{b}\n{b}.c\n{a}\n{b}",
         ]
         .iter()
         .map(|text| text.as_bytes().to_vec())
@@ -183,8 +184,9 @@ fn check_template(template: &str, text: &str, keys: &[String], captures: &Captur
     let filled = parsed.fill(captures);
     let mut naive = template.replace("{{", "\u{1}").replace("}}", "\u{2}");
     let is_clean = |text: &str| !text.contains(['\u{1}', '\u{2}']);
+    // By hand, a capture with braces would be filled in again.
     if is_clean(template)
-        && captures.iter().all(|capture| is_clean(capture))
+        && captures.iter().all(|capture| is_clean(capture) && !capture.contains('{'))
         && !template.contains("{{{")
         && !template.contains("}}}")
     {
