@@ -241,21 +241,18 @@ const CORPUS: &[u64] = &[
     2251799815954506,
     2251799815954754,
     2251799815975219,
+    2251799815978694,
     2251799815985719,
     2251799815992884,
+    2251799816019236,
+    2251799816021620,
+    2251799816028550,
     2251799816488148,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[
-    1125899906874529,
-    1125899906894422,
-    2251799815978694,
-    2251799816019236,
-    2251799816021620,
-    2251799816028550,
-];
+const OPEN: &[u64] = &[1125899906874529, 1125899906894422];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

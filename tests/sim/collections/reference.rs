@@ -70,8 +70,10 @@ pub struct Reference {
     doubtful: [Mask; TYPES],
     /// Former members that the first answer on a stream left out, until the relay can know that the answer is whole.
     left_out: [[Track<State>; NAMES]; TYPES],
-    /// The number of round trips since the last request for globs, or the last response.
+    /// The number of round trips since the last request for globs, or the last response; and the former members that the relay
+    /// may have let go after one of them.
     returns: [u8; TYPES],
+    let_go: [Mask; TYPES],
     /// The time of the first request for a name without an answer.
     asked_at: [[Option<u64>; LISTED]; TYPES],
 }
@@ -215,6 +217,7 @@ impl Reference {
                 let others = members(glob).filter(|name| confirmed & bit(*name) == 0);
                 for name in others {
                     self.left_out[ty][name].set(now, self.members[ty][name].now());
+                    self.let_go[ty] &= !bit(name);
                     self.members[ty][name].set(now, State::Absent);
                 }
             }
@@ -251,6 +254,8 @@ impl Reference {
     pub fn settle(&mut self, ty: usize, now: u64) {
         self.returns[ty] = self.returns[ty].saturating_add(1);
         if self.returns[ty] < RETURNS {
+            let is_left_out = |name: &usize| self.left_out[ty][*name].now() != State::Unknown;
+            self.let_go[ty] |= (0..NAMES).filter(is_left_out).fold(0, |mask, name| mask | bit(name));
             return;
         }
         self.left_out[ty].iter_mut().for_each(|track| track.set(now, State::Unknown));
@@ -260,7 +265,7 @@ impl Reference {
     pub fn lose(&mut self, ty: usize, listed: Mask, now: u64) {
         for name in bits(listed).filter(|listed| GLOBS.contains(listed)).flat_map(members) {
             let former = self.left_out[ty][name].now();
-            if former != State::Unknown && self.returns[ty] == 0 {
+            if former != State::Unknown && self.let_go[ty] & bit(name) == 0 {
                 self.members[ty][name].set(now, former);
                 self.left_out[ty][name].set(now, State::Unknown);
             }

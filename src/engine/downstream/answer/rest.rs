@@ -57,6 +57,11 @@ impl ToldNames {
         self.sent.iter().map(|(name, _)| name)
     }
 
+    /// The aliases of the resources in the message.
+    pub(in crate::engine::downstream) fn aliases(&self) -> impl Iterator<Item = &ResourceName> {
+        self.aliases.iter()
+    }
+
     /// The names whose state the message tells: present, refreshed or removed.
     pub(in crate::engine::downstream) fn answered(&self) -> BTreeSet<&ResourceName> {
         let own = self.names().chain(&self.beats).filter(|name| !self.aliases.contains(*name));

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::annotations::ErrorKind;
-use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
-use crate::engine::downstream::session::list_position::{Former, ListPosition};
+use crate::engine::downstream::session::list_position::ListPosition;
 use crate::engine::downstream::session::router::{Router, Watch};
 use crate::engine::downstream::session::routing::Which;
 use crate::engine::downstream::sources::{ListId, SourceId};
@@ -113,8 +112,7 @@ impl Session {
                 }
                 // A session on its way to another configuration is served by its former sources still.
                 if from != to && !is_moving {
-                    position.former =
-                        Some(Box::new(Former { snapshots: former, until: now + ORDER_WAIT_MAX * 2 }));
+                    self.remember_former(index, former, latest, now);
                     self.round = None;
                 }
             }

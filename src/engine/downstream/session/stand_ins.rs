@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::engine::Time;
 use crate::engine::collection::{Collection, NameSet};
+use crate::engine::downstream::order::ORDER_WAIT_MAX;
 use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::list_position::{Former, ListPosition};
@@ -50,6 +51,24 @@ impl Session {
             })
         });
         needed.map(|(position, _)| position.list.id).collect()
+    }
+
+    /// Remembers the sources that served a list until now. Those before stay, if they alone know an alias that the client
+    /// holds (ALI-2).
+    pub(super) fn remember_former(&mut self, index: usize, former: Snapshots, latest: Latest<'_>, now: Time) {
+        let Some(position) = self.positions.0.get(index) else { return };
+        let earlier = position.former.iter().flat_map(|former| &former.snapshots);
+        let is_needed = |there: &Snapshot| {
+            self.parts_of(position).any(|(subscription, part)| {
+                let own = latest(part.source());
+                knows_alias_alone(there, own.as_deref(), subscription, part)
+            })
+        };
+        let needed = earlier.filter(|(_, there)| there.as_deref().is_some_and(is_needed));
+        let snapshots = former.into_iter().chain(needed.cloned()).collect();
+        if let Some(position) = self.positions.0.get_mut(index) {
+            position.former = Some(Box::new(Former { snapshots, until: now + ORDER_WAIT_MAX * 2 }));
+        }
     }
 
     /// See [`Session::serve_from`].
@@ -209,7 +228,6 @@ impl ListPosition {
         };
         let others = part.asked.others().filter_map(|(_, source)| snapshot_of(snapshots, source));
         let former = self.former.iter().flat_map(|former| &former.snapshots);
-        let former = former.filter(|(source, _)| *source != part.source());
         others.chain(former.filter_map(|(_, snapshot)| snapshot.clone())).filter(has_aliases).collect()
     }
 

@@ -1,6 +1,6 @@
 //! One collection of one source in a subscription, and the client's content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::Time;
@@ -101,19 +101,21 @@ impl Part {
         let Some(types) = to.snapshot.of(type_url).filter(|types| !types.names.aliases.is_empty()) else {
             return;
         };
-        let unknown: Vec<_> = self.held.beside(&to.view).collect();
-        if unknown.is_empty() {
+        if to.view.is_complete() {
             return;
         }
         let own_of = |name| types.names.aliases.get(name).map_or(name, |aliased| aliased.own());
         let changed = to.held.differing(&to.view);
         let brought = changed.filter_map(|name| Some((own_of(name), to.view.version_of(name)?)));
         let brought: BTreeMap<_, _> = brought.collect();
-        let other = unknown.iter().filter_map(|(name, held)| {
+        let held = self.held.beside(&to.view).collect::<Vec<_>>();
+        let held = held.iter().filter_map(|(name, held)| {
             let version = brought.get(own_of(name)).filter(|version| *version != held)?;
             Some((name, *version))
         });
-        let other: Vec<_> = other.collect();
+        let is_new = |name: &ResourceName| to.is_in_doubt(name) && !self.held.has(name);
+        let new = brought.iter().filter(|(name, _)| is_new(name));
+        let other: Vec<_> = held.chain(new.map(|(name, version)| (*name, *version))).collect();
         if !other.is_empty() {
             self.hold_also(other.into_iter());
         }
@@ -191,6 +193,32 @@ impl Part {
         }
     }
 
+    /// As [`Self::follow_aliases`], for one of several messages.
+    pub(super) fn follow_sent(&mut self, told: &ToldNames, view: &View) {
+        let brought = self.brought_by_aliases(told, view);
+        let is_new = |name: &ResourceName, version: &Version| {
+            brought.contains(version)
+                && self.is_unknown(name, view)
+                && self.held.version_of(name) != Some(*version)
+        };
+        let other: Vec<_> = told.sent.iter().filter(|(name, version)| is_new(name, version)).collect();
+        if !other.is_empty() {
+            self.hold_also(other.into_iter().map(|(name, version)| (name, *version)));
+        }
+    }
+
+    /// The versions of resources in a message that an alias leads to.
+    fn brought_by_aliases(&self, told: &ToldNames, view: &View) -> BTreeSet<Version> {
+        let aliases = told.aliases().filter(|alias| self.collection.covers(alias));
+        aliases.filter_map(|alias| view.version_of(alias)).collect()
+    }
+
+    /// Whether the client asks for a name that the source knows nothing of.
+    fn is_unknown(&self, name: &ResourceName, view: &View) -> bool {
+        let is_named = self.names().is_some_and(|names| names.contains(name));
+        is_named && !view.has(name) && !view.knows_absent(name)
+    }
+
     /// Notes one of several messages that bring the client to a view.
     pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
         let sent = told.sent.iter().map(|(name, version)| (name, *version));
@@ -205,6 +233,8 @@ impl Part {
             replaced.into_iter().for_each(|(name, _)| held.let_go(name));
         }
         held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.collection.covers(name)));
+        self.follow_sent(told, view);
+        let held = Arc::make_mut(&mut self.held);
         if !(held.annotations().is_empty() && view.annotations().is_empty()) {
             // An error in a later message is not told yet, even if the resource of its name is.
             held.hold_leases(told.names(), view, true);

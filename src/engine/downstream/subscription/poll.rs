@@ -118,7 +118,10 @@ impl Subscription {
         self.keep_told_variants(answer, true);
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(answer, answered);
-            part.follow_aliases(answered, &answer.type_url);
+            match &answer.rest {
+                Some(rest) => rest.told_names.iter().for_each(|told| part.follow_sent(told, &answered.view)),
+                None => part.follow_aliases(answered, &answer.type_url),
+            }
             if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {
                 part.keep_errors(&answered.held);
             }

@@ -1,6 +1,7 @@
 //! Aliases: ALI-1 to ALI-3.
 
-use super::bench::{Bench, CDS, VHDS};
+use super::bench::{Bench, CDS, VHDS, version_of};
+use crate::xds::Code;
 
 #[test]
 fn ali_1_a_name_asked_for_by_alias_is_answered_with_the_resource() {
@@ -307,5 +308,31 @@ fn ali_2_all_that_was_given_up_unread_may_be_held_for_an_alias() {
         bench.change(client, VHDS, "+x");
         bench.says(VHDS, "-r -x -z");
         assert_eq!(bench.drain(client), "VirtualHost -r -x");
+    }
+}
+
+/// The error of the own name goes in a second message.
+#[test]
+fn ali_1_what_an_alias_brings_in_one_of_several_messages_is_content_of_the_own_name_too() {
+    for interrupted in [false, true] {
+        let mut bench = Bench::cold();
+        let other = bench.delta();
+        bench.change(other, VHDS, "+z");
+        bench.says(VHDS, "r|z=1");
+        bench.drain(other);
+        let client = bench.delta();
+        let held = [("r", version_of(VHDS, "r=2"))];
+        bench.change_with(client, VHDS, "+r +z", "", &held, None);
+        bench.fails(VHDS, "r", Code::Internal);
+        match interrupted {
+            true => {
+                assert_eq!(bench.poll(client), "VirtualHost r=1");
+                bench.change(client, VHDS, "+s");
+            }
+            false => assert_eq!(bench.drain(client), "VirtualHost r=1; VirtualHost !r:INTERNAL"),
+        }
+        bench.says(VHDS, "p|z=1 r=2");
+        let sent = bench.drain(client);
+        assert!(sent.contains("p=1 r=2"), "{sent}");
     }
 }

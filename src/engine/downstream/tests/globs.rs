@@ -138,82 +138,6 @@ fn del_11_a_glob_asked_for_again_is_sent_again() {
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1");
 }
 
-/// The client reads its first answers only after it has given the glob up and asked for it again.
-#[test]
-fn nam_16_a_member_that_went_while_its_glob_was_given_up_and_asked_for_again_is_told() {
-    for wants in
-        [["+xdstp:f/* +xdstp:g/*", "-xdstp:f/*", "+xdstp:f/*"], ["+xdstp:f/*", "-xdstp:f/*", "+xdstp:f/*"]]
-    {
-        let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1 xdstp:g/a=1")]);
-        let client = bench.delta();
-        bench.change(client, LEDS, wants[0]);
-        assert!(bench.poll(client).starts_with("LbEndpoint xdstp:f/a=1 xdstp:f/b=1"));
-        bench.change(client, LEDS, wants[1]);
-        assert_eq!(bench.poll(client), "");
-        bench.state(0, &[(LEDS, "xdstp:f/b=1 xdstp:g/a=1")]);
-        bench.change(client, LEDS, wants[2]);
-        assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1 -xdstp:f/a");
-    }
-}
-
-#[test]
-fn nam_16_del_22_a_name_given_up_unread_may_come_with_its_glob_or_with_the_wildcard() {
-    for wants in ["+xdstp:f/*", "+*"] {
-        let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
-        let client = bench.delta();
-        bench.change(client, LEDS, "+xdstp:f/a +xdstp:f/c");
-        assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 -xdstp:f/c");
-        bench.change(client, LEDS, "-xdstp:f/a -xdstp:f/c");
-        bench.state(0, &[(LEDS, "xdstp:f/b=1")]);
-        bench.change(client, LEDS, wants);
-        assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1 -xdstp:f/a");
-    }
-}
-
-/// Two responses are unread. The second one brings back what the client had before the first.
-#[test]
-fn nam_16_a_name_given_up_between_two_unread_responses_with_its_former_content_is_told() {
-    let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
-    let client = bench.delta();
-    bench.change(client, LEDS, "+xdstp:f/a");
-    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/a=1");
-    bench.state(0, &[(LEDS, "xdstp:f/a=2 xdstp:f/b=1")]);
-    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=2");
-    bench.state(0, &[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
-    bench.change(client, LEDS, "+xdstp:f/b");
-    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1");
-    bench.change(client, LEDS, "-xdstp:f/a");
-    bench.state(0, &[(LEDS, "xdstp:f/b=1")]);
-    bench.change(client, LEDS, "+xdstp:f/*");
-    assert_eq!(bench.drain(client), "LbEndpoint -xdstp:f/a");
-}
-
-#[test]
-fn del_22_a_member_that_went_while_the_wildcard_was_given_up_and_asked_for_again_is_told() {
-    let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
-    let client = bench.delta();
-    bench.change(client, LEDS, "+*");
-    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1");
-    bench.change(client, LEDS, "-*");
-    assert_eq!(bench.poll(client), "");
-    bench.state(0, &[(LEDS, "xdstp:f/b=1")]);
-    bench.change(client, LEDS, "+*");
-    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1 -xdstp:f/a");
-}
-
-#[test]
-fn nam_16_a_member_that_was_read_before_its_glob_came_again_is_not_told() {
-    let mut bench = Bench::files(&[(LEDS, "xdstp:f/a=1 xdstp:f/b=1")]);
-    let client = bench.delta();
-    bench.change(client, LEDS, "+xdstp:f/*");
-    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1");
-    bench.change(client, LEDS, "-xdstp:f/*");
-    bench.ack(client, LEDS);
-    bench.state(0, &[(LEDS, "xdstp:f/b=1")]);
-    bench.change(client, LEDS, "+xdstp:f/*");
-    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1");
-}
-
 #[test]
 fn del_32_presented_members_are_compared_once_the_glob_is_known() {
     let mut bench = Bench::cold();
@@ -477,36 +401,4 @@ fn i2_rly_51_what_a_client_presents_and_asks_for_again_is_not_sent_in_an_older_s
     bench.change_with(client, EDS, "+a", "", &held, None);
     bench.change(client, EDS, "+a");
     assert_eq!(bench.drain(client), "ClusterLoadAssignment -a");
-}
-
-#[test]
-fn nam_16_rly_51_an_unread_member_goes_when_its_removal_has_rested() {
-    let mut bench = Bench::files(&[(EDS, "xdstp:f/a=1 xdstp:f/b=1"), (RDS, "r=1")]);
-    let client = bench.delta();
-    bench.change(client, RDS, "+r");
-    bench.drain(client);
-    bench.change(client, EDS, "+xdstp:f/*");
-    assert_eq!(bench.poll(client), "ClusterLoadAssignment xdstp:f/a=1 xdstp:f/b=1");
-    bench.change(client, EDS, "-xdstp:f/*");
-    bench.state(0, &[(EDS, "xdstp:f/b=1"), (RDS, "r=1")]);
-    bench.change(client, EDS, "+xdstp:f/*");
-    assert_eq!(bench.drain(client), "ClusterLoadAssignment xdstp:f/b=1; ClusterLoadAssignment -xdstp:f/a");
-}
-
-/// The answer's second message, with the error of a name that is gone, was never sent.
-#[test]
-fn nam_16_a_member_of_an_answer_that_was_cut_short_may_be_unread() {
-    let mut bench = Bench::cold();
-    let client = bench.delta();
-    bench.change(client, LEDS, "+xdstp:f/*");
-    bench.says_of_globs(LEDS, "xdstp:f/a=1 xdstp:f/b=1", "xdstp:f/*");
-    bench.change(client, LEDS, "+x");
-    bench.says(LEDS, "-x");
-    bench.fails(LEDS, "xdstp:f/b", crate::xds::Code::Internal);
-    assert_eq!(bench.poll(client), "LbEndpoint xdstp:f/a=1 xdstp:f/b=1 -x");
-    bench.change(client, LEDS, "-x");
-    bench.change(client, LEDS, "-xdstp:f/*");
-    bench.says_of_globs(LEDS, "-xdstp:f/a", "");
-    bench.change(client, LEDS, "+xdstp:f/*");
-    assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1 -xdstp:f/a; LbEndpoint !xdstp:f/b:INTERNAL");
 }

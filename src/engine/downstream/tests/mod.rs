@@ -35,6 +35,7 @@ mod sotw_subscriptions;
 mod standing;
 mod time;
 mod unions;
+mod unread;
 mod versions;
 mod wait;
 mod complete_set;

@@ -298,3 +298,53 @@ fn ali_1_what_an_alias_brings_is_content_of_the_own_name_too() {
     bench.names(1, VHDS, "p=2 r|y=1");
     assert_eq!(bench.follow(client), "VirtualHost p=2 r=1");
 }
+
+/// Back at the first server, whose content is old, an alias brings what the client knew to be gone.
+#[test]
+fn ali_1_what_an_alias_brings_is_taken_back_when_the_name_is_said_to_be_gone() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+x");
+    bench.hear(0);
+    bench.names(0, VHDS, "p|x=1");
+    assert_eq!(bench.follow(client), "VirtualHost p=1");
+    bench.lose(0);
+    bench.change(client, VHDS, "+p");
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "r|x=2 -p");
+    assert_eq!(bench.follow(client), "VirtualHost r=2 -p");
+    bench.hear(0);
+    bench.advance(SECOND * 15);
+    assert_eq!(bench.follow(client), "VirtualHost p=1 -r");
+    assert_eq!(bench.serving(client), 0);
+    bench.names(0, VHDS, "r|x=2");
+    assert_eq!(bench.follow(client), "VirtualHost r=2", "nothing is known of p");
+    bench.names(0, VHDS, "-p");
+    assert_eq!(bench.follow(client), "VirtualHost -p");
+}
+
+/// The first server never knew the alias, and the second has forgotten it when the session comes back.
+#[test]
+fn ali_2_a_former_server_is_remembered_over_several_moves() {
+    let mut bench = servers(2);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+z");
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "r|z=1");
+    assert_eq!(bench.follow(client), "VirtualHost r=1");
+    bench.hear(0);
+    bench.advance(SECOND * 15);
+    assert_eq!(bench.follow(client), "");
+    assert_eq!(bench.serving(client), 0);
+    bench.advance(SECOND * 40);
+    bench.follow(client);
+    bench.lose(0);
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "-z");
+    assert_eq!(bench.follow(client), "VirtualHost -r -z");
+    assert_eq!(bench.serving(client), 1);
+}
