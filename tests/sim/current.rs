@@ -47,7 +47,9 @@ impl Source {
     pub fn must_be_current(&self, wants: Wants) -> bool {
         self.shapes(wants).all(|(wildcard, names)| {
             if self.polls {
-                return self.has_polled(wants.ty, wildcard);
+                // That nothing changed is no answer for what ran out of time: the next poll brings it (TTL-8).
+                let tracks = if wildcard { &self.members[wants.ty] } else { &self.names[wants.ty] };
+                return self.has_polled(wants.ty, wildcard) && !tracks.iter().any(|track| track.has_expired);
             }
             let mut carriers = self.carriers(wants.ty, wildcard).peekable();
             carriers.peek().is_some()

@@ -294,10 +294,12 @@ impl Reference {
     pub fn due_by_listing(&self, ty: usize, (wanted, listed): (Mask, Mask), name: usize, time: u64) -> Due {
         let is_unanswered =
             |alias: usize| self.named[ty][alias].at(time) == State::Unknown || listed & bit(alias) == 0;
-        let edition = self.named[ty].iter().find_map(|track| match track.at(time) {
+        // The list is that of the newest content. A name that was given up may have older content here.
+        let editions = self.named[ty].iter().filter_map(|track| match track.at(time) {
             State::Present(own, edition) if own == name => Some(edition),
             _ => None,
         });
+        let edition = editions.max();
         let listed = || bits(self.listing[ty][name] & wanted).filter(|alias| is_unanswered(*alias));
         let kept = listed().find_map(|alias| match self.kept[ty][alias].at(time) {
             State::Present(own, edition) if own == name => Some(edition),

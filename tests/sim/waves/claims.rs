@@ -61,6 +61,9 @@ impl World {
                 self.reference.rejected_wanted.insert(rejected);
             }
         }
+        let is_absent = |name: &usize| open.is_full && open.put.iter().all(|(put, _)| put != name);
+        let absences = (0..OLD).filter(is_absent).map(|name| (node, (unit, ty, name, 0)));
+        self.reference.rejected_absences.extend(absences);
     }
 
     /// Where a client stands towards the candidate of its unit.
@@ -123,6 +126,9 @@ impl World {
         let [known, ever] = [&of_push, &of_all].map(|nodes| self.clients_of(nodes));
         self.reference.push.rejected = known;
         self.reference.push.nodes.extend(of_push);
+        let absences = self.reference.rejected_absences.iter().filter(|(_, of)| self.is_of_push(*of));
+        let perhaps: Vec<_> = absences.map(|(node, _)| *node).collect();
+        self.reference.push.perhaps.extend(perhaps);
         let rejecting = self.reference.push.rejecting.keys();
         let streams = || rejecting.clone().filter_map(|id| self.streams[*id as usize].as_deref());
         // A client may have accepted other content between two tallies.
@@ -259,6 +265,7 @@ impl World {
         let former = std::mem::take(&mut self.reference.push);
         self.reference.known =
             former.maybe_rejecting().map(|(_, node)| *node).chain(former.nodes.iter().copied()).collect();
+        self.reference.known_perhaps = former.perhaps;
         self.reference.rejecters.extend(&self.reference.known);
         self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
     }
@@ -389,7 +396,10 @@ impl World {
             return self.fail(Invariant::Admission, || format!("step {step} has not begun"));
         }
         let affected = self.streams.iter().flatten().filter(|of| self.standing(of) != Standing::Unaffected);
-        let is_fresh = |client: usize| !self.reference.known.contains(&self.clients[client].plan.node);
+        let is_fresh = |client: usize| {
+            let node = &self.clients[client].plan.node;
+            !self.reference.known.contains(node) && !self.reference.known_perhaps.contains(node)
+        };
         let fresh = affected.filter(|of| is_fresh(of.client));
         let mut buckets: Vec<u16> = fresh.map(|of| self.clients[of.client].seat.bucket).collect();
         buckets.sort_unstable();

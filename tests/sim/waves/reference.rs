@@ -93,8 +93,9 @@ impl Contents {
     /// The endpoints that the clusters name.
     pub fn names_endpoints(&self, name: usize) -> bool {
         let named = self.names.get(&(CDS, name)).copied();
-        let member = self.members[CDS].map(|members| members[name]);
-        [named, member].into_iter().flatten().any(|content| content != 0 && has_endpoints(content))
+        // Clients are sent members before all are known.
+        let member = self.members[CDS].unwrap_or(self.partial[CDS])[name];
+        [named, Some(member)].into_iter().flatten().any(|content| content != 0 && has_endpoints(content))
     }
 
     /// Takes over what the release does not know, and endpoints.
@@ -276,6 +277,9 @@ pub struct Push {
     /// The nodes that may count as rejecters at some tally: others than below rejected content of the push in responses of another
     /// one.
     pub nodes: BTreeSet<usize>,
+    /// The nodes that may count as well, because they rejected a full state without a resource that the push removes. The machines
+    /// do not know whether a client had the resource.
+    pub perhaps: BTreeSet<usize>,
     /// The streams that rejected content of the push, and their nodes.
     pub rejecting: BTreeMap<u64, usize>,
     /// Those of them whose rejection stood at a tally.
@@ -310,13 +314,17 @@ pub struct Reference {
     pub rejecters: BTreeSet<usize>,
     /// The nodes that rejected content of the push before, in responses of whichever push.
     pub known: BTreeSet<usize>,
+    /// The nodes that may have done so ([`Push::perhaps`]).
+    pub known_perhaps: BTreeSet<usize>,
     /// The nodes that rejected each content by name, or as the only change.
     pub votes: BTreeMap<(usize, usize, u32), BTreeSet<usize>>,
     /// The contents that were condemned.
     pub condemned: BTreeSet<Content>,
     /// All contents of rejected responses: the node; and the unit, type, name and content.
     pub rejected: BTreeSet<(usize, (usize, usize, usize, u32))>,
-    /// Those of them that the client asked for when it rejected them.
+    /// The names without a resource in full states that were rejected: the node; and the unit, type, name and content.
+    pub rejected_absences: BTreeSet<(usize, (usize, usize, usize, u32))>,
+    /// Those of the rejected contents that the client asked for when it rejected them.
     pub rejected_wanted: BTreeSet<(usize, (usize, usize, usize, u32))>,
     pub frozen_until: Option<u64>,
     pub pin: Option<Pin>,
@@ -340,9 +348,11 @@ impl Reference {
             halted: None,
             rejecters: BTreeSet::new(),
             known: BTreeSet::new(),
+            known_perhaps: BTreeSet::new(),
             votes: BTreeMap::new(),
             condemned: BTreeSet::new(),
             rejected: BTreeSet::new(),
+            rejected_absences: BTreeSet::new(),
             rejected_wanted: BTreeSet::new(),
             frozen_until: None,
             pin: None,

@@ -138,6 +138,7 @@ impl World {
         let push = std::mem::take(&mut self.reference.push);
         self.reference.rejecters.extend(push.maybe_rejecting().map(|(_, node)| *node));
         self.reference.known = BTreeSet::new();
+        self.reference.known_perhaps = BTreeSet::new();
         self.reference.push =
             super::reference::Push { rejecting: Default::default(), beside: Default::default(), ..push };
     }

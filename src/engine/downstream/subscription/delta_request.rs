@@ -132,7 +132,8 @@ impl Subscription {
     /// The client asks for these names.
     fn note_further(&mut self, names: &[ResourceName]) {
         self.note_dynamic_names(names);
-        if !names.is_empty() {
+        // No resource lists a glob as its alias.
+        if !names.iter().all(ResourceName::is_glob) {
             self.note_read_late();
         }
     }

@@ -1,6 +1,6 @@
 //! Names, globs and wildcards that a client gives up, and asks for again, before it has read what they brought (NAM-16).
 
-use super::bench::{Bench, EDS, RDS};
+use super::bench::{Bench, EDS, RDS, VHDS};
 
 const LEDS: &str = "envoy.config.endpoint.v3.LbEndpoint";
 
@@ -110,4 +110,18 @@ fn nam_16_a_member_of_an_answer_that_was_cut_short_may_be_unread() {
     bench.says_of_globs(LEDS, "-xdstp:f/a", "");
     bench.change(client, LEDS, "+xdstp:f/*");
     assert_eq!(bench.drain(client), "LbEndpoint xdstp:f/b=1 -xdstp:f/a; LbEndpoint !xdstp:f/b:INTERNAL");
+}
+
+/// A client that asks for a glob keeps nothing for an alias that it gave up unread: no resource lists a glob as its alias.
+#[test]
+fn ali_1_an_alias_given_up_unread_is_not_told_to_who_asks_for_a_glob() {
+    for (further, told) in [("+xdstp:f/*", "VirtualHost xdstp:f/a=1"), ("+t", "VirtualHost t=1 -s")] {
+        let mut bench = Bench::files(&[(VHDS, "s|y=1 t=1 xdstp:f/a=1")]);
+        let client = bench.delta();
+        bench.change(client, VHDS, "+y");
+        assert_eq!(bench.poll(client), "VirtualHost s=1");
+        bench.change(client, VHDS, "-y");
+        bench.change(client, VHDS, further);
+        assert_eq!(bench.drain(client), told);
+    }
 }
