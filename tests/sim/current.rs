@@ -54,7 +54,9 @@ impl Source {
             let mut carriers = self.carriers(wants.ty, wildcard).peekable();
             carriers.peek().is_some()
                 && carriers.all(|(stream, said)| {
-                    said.listed & names == names && is_answered(stream, wants.ty, wildcard, names)
+                    said.listed & names == names
+                        && !said.was_given_up
+                        && is_answered(stream, wants.ty, wildcard, names)
                 })
         })
     }

@@ -248,6 +248,8 @@ impl World {
 
     /// Compares a source's state of its server with the reference.
     pub fn compare_reach(&mut self, slot: usize) {
+        // What the server still had to answer may be given up.
+        self.hear_silence(slot);
         let (now, types) = (self.now, &self.words.types);
         let this = &mut self.slots[slot];
         for index in 0..this.heard.len() {

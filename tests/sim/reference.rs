@@ -93,10 +93,12 @@ pub struct StreamType {
     pub(super) is_spoiled: bool,
     /// The known state of the type is the server's state.
     pub(super) is_current: bool,
-    /// The silence had lasted before any answer came.
+    /// The silence had lasted before any answer came; in SotW, before any answer with a fault.
     pub(super) was_silent: bool,
     /// Some names were dropped on this stream.
     pub(super) has_left: bool,
+    /// All names were dropped on this stream: what is requested next is answered anew.
+    pub(super) was_given_up: bool,
     /// SotW: a response without a fault came; and the known names that the server has yet to mention.
     pub(super) is_good: bool,
     pub(super) unanswered: Mask,
@@ -410,6 +412,7 @@ impl Source {
         }
         said.listed = (said.listed | add) & !remove;
         said.has_left |= remove != 0;
+        said.was_given_up |= remove != 0 && said.listed == 0 && !said.wildcard;
         for name in bits(remove) {
             said.waiting[name] = None;
             said.seen &= !bit(name);

@@ -164,7 +164,11 @@ impl Source {
             for said in &mut stream.types {
                 let is_silent =
                     |(since, before): (u64, u32)| since + timeout <= until && signs > before && !is_receiving;
-                said.was_silent |= !said.is_answered && said.asked_at.is_some_and(is_silent);
+                let is_unsaid = match variant {
+                    Variant::Sotw => !said.is_rejected,
+                    Variant::Delta => !said.is_answered,
+                };
+                said.was_silent |= is_unsaid && said.asked_at.is_some_and(is_silent);
                 // A rejected type is as old as before (I9).
                 said.is_current |= match said.is_answered {
                     true => !said.is_rejected && (variant == Variant::Sotw || said.is_settled()),

@@ -152,7 +152,7 @@ impl Upstream {
     }
 
     /// A server that is silent after all requests has nothing to say.
-    fn hear_silence(&mut self, now: Time) {
+    pub(super) fn hear_silence(&mut self, now: Time) {
         // The machine does not wait for types without requests, such as globs in SotW.
         let is_asked = |of_type: &&TypeRequest| of_type.said.asked && !of_type.wants_nothing();
         let mut asked =

@@ -312,6 +312,34 @@ fn rly_44_a_lost_server_that_others_stand_in_for_is_asked_so_that_it_must_answer
     );
 }
 
+/// The server was silent about one type for long enough. The other type, for which the time still runs, is given up.
+#[test]
+fn cli_1_a_silent_server_is_heard_when_what_it_has_still_to_answer_is_given_up() {
+    check(
+        delta(),
+        "
+        > + CDS a
+        open Delta
+        > opened
+        send+node CDS n= +a
+        > after 5s
+        > + EDS e
+        send EDS n= +e
+        > after 5s
+        probe
+        > alive
+        > current CDS
+        true
+        > reach
+        pending
+        > - EDS e
+        send EDS n= -e
+        > reach
+        heard 10000ms
+        ",
+    );
+}
+
 #[test]
 fn cli_1_silence_on_a_dead_transport_proves_nothing() {
     check(
