@@ -6,6 +6,9 @@
     python3 loadtest/figures.py --runs 1 rss cpu     # rows with these prefixes
     python3 loadtest/figures.py --growth             # the curves instead, one run for each point
     python3 loadtest/figures.py --tiers              # a relay behind a relay instead
+    python3 loadtest/figures.py --tls none,tls,mtls  # the rows of TLS, with a column for each, and the differences to the first
+    python3 loadtest/figures.py --tls none,mtls rss  # any other rows in this way
+    python3 loadtest/figures.py --tls mtls,mtls-classic tls-1k  # the hybrid key exchange against X25519
 
 Prints Markdown tables; `--json FILE` keeps every figure of every run. Rows are interleaved over the runs, so that a drift
 of the machine affects all rows. Needs only the two binaries and Python's standard library; all traffic stays on
@@ -36,16 +39,43 @@ def free_port():
         return probe.getsockname()[1]
 
 
+# The options of the clients, and whether the relay asks them for certificates.
+TRANSPORTS = {
+    "none": None,
+    "tls": ("--identities 0", False),
+    "tls-classic": ("--identities 0 --key-exchange classic", False),
+    "mtls": ("--identities 100", True),
+    "mtls-classic": ("--identities 100 --key-exchange classic", True),
+}
+
+
+class Transport:
+    """The transport between clients and relay, with the certificates of `sluice-load certs` unless it is plaintext."""
+
+    def __init__(self, name, certificates):
+        self.listener, self.options = "", []
+        if TRANSPORTS[name] is None:
+            return
+        options, is_mutual = TRANSPORTS[name]
+        pair = f"certificate_file: {certificates}/relay/tls.crt, private_key_file: {certificates}/relay/tls.key"
+        clients = f", ca_certificate_file: {certificates}/ca.crt, trust_domain: load.example" if is_mutual else ""
+        self.listener = f", tls: {{ certificates: [ {{ {pair} }} ]{clients} }}"
+        self.options = ["--tls", certificates, *shlex.split(options)]
+
+
+PLAINTEXT = Transport("none", None)
+
+
 class Relay:
     """A fresh relay with one control plane."""
 
-    def __init__(self, sluice, upstream, extra=""):
+    def __init__(self, sluice, upstream, extra="", transport=PLAINTEXT):
         self.directory = tempfile.TemporaryDirectory(prefix="sluice-figures-")
         self.port, self.admin = free_port(), free_port()
         config = Path(self.directory.name, "sluice.yaml")
         config.write_text(
             f'xds_servers: [ {{ server_uri: "127.0.0.1:{upstream}", channel_creds: [ {{ type: insecure }} ] }} ]\n'
-            f'listeners: [ {{ name: main, address: "127.0.0.1:{self.port}" }} ]\n'
+            f'listeners: [ {{ name: main, address: "127.0.0.1:{self.port}"{transport.listener} }} ]\n'
             f'admin: {{ address: "127.0.0.1:{self.admin}" }}\n{extra}'
         )
         self.log = open(Path(self.directory.name, "log"), "w")
@@ -112,15 +142,15 @@ def value_of(arguments, option, default):
     return words[words.index(option) + 1] if option in words else default
 
 
-def measure(binaries, arguments, probes=()):
+def measure(binaries, arguments, probes=(), transport=PLAINTEXT):
     """One run of the tool on a fresh relay: its figures, and the relay's own metrics of `probes`."""
     sluice, tool = binaries
     turned_away = overflows()
     resources, size = value_of(arguments, "--resources", 100), value_of(arguments, "--size", 500)
-    with ControlPlane(tool, resources, size) as plane, Relay(sluice, plane.listen) as relay:
+    with ControlPlane(tool, resources, size) as plane, Relay(sluice, plane.listen, transport=transport) as relay:
         with tempfile.NamedTemporaryFile() as file:
             command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid)]
-            command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--json", file.name]
+            command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--json", file.name, *transport.options]
             # A watcher reads the relay's metrics while the clients are connected.
             process = subprocess.Popen(command + shlex.split(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             seen, peak = {name: 0.0 for name in probes}, relay.rss()
@@ -157,6 +187,12 @@ def growth_mib(figures):
     return (figures["peak_rss"] - figures["rss"]["all_clients"]) / KIB / KIB
 
 
+def stuck_kib(figures):
+    """The growth for each client that stopped reading; the few others are left out of account."""
+    rss = figures["rss"]
+    return (rss["after_changes"] - rss["all_clients"]) / figures["clients"] / KIB
+
+
 US = ("server CPU, us per client and update", plain("server_cpu_us_per_update"))
 CLIENT_US = ("clients' CPU, us", plain("client_cpu_us_per_update"))
 LAST = ("last client, ms", plain("last_client_ms_p50"))
@@ -164,6 +200,8 @@ RSS = ("RSS per client, KiB", kib("rss_bytes_per_client"))
 RSS_AFTER = ("after the changes, KiB", kib("rss_bytes_per_client_after_changes"))
 SERVED = ("all served, ms", plain("connect_ms"))
 BASE = ("RSS with one client, MiB", lambda figures: figures["rss"]["one_client"] / KIB / KIB)
+CONNECT_US = ("server CPU, us per connect", plain("server_cpu_us_per_connect"))
+UPDATES = ("updates, p99 ms", inside("update_ms", "p99"))
 STREAMS = ("upstream streams", lambda figures: figures["probes"]["sluice_upstream_streams"])
 
 # name: (arguments, [(column, figure, target or None)], probes)
@@ -211,6 +249,19 @@ ROWS = {
     "multiplexed": ("--clients 10000 --mode delta --clients-per-connection 100", [(*RSS, None), (*US, None), (*LAST, None)], ()),
 }
 
+# The rows of `--tls`, in the same form; a fleet of 100 identities.
+TLS_ROWS = {
+    "tls-1k": ("--clients 3000 --mode delta --size 1024 --changes 15", [(*RSS, None), (*RSS_AFTER, None), (*CONNECT_US, None), (*US, None), (*CLIENT_US, None)], ()),
+    "tls-100k": ("--clients 1000 --mode delta --resources 2 --size 102400 --changes 15", [(*US, None), (*CLIENT_US, None)], ()),
+    "tls-connect": ("--clients 10000 --mode delta --in-flight 10000 --changes 0", [(*SERVED, None), (*CONNECT_US, None)], ()),
+    "tls-storm": ("--scenario storm --clients 9500 --mode delta --duration 20", [("all served again, ms", plain("recovery_ms"), None), (*UPDATES, None)], ()),
+    "tls-stuck": (
+        "--scenario stuck --clients 500 --share 98 --mode sotw --resources 2 --size 262144 --rate 1 --duration 12",
+        [("RSS per client grows by, KiB", stuck_kib, None), ("peak over all clients, MiB", growth_mib, None)],
+        (),
+    ),
+}
+
 # axis: [(x, arguments)]
 GROWTH = {
     "clients (delta, one of 100 clusters)": [(n, f"--mode delta --clients {n}") for n in (100, 1000, 5000, 10000, 19000)],
@@ -244,29 +295,69 @@ def number(value):
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
-def rows(binaries, chosen, runs, kept):
+def rows(binaries, known, chosen, runs, kept):
     taken = {name: [] for name in chosen}
     for run in range(runs):
         for name in chosen:
-            arguments, _, probes = ROWS[name]
+            arguments, _, probes = known[name]
             figures = measure(binaries, arguments, probes)
             taken[name].append(figures)
             kept.append({"row": name, "figures": figures})
             print(f"run {run + 1} of {name}: errors {figures['errors']}", file=sys.stderr)
     lines = []
     for name in chosen:
-        for column, of, aim in ROWS[name][1]:
-            values = [of(figures) for figures in taken[name]]
-            values = [value for value in values if value is not None]
-            middle = statistics.median(values) if values else None
-            span = f"{number(min(values))} to {number(max(values))}" if values else "-"
+        for column, of, aim in known[name][1]:
+            middle, span = summary([of(figures) for figures in taken[name]])
             verdict = "" if aim is None or middle is None else ("yes" if middle <= aim else "NO")
             lines.append([name, column, number(middle), span, "" if aim is None else number(aim), verdict])
         errors = sum(figures["errors"] for figures in taken[name])
         busy = max(figures["client_thread_busy"] or 0 for figures in taken[name])
         lines.append([name, "errors; clients' thread busy, %", f"{errors}; {busy * 100:.0f}", "", "", ""])
     table(["row", "figure", "median", "range", "aim", "reached"], lines)
-    table(["row", "`sluice-load run --target ... --pid ...` with"], [[name, f"`{ROWS[name][0]}`"] for name in chosen])
+    commands(known, chosen)
+
+
+def summary(values):
+    """The median, and the range in words."""
+    values = [value for value in values if value is not None]
+    if not values:
+        return None, "-"
+    return statistics.median(values), f"{number(min(values))} to {number(max(values))}"
+
+
+def commands(known, chosen):
+    table(["row", "`sluice-load run --target ... --pid ...` with"], [[name, f"`{known[name][0]}`"] for name in chosen])
+
+
+def transports(binaries, known, chosen, names, runs, kept):
+    """Rows over several transports: in each run one after the other, in turns of their order."""
+    with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
+        subprocess.run([binaries[1], "certs", certificates, "--identities", "100"], check=True)
+        taken = {(row, name): [] for row in chosen for name in names}
+        for run in range(runs):
+            for row in chosen:
+                arguments, _, probes = known[row]
+                for name in names[run % len(names) :] + names[: run % len(names)]:
+                    figures = measure(binaries, arguments, probes, Transport(name, certificates))
+                    taken[row, name].append(figures)
+                    kept.append({"row": row, "tls": name, "figures": figures})
+                    print(f"run {run + 1} of {row}, {name}: errors {figures['errors']}", file=sys.stderr)
+    first, others, lines = names[0], names[1:], []
+    for row in chosen:
+        for column, of, _ in known[row][1]:
+            values = {name: [of(figures) for figures in taken[row, name]] for name in names}
+            cells = ["{} ({})".format(number(middle), span) for middle, span in (summary(values[name]) for name in names)]
+            for name in others:
+                pairs = zip(values[first], values[name])
+                middle, span = summary([b - a for a, b in pairs if a is not None and b is not None])
+                cells.append(f"{number(middle)} ({span})")
+            lines.append([row, column, *cells])
+        errors = [sum(figures["errors"] for figures in taken[row, name]) for name in names]
+        busy = [max(figures["client_thread_busy"] or 0 for figures in taken[row, name]) for name in names]
+        cells = [f"{count}; {share * 100:.0f}" for count, share in zip(errors, busy)]
+        lines.append([row, "errors; clients' thread busy, %", *cells, *("" for _ in others)])
+    table(["row", "figure", *names, *(f"{name} − {first}, in pairs" for name in others)], lines)
+    commands(known, chosen)
 
 
 def growth(binaries, kept):
@@ -325,22 +416,34 @@ def main():
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--growth", action="store_true", help="the curves instead")
     arguments.add_argument("--tiers", action="store_true", help="a relay behind a relay instead")
+    arguments.add_argument(
+        "--tls", default="none", metavar="TRANSPORTS", help=f"transports to compare, with commas: {', '.join(TRANSPORTS)}"
+    )
     arguments.add_argument("--json", type=Path, help="keep every figure of every run in this file")
     given = arguments.parse_args()
     binaries, kept = (given.sluice, given.tool), []
     for binary in binaries:
         if not binary.exists():
             raise SystemExit(f"{binary} is not there: cargo build --release --workspace --bins")
-    chosen = [name for name in ROWS if not given.rows or any(name.startswith(row) for row in given.rows)]
+    names = given.tls.split(",")
+    if unknown := [name for name in names if name not in TRANSPORTS]:
+        raise SystemExit(f"--tls: {', '.join(unknown)} is none of {', '.join(TRANSPORTS)}")
+    if names != ["none"] and (given.growth or given.tiers):
+        raise SystemExit("--growth and --tiers measure plaintext only")
+    known = {**ROWS, **TLS_ROWS}
+    own = ROWS if names == ["none"] else TLS_ROWS
+    chosen = [name for name in known if any(name.startswith(row) for row in given.rows)] if given.rows else list(own)
     if not chosen:
-        raise SystemExit(f"no row begins so; there are {', '.join(ROWS)}")
+        raise SystemExit(f"no row begins so; there are {', '.join(known)}")
     try:
         if given.growth:
             growth(binaries, kept)
         elif given.tiers:
             tiers(binaries, kept)
+        elif names == ["none"]:
+            rows(binaries, known, chosen, given.runs, kept)
         else:
-            rows(binaries, chosen, given.runs, kept)
+            transports(binaries, known, chosen, names, given.runs, kept)
     finally:
         if given.json:
             given.json.write_text(json.dumps(kept, indent=1))

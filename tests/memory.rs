@@ -13,8 +13,12 @@ extern crate sluice_machines as sluice;
 #[path = "../benches/paths/mod.rs"]
 mod paths;
 
+use std::hint::black_box;
+
+use paths::authorization::Authorize;
 use paths::relay::Relay;
 use paths::{ENDPOINTS, name};
+use sluice::engine::authorization::Grant;
 use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
 use tikv_jemalloc_ctl::thread;
 
@@ -194,5 +198,41 @@ fn a_name_that_nobody_else_has_takes_at_most_1_500_bytes_with_its_resource() {
         let present = bench.bytes_a_name();
         println!("{variant:?}: requested {requested:.0}, present {present:.0} bytes a name");
         assert!(present <= 1_500.0, "{present:.0} bytes a name");
+    }
+}
+
+/// The bytes that an action allocates. Freed memory counts, too.
+fn allocated_by<T>(act: impl FnOnce() -> T) -> u64 {
+    let total = || thread::allocatedp::read().expect("a counter of the allocator").get();
+    let before = total();
+    black_box(act());
+    total() - before
+}
+
+#[test]
+fn a_decision_about_a_name_allocates_nothing() {
+    let authorize = Authorize::new(NAMES);
+    let grant = authorize.decide();
+    assert_eq!(allocated_by(|| assert_eq!(authorize.names(&grant), NAMES)), 0);
+    assert_eq!(allocated_by(|| assert_eq!(authorize.foreign_names(&grant), 0)), 0);
+}
+
+/// A client whose names are judged costs what another one costs.
+#[test]
+fn rules_allocate_nothing_for_the_names_of_a_request() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let bytes = |names: usize, is_judged: bool| {
+            let authorize = Authorize::new(names);
+            let grant = if is_judged { authorize.decide() } else { Grant::everything() };
+            let mut relay = Relay::new();
+            relay.join_with(variant, grant);
+            let request = relay.request(0, &authorize.type_url, &authorize.names);
+            allocated_by(|| relay.take(0, &request))
+        };
+        let (one, all) = (bytes(1, true) - bytes(1, false), bytes(NAMES, true) - bytes(NAMES, false));
+        println!(
+            "{variant:?}: rules allocate {one} bytes for a request of one name, {all} for {NAMES} names"
+        );
+        assert_eq!(one, all, "{variant:?}");
     }
 }

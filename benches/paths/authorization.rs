@@ -17,23 +17,22 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 /// Rules before the one that matches.
 const RULES: usize = 19;
 
-/// The rules of `docs/configuration.md`, after rules for other trust domains.
+/// The rules of `docs/configuration.md`, after rules for other clients.
 pub struct Authorize {
     policy: Policy,
     identity: Arc<Identity>,
     node: Node,
-    type_url: TypeUrl,
-    names: Vec<ResourceName>,
+    pub type_url: TypeUrl,
+    pub names: Vec<ResourceName>,
     /// Names of another namespace.
     foreign: Vec<ResourceName>,
 }
 
 impl Authorize {
     pub fn new(names: usize) -> Authorize {
-        let mut rules: Vec<Rule> =
-            (0..RULES).map(|number| sidecars(&format!("other-{number}.example"))).collect();
-        rules.push(sidecars("prod.example"));
-        let id = SpiffeId::parse("spiffe://prod.example/ns/shop/sa/web").expect("a SPIFFE ID");
+        let mut rules: Vec<Rule> = (0..RULES).map(other).collect();
+        rules.push(sidecars());
+        let id = SpiffeId::parse("spiffe://prod.example/ns/shop/sa/web-frontend").expect("a SPIFFE ID");
         let metadata = [("NAMESPACE".to_owned(), Value::String("shop".into()))].into();
         let of = |namespace: &str| {
             let secret = |number| format!("kubernetes://{namespace}/{}", name(number).as_str()).into();
@@ -42,7 +41,7 @@ impl Authorize {
         Authorize {
             policy: Policy::new(Mode::Enforce, rules),
             identity: Arc::new(Identity::Spiffe(id)),
-            node: Node { id: "web.7d9f-x2".into(), metadata, ..Node::default() },
+            node: Node { id: "web-frontend.7d9f-x2".into(), metadata, ..Node::default() },
             type_url: TypeUrl::of_message(SECRET),
             names: of("shop"),
             foreign: of("shoe"),
@@ -72,9 +71,18 @@ impl Authorize {
     }
 }
 
-fn sidecars(domain: &str) -> Rule {
-    let identity = IdentityPattern::spiffe(&format!("spiffe://{domain}/ns/{{ns}}/sa/{{sa}}"));
-    let identity = identity.unwrap_or_else(|_| panic!("a pattern"));
+/// A rule for another trust domain, for one namespace, or for one role in every namespace.
+fn other(number: usize) -> Rule {
+    let pattern = match number % 3 {
+        0 => format!("spiffe://other-{number}.example/ns/{{ns}}/sa/{{sa}}"),
+        1 => format!("spiffe://prod.example/ns/team-{number}/sa/{{sa}}"),
+        _ => format!("spiffe://prod.example/ns/{{ns}}/sa/job-{number}"),
+    };
+    rule(pattern.clone(), identity(&pattern), Vec::new(), vec![all()])
+}
+
+fn sidecars() -> Rule {
+    let identity = identity("spiffe://prod.example/ns/{ns}/sa/{sa}");
     let captures = identity.captures();
     let template = |text| Template::parse(text, &captures).unwrap_or_else(|_| panic!("a template"));
     let secrets = Allow {
@@ -83,16 +91,22 @@ fn sidecars(domain: &str) -> Rule {
         authorities: None,
         wildcard: false,
     };
-    let all = Allow { types: Types::All, names: None, authorities: None, wildcard: true };
     let text = |field, how, text| NodeCondition { field, condition: Condition::Text(how, template(text)) };
-    Rule {
-        name: domain.into(),
-        listeners: Vec::new(),
-        identity,
-        node: vec![
-            text(Field::Id, Match::Prefix, "{sa}."),
-            text(Field::Metadata(vec!["NAMESPACE".into()]), Match::Exact, "{ns}"),
-        ],
-        verdict: Verdict::Allow(vec![all, secrets]),
-    }
+    let node = vec![
+        text(Field::Id, Match::Prefix, "{sa}."),
+        text(Field::Metadata(vec!["NAMESPACE".into()]), Match::Exact, "{ns}"),
+    ];
+    rule("sidecars".to_owned(), identity, node, vec![all(), secrets])
+}
+
+fn rule(name: String, identity: IdentityPattern, node: Vec<NodeCondition>, allow: Vec<Allow>) -> Rule {
+    Rule { name: name.into(), listeners: Vec::new(), identity, node, verdict: Verdict::Allow(allow) }
+}
+
+fn identity(pattern: &str) -> IdentityPattern {
+    IdentityPattern::spiffe(pattern).unwrap_or_else(|_| panic!("a pattern"))
+}
+
+fn all() -> Allow {
+    Allow { types: Types::All, names: None, authorities: None, wildcard: true }
 }

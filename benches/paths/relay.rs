@@ -90,9 +90,12 @@ impl Relay {
     }
 
     pub fn join(&mut self, variant: Variant) {
+        self.join_with(variant, Grant::everything());
+    }
+
+    pub fn join_with(&mut self, variant: Variant, grant: Arc<Grant>) {
         let nonce_prefix = self.clients.len() as u32;
-        let session =
-            Session::new(variant, Limits::default(), HashSeed(7), nonce_prefix, Grant::everything());
+        let session = Session::new(variant, Limits::default(), HashSeed(7), nonce_prefix, grant);
         self.clients.push(Client { session, nonce: String::new(), version: String::new() });
     }
 

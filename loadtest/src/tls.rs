@@ -6,14 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
 use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::{ClientConfig, ClientConnection, NamedGroup, RootCertStore};
 
 /// The trust domain of all identities.
 const TRUST_DOMAIN: &str = "load.example";
@@ -23,6 +25,27 @@ const CA: &str = "ca.crt";
 /// The names of the server's certificate.
 const SERVER_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
+/// The groups that clients offer for the key exchange; the words are those of the relay's `xds_servers[].tls.key_exchange`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum KeyExchange {
+    /// X25519MLKEM768 first, then the classic groups
+    #[default]
+    Hybrid,
+    /// X25519, P-256 and P-384 only
+    Classic,
+}
+
+impl KeyExchange {
+    fn provider(self) -> CryptoProvider {
+        let mut provider = aws_lc_rs::default_provider();
+        if self == KeyExchange::Classic {
+            let classic = [NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
+            provider.kx_groups.retain(|group| classic.contains(&group.name()));
+        }
+        provider
+    }
+}
+
 /// The configurations of clients: one for each identity, or one without a certificate.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -31,18 +54,17 @@ pub struct Tls {
 
 impl Tls {
     /// Reads the files of [`write_certificates`]. With 0 identities, clients show no certificate.
-    pub fn read(directory: &Path, identities: usize) -> Result<Tls> {
+    pub fn read(directory: &Path, identities: usize, key_exchange: KeyExchange) -> Result<Tls> {
         let read = |name: &str| {
             let path = directory.join(name);
             fs::read(&path).with_context(|| format!("cannot read {}; make it with `certs`", path.display()))
         };
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&read(CA)?)?)?;
-        let roots = Arc::new(roots);
+        let (roots, provider) = (Arc::new(roots), Arc::new(key_exchange.provider()));
         let builder = || -> Result<_> {
-            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-            let builder =
-                ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+            let builder = ClientConfig::builder_with_provider(provider.clone());
+            let builder = builder.with_safe_default_protocol_versions()?;
             Ok(builder.with_root_certificates(roots.clone()))
         };
         let finish = |mut config: ClientConfig| {
@@ -102,4 +124,27 @@ pub fn write_certificates(directory: &Path, identities: usize) -> Result<()> {
         fs::write(directory.join(format!("clients/{identity}.pem")), certificate + &key)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The first bytes of a ClientHello tell the groups: 0x11ec is X25519MLKEM768.
+    #[test]
+    fn classic_leaves_the_hybrid_key_exchange_out() {
+        let directory = tempfile::tempdir().unwrap();
+        write_certificates(directory.path(), 1).unwrap();
+        for (key_exchange, is_hybrid) in [(KeyExchange::Hybrid, true), (KeyExchange::Classic, false)] {
+            for identities in [0, 1] {
+                let tls = Tls::read(directory.path(), identities, key_exchange).unwrap();
+                let mut hello = Vec::new();
+                tls.session(0, "127.0.0.1:1".parse().unwrap()).unwrap().write_tls(&mut hello).unwrap();
+                assert_eq!(hello.windows(2).any(|pair| pair == [0x11, 0xec]), is_hybrid);
+                assert_eq!(hello.len() > 1000, is_hybrid);
+            }
+        }
+    }
 }

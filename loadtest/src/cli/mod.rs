@@ -13,7 +13,7 @@ use crate::client::{ENVOY_NODE_BYTES, Like, Manner, Node, Profile, Reading, Subs
 use crate::control_plane::Plan;
 use crate::run::{Churn, Pace, Scenario, Source, Spec, resolve};
 use crate::stamp::Sought;
-use crate::tls::Tls;
+use crate::tls::{KeyExchange, Tls};
 use crate::xds::{Kind, Variant};
 
 /// The default number of names of a type for a client.
@@ -107,6 +107,9 @@ struct Clients {
     /// Number of client certificates, which connections take in turn; 0: clients show none
     #[arg(long, default_value_t = 1, value_name = "COUNT", requires = "tls")]
     identities: usize,
+    /// Groups that clients offer for the key exchange of TLS
+    #[arg(long, value_enum, default_value_t = KeyExchange::Hybrid, requires = "tls")]
+    key_exchange: KeyExchange,
     /// Reconnect clients a second after a lost connection, instead of leaving them disconnected; the loss
     /// counts as an error in both cases
     #[arg(long)]
@@ -238,7 +241,7 @@ impl Run {
                 .clients
                 .tls
                 .as_ref()
-                .map(|path| Tls::read(path, self.clients.identities))
+                .map(|path| Tls::read(path, self.clients.identities, self.clients.key_exchange))
                 .transpose()?,
             pid: self.pid,
             clients: self.clients.clients,

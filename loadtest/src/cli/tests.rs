@@ -85,6 +85,9 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ("--node-metadata x", "KEY=VALUE"),
         ("--assert p99", "none of"),
         ("--eds-names 1 --named eds", "cannot be used"),
+        ("--identities 2", "--tls"),
+        ("--key-exchange classic", "--tls"),
+        ("--tls /nowhere --key-exchange quantum", "hybrid, classic"),
     ] {
         let error = spec(options).map(drop).unwrap_err();
         assert!(error.contains(words), "{options}: {error}");
