@@ -12,13 +12,16 @@ mod paths;
 /// A module of its own, since the macros generate a `main`.
 mod counted {
     use std::hint::black_box;
+    use std::sync::Arc;
 
     use bytes::Bytes;
     use gungraun::{library_benchmark, library_benchmark_group};
+    use sluice::engine::authorization::Grant;
     use sluice::engine::class::NodeClass;
     use sluice::engine::downstream::{Answer, Verdict};
     use sluice::xds::{DeltaResponse, Response, Variant};
 
+    use super::paths::authorization::Authorize;
     use super::paths::decode::{FirstRequest, decode, delta_response};
     use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
     use super::paths::relay::Encoded;
@@ -76,6 +79,28 @@ mod counted {
     }
 
     #[library_benchmark]
+    #[bench::stream(Authorize::new(0))]
+    fn authorization(authorize: Authorize) -> (Arc<Grant>, Authorize) {
+        (black_box(&authorize).decide(), authorize)
+    }
+
+    /// A client's grant, and 1,000 names to judge.
+    type Judged = (Authorize, Arc<Grant>, fn(&Authorize, &Grant) -> usize);
+
+    fn granted(judge: fn(&Authorize, &Grant) -> usize) -> Judged {
+        let authorize = Authorize::new(1_000);
+        let grant = authorize.decide();
+        (authorize, grant, judge)
+    }
+
+    #[library_benchmark(setup = granted)]
+    #[bench::allowed(Authorize::names)]
+    #[bench::denied(Authorize::foreign_names)]
+    fn authorization_names((authorize, grant, judge): Judged) -> (usize, Judged) {
+        (judge(&authorize, black_box(&grant)), (authorize, grant, judge))
+    }
+
+    #[library_benchmark]
     #[bench::envoy(FirstRequest::new())]
     fn node_class(request: FirstRequest) -> (NodeClass, FirstRequest) {
         (black_box(&request).classify(), request)
@@ -89,7 +114,16 @@ mod counted {
 
     library_benchmark_group!(
         name = counts,
-        benchmarks = [fan_out, fan_out_by_pushes, encode_once, subscribe, node_class, delta_response_decoded]
+        benchmarks = [
+            fan_out,
+            fan_out_by_pushes,
+            encode_once,
+            subscribe,
+            authorization,
+            authorization_names,
+            node_class,
+            delta_response_decoded,
+        ]
     );
 
     gungraun::main!(library_benchmark_groups = counts);

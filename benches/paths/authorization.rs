@@ -1,5 +1,4 @@
-//! The decision about a stream, and about a name. In wall time only.
-#![allow(dead_code, reason = "the counts leave these paths out")]
+//! The decision about a stream, and about a name.
 
 use std::sync::Arc;
 
