@@ -248,8 +248,6 @@ impl World {
 
     /// Compares a source's state of its server with the reference.
     pub fn compare_reach(&mut self, slot: usize) {
-        // What the server still had to answer may be given up.
-        self.hear_silence(slot);
         let (now, types) = (self.now, &self.words.types);
         let this = &mut self.slots[slot];
         for index in 0..this.heard.len() {
@@ -262,10 +260,15 @@ impl World {
             |stream: &Hearing| stream.is_used && (stream.open.is_none() || this.wire != Wire::PerType);
         let is_tried = this.heard.iter().any(is_tried);
         this.connection = if is_tried { this.connection } else { Heard::Pending };
+        let found = found(this.snapshot.standing().reach(), now);
+        if matches!(found, Heard::Yes(_)) && !matches!(this.reach(now), Heard::Yes(_)) {
+            // The machines hear a silent server when what it had still to answer is given up.
+            self.hear_silence(slot);
+        }
+        let this = &mut self.slots[slot];
         let due = this.reach(now);
         this.was_lost = this.lost_types(now);
         this.reference_due = this.reference.due(this.was_lost);
-        let found = found(this.snapshot.standing().reach(), now);
         // An event of this very moment may precede its timer.
         let is_same = found.is_as(due) || found.is_as(this.reach(now.saturating_sub(1)));
         // A difference that was excused stays so until the two agree, even on the next streams.

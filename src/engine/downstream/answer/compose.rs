@@ -181,6 +181,12 @@ impl Answer {
         while let Some(resource) = unsettled.pop() {
             for alias in &resource.aliases {
                 let Some(leading) = self.body(alias).filter(|_| after.has(alias)) else { continue };
+                if leading.name != *alias && !leading.aliases.contains(alias) {
+                    // The alias leads there by earlier content: what is sent now would not settle it.
+                    continue;
+                }
+                let own = self.body(&leading.name).filter(|_| after.has(&leading.name));
+                let leading = own.unwrap_or(leading);
                 if leading.name != resource.name && news.last.insert(leading.name.clone()) {
                     news.put.insert(alias.clone(), leading.clone());
                     unsettled.push(leading.clone());

@@ -36,12 +36,44 @@ impl News {
     }
 
     /// Merges the entries of a resource with several wanted aliases, or with a wanted alias and its own name
-    /// (SST-8, DEL-16).
+    /// (SST-8, DEL-16). The content of the own name counts, if another server supplies it than the alias.
     pub(super) fn by_own_name(&mut self) {
         if self.put.iter().any(|(name, resource)| *name != resource.name) {
-            let put = std::mem::take(&mut self.put);
-            self.put = put.into_values().map(|resource| (resource.name.clone(), resource)).collect();
+            let (own, by_alias): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.put)
+                .into_iter()
+                .partition(|(name, resource)| *name == resource.name);
+            self.put = by_alias.into_values().map(|resource| (resource.name.clone(), resource)).collect();
+            self.put.extend(own);
             self.removed.retain(|name| !self.put.contains_key(name));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::xds::{Any, Version};
+
+    fn resource(version: u128) -> Arc<Resource> {
+        Arc::new(Resource {
+            name: "q".into(),
+            version: Version(version),
+            body: Any { type_url: Arc::from("t"), value: Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            metadata: None,
+            endpoints: None,
+            constraints: None,
+        })
+    }
+
+    #[test]
+    fn ali_1_the_content_of_the_own_name_counts_before_that_of_an_alias() {
+        let put = [("q".into(), resource(165)), ("z".into(), resource(145))];
+        let merged = News::complete(put.into_iter().collect());
+        assert_eq!(merged.put.into_values().collect::<Vec<_>>(), [resource(165)]);
     }
 }
