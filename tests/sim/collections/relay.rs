@@ -717,9 +717,13 @@ impl Collections {
     fn judge_removed(&mut self, stream: &mut StreamSlot, ty: usize, gone: usize) {
         let (client, short) = (stream.client, super::names::SHORT[ty]);
         let is_given_up = ALIASES.contains(&gone) && stream.wanted[ty] & bit(gone) == 0;
-        if is_given_up {
-            // The client keeps nothing for it. The relay tells so where older responses may bring a resource for it, and where its
-            // server does not know what the alias is.
+        let is_listed = || {
+            let mut links = self.links.values().filter(|link| link.slot == super::names::server_of(gone));
+            links.any(|link| link.written[ty] & bit(gone) != 0)
+        };
+        if is_given_up && (self.has_choice() || !is_listed()) {
+            // The client keeps nothing for it, and its server of now may not know what the alias is. Nor does a source that nobody
+            // has asked for the alias for so long that it was given up.
             return;
         }
         if gone >= NAMES {
