@@ -196,6 +196,9 @@ impl Part {
     /// As [`Self::follow_aliases`], for one of several messages.
     pub(super) fn follow_sent(&mut self, told: &ToldNames, view: &View) {
         let brought = self.brought_by_aliases(told, view);
+        if brought.is_empty() {
+            return;
+        }
         let is_new = |name: &ResourceName, version: &Version| {
             brought.contains(version)
                 && self.is_unknown(name, view)

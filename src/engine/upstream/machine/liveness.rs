@@ -151,8 +151,11 @@ impl Upstream {
         self.hear_silence(now);
     }
 
-    /// A server that is silent after all requests has nothing to say.
+    /// A server that is silent after all requests has nothing to say. An arriving message ends the silence.
     pub(super) fn hear_silence(&mut self, now: Time) {
+        if matches!(&self.phase, Phase::Open(stream) if stream.is_receiving) {
+            return;
+        }
         // The machine does not wait for types without requests, such as globs in SotW.
         let is_asked = |of_type: &&TypeRequest| of_type.said.asked && !of_type.wants_nothing();
         let mut asked =

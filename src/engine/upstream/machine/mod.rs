@@ -241,13 +241,10 @@ impl Upstream {
             self.forget_left();
         } else if retired > RETIRED_TYPES_MAX {
             self.renew(now);
-        } else if let Phase::Open(stream) = &self.phase {
-            let is_receiving = stream.is_receiving;
+        } else if matches!(self.phase, Phase::Open(_)) {
             self.write_changes_gathered(now);
-            if !is_receiving {
-                // The server may have been silent about all that is left for long enough.
-                self.hear_silence(now);
-            }
+            // The server may have been silent about all that is left for long enough.
+            self.hear_silence(now);
         }
         self.check_invariants();
     }
