@@ -260,11 +260,13 @@ const CORPUS: &[u64] = &[
     2251799816207724,
     2251799816208726,
     2251799816488148,
+    2251799815193539,
+    2251799815196001,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[2251799815193539, 2251799815196001];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

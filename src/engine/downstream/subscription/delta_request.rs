@@ -70,7 +70,7 @@ impl Subscription {
         let type_url = self.type_url.clone();
         let grant = (!both_empty).then(|| grant.of_type(&type_url).ok()).flatten();
         let was_wildcard = self.is_wildcard();
-        self.note_further(&request.subscribe);
+        self.note_further(&request.subscribe, group_of);
         // The first request decides on the implicit wildcard (DEL-6, DEL-10); more names keep the wildcard
         // (DEL-7).
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
@@ -130,12 +130,11 @@ impl Subscription {
     }
 
     /// The client asks for these names.
-    fn note_further(&mut self, names: &[ResourceName]) {
+    fn note_further(&mut self, names: &[ResourceName], group_of: &dyn Fn(&ResourceName) -> NameGroup) {
         self.note_dynamic_names(names);
         // No resource lists a glob as its alias.
-        if !names.iter().all(ResourceName::is_glob) {
-            self.note_read_late();
-        }
+        let names = names.iter().filter(|name| !name.is_glob());
+        self.note_read_late(&names.map(|name| group_of(name).authority).collect(), group_of);
     }
 
     /// Notes names that were given up, and still need an answer.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::engine::authority::{Authority, NameGroup};
 use crate::engine::collection::{Collection, CollectionKind, NameSet};
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::Subscription;
@@ -67,13 +68,17 @@ impl Subscription {
         }
     }
 
-    /// The client asks for further names.
-    pub(super) fn note_read_late(&mut self) {
-        if self.type_url.kind() != Kind::VirtualHost || self.begin_to_note().is_none() {
+    /// The client asks for further names, of these authorities. A resource lists names of its own authority only.
+    pub(super) fn note_read_late(
+        &mut self,
+        of: &BTreeSet<Authority>,
+        group_of: &dyn Fn(&ResourceName) -> NameGroup,
+    ) {
+        if of.is_empty() || self.type_url.kind() != Kind::VirtualHost || self.begin_to_note().is_none() {
             return;
         }
         let mut late = BTreeSet::new();
-        for part in self.parts.iter().filter(|part| !part.is_broad()) {
+        for part in self.parts.iter().filter(|part| !part.is_broad() && of.contains(&part.group.authority)) {
             for view in self.earlier(part) {
                 late.extend(view.differing(&part.held).filter(|name| part.held.has(name)).cloned());
             }
@@ -83,6 +88,7 @@ impl Subscription {
         }
         // Content on its way that the client has given up may list the further names, too.
         let given_up = self.unread.iter().flat_map(|unread| unread.given_up.keys());
+        let given_up = given_up.filter(|name| of.contains(&group_of(name).authority));
         let given_up: Vec<_> = given_up.cloned().collect();
         given_up.iter().for_each(|name| self.depart(name));
     }

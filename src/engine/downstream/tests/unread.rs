@@ -1,6 +1,7 @@
 //! Names, globs and wildcards that a client gives up, and asks for again, before it has read what they brought (NAM-16).
 
 use super::bench::{Bench, EDS, RDS, VHDS};
+use crate::engine::source::{Attachment, Files};
 
 const LEDS: &str = "envoy.config.endpoint.v3.LbEndpoint";
 
@@ -123,5 +124,28 @@ fn ali_1_an_alias_given_up_unread_is_not_told_to_who_asks_for_a_glob() {
         bench.change(client, VHDS, "-y");
         bench.change(client, VHDS, further);
         assert_eq!(bench.drain(client), told);
+    }
+}
+
+/// A client that asks for a name of another authority keeps nothing for an alias that it gave up unread.
+#[test]
+fn ali_1_an_alias_given_up_unread_is_not_told_to_who_asks_for_a_name_of_another_authority() {
+    for (wants, told) in
+        [(["+xdstp:g/a", "-y"], "VirtualHost xdstp:g/a=1"), (["+t", "-y"], "VirtualHost t=1 -s")]
+    {
+        for is_first_given_up in [false, true] {
+            let mut wants = wants;
+            if is_first_given_up {
+                wants.reverse();
+            }
+            let mut bench = Bench::files(&[(VHDS, "s|y=1 t=1")]);
+            bench.add(Attachment::Files(Files::default()));
+            bench.state(1, &[(VHDS, "xdstp:g/a=1")]);
+            let client = bench.delta();
+            bench.change(client, VHDS, "+y");
+            assert_eq!(bench.poll(client), "VirtualHost s=1");
+            wants.iter().for_each(|wants| drop(bench.change(client, VHDS, wants)));
+            assert_eq!(bench.drain(client), told, "{wants:?}");
+        }
     }
 }
