@@ -21,6 +21,7 @@ pub mod grant;
 pub mod limits;
 pub mod list_position;
 pub mod moves;
+mod nonce_prefix;
 mod poll;
 pub mod push_set;
 pub mod report;
@@ -31,7 +32,6 @@ mod routing;
 mod stand_ins;
 pub mod standing;
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::engine::Time;
@@ -41,6 +41,7 @@ use crate::engine::downstream::order::turn::Snapshots;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
 use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
+use crate::engine::downstream::session::nonce_prefix::NoncePrefix;
 use crate::engine::downstream::session::reclassify::Moving;
 use crate::engine::downstream::session::router::List;
 use crate::engine::downstream::sources::{ListId, SourceId};
@@ -50,15 +51,12 @@ use crate::engine::downstream::subscription::name_wait::NameWait;
 use crate::engine::downstream::subscription::part::Part;
 use crate::xds::{StreamKind, TypeUrl, Variant};
 
-/// Eight hexadecimal digits, a hyphen and a number of up to twenty digits.
-const NONCE_BYTES_MAX: usize = 8 + 1 + 20;
-
 #[derive(Debug)]
 pub struct Session {
     kind: StreamKind,
     limits: Limits,
     seed: HashSeed,
-    nonce_prefix: u32,
+    nonce_prefix: NoncePrefix,
     /// The number of responses that the stream has carried; the latest nonce.
     carried: u64,
     /// Sorted by type, hence by rank.
@@ -104,7 +102,7 @@ impl Session {
             kind: kind.into(),
             limits,
             seed,
-            nonce_prefix,
+            nonce_prefix: NoncePrefix::new(nonce_prefix),
             carried: 0,
             subscriptions: Vec::new(),
             sources: Vec::new(),
@@ -149,16 +147,11 @@ impl Session {
     /// The nonce in its form on the wire: unique within the stream, never valid on another stream (STR-5,
     /// RLY-33).
     pub fn nonce_text(&self, nonce: u64) -> String {
-        let mut text = String::with_capacity(NONCE_BYTES_MAX);
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{:08x}-{nonce}", self.nonce_prefix);
-        text
+        self.nonce_prefix.spell(nonce)
     }
 
     fn parse_nonce(&self, text: &str) -> Option<u64> {
-        let (prefix, number) = text.split_once('-')?;
-        let same_stream = u32::from_str_radix(prefix, 16) == Ok(self.nonce_prefix);
-        if same_stream { number.parse().ok() } else { None }
+        self.nonce_prefix.parse(text)
     }
 
     fn parts(&self) -> impl Iterator<Item = (&Subscription, &Part)> {
