@@ -24,6 +24,9 @@ impl Source {
             let demand = &self.demand[ty];
             bits(demand.held).for_each(|name| note(over(demand.idle_since[name])));
             note(over(demand.wildcard_idle_since));
+            if !self.has_expiries {
+                continue;
+            }
             let expires = |track: &Track| track.expires.map(|(at, _)| at);
             self.names[ty].iter().chain(&self.members[ty]).for_each(|track| note(expires(track)));
         }

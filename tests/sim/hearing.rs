@@ -349,6 +349,9 @@ impl Slot {
     /// The types whose content stays while the server is lost (RLY-46).
     pub fn lost_types(&self, now: u64) -> [bool; TYPES] {
         let is_lost = self.is_lost(now);
+        if self.wire == Wire::Aggregated {
+            return [is_lost; TYPES];
+        }
         std::array::from_fn(|ty| is_lost || self.reach_of(ty, now).is_lost())
     }
 

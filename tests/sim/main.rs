@@ -4,8 +4,8 @@
 //! By default it is a test: it runs the seeds of the corpus, then the same schedules each day, and last some
 //! schedules that only this day has, whose violations are told and fail nothing. `--seeds N` runs N seeds, from
 //! `--first N` on, over `--threads N`, without the open ones; with `--all` it lists the failing seeds, the open
-//! ones too, and fails if they are more than `--at-most N`; with `--brief` it prints only the first of them, not
-//! shrunk. `--story SEED` prints the events of one seed.
+//! ones too, and fails if they are more than `--at-most N`, and prints one hash for the events of all schedules; with
+//! `--brief` it prints only the first failure, not shrunk. `--story SEED` prints the events of one seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 // Names and types are numbers here, and every table is indexed by them.
@@ -317,7 +317,9 @@ fn main() -> ExitCode {
             return list(run_batch(&batch).found.as_slice(), 0);
         }
         if args.iter().any(|arg| arg == "--all") {
-            return list(&run::survey(&batch), value("--at-most").unwrap_or(0));
+            let survey = run::survey(&batch);
+            println!("{count} schedules; the hash of all events is {:016x}", survey.hash);
+            return list(&survey.found, value("--at-most").unwrap_or(0));
         }
         return verdict(&[("seeds", run_seeds(batch))]);
     }

@@ -166,6 +166,8 @@ pub struct Source {
     pub streams: Vec<Option<Stream>>,
     /// The number of responses and timers that changed the state.
     pub moment: u32,
+    /// A resource had a time to live, so that timers may have to expire it.
+    pub(super) has_expiries: bool,
     pub(super) linger: u64,
     pub(super) resource_timeout: u64,
     pub restoring: Restoring,
@@ -193,6 +195,7 @@ impl Source {
             sessions: BTreeMap::new(),
             streams: Vec::new(),
             moment: 1,
+            has_expiries: false,
             linger,
             resource_timeout,
             restoring: Restoring::default(),
@@ -521,6 +524,7 @@ impl Source {
                     track.set(State::Present(*content), moment);
                     track.failed = None;
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
+                    self.has_expiries |= ttl.is_some();
                     track.upstream_version = version.clone();
                     said.is_answering(name, now);
                     said.seen |= said.listed & bit(name);
@@ -586,6 +590,7 @@ impl Source {
                     grows |= !is_member || *unconfirmed & bit(name) != 0;
                     track.set(State::Present(*content), moment);
                     track.expires = ttl.map(|ttl| (now + ttl, ttl));
+                    self.has_expiries |= ttl.is_some();
                     track.upstream_version = version.clone();
                     *unconfirmed &= !bit(name);
                     stay |= bit(name);

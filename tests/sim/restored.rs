@@ -113,6 +113,7 @@ impl Source {
             track.upstream_version.clone_from(&saved.version);
             track.expires = saved.expires;
         };
+        self.has_expiries = true;
         self.restoring = Restoring::default();
         for ty in 0..TYPES {
             let names = &checkpoint.names[ty];

@@ -133,9 +133,17 @@ pub fn run_batch(batch: &Batch) -> Report {
     Report { seeds: done.load(Ordering::Relaxed), took: started.elapsed(), found }
 }
 
+/// All schedules of a batch.
+#[derive(Debug)]
+pub struct Survey {
+    pub found: Vec<Found>,
+    /// One hash for the events of all schedules, in any order: it tells whether a change of the machines changes a schedule.
+    pub hash: u64,
+}
+
 /// Continues after failures, prints each, and returns all.
-pub fn survey(batch: &Batch) -> Vec<Found> {
-    let (started, next) = (Instant::now(), AtomicU64::new(0));
+pub fn survey(batch: &Batch) -> Survey {
+    let (started, next, hash) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
     let all = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..batch.threads {
@@ -150,7 +158,9 @@ pub fn survey(batch: &Batch) -> Vec<Found> {
                         let rate = offset / started.elapsed().as_secs().max(1);
                         println!("{offset} of {} schedules, {rate} a second", batch.count);
                     }
-                    if let Some(failure) = run_seed(seed).failure {
+                    let outcome = run_seed(seed);
+                    hash.fetch_add(super::rng::mix(seed ^ outcome.hash), Ordering::Relaxed);
+                    if let Some(failure) = outcome.failure {
                         println!("{} seed {seed}: {}", failure.invariant.id(), failure.text);
                         all.lock().unwrap().push(Found { seed, failure });
                     }
@@ -160,7 +170,7 @@ pub fn survey(batch: &Batch) -> Vec<Found> {
     });
     let mut all = all.into_inner().unwrap();
     all.sort_by_key(|found| (found.failure.invariant, found.seed));
-    all
+    Survey { found: all, hash: hash.into_inner() }
 }
 
 /// Removes events as long as the same invariant is violated: first many at once, then one by one.

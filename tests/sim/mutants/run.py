@@ -30,9 +30,9 @@ ROOT = HERE.parent.parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 COPY = TARGET / "mutants"
 
-# The parts of the tree that the simulator needs, and the crates that these parts use.
+# The parts of the tree that the simulator needs. They are rooms of the crate sluice-machines, and use its crates but these.
 PARTS = ("src/xds", "src/setting", "src/identity", "src/engine", "src/wire/version.rs", "src/checkpoint", "tests/sim")
-CRATES = ("arc-swap", "blake3", "bytes", "imbl", "thiserror")
+CRATES_OF_OTHER_ROOMS = {"prost"}
 LIB = """\
 pub mod mutants;
 pub mod xds;
@@ -192,7 +192,9 @@ def manifest():
     Few schedules need no optimization, and the build takes a tenth of the time."""
     text = (ROOT / "Cargo.toml").read_text()
     edition = tomllib.loads(text)["workspace"]["package"]["edition"]
-    crates = "\n".join(re.search(rf"(?m)^{crate} = .*$", text)[0] for crate in CRATES)
+    machines = (ROOT / "tools/machines/Cargo.toml").read_text()
+    names = sorted(set(tomllib.loads(machines)["dependencies"]) - CRATES_OF_OTHER_ROOMS)
+    crates = "\n".join(re.search(rf"(?m)^{name} = .*$", machines)[0] for name in names)
     profiles = "".join(re.findall(r"(?ms)^\[profile\.\w+\]$.*?(?=^\[|\Z)", text))
     return f"""\
 [workspace]

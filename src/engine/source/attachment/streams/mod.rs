@@ -178,8 +178,8 @@ impl Streams {
 
     /// The kind of a type's collection on a stream.
     pub fn kind_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<CollectionKind> {
-        let all = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names];
-        all.into_iter().find(|kind| self.placed(type_url, *kind) == Some(index))
+        let mut here = self.placed.iter().filter(|(_, at)| **at == index);
+        here.find(|((placed, _), _)| placed == type_url).map(|((_, kind), _)| *kind)
     }
 
     /// The stream that carries the wildcard, the globs or the names of a type.
