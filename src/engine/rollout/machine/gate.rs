@@ -98,9 +98,8 @@ impl Push {
                 }
             }
             HookVerdict::Halt => {
-                if self.report.blamed.is_empty() {
-                    self.report.blamed.clone_from(&self.report.units);
-                }
+                // A few rejections may have blamed some of them, and the hook knows no units.
+                self.report.blamed.clone_from(&self.report.units);
                 self.halt(Reason::Hook(said), outputs, now);
             }
         }

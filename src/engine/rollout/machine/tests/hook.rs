@@ -95,6 +95,9 @@ fn wav_20_a_hook_halts_a_push_and_blames_all_of_its_units() {
     world.push_of(&[1, 2]);
     world.said(1_100, (1, 0), HookVerdict::Go);
     world.accepted_until(33);
+    // A client that rejected the push before, too, is no evidence against the push, and blames its unit.
+    let rejected = admitted(Counts { rejected_again: 1, ..accepted(9) });
+    world.tally(33_200, Tally { blamed: vec![unit(1)], ..rejected });
     world.said(33_500, (1, 1), HookVerdict::Halt);
     assert_eq!((world.state(), &*world.push().blamed), (RolloutState::Halted, &[unit(1), unit(2)][..]));
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Halt)));
