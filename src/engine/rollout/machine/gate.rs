@@ -24,14 +24,16 @@ pub(super) struct Gate {
     not_before: Option<Time>,
 }
 
-impl Gate {
-    /// The evidence for which the hook let the push go on is gone.
-    pub(super) fn close(&mut self) {
-        self.is_open = false;
-    }
-}
-
 impl Push {
+    /// The evidence for which the hook let the push go on is gone, and so is its word.
+    pub(super) fn close_gate(&mut self) {
+        if mem::take(&mut self.gate.is_open)
+            && let Some(hook) = &mut self.report.hook
+        {
+            hook.said = None;
+        }
+    }
+
     /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after `since`.
     pub(super) fn waits_for_hook(
         &mut self,

@@ -303,7 +303,7 @@ impl Push {
                 if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
                     self.pause(Reason::NoEvidence { accepted, of }, outputs, now);
                 }
-                return self.gate.close();
+                return self.close_gate();
             }
             Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),

@@ -115,6 +115,7 @@ fn wav_20_the_hook_is_asked_again_when_the_evidence_for_its_word_is_gone() {
     world.accepted_until(33);
     world.said(33_100, (1, 1), HookVerdict::Go);
     world.tally(34_000, admitted(Counts { pending: 5, ..accepted(5) }));
+    assert_eq!(world.push().hook.as_ref().unwrap().said, None, "nothing tells of the former word");
     world.accepted_until(60);
     assert_eq!((world.step().0, world.asked), (1, vec![(1, 0), (1, 1), (1, 1)]));
 }
