@@ -95,7 +95,7 @@ impl Push {
             HookVerdict::Go => {
                 self.gate.is_open = true;
                 // Before the first step there is no evidence to look at again.
-                if step == 0 && self.stands_since.is_none() {
+                if step == 0 {
                     self.leave_gate(plan, outputs, now);
                 }
             }
@@ -107,9 +107,14 @@ impl Push {
         }
     }
 
-    /// Begins the first step, if the hook lets the push go.
+    /// Whether the push waits for its first step.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.report.steps.is_empty() && !self.is_halted()
+    }
+
+    /// Begins the first step, if the clocks run and the hook lets the push go.
     pub(super) fn leave_gate(&mut self, plan: &Plan, outputs: &mut Outputs, now: Time) {
-        if self.waits_for_hook(plan, self.step_from, outputs, now) {
+        if self.stands_since.is_some() || self.waits_for_hook(plan, self.step_from, outputs, now) {
             return;
         }
         if self.report.verdict.is_some() {

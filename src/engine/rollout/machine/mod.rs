@@ -262,6 +262,10 @@ impl Rollout {
             self.close(Outcome::Restored, now);
         }
         self.stand_or_go(now);
+        if let Some(push) = self.push.as_mut().filter(|push| push.is_at_gate()) {
+            // The hook is asked once the clocks run.
+            push.leave_gate(&self.plan, &mut self.outputs, now);
+        }
     }
 
     /// The blamed units of a halted push that have its content again: they changed, and changed back before the cut (WAV-17).
@@ -272,15 +276,6 @@ impl Rollout {
         let is_waited_for = |unit: &&UnitPush| !self.held.barred.contains(&unit.unit);
         let returned = units.iter().filter(is_blamed).filter(is_waited_for).filter(|unit| unit.is_former);
         returned.map(|unit| unit.unit).collect()
-    }
-
-    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to be given.
-    fn let_go_of_forgotten(&mut self, now: Time) {
-        if let Some(push) = &mut self.push {
-            push.withdraw(&mut self.outputs);
-            self.held.away.retain(|unit, _| !push.report.units.contains(unit));
-        }
-        self.close(Outcome::Halted, now);
     }
 
     /// Units that hold something back, and have no known change: a collection is not complete yet, as after a restart. The next push

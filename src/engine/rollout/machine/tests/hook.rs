@@ -146,6 +146,18 @@ fn wav_20_a_word_for_a_push_whose_server_is_lost_counts_when_the_server_is_back(
 }
 
 #[test]
+fn wav_20_nobody_asks_about_a_push_whose_server_was_lost_before_its_begin() {
+    let mut world = World::of(hooked(enforcing()));
+    world.run(0, |rollout, now| rollout.lost(unit(1), now));
+    world.push_of(&[1]);
+    world.accepted_until(5);
+    assert_eq!((world.state(), &*world.asked), (RolloutState::Paused, &[][..]));
+    world.run(6_000, |rollout, now| rollout.heard(unit(1), now));
+    world.accepted_until(7);
+    assert_eq!(world.asked, [(1, 0)]);
+}
+
+#[test]
 fn wav_20_an_observing_plan_says_what_the_hook_would_have_stopped() {
     let mut world = World::pushed(hooked(plan()));
     assert_eq!(world.asked, [(1, 0)]);
