@@ -176,6 +176,13 @@ impl Push {
             return self.halt(reason, outputs, now);
         }
         if self.number_of_step() == 0 {
+            // The guards have not known of rejections that come while the push waits for its hook.
+            if let Some(condemned) = tally.condemned.first() {
+                if self.report.blamed.is_empty() {
+                    self.report.blamed.clone_from(&self.report.units);
+                }
+                return self.halt(Reason::Condemned(condemned.clone()), outputs, now);
+            }
             return self.leave_gate(plan, outputs, now);
         }
         if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan, &tally) {

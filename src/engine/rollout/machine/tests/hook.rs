@@ -6,6 +6,8 @@ use crate::engine::rollout::Seat;
 use crate::engine::rollout::command::{Command, Promotion};
 use crate::engine::rollout::hook::{Hook, HookSettings, HookVerdict};
 use crate::engine::rollout::plan::BUCKETS;
+use crate::engine::rollout::push::Condemned;
+use crate::xds::Version;
 
 fn hooked(plan: Plan) -> Plan {
     let hook = Hook { url: "http://gate/".into(), settings: HookSettings::default() };
@@ -155,6 +157,18 @@ fn wav_20_nobody_asks_about_a_push_whose_server_was_lost_before_its_begin() {
     world.run(6_000, |rollout, now| rollout.heard(unit(1), now));
     world.accepted_until(7);
     assert_eq!(world.asked, [(1, 0)]);
+}
+
+#[test]
+fn qua_2_a_content_that_is_condemned_while_its_push_waits_for_the_hook_halts_it() {
+    let mut world = World::at_the_gate(enforcing());
+    let type_url = TypeUrl::of_message(LISTENER);
+    let of = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
+    let rejected = Tally { condemned: vec![of.clone()], blamed: vec![unit(1)], ..Tally::default() };
+    world.tally(2_000, rejected);
+    assert_eq!((world.state(), &world.verdict().reason), (RolloutState::Halted, &Reason::Condemned(of)));
+    world.said(3_000, (1, 0), HookVerdict::Go);
+    assert_eq!((world.state(), world.push().steps.len()), (RolloutState::Halted, 0));
 }
 
 #[test]
