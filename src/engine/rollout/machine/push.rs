@@ -47,6 +47,8 @@ pub(super) struct Push {
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
+    /// The labels of the step have named an affected client, so the step bakes.
+    has_named: bool,
     /// The hook's part in the step under way.
     pub(super) gate: Gate,
 }
@@ -132,6 +134,7 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
+            has_named: false,
             gate: Gate::default(),
         }
     }
@@ -169,6 +172,8 @@ impl Push {
             return self.watch_on(outputs, now);
         }
         self.note_tally(&tally, outputs);
+        let at = usize::from(self.number_of_step()).checked_sub(1);
+        self.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
         // The tally was made with the former threshold. Its rejections count, its silence does not.
         let was_open = self.is_open;
         self.open(plan, &tally, outputs);
@@ -185,7 +190,7 @@ impl Push {
             }
             return self.leave_gate(plan, outputs, now);
         }
-        if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan, &tally) {
+        if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan) {
             return;
         }
         self.go_on(plan, &tally, outputs, now);
@@ -280,17 +285,16 @@ impl Push {
         }
     }
 
-    /// A step of labels that name no affected client is passed without a bake (WAV-14).
-    fn is_deserted(&self, plan: &Plan, tally: &Tally) -> bool {
-        let at = usize::from(self.number_of_step()).saturating_sub(1);
+    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client that was there and died of the push
+    /// leaves no deserted step.
+    fn is_deserted(&self, plan: &Plan) -> bool {
         let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
-        let names_only = self.step(plan).is_some_and(is_only_named);
-        names_only && tally.labelled.get(at).copied().unwrap_or(0) == 0
+        self.step(plan).is_some_and(is_only_named) && !self.has_named
     }
 
     fn go_on(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) {
         let number = self.number_of_step();
-        if self.is_deserted(plan, tally) {
+        if self.is_deserted(plan) {
             self.note(Note::NobodyInStep(number), outputs);
             return self.begin_step(plan, number + 1, outputs, now);
         }
@@ -331,7 +335,7 @@ impl Push {
         let admitted = Counts::default();
         self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
         self.step_from = now;
-        self.gate = Gate::default();
+        (self.gate, self.has_named) = (Gate::default(), false);
         self.is_last = step.is_none();
         self.is_open = self.is_last;
         self.report.state = self.moving_state();

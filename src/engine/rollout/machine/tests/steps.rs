@@ -209,6 +209,10 @@ fn wav_14_labels_that_name_nobody_are_passed_with_a_note() {
     let mut world = World::pushed(Plan { steps, ..plan() });
     world.tally(2_000, Tally { labelled: vec![1, 0], ..admitted(accepted(1)) });
     assert_eq!(world.step(), (1, 0), "with somebody, the step bakes");
+    // The client dies of the push, and is not back yet.
+    world.tally(3_000, Tally { labelled: vec![0, 0], ..admitted(Counts { lost: 1, ..Counts::default() }) });
+    world.tally(100_000, Tally { labelled: vec![0, 0], ..admitted(Counts { lost: 1, ..Counts::default() }) });
+    assert_eq!(world.step(), (1, 0), "nobody speaks for the push");
 }
 
 /// Clients that `at_least` admitted are evidence, so the step bakes.
