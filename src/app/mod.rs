@@ -88,7 +88,7 @@ async fn run(loaded: Loaded, file: ConfigFile, base: &Arc<Base>, start: Start) -
     let process = OwnProcess { invocation, following: following.clone(), supervisor: supervisor.clone() };
     let running = Running::start(parts, loaded, base, (reloader, requests, file), process)?;
     if let (Some(mut predecessor), Some(following)) = (predecessor, following) {
-        predecessor.take_over(&base.ways).await?;
+        predecessor.take_over(&base.ways, &relay).await?;
         predecessor.follow(following, relay, base.metrics.clone());
     }
     announce(&config);

@@ -44,6 +44,7 @@ impl Parts {
         let (lists, channels) = servers::lists(&config.servers, metrics, &Channels::default())?;
         let relay = Relay::new(relay_settings(config, lists, 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
+            relay.await_plans();
             predecessor.pass_lock(&relay).await;
         }
         // Only a directory has files to load. Errors there belong to the host, as with sockets.

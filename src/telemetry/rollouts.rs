@@ -246,6 +246,7 @@ fn reason_text(reason: &Reason) -> String {
         Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
         Reason::Operator => "an operator stopped it".to_owned(),
         Reason::Frozen => "an operator froze the plan".to_owned(),
+        Reason::Succeeded => "a new process decides".to_owned(),
         Reason::Restarted => "the relay has begun anew since".to_owned(),
     }
 }

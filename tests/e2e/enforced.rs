@@ -22,6 +22,11 @@ fn plan(step: &str) -> String {
     )
 }
 
+/// The contents of an answer: type, name, text.
+fn words(answer: &Answer) -> impl Iterator<Item = (String, String, String)> + '_ {
+    answer.texts().into_iter().map(|(name, text)| (answer.type_url.clone(), name, text))
+}
+
 /// The control plane, the relay and the clients of a test.
 pub(super) struct Fleet {
     pub origin: ControlPlane,
@@ -98,6 +103,34 @@ impl Fleet {
         }
     }
 
+    /// Each stream ends once, as its process is replaced, and all clients come to the new process without anything in hand. What each was
+    /// ever given is remembered.
+    pub async fn moved(&mut self) {
+        let count = self.clients.len();
+        for (client, given) in self.clients.iter_mut().zip(&mut self.given) {
+            loop {
+                match client.event_within(2 * DEADLINE).await {
+                    Event::Answer(answer) => {
+                        given.extend(words(&answer));
+                        client.ack(&answer);
+                    }
+                    Event::End(status) => break assert_eq!(status.message(), "the server is draining"),
+                }
+            }
+        }
+        self.clients.clear();
+        let before = std::mem::take(&mut self.given);
+        self.join(count).await;
+        for (given, before) in self.given.iter_mut().zip(before) {
+            given.extend(before);
+        }
+    }
+
+    /// Forgets what clients were given.
+    pub fn forget(&mut self) {
+        self.given.iter_mut().for_each(BTreeSet::clear);
+    }
+
     /// The number of clients whose seat is below this percentage.
     pub async fn seated_below(&self, percent: f64) -> usize {
         let found = self.relay.json("/clients?limit=all").await;
@@ -113,9 +146,7 @@ impl Fleet {
             while let Some(event) = client.try_event() {
                 let Event::Answer(answer) = event else { panic!("a stream ended: {event:?}") };
                 any = true;
-                given.extend(
-                    answer.texts().into_iter().map(|(name, text)| (answer.type_url.clone(), name, text)),
-                );
+                given.extend(words(&answer));
                 let is_bad = answer.texts().iter().any(|(_, text)| self.bad.contains(text.as_str()));
                 match is_bad && self.accepting != Some(client.variant) {
                     true => client.nack(&answer, "cluster a: no such extension"),

@@ -18,10 +18,10 @@ use crate::support::{CDS, Client, EDS, RDS, Variant};
 const COUNT: usize = 40;
 
 /// A quarter of the clients goes first, and stays alone until an operator says more.
-const WAVING: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 100ms, max: 1s }, \
+pub const WAVING: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 100ms, max: 1s }, \
                       steps: [ { percent: 25, bake: 1h } ], final_bake: 1h, halt_on: { rejected_percent: 0 } } ]";
 
-const BEFORE: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
+pub const BEFORE: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
 
 /// A fleet whose relay keeps a checkpoint.
 struct Kept {
@@ -67,7 +67,7 @@ impl Kept {
     }
 }
 
-fn checkpoint(directory: &Path) -> String {
+pub fn checkpoint(directory: &Path) -> String {
     format!("checkpoint: {{ directory: {:?}, interval: 100ms }}", directory.join("checkpoint"))
 }
 

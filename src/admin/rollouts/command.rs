@@ -303,6 +303,7 @@ fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response)
         CommandError::Halted => "the push is halted; use promote, abort, bar, pin or rollback".to_owned(),
         CommandError::NotHalted => "the push is not halted; use abort before".to_owned(),
         CommandError::Frozen => "the plan is frozen; use unfreeze before".to_owned(),
+        CommandError::Succeeded => "a new process has taken over; nothing was done: say it again".to_owned(),
         CommandError::ServerLost(_) => "the server of a unit of the push is lost".to_owned(),
         CommandError::NoSuchStep { steps } => format!("step: the push has the steps 1 to {steps}"),
         CommandError::NoSuchRelease => "the plan does not remember this release".to_owned(),

@@ -58,13 +58,15 @@ impl Attempt {
         passed.map_err(|fault| self.explain(fault))
     }
 
-    /// Lets the new process accept, and resolves when the new process does. The caller must not accept any more.
+    /// Lets the new process accept and decide about pushes, and resolves when the new process does. The caller must not accept any
+    /// more. `plans`: the state of the plans.
     ///
     /// # Errors
     /// The new process has ended, or takes too long. After an error the new process never accepts.
-    pub fn let_accept(&mut self) -> Result<(), Fault> {
+    pub fn let_accept(&mut self, plans: &[u8]) -> Result<(), Fault> {
         let talk = |channel: &Channel| {
-            channel.send(&Message::Accept, &[])?;
+            let memory = memory::sealed(|sink| sink(plans))?;
+            channel.send(&Message::Accept, &[memory.as_fd()])?;
             match channel.receive()?.0 {
                 Message::Accepting => Ok(()),
                 other => Err(other.instead_of("accepting")),

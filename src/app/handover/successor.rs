@@ -132,15 +132,18 @@ impl Predecessor {
     ///
     /// # Errors
     /// The predecessor has gone, or serves on.
-    pub async fn take_over(&mut self, ways: &Ways) -> Result<()> {
+    pub async fn take_over(&mut self, ways: &Ways, relay: &Relay) -> Result<()> {
         let told = blocking(&self.channel, |channel| {
             channel.send(&Message::Ready, &[])?;
-            match channel.receive()?.0 {
-                Message::Accept => Ok(()),
-                other => Err(other.instead_of("accept")),
+            match channel.receive()? {
+                // Earlier builds pass no plans.
+                (Message::Accept, plans) => plans.into_iter().next().map(memory::read).transpose(),
+                (other, _) => Err(other.instead_of("accept")),
             }
         });
-        told.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
+        let plans = told.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
+        // Before the first client.
+        relay.begin_plans(plans.as_deref());
         ways.resume();
         self.no_writes = None;
         // From here on the new process serves, whatever becomes of the predecessor.

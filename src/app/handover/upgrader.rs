@@ -251,10 +251,12 @@ impl Inner {
         // HND-3: from here on the kernel queues connections, and nobody writes the checkpoint.
         let _paused = parts.relay.pause_checkpoint().await;
         parts.ways.pause();
-        let attempt = match on_thread(attempt, Attempt::let_accept).await {
+        let plans = parts.relay.pass_plans();
+        let attempt = match on_thread(attempt, move |attempt| attempt.let_accept(&plans)).await {
             Ok((attempt, ())) => attempt,
             Err(fault) => {
                 parts.ways.resume();
+                parts.relay.keep_plans();
                 return Err(fault);
             }
         };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::driver::ground::leavers::Leavers;
 use crate::driver::ground::registry::lock;
@@ -23,26 +23,55 @@ use crate::xds::{Node, ResourceName};
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
 
+/// The process that decides about pushes: one at a time (HND-3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// The tasks of plans wait.
+    Predecessor,
+    #[default]
+    Own,
+    /// No push begins or goes on. A bad one is still taken back.
+    Successor,
+}
+
 /// All plans, in the order of the configuration.
 #[derive(Debug, Default)]
-pub struct Plans(ArcSwap<Vec<Arc<PlanHandle>>>);
+pub struct Plans {
+    all: ArcSwap<Vec<Arc<PlanHandle>>>,
+    turn: watch::Sender<Turn>,
+}
 
 impl Plans {
     pub fn all(&self) -> Arc<Vec<Arc<PlanHandle>>> {
-        self.0.load_full()
+        self.all.load_full()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.load().is_empty()
+        self.all.load().is_empty()
     }
 
     pub fn exchange(&self, plans: Vec<Arc<PlanHandle>>) {
-        self.0.store(Arc::new(plans));
+        self.all.store(Arc::new(plans));
+    }
+
+    pub fn turn(&self) -> Turn {
+        *self.turn.borrow()
+    }
+
+    pub fn give_turn(&self, turn: Turn) {
+        self.turn.send_replace(turn);
+        self.all.load().iter().for_each(|plan| plan.noted.notify_one());
+    }
+
+    /// Resolves when the predecessor does not decide any more.
+    pub async fn until_turn(&self) {
+        // The sender lives as long as this.
+        let _ = self.turn.subscribe().wait_for(|turn| *turn != Turn::Predecessor).await;
     }
 
     /// The latest push that went back after a rejection by this node.
     pub fn rejected_by(&self, node: &str) -> Option<u64> {
-        let plans = self.0.load();
+        let plans = self.all.load();
         plans.iter().find_map(|plan| {
             let of = plan.taken_back.load();
             of.nodes.contains(node).then_some(of.push)
@@ -51,7 +80,7 @@ impl Plans {
 
     /// The plan of a shared source: the first match.
     pub fn of_source(&self, list: &str, class: &NodeClass) -> Option<Arc<PlanHandle>> {
-        let plans = self.0.load();
+        let plans = self.all.load();
         plans.iter().find(|handle| handle.plan().units.matches(list, &class.node)).cloned()
     }
 }

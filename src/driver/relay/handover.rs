@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use crate::checkpoint::FormatError;
 use crate::checkpoint::format::decode;
@@ -15,6 +16,8 @@ use crate::driver::api::status::SourceState;
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::plans::Turn;
+use crate::driver::ground::stored_plans::decode_plans;
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
@@ -55,9 +58,21 @@ impl Relay {
         estates
     }
 
+    /// The state of the plans for the successor, which decides from now on: here no push begins or goes on.
+    pub fn pass_plans(&self) -> Vec<u8> {
+        self.shared.plans.give_turn(Turn::Successor);
+        self.shared.plan_store.encoded()
+    }
+
+    /// The hand-over has failed, and this process decides as before.
+    pub fn keep_plans(&self) {
+        self.shared.plans.give_turn(Turn::Own);
+    }
+
     /// From now on no stream to a server is opened. Open ones stay.
     pub fn be_succeeded(&self) {
         self.shared.is_succeeded.store(true, Ordering::Relaxed);
+        self.shared.plans.give_turn(Turn::Successor);
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.close();
         }
@@ -96,6 +111,20 @@ impl Relay {
     /// directory.
     pub fn inherit_lock(&self, lock: File) -> bool {
         self.shared.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.inherit_lock(lock))
+    }
+
+    /// The predecessor decides about pushes until [`Relay::begin_plans`].
+    pub fn await_plans(&self) {
+        self.shared.plans.give_turn(Turn::Predecessor);
+    }
+
+    /// This process decides about pushes from now on. `state`: the predecessor's; `None`: that on disk.
+    pub fn begin_plans(&self, state: Option<&[u8]>) {
+        match state.map(decode_plans).transpose() {
+            Ok(plans) => plans.into_iter().for_each(|plans| self.adopt_plans(plans)),
+            Err(reason) => warn!(reason, "cannot use the predecessor's state of the plans"),
+        }
+        self.shared.plans.give_turn(Turn::Own);
     }
 
     /// Takes the state of a source over, and starts the source if its class is known.

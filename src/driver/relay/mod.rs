@@ -16,7 +16,6 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
-use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::stored_plans::StoredPlan;
 use crate::driver::rollout::table::Rollouts;
@@ -79,13 +78,13 @@ impl Relay {
         let settings = self.shared.epoch();
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.load(&settings.lists).await;
-            self.load_plans(checkpoint).await;
+            self.adopt_plans(checkpoint.read_plans().await);
         }
         self.load_directories(&settings.lists).await.map(|_| ())
     }
 
-    /// Plans go on with the state from before the restart (WAV-8).
-    async fn load_plans(&self, checkpoint: &Arc<CheckpointWriter>) {
+    /// Plans go on with the state of another process (WAV-8).
+    fn adopt_plans(&self, stored: Vec<StoredPlan>) {
         let in_force = self.shared.plans.all();
         let is_enforced = |stored: &StoredPlan| {
             in_force
@@ -93,7 +92,7 @@ impl Relay {
                 .map(|handle| handle.plan())
                 .any(|plan| *plan.name == *stored.name && plan.enforces())
         };
-        let (kept, gone): (Vec<_>, Vec<_>) = checkpoint.read_plans().await.into_iter().partition(is_enforced);
+        let (kept, gone): (Vec<_>, Vec<_>) = stored.into_iter().partition(is_enforced);
         kept.into_iter().for_each(|plan| self.shared.plan_store.put(plan));
         for StoredPlan { name, push, .. } in gone {
             if let Some(push) = push {

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::{Order, PlanHandle, Watched};
+use crate::driver::ground::plans::{Order, PlanHandle, Turn, Watched};
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::hook::{Asking, Said, answered, question};
 use crate::driver::rollout::inspect::Contents;
@@ -22,7 +23,7 @@ use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit, SourceId};
 use crate::engine::evidence::{Rejecters, condemn, unit_of};
 use crate::engine::rollout::{
-    Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
+    Admission, CommandError, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
 };
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::PlanMetrics;
@@ -133,10 +134,12 @@ impl PlanTask {
                 () = wait_until(due) => None,
                 said = answered(&mut self.asking) => Some(said),
             };
+            self.shared.plans.until_turn().await;
             if self.handle.take_stored() {
                 self.restore();
             }
             self.follow_configuration();
+            self.rollout.set_succeeded(self.shared.plans.turn() == Turn::Successor, clock.now());
             self.find();
             self.take_changes();
             self.rollout.handle_timeout(clock.now());
@@ -216,7 +219,16 @@ impl PlanTask {
 
     /// Carries out the commands of operators.
     fn obey(&mut self) -> Vec<Answer> {
+        let is_succeeded = self.shared.is_succeeded.load(Relaxed);
+        if self.shared.plans.turn() == Turn::Successor && !is_succeeded {
+            // The state of the plan is on its way to the successor, and the hand-over may still fail.
+            return Vec::new();
+        }
         let orders = self.handle.take_orders();
+        if is_succeeded {
+            let refused = |Order { done, .. }| Answer { said: Err(CommandError::Succeeded), done };
+            return orders.into_iter().map(refused).collect();
+        }
         let now = self.shared.clock.now();
         let obeyed = |Order { command, condemn, done }| {
             let set = self.clients.as_ref().map(|clients| &clients.watched.set);

@@ -103,6 +103,8 @@ pub enum CommandError {
     /// The push is not halted.
     NotHalted,
     Frozen,
+    /// A new process has taken over.
+    Succeeded,
     /// The server of a unit of the push is lost.
     ServerLost(UnitId),
     /// The push has fewer steps.

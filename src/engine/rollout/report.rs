@@ -226,6 +226,8 @@ pub enum Reason {
     /// An operator's command.
     Operator,
     Frozen,
+    /// A successor of the process decides.
+    Succeeded,
     /// The push was halted or paused when the relay began anew.
     Restarted,
 }
@@ -233,7 +235,7 @@ pub enum Reason {
 impl Reason {
     /// The clocks of the push stand, and go on when the reason is gone.
     pub(super) fn stops_clocks(&self) -> bool {
-        matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen)
+        matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen | Reason::Succeeded)
     }
 
     /// Whether the reason is evidence against certain units. Without it, a halted push blames all of its units.

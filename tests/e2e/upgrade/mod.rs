@@ -3,6 +3,7 @@
 mod between;
 mod connects;
 mod moves;
+mod rollouts;
 mod site;
 mod stand_in;
 mod steps;

@@ -1,7 +1,8 @@
-//! Ends of standstills by a clock: a freeze, and a pin (HIS-3, HIS-4, GRD-2).
+//! Standstills: a freeze, which ends by a clock (HIS-4, GRD-2), and a successor (HND-3).
 
 use std::time::Duration;
 
+use super::Rollout;
 use crate::engine::Time;
 
 /// A freeze is told so often.
@@ -29,5 +30,15 @@ impl Freeze {
             self.told = now;
         }
         is_due
+    }
+}
+
+impl Rollout {
+    /// Another process decides, or does not after all. Meanwhile no push begins and none goes on, and a bad one is still taken back.
+    pub fn set_succeeded(&mut self, is_succeeded: bool, now: Time) {
+        if self.is_succeeded != is_succeeded && self.plan.enforces() {
+            self.is_succeeded = is_succeeded;
+            self.stand_or_go(now);
+        }
     }
 }

@@ -68,6 +68,8 @@ pub struct Rollout {
     held: Held,
     frozen: Option<Freeze>,
     pin: Option<Pin>,
+    /// Another process decides.
+    is_succeeded: bool,
     /// An operator's step for the next push.
     promoted: Option<u8>,
     outputs: VecDeque<Output>,
@@ -87,6 +89,7 @@ impl Rollout {
             held: Held::default(),
             frozen: None,
             pin: None,
+            is_succeeded: false,
             promoted: None,
             outputs: VecDeque::new(),
         }
@@ -393,7 +396,7 @@ impl Rollout {
 
     /// Nothing begins, whatever has been gathered.
     fn stands_still(&self) -> bool {
-        self.frozen.is_some() || self.pin.is_some() || self.held.is_full
+        self.frozen.is_some() || self.pin.is_some() || self.held.is_full || self.is_succeeded
     }
 
     /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode: enforce`, the content of all blamed
@@ -466,6 +469,7 @@ impl Rollout {
             let reason = match lost {
                 _ if self.frozen.is_some() => Some(Reason::Frozen),
                 _ if push.is_paused => Some(Reason::Operator),
+                _ if self.is_succeeded => Some(Reason::Succeeded),
                 lost => lost.map(Reason::ServerLost),
             };
             push.stand_or_go(reason, &mut self.outputs, now);

@@ -120,3 +120,24 @@ fn his_4_a_freeze_or_a_pin_during_a_cut_keeps_the_push_from_beginning() {
     world.timer(61_100);
     assert_eq!(world.cuts.len(), 2);
 }
+
+#[test]
+fn hnd_3_a_plan_with_a_successor_stands_and_takes_a_bad_push_back() {
+    let mut world = World::enforced(&[1]);
+    world.run(2_000, |rollout, now| rollout.set_succeeded(true, now));
+    (3..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!((world.state(), world.step().0), (RolloutState::Paused, 1));
+    assert_eq!(world.verdict().reason, Reason::Succeeded);
+    // The hand-over has failed, and the bake goes on where it stood.
+    world.run(200_000, |rollout, now| rollout.set_succeeded(false, now));
+    world.tally(201_000, admitted(accepted(10)));
+    assert_eq!((world.state(), world.step().0), (RolloutState::Waving, 1));
+    (202..240).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(world.step().0, 2);
+    world.run(240_000, |rollout, now| rollout.set_succeeded(true, now));
+    world.tally(241_000, admitted(Counts { rejected: 1, ..accepted(9) }));
+    assert_eq!(world.state(), RolloutState::Halted);
+    assert!(world.moves.contains(&Output::Back { push: 1 }));
+    world.live(250_000, 1, true, true);
+    assert_eq!(world.rollout.poll_timeout(), None, "the next push is the successor's");
+}
