@@ -103,8 +103,8 @@ impl Fleet {
         }
     }
 
-    /// Each stream ends once, as its process is replaced, and all clients come to the new process without anything in hand. What each was
-    /// ever given is remembered.
+    /// Each stream ends once, with the old process, and all clients come to the new process empty-handed. The contents that clients were ever
+    /// given are remembered.
     pub async fn moved(&mut self) {
         let count = self.clients.len();
         for (client, given) in self.clients.iter_mut().zip(&mut self.given) {
@@ -126,7 +126,7 @@ impl Fleet {
         }
     }
 
-    /// Forgets what clients were given.
+    /// Forgets the contents that clients were given.
     pub fn forget(&mut self) {
         self.given.iter_mut().for_each(BTreeSet::clear);
     }

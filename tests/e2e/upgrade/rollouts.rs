@@ -1,4 +1,4 @@
-//! An upgrade while a plan that enforces is in each state: the word of the old process is that of the new one (HND-3, WAV-8).
+//! An upgrade while a plan that enforces is in each state: the new process goes on with the state of the old process (HND-3, WAV-8).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -18,10 +18,10 @@ use crate::support::{CDS, Setup};
 
 const COUNT: usize = 24;
 
-/// Long enough to see that nothing more is given to anybody: a tally comes each second.
+/// Long enough for another step to show: a tally comes each second.
 const A_WHILE: Duration = Duration::from_millis(2_500);
 
-/// A fleet whose relay is replaced. Each process ends with its test.
+/// A fleet and the processes of its relay. Each process ends with the test.
 struct Upgraded {
     fleet: Fleet,
     successors: Vec<u32>,
@@ -47,7 +47,7 @@ impl Upgraded {
         Upgraded { fleet, successors: Vec::new(), _kept: kept }
     }
 
-    /// Replaces the process. The streams of the old one end within the drain.
+    /// Replaces the process. The streams of the old process end within the drain.
     async fn replace(&mut self) {
         let (status, body) = self.fleet.relay.post("/upgrade").await;
         self.note(status, &body);
@@ -59,13 +59,13 @@ impl Upgraded {
         self.successors.push(u32::try_from(found["pid"].as_u64().unwrap()).unwrap());
     }
 
-    /// Replaces the process, and waits until all clients have come to the new one.
+    /// Replaces the process, and waits until all clients have come to the new process.
     async fn upgrade(&mut self) {
         self.replace().await;
         self.fleet.moved().await;
     }
 
-    /// Waits until nothing drains, so that the next upgrade may begin.
+    /// Waits for the end of the drain, so that the next upgrade may begin.
     async fn settled(&mut self) {
         eventually("the end of the predecessor", async || {
             self.fleet.relay.get("/overview").await.1.contains("\"predecessor\":null")
@@ -95,7 +95,7 @@ impl Upgraded {
 impl Drop for Upgraded {
     fn drop(&mut self) {
         for pid in &self.successors {
-            // Some have ended.
+            // Some processes have ended.
             let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
         }
     }
@@ -114,7 +114,7 @@ async fn wav_8_an_upgrade_while_a_plan_gathers_gathers_again() {
     }
 }
 
-/// The push begins anew with the same seats, and its bake with it.
+/// The push and the bake begin anew, with the same seats.
 #[tokio::test]
 async fn wav_8_an_upgrade_in_a_wave_shortens_no_bake() {
     for keeps in [true, false] {
@@ -157,7 +157,7 @@ async fn wav_8_an_upgrade_keeps_a_paused_push_from_all() {
     }
 }
 
-/// Nobody is given the halted content by the new process, the first seats neither.
+/// The new process gives the halted content to no client, not even to the first seats.
 #[tokio::test]
 async fn wav_8_an_upgrade_keeps_a_halted_push_from_all() {
     for keeps in [true, false] {
@@ -219,7 +219,7 @@ async fn his_4_an_upgrade_keeps_a_freeze() {
     }
 }
 
-/// The new process has read the state of the plan before the operator says so, and waits for its control plane.
+/// The new process has read the state of the plan before the operator's order, and waits for the control plane.
 #[tokio::test]
 async fn hnd_3_a_freeze_in_the_middle_of_an_upgrade_stands() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -249,7 +249,7 @@ async fn hnd_3_a_freeze_in_the_middle_of_an_upgrade_stands() {
     site.stays("frozen", ("2", 0)).await;
 }
 
-/// The old process drains, and has no word any more: its clients are in no step but that of the upgrade.
+/// The old process drains, and begins no step: the clients there stay in the step of the upgrade.
 #[tokio::test]
 async fn hnd_3_a_process_that_drains_moves_no_push() {
     let plan = WAVING.replace("bake: 1h", "bake: 3s");
