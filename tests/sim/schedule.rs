@@ -22,6 +22,8 @@ pub const GROWN_LISTS: u64 = 1 << 49;
 
 /// From this seed on worlds have a plan of rollouts, and are apart from all others (`waves/`).
 pub const WAVES: u64 = 1 << 50;
+/// From this seed on plans of rollouts have a hook.
+pub const GROWN_HOOKS: u64 = WAVES + (1 << 20);
 
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::words::{OLD, SHORT, bit, bits, is_full_state, show};
 use crate::world::Invariant;
 
 /// The machine sees ends of clocks at its next round.
-const ROUND: u64 = 3 * SECOND;
+pub const ROUND: u64 = 3 * SECOND;
 
 /// The state of a client towards the push, from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// The admitted clients with the push, and without, by nodes that never rejected before.
-    fn evidence(&self) -> (u64, u64) {
+    pub fn evidence(&self) -> (u64, u64) {
         let mut evidence = (0, 0);
         for stream in self.streams.iter().flatten() {
             let node = self.clients[stream.client].plan.node;
@@ -218,6 +218,7 @@ impl World {
             What::StepBegun { step, .. } => self.judge_step(usize::from(*step)),
             What::Settling => self.judge_step(self.plan.steps.len() + 1),
             What::Halted(verdict) => self.judge_halt(&verdict.reason),
+            What::Paused(verdict) => self.judge_pause(verdict),
             What::Over(outcome) => self.judge_over(*outcome),
             What::Condemned(of) => {
                 self.reference.condemned.insert((of.type_url.clone(), of.name.clone(), of.version));
@@ -225,6 +226,9 @@ impl World {
             What::Pinned(_) => self.reference.halted = None,
             What::Unpinned(_) => self.judge_unpinned(),
             What::Unfrozen => {
+                if std::mem::take(&mut self.reference.is_thawed) {
+                    return;
+                }
                 let early = self.reference.frozen_until.is_some_and(|until| self.now < until);
                 if early {
                     self.fail(Invariant::PinFreeze, || "a freeze ends before its end".to_owned());
@@ -235,7 +239,7 @@ impl World {
         }
     }
 
-    fn is_frozen(&self) -> bool {
+    pub fn is_frozen(&self) -> bool {
         self.reference.frozen_until.is_some_and(|until| self.now < until)
     }
 
@@ -281,7 +285,11 @@ impl World {
             let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
             candidates.all(|(of, (_, candidate))| of.given.iter().any(|then| !then.differs(candidate)))
         };
-        let is_first = step == 1 || push.step == 0 && was_given();
+        let is_restored = step > 1 && push.step == 0 && was_given();
+        let is_again = push.step == 0 && push.is_promoted;
+        let is_first = step == 1 || is_restored;
+        let is_free = is_restored || is_again || self.is_deserted(push.step);
+        self.judge_hooked(is_free, step, || format!("step {step} begins"));
         if push.step == 0 && !push.is_promoted {
             self.judge_condemned(push.number);
         }
@@ -318,11 +326,10 @@ impl World {
     }
 
     fn judge_next(&mut self, step: usize, began: u64) {
-        let of = step.checked_sub(1).and_then(|at| self.plan.steps.get(at));
-        let is_deserted = of.is_some_and(|of| of.labels && of.threshold == 0 && of.at_least == 0);
-        if is_deserted {
+        if self.is_deserted(step) {
             return;
         }
+        let of = step.checked_sub(1).and_then(|at| self.plan.steps.get(at));
         let bake = of.map_or(self.plan.final_bake, |of| of.bake);
         if self.now < began + bake {
             return self.fail(Invariant::BlastRadius, || format!("step {step} ends before its bake"));
@@ -332,6 +339,12 @@ impl World {
             let text = format!("step {step} ends, and {accepted} accepted of {}", accepted + others);
             self.fail(Invariant::BlastRadius, || text);
         }
+    }
+
+    /// A step by labels alone may pass without a bake.
+    fn is_deserted(&self, step: usize) -> bool {
+        let of = step.checked_sub(1).and_then(|at| self.plan.steps.get(at));
+        of.is_some_and(|of| of.labels && of.threshold == 0 && of.at_least == 0)
     }
 
     fn judge_halt(&mut self, reason: &Reason) {
@@ -357,7 +370,10 @@ impl World {
                     self.fail(Invariant::Condemned, || text);
                 }
             }
-
+            Reason::Hook(_) => {
+                self.judge_hook_halt();
+                blamed = (0..self.units.len()).collect();
+            }
             _ => {}
         }
         let number = self.reference.push.number;
@@ -366,6 +382,9 @@ impl World {
     }
 
     fn judge_over(&mut self, outcome: Outcome) {
+        if matches!(outcome, Outcome::Finished | Outcome::Unjudged) {
+            self.judge_hooked(false, 0, || "the push is over".to_owned());
+        }
         match outcome {
             Outcome::Finished | Outcome::Unjudged if !self.reference.push.is_promoted => {
                 let push = &self.reference.push;
@@ -429,6 +448,10 @@ impl World {
         // These end at once what they end, and the machine tells so during the command.
         match command {
             Command::Unfreeze => self.reference.frozen_until = None,
+            // The end of the freeze before is told after the command.
+            Command::Freeze { .. } => {
+                self.reference.is_thawed = self.reference.frozen_until.is_some_and(|until| self.now >= until);
+            }
             Command::Unpin => {
                 if let Some(pin) = &mut self.reference.pin {
                     pin.until = Some(self.now);

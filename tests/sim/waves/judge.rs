@@ -198,9 +198,7 @@ impl World {
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
         stream.of.awaited.end(given);
         stream.of.is_answered[ty] = true;
-        if stream.of.equal.is_some() && !self.may_be_from(stream, given, stream.of.push) {
-            stream.of.push = stream.of.equal;
-        }
+        self.settle_push(stream, given);
         let (push, release) = self.release_for(stream.client, stream.of.push);
         let release = release.clone();
         for (name, content) in &given.put {
@@ -263,6 +261,17 @@ impl World {
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
     }
 
+    /// The push that a client has content of, where the responses so far leave it open.
+    fn settle_push(&self, stream: &mut Stream, given: &Given) {
+        let is_whole = |had| self.is_from(stream, given, had);
+        if stream.of.may_be_back && !is_whole(stream.of.push) && is_whole(None) {
+            (stream.of.push, stream.of.may_be_back) = (None, false);
+        }
+        if stream.of.equal.is_some() && !self.may_be_from(stream, given, stream.of.push) {
+            stream.of.push = stream.of.equal;
+        }
+    }
+
     /// Whether a response has nothing but the content of the release for a client that has content of this push.
     fn may_be_from(&self, stream: &Stream, given: &Given, had: Option<u64>) -> bool {
         let (_, release) = self.release_for(stream.client, had);
@@ -273,6 +282,22 @@ impl World {
                 || self.is_last(stream, given.ty, (*name, *content))
         };
         given.put.iter().all(is_of)
+    }
+
+    /// Whether a response has the content of the release for such a client, and removes nothing else than what the release lacks.
+    fn is_from(&self, stream: &Stream, given: &Given, had: Option<u64>) -> bool {
+        let (_, release) = self.release_for(stream.client, had);
+        let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+        let mut names = (0..OLD).filter(|name| want.covers(*name));
+        names.all(|name| {
+            let due = release.for_want(ty, name, want).unwrap_or(0);
+            let put = given.put.iter().find(|(put, _)| *put == name).map(|(_, content)| *content);
+            let is_removed = given.removed & bit(name) != 0 || given.is_full && stream.of.sent[ty][name] != 0;
+            match put {
+                Some(content) => due == content || due == 0 && self.is_last(stream, ty, (name, content)),
+                None => due == 0 || !is_removed,
+            }
+        })
     }
 
     /// Whether endpoints were the newest a moment ago: a client that is slow gets them with the routes that have waited for it

@@ -12,10 +12,11 @@ use sluice::engine::evidence::{
 };
 use sluice::engine::rollout::push::Differs;
 use sluice::engine::rollout::{
-    Admission, Command, Output, Plan, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
+    Admission, Command, Output, Plan, PushReport, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
 };
 use sluice::engine::snapshot::Snapshot;
 
+use super::hook::Question;
 use super::relay::Stream;
 use super::world::{Job, World};
 use crate::schedule::SECOND;
@@ -119,6 +120,8 @@ pub struct Pilot {
     cut: Vec<(UnitId, Arc<Snapshot>, Arc<Snapshot>)>,
     /// The units that a cut is put off for.
     outside: BTreeSet<usize>,
+    /// The question to the hook, until the task has heard the answer.
+    pub asked: Option<Question>,
 }
 
 impl Pilot {
@@ -150,6 +153,7 @@ impl Pilot {
             waits: BTreeSet::new(),
             cut: Vec::new(),
             outside: BTreeSet::new(),
+            asked: None,
         }
     }
 
@@ -212,6 +216,7 @@ impl World {
             self.compare_unit(unit);
         }
         self.pilot.rollout.handle_timeout(time);
+        self.hear_hook();
         for command in std::mem::take(&mut self.pilot.commands) {
             self.pilot.has_obeyed = true;
             self.obey(command);
@@ -223,10 +228,22 @@ impl World {
     fn obey(&mut self, command: Command) {
         let time = self.time();
         self.reference_before_command(&command);
+        let former = self.step_begun();
         let done = self.pilot.rollout.command(command, time);
+        let begun = self.step_begun();
+        if begun != former {
+            self.reference.hooked.passes.insert(begun);
+        }
         self.tell(|| format!("operator: {command:?}: {done:?}"));
         self.note(40, u64::from(done.is_ok()), 0);
         self.reference_after_command(&command, done.is_ok());
+    }
+
+    /// The push under way, and its latest step.
+    fn step_begun(&self) -> (u64, usize) {
+        let push = self.pilot.rollout.report().push;
+        let step = |push: &PushReport| push.steps.last().map_or(0, |step| usize::from(step.number));
+        push.map_or((0, 0), |push| (push.number, step(&push)))
     }
 
     fn carry_out(&mut self) {
@@ -240,8 +257,7 @@ impl World {
             };
             self.pilot.is_changed = true;
             match output {
-                // These plans have no hook.
-                Output::Ask { .. } => {}
+                Output::Ask { push, step } => self.ask_hook(push, step),
                 Output::Cut { push, units } => {
                     let units = units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
                     self.send_order(Order::Cut(push), units);
@@ -316,12 +332,18 @@ impl World {
         let looks = pilot.rollout.wants_tally() || timeout.is_some() || pilot.is_changed;
         let is_behind = pilot.rollout.report().behind_from.is_some();
         let tally = (looks || is_behind).then_some(pilot.tally_due);
-        let is_awake = !pilot.changed.is_empty() || !pilot.commands.is_empty();
+        let is_answered = pilot.asked.as_ref().is_some_and(Question::is_answered);
+        let is_awake = !pilot.changed.is_empty() || !pilot.commands.is_empty() || is_answered;
         let timeout = timeout.map(|at| self.relative(at));
         self.pilot.due = [timeout, tally].into_iter().flatten().min().map(|at| at.max(self.now + 1));
         if is_awake {
             self.wake_pilot();
         }
+    }
+
+    /// The next round counts the clients, too.
+    pub fn tally_soon(&mut self) {
+        self.pilot.tally_due = self.now;
     }
 
     // === orders to units ===
@@ -469,6 +491,9 @@ impl World {
                 stream.of.equal = equal;
             }
         }
+        if admission.step == 0 && admission.holders_of.is_some() {
+            self.streams.iter_mut().flatten().for_each(|stream| stream.of.may_be_back = true);
+        }
         let before = std::mem::replace(&mut self.pilot.admission, admission);
         let is_moved = |stream: &Stream| {
             let seat = self.clients[stream.client].seat;
@@ -573,8 +598,9 @@ impl World {
         self.pilot.counted = Some(counted);
         self.tell(|| format!("tally {}", told.join(" ")));
         self.judge_tally(&tally);
-        self.pilot.rollout.tally(tally, time);
+        self.pilot.rollout.tally(tally.clone(), time);
         self.judge_after_tally();
+        self.judge_waiting(&tally);
         self.restate_rejecters();
     }
 

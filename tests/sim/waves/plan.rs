@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice::engine::class::{NodeMatch, TextMatch};
+use sluice::engine::rollout::hook::{Hook, HookSettings};
 use sluice::engine::rollout::plan::{Gated, Gather, Step, Times};
 use sluice::engine::rollout::{Mode, OnHalt, Plan};
 use sluice::xds::Node;
 
+use super::hook::HookPlan;
 use crate::rng::{Rng, mix};
-use crate::schedule::{Act, MILLI, SECOND};
+use crate::schedule::{Act, GROWN_HOOKS, MILLI, SECOND};
 
 /// The subscriptions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,7 @@ pub struct WavePlan {
     pub outages: bool,
     /// The plan gates types at all.
     pub gates: bool,
+    pub hook: Option<HookPlan>,
 }
 
 /// Marks canaries by the begin of the node id.
@@ -109,12 +112,26 @@ impl WavePlan {
             restarts: !is_calm && rng.percent(40),
             outages: !is_calm && rng.percent(40),
             gates: true,
+            hook: None,
         };
         for number in 0..count {
             let client = plan.client(number, &mut rng);
             plan.clients.push(client);
         }
+        if seed >= GROWN_HOOKS {
+            plan.grow_hooks();
+        }
         plan
+    }
+
+    /// Draws the hook, apart from the rest.
+    fn grow_hooks(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x3a7e6);
+        self.hook = Some(HookPlan {
+            goes: [40, 70, 95][rng.below(3) as usize],
+            within: [20 * MILLI, 400 * MILLI, 3 * SECOND][rng.below(3) as usize],
+            timeout: [SECOND, 5 * SECOND, 60 * SECOND][rng.below(3) as usize],
+        });
     }
 
     fn client(&self, number: usize, rng: &mut Rng) -> ClientPlan {
@@ -162,6 +179,10 @@ impl WavePlan {
         plan.halt_on.patience = Duration::from_micros(self.patience);
         plan.on_halt = if self.stays { OnHalt::Stay } else { OnHalt::Rollback };
         plan.releases = self.releases;
+        plan.hook = self.hook.as_ref().map(|hook| Hook {
+            url: "http://hook/".into(),
+            settings: HookSettings { timeout: Duration::from_micros(hook.timeout) },
+        });
         if !self.gates {
             plan.gated = Gated::Types(Vec::new());
         }

@@ -10,6 +10,7 @@ use sluice::engine::snapshot::Snapshot;
 
 use super::client::Want;
 use super::content::{GATED, is_gated};
+use super::hook::Hooked;
 use super::pilot::Order;
 use super::plan::WavePlan;
 use super::world::World;
@@ -330,6 +331,9 @@ pub struct Reference {
     pub pin: Option<Pin>,
     /// An operator allowed the next push to begin again.
     pub is_repeated: bool,
+    pub hooked: Hooked,
+    /// A freeze ended at the moment of another one.
+    pub is_thawed: bool,
     most: usize,
 }
 
@@ -357,6 +361,8 @@ impl Reference {
             frozen_until: None,
             pin: None,
             is_repeated: false,
+            hooked: Hooked::default(),
+            is_thawed: false,
             most: plan.releases,
         }
     }
@@ -397,7 +403,10 @@ impl World {
         let admission = &self.pilot.admission;
         let holds = |push: u64| had == Some(push) || had == Some(admission.push);
         let is_admitted = match admission.state {
-            Waving | Paused | Settling => self.is_seated(client) || admission.holders_of.is_some_and(holds),
+            // Nobody has a push before its first step.
+            Waving | Paused | Settling if admission.step > 0 => {
+                self.is_seated(client) || admission.holders_of.is_some_and(holds)
+            }
             Halted => admission.holders_only && had == Some(admission.push),
             _ => false,
         };

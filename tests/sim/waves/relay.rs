@@ -110,6 +110,8 @@ pub struct Judged {
     pub awaited: Awaited,
     /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
     pub equal: Option<u64>,
+    /// The next push waits for its hook, and the client may be one that kept the halted push no longer.
+    pub may_be_back: bool,
 }
 
 /// An unanswered response.

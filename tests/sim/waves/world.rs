@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use sluice::engine::Time;
+use sluice::engine::rollout::hook::HookVerdict;
 use sluice::xds::Request;
 
 use super::client::Client;
@@ -39,6 +40,8 @@ pub enum Job {
     Crash(usize, u64),
     /// The plan's task looks around.
     Pilot,
+    /// The hook answers a question.
+    HookSaid(u64, HookVerdict),
     /// An order of the plan's task arrives at a unit.
     Order(usize),
 }
@@ -102,6 +105,8 @@ pub struct World {
     pub looked_at: u64,
     pub is_healed: bool,
     pub pilot: Pilot,
+    /// The number of questions to the hook.
+    pub questions: u64,
     pub reference: Reference,
     pub disk: Disk,
     /// The responses of a run that is compared with another one, and judged by nothing else.
@@ -194,6 +199,7 @@ impl World {
             looked_at: 0,
             is_healed: false,
             pilot: Pilot::new(rollout),
+            questions: 0,
             reference: Reference::new(&plan),
             disk: Disk::default(),
             wire: None,
@@ -299,6 +305,7 @@ impl World {
             Job::Reconnect(client) => self.open_stream(client),
             Job::Crash(client, stream) => self.crash(client, stream),
             Job::Pilot => self.fly(),
+            Job::HookSaid(question, said) => self.take_answer(question, said),
             Job::Order(unit) => self.take_order(unit),
         }
     }
