@@ -262,6 +262,7 @@ const CORPUS: &[u64] = &[
     2251799816488148,
     2251799815193539,
     2251799815196001,
+    2251799815788682,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
