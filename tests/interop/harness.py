@@ -344,8 +344,21 @@ class Envoy:
         command = [packages.envoy_binary(), "-c", file, "--concurrency", "1", "--disable-hot-restart"]
         logging = ["--log-level", "warning", "--component-log-level", "config:info,upstream:info"]
         stage.witness(f"what {name} holds", self.holds)
-        command += [*logging, "--admin-address-path", self.admin_address]
-        self.process = Process(stage, name, command)
+        self.command = [*command, *logging, "--admin-address-path", self.admin_address]
+        self.name, self.starts = name, 0
+        self.start()
+
+    def start(self):
+        self.starts += 1
+        name = self.name if self.starts == 1 else f"{self.name}-{self.starts}"
+        self.process = Process(self.stage, name, self.command)
+
+    def crash(self):
+        """Ends the process without a word, and starts another one."""
+        self.process.child.kill()
+        self.process.child.wait()
+        self.admin_address.unlink()
+        self.start()
 
     def bootstrap(self, variant, more):
         source = self.SOURCES[variant]

@@ -331,7 +331,7 @@ def envoy_of(stage, way, variant):
         ads = Envoy.SOURCES["sotw"]["api_config_source"]
         more["dynamic_resources"] = {"cds_config": by_polls, "lds_config": by_polls, "ads_config": ads}
     envoy = Envoy(stage, variant, name=name, **more)
-    envoy.name, envoy.variant = name, variant
+    envoy.variant = variant
     return envoy
 
 

@@ -64,6 +64,10 @@ impl Rollout {
             self.close(Outcome::Restored, now);
         }
         self.stand_or_go(now);
+        if let Some(push) = self.push.as_mut().filter(|push| push.is_at_gate()) {
+            // The hook is asked once the clocks run.
+            push.leave_gate(&self.plan, &mut self.outputs, now);
+        }
     }
 
     /// Whether a unit is not current, and may become so.

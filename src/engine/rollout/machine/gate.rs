@@ -24,14 +24,16 @@ pub(super) struct Gate {
     not_before: Option<Time>,
 }
 
-impl Gate {
-    /// The evidence for which the hook let the push go on is gone.
-    pub(super) fn close(&mut self) {
-        self.is_open = false;
-    }
-}
-
 impl Push {
+    /// The evidence for which the hook let the push go on is gone, and so is its word.
+    pub(super) fn close_gate(&mut self) {
+        if mem::take(&mut self.gate.is_open)
+            && let Some(hook) = &mut self.report.hook
+        {
+            hook.said = None;
+        }
+    }
+
     /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after `since`.
     pub(super) fn waits_for_hook(
         &mut self,
@@ -93,22 +95,26 @@ impl Push {
             HookVerdict::Go => {
                 self.gate.is_open = true;
                 // Before the first step there is no evidence to look at again.
-                if step == 0 && self.stands_since.is_none() {
+                if step == 0 {
                     self.leave_gate(plan, outputs, now);
                 }
             }
             HookVerdict::Halt => {
-                if self.report.blamed.is_empty() {
-                    self.report.blamed.clone_from(&self.report.units);
-                }
+                // A few rejections may have blamed some of them, and the hook knows no units.
+                self.report.blamed.clone_from(&self.report.units);
                 self.halt(Reason::Hook(said), outputs, now);
             }
         }
     }
 
-    /// Begins the first step, if the hook lets the push go.
+    /// Whether the push waits for its first step.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.report.steps.is_empty() && !self.is_halted()
+    }
+
+    /// Begins the first step, if the clocks run and the hook lets the push go.
     pub(super) fn leave_gate(&mut self, plan: &Plan, outputs: &mut Outputs, now: Time) {
-        if self.waits_for_hook(plan, self.step_from, outputs, now) {
+        if self.stands_since.is_some() || self.waits_for_hook(plan, self.step_from, outputs, now) {
             return;
         }
         if self.report.verdict.is_some() {

@@ -89,10 +89,7 @@ impl Push {
         push.report.blamed = blamed;
         match (reason, start) {
             (Some(reason), _) => push.halt(reason, outputs, now),
-            (None, Start::Judged) if plan.hook.is_some() => {
-                push.admit(outputs);
-                push.leave_gate(plan, outputs, now);
-            }
+            (None, Start::Judged) if plan.hook.is_some() => push.admit(outputs),
             (None, Start::Judged) => push.begin_step(plan, 1, outputs, now),
             (None, Start::Promoted(step)) => push.begin_step(plan, step, outputs, now),
             (None, Start::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
@@ -179,10 +176,14 @@ impl Push {
             return self.halt(reason, outputs, now);
         }
         if self.number_of_step() == 0 {
-            if self.stands_since.is_none() {
-                self.leave_gate(plan, outputs, now);
+            // The guards have not known of rejections that come while the push waits for its hook.
+            if let Some(condemned) = tally.condemned.first() {
+                if self.report.blamed.is_empty() {
+                    self.report.blamed.clone_from(&self.report.units);
+                }
+                return self.halt(Reason::Condemned(condemned.clone()), outputs, now);
             }
-            return;
+            return self.leave_gate(plan, outputs, now);
         }
         if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan, &tally) {
             return;
@@ -303,7 +304,7 @@ impl Push {
                 if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
                     self.pause(Reason::NoEvidence { accepted, of }, outputs, now);
                 }
-                return self.gate.close();
+                return self.close_gate();
             }
             Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),

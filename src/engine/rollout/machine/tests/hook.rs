@@ -6,6 +6,8 @@ use crate::engine::rollout::Seat;
 use crate::engine::rollout::command::{Command, Promotion};
 use crate::engine::rollout::hook::{Hook, HookSettings, HookVerdict};
 use crate::engine::rollout::plan::BUCKETS;
+use crate::engine::rollout::push::Condemned;
+use crate::xds::Version;
 
 fn hooked(plan: Plan) -> Plan {
     let hook = Hook { url: "http://gate/".into(), settings: HookSettings::default() };
@@ -95,6 +97,9 @@ fn wav_20_a_hook_halts_a_push_and_blames_all_of_its_units() {
     world.push_of(&[1, 2]);
     world.said(1_100, (1, 0), HookVerdict::Go);
     world.accepted_until(33);
+    // A client that rejected the push before, too, is no evidence against the push, and blames its unit.
+    let rejected = admitted(Counts { rejected_again: 1, ..accepted(9) });
+    world.tally(33_200, Tally { blamed: vec![unit(1)], ..rejected });
     world.said(33_500, (1, 1), HookVerdict::Halt);
     assert_eq!((world.state(), &*world.push().blamed), (RolloutState::Halted, &[unit(1), unit(2)][..]));
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Halt)));
@@ -112,6 +117,7 @@ fn wav_20_the_hook_is_asked_again_when_the_evidence_for_its_word_is_gone() {
     world.accepted_until(33);
     world.said(33_100, (1, 1), HookVerdict::Go);
     world.tally(34_000, admitted(Counts { pending: 5, ..accepted(5) }));
+    assert_eq!(world.push().hook.as_ref().unwrap().said, None, "nothing tells of the former word");
     world.accepted_until(60);
     assert_eq!((world.step().0, world.asked), (1, vec![(1, 0), (1, 1), (1, 1)]));
 }
@@ -139,6 +145,30 @@ fn wav_20_a_word_for_a_push_whose_server_is_lost_counts_when_the_server_is_back(
     world.run(9_000, |rollout, now| rollout.heard(unit(1), now));
     world.accepted_until(10);
     assert_eq!((world.state(), world.step().0), (RolloutState::Waving, 1));
+}
+
+#[test]
+fn wav_20_nobody_asks_about_a_push_whose_server_was_lost_before_its_begin() {
+    let mut world = World::of(hooked(enforcing()));
+    world.run(0, |rollout, now| rollout.lost(unit(1), now));
+    world.push_of(&[1]);
+    world.accepted_until(5);
+    assert_eq!((world.state(), &*world.asked), (RolloutState::Paused, &[][..]));
+    world.run(6_000, |rollout, now| rollout.heard(unit(1), now));
+    world.accepted_until(7);
+    assert_eq!(world.asked, [(1, 0)]);
+}
+
+#[test]
+fn qua_2_a_content_that_is_condemned_while_its_push_waits_for_the_hook_halts_it() {
+    let mut world = World::at_the_gate(enforcing());
+    let type_url = TypeUrl::of_message(LISTENER);
+    let of = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
+    let rejected = Tally { condemned: vec![of.clone()], blamed: vec![unit(1)], ..Tally::default() };
+    world.tally(2_000, rejected);
+    assert_eq!((world.state(), &world.verdict().reason), (RolloutState::Halted, &Reason::Condemned(of)));
+    world.said(3_000, (1, 0), HookVerdict::Go);
+    assert_eq!((world.state(), world.push().steps.len()), (RolloutState::Halted, 0));
 }
 
 #[test]
