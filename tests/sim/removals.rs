@@ -71,13 +71,15 @@ impl World {
         }
     }
 
-    /// Whether a name was gone when the stream last looked. If it returned as it was and left again since, no view shows this.
+    /// Whether a name was gone when the stream last looked, returned as it was, and left again since: no view shows this.
     fn was_gone(&self, stream: &StreamSlot, sent: &Sent, name: usize) -> bool {
         let (ty, held) = (sent.ty, &stream.mirror[sent.ty]);
         let slot = self.slot_of(stream, list_of(name), ty);
         let (source, then) = (&self.slots[slot].reference, self.slots[slot].moment_at(stream.looked_at));
         tracks(source, held, ty, name).any(|track| {
+            let mut later = track.history.iter().filter(|entry| entry.from > then);
             track.state_at(then) == State::Absent
+                && later.any(|entry| matches!(entry.state, State::Present(_)))
                 && track.last_content(then) == track.last_content(source.moment)
         })
     }
