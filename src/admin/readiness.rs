@@ -100,7 +100,8 @@ impl Readiness {
         let certificate_expired = (self.certificate_expired)();
         let ready = state == State::Ready && upstream_suffices && !certificate_expired;
         // A plan that holds something back serves its clients.
-        let rollouts = plans.iter().filter_map(|plan| Standing::of(plan)).collect();
+        let is_frozen = plans.iter().any(|plan| plan.report.frozen_until.is_some());
+        let rollouts = plans.iter().filter_map(|plan| Standing::of(plan, is_frozen)).collect();
         (ready, Report { ready, state: state.name(), certificate_expired, upstreams, rollouts })
     }
 }
@@ -117,7 +118,7 @@ pub(super) struct Report {
     rollouts: Vec<Standing>,
 }
 
-/// A plan that enforces, for the attention of an operator (GRD-2).
+/// A plan that enforces, or that others' freeze does not hold, for the attention of an operator (GRD-2, WAV-19).
 #[derive(Debug, Serialize)]
 struct Standing {
     plan: String,
@@ -133,17 +134,19 @@ struct Standing {
 }
 
 impl Standing {
-    /// `None` if there is nothing to say.
-    fn of(status: &RolloutStatus) -> Option<Standing> {
+    /// `None` if there is nothing to say. `is_frozen`: some plan is frozen.
+    fn of(status: &RolloutStatus, is_frozen: bool) -> Option<Standing> {
         let (plan, report) = (&status.plan, &status.report);
         let is_at_rest = report.is_at_rest() && !report.is_full && status.unproved == 0;
         let push = report.push.as_deref();
-        (plan.enforces() && !is_at_rest).then(|| Standing {
+        let is_told = if plan.enforces() { !is_at_rest } else { is_frozen };
+        let is_free = || "observes: the freeze of other plans holds none of its pushes back".to_owned();
+        is_told.then(|| Standing {
             plan: plan.name.to_string(),
             state: report.state.name(),
             push: push.map(|push| push.number),
             behind_seconds: behind_seconds(status),
-            why: push.and_then(why),
+            why: if plan.enforces() { push.and_then(why) } else { Some(is_free()) },
             pinned: Pinned::of(status),
             frozen_until: frozen_until(status),
             barred: report.barred.len(),

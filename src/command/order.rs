@@ -51,7 +51,7 @@ pub enum Order {
     /// Serve the release before a push to all clients at once, until the next push.
     #[command(after_help = ROLLBACK_HELP)]
     Rollback(OfPush),
-    /// Begin no push in any plan for a time, and pause those under way.
+    /// Begin no push in any plan that enforces for a time, and pause those under way.
     #[command(after_help = FREEZE_HELP)]
     Freeze(Freeze),
     /// End a freeze.
@@ -227,7 +227,8 @@ const ROLLBACK_HELP: &str = help!(
 
 const FREEZE_HELP: &str = help!(
     "For all plans with `mode: enforce`. What the control plane changes meanwhile waits, and goes step by step afterwards. \
-     Endpoints, Secrets and names that nobody asked for before go on. Another freeze replaces the first.",
+     Endpoints, Secrets and names that nobody asked for before go on, and so do all pushes where a plan observes, which is told, or where \
+     there is no plan. Another freeze replaces the first.",
     "freeze --for 2h --reason sale",
     "freeze --for 1d -o json"
 );
@@ -363,8 +364,12 @@ fn tell(answers: &Answers<Value>, console: &mut Console<'_>) -> Result<Outcome, 
 /// `edge: push 42 is paused, step 2/5 1%; paused by an operator`; for an order to all plans, their names.
 fn after(answer: &Value) -> String {
     let Some(plan) = text(answer, "name") else {
-        let plans: Vec<_> = list(answer, "plans").iter().filter_map(Value::as_str).collect();
-        return format!("done in {}", plans.join(", "));
+        let names = |key| list(answer, key).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+        let (plans, observing) = (names("plans"), names("observing"));
+        return match observing.is_empty() {
+            true => format!("done in {plans}"),
+            false => format!("done in {plans}; NOT frozen, because of mode: observe: {observing}"),
+        };
     };
     let state = text(answer, "state").unwrap_or_default();
     let mut line = format!("{plan}: {state}");
@@ -450,6 +455,8 @@ mod tests {
         assert_eq!(after(&plan), "edge: paused, push 42, step 2/5 1%; an operator");
         assert_eq!(after(&json!({"name": "edge", "state": "open", "push": null})), "edge: open");
         assert_eq!(after(&json!({"plans": ["edge", "batch"]})), "done in edge, batch");
+        let mixed = json!({"plans": ["edge"], "observing": ["batch", "idle"]});
+        assert_eq!(after(&mixed), "done in edge; NOT frozen, because of mode: observe: batch, idle");
     }
 
     #[test]

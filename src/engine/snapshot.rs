@@ -163,9 +163,19 @@ pub struct NamesSnapshot {
 impl NamesSnapshot {
     /// Whether a resource of this name is here, under its own name or under an alias.
     pub fn has_own(&self, own: &ResourceName) -> bool {
-        let is_here = |name| self.known.get(name).is_some_and(|known| known.resource().is_some());
-        let mut aliases = self.aliases.iter().filter(|(_, aliased)| aliased.own() == own);
-        is_here(own) || aliases.any(|(alias, _)| is_here(alias))
+        let is_here = self.known.get(own).is_some_and(|known| known.resource().is_some());
+        is_here || self.by_alias(own, |_| true).is_some()
+    }
+
+    /// The resource of this name, if the server has brought it under one of these aliases (ALI-1).
+    pub fn by_alias(
+        &self,
+        own: &ResourceName,
+        is_chosen: impl Fn(&ResourceName) -> bool,
+    ) -> Option<&Arc<Resource>> {
+        let mut aliases =
+            self.aliases.iter().filter(|(alias, aliased)| aliased.own() == own && is_chosen(alias));
+        aliases.find_map(|(alias, _)| self.known.get(alias)?.resource())
     }
 }
 

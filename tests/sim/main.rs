@@ -150,6 +150,7 @@ const CORPUS: &[u64] = &[
     140737489199310,
     140737489287198,
     281474976711030,
+    281474976757149,
     281474976725505,
     281474976835027,
     281474976943980,
@@ -271,6 +272,7 @@ const CORPUS: &[u64] = &[
     2251799816488148,
     2251799815193539,
     2251799815196001,
+    2251799815788682,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

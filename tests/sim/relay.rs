@@ -147,6 +147,8 @@ pub struct StreamSlot {
     pub moving: Option<ClassMove>,
     /// The time at which the stream came from another class, or from other lists.
     pub came_at: Option<u64>,
+    /// The time at which the stream could last take a message.
+    pub looked_at: u64,
     /// Names of which the client was told that no server is asked for them.
     pub told_nobody: [Mask; TYPES],
 }
@@ -428,6 +430,7 @@ impl World {
             lists: self.lists,
             moving: None,
             came_at: None,
+            looked_at: 0,
             told_nobody: [0; TYPES],
         })));
         id
@@ -616,8 +619,11 @@ impl World {
             if self.plan.fallback || self.plan.reloads {
                 self.follow_servers(&mut stream);
                 self.judge_returns(&stream);
+                self.judge_falls(&stream);
             }
-            match self.next_message(&mut stream) {
+            let next = self.next_message(&mut stream);
+            stream.looked_at = self.now;
+            match next {
                 Some(sent) => {
                     stream.is_busy = true;
                     stream.wakes_at = None;

@@ -59,6 +59,7 @@ impl World {
             return;
         }
         let early = self.gone_since(stream, sent, name, routes_since).filter(|at| self.now < *at + REST);
+        let early = early.filter(|_| !self.was_gone(stream, sent, name));
         if let Some(at) = early {
             let (who, after) = (self.show_stream(stream), self.now - at);
             return self.fail(Invariant::Order, || {
@@ -68,6 +69,19 @@ impl World {
         if self.judges_uses(stream) && stream.routing.sent[ty] & bit(name) != 0 {
             self.judge_use(stream, ty, name);
         }
+    }
+
+    /// Whether a name was gone when the stream last looked, returned as it was, and left again since: no view shows this.
+    fn was_gone(&self, stream: &StreamSlot, sent: &Sent, name: usize) -> bool {
+        let (ty, held) = (sent.ty, &stream.mirror[sent.ty]);
+        let slot = self.slot_of(stream, list_of(name), ty);
+        let (source, then) = (&self.slots[slot].reference, self.slots[slot].moment_at(stream.looked_at));
+        tracks(source, held, ty, name).any(|track| {
+            let mut later = track.history.iter().filter(|entry| entry.from > then);
+            track.state_at(then) == State::Absent
+                && later.any(|entry| matches!(entry.state, State::Present(_)))
+                && track.last_content(then) == track.last_content(source.moment)
+        })
     }
 
     /// The time at which this stream found a name gone, if that is clear.

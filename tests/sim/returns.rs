@@ -153,6 +153,39 @@ impl World {
         })
     }
 
+    /// A session that lacks something at its first server, which is lost, asks the second one. The second one serves once it has
+    /// everything, or had its time (FBK-1, RLY-41). To be called when a session has looked at its servers.
+    pub fn judge_falls(&mut self, stream: &StreamSlot) {
+        if !self.plan.fallback || stream.moving.is_some() || !stream.watches.is_empty() {
+            return;
+        }
+        for place in self.places(stream) {
+            let second = self.second_of(stream, place.list).filter(|_| self.serving(stream, place) == 0);
+            let Some(second) = second else { continue };
+            let first = self.slot_at(stream, place.list, 0);
+            let is_lost =
+                self.slots[first].reach_at(place, self.now).is_lost() && !self.slots[first].is_apart;
+            if !is_lost || !self.owes(stream, place, first) {
+                continue;
+            }
+            let is_over = match self.slots[second].reach_at(place, self.now) {
+                Heard::Yes(since) => since + RESOLVE <= self.now && !self.slots[second].is_apart,
+                Heard::Pending | Heard::Lost(_) => false,
+            };
+            let is_held = stream.moves[place.number()].is_held(self.now);
+            let why = match self.asks(stream, place, second) {
+                false => "and does not ask the second one",
+                true if !is_held && !self.lacks(stream, place, second) => "though the second one has it all",
+                true if !is_held && is_over => "though the second one had its time",
+                true => continue,
+            };
+            let (who, list) = (self.show_stream(stream), place.list);
+            self.fail(Invariant::Revert, || {
+                format!("{who} lacks something at the first server of list {list}, which is lost, {why}")
+            });
+        }
+    }
+
     /// To be called when a session has looked at its servers.
     pub fn judge_returns(&mut self, stream: &StreamSlot) {
         if stream.moving.is_some() {

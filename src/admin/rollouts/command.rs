@@ -243,7 +243,7 @@ fn contents(text: &str) -> Result<Vec<(Box<str>, ResourceName)>, String> {
     text.split(',').map(content).collect()
 }
 
-/// `POST /freeze`: all plans that enforce.
+/// `POST /freeze`: all plans that enforce. The others hold nothing back, and the answer, the log and the events name them (WAV-19).
 pub(in crate::admin) async fn freeze(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
@@ -270,13 +270,18 @@ async fn of_all(
     command: Command,
     audit: Audit,
 ) -> Result<Response, Response> {
-    let mut done = Vec::new();
+    let (mut done, mut observing) = (Vec::new(), Vec::new());
     for status in admin.relay.rollouts() {
-        if status.plan.mode == Mode::Observe {
-            continue;
-        }
         let plan = status.plan.name.to_string();
         let (push, query) = (latest(&status), uri.query().unwrap_or_default());
+        if status.plan.mode == Mode::Observe {
+            if let Command::Freeze { .. } = command {
+                let wanted = Wanted { plan: &plan, push, word, query };
+                audit.tell(&admin.metrics.events, &wanted, Err(NOT_FROZEN));
+                observing.push(plan);
+            }
+            continue;
+        }
         let order = PlanOrder { plan: plan.clone(), command, condemn: Vec::new() };
         // A plan that has ended meanwhile needs no freeze.
         if let Ok(after) = admin.relay.command_plan(order).await {
@@ -285,11 +290,23 @@ async fn of_all(
             done.push(plan);
         }
     }
-    if done.is_empty() {
-        return Err(not_found("no plan has `mode: enforce`; GET /rollouts lists the plans".to_owned()));
+    match (done.is_empty(), observing.is_empty()) {
+        (true, true) => {
+            Err(not_found("no plan has `mode: enforce`; GET /rollouts lists the plans".to_owned()))
+        }
+        (true, false) => {
+            let plans = observing.join(", ");
+            Err(conflict(format!(
+                "nothing is frozen, and pushes go on: no plan has `mode: enforce`; {plans} only observe"
+            )))
+        }
+        (false, true) => Ok(Json(json!({ "plans": done })).into_response()),
+        (false, false) => Ok(Json(json!({ "plans": done, "observing": observing })).into_response()),
     }
-    Ok(Json(json!({ "plans": done })).into_response())
 }
+
+/// The result of a freeze for a plan that observes.
+const NOT_FROZEN: &str = "the plan observes: a freeze holds none of its pushes back";
 
 fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response) {
     let of = match refusal {

@@ -70,7 +70,12 @@ async fn his_5_a_command_is_answered_with_the_state_after_it_or_the_reason() {
             404,
             "plan \"edge\": condemn: the push brings no such content",
         ),
-        ("/freeze", 404, "no plan has `mode: enforce`; GET /rollouts lists the plans"),
+        (
+            "/freeze",
+            409,
+            "nothing is frozen, and pushes go on: no plan has `mode: enforce`; edge, idle only observe",
+        ),
+        ("/unfreeze", 404, "no plan has `mode: enforce`; GET /rollouts lists the plans"),
     ] {
         assert_eq!(said(target).await, (status, words.to_owned()), "{target}");
     }
@@ -371,7 +376,8 @@ async fn grd_2_ready_tells_of_plans_that_hold_something_back() {
     let held = RolloutStatus { plan: enforcing("edge"), report, ..edge.clone() };
     let first = RolloutStatus { plan: enforcing("first"), unproved: 2, ..idle.clone() };
     let at_rest = RolloutStatus { plan: enforcing("at-rest"), ..idle };
-    let rollouts = [held, first, at_rest, edge].map(Arc::new).to_vec();
+    let observing = RolloutStatus { plan: Arc::new(Plan::new("observing")), ..edge };
+    let rollouts = [held, first, at_rest, observing].map(Arc::new).to_vec();
     let view = FakeView { rollouts, ..FakeView::default() };
     let admin = Fixture::of(view, AdminSettings::default(), None);
     admin.readiness.advance(State::Ready);
@@ -379,7 +385,8 @@ async fn grd_2_ready_tells_of_plans_that_hold_something_back() {
     let found = ready.json();
     assert_eq!((ready.status, &found["ready"]), (200, &Value::from(true)));
     let lines = found["rollouts"].as_array().unwrap();
-    assert_eq!(lines.iter().map(|of| of["plan"].as_str().unwrap()).collect::<Vec<_>>(), ["edge", "first"]);
+    let plans: Vec<_> = lines.iter().map(|of| of["plan"].as_str().unwrap()).collect();
+    assert_eq!(plans, ["edge", "first", "observing"]);
     let text = |key: &str| lines[0][key].to_string();
     assert_eq!((text("state"), text("push"), text("barred")), ("\"halted\"".into(), "41".into(), "1".into()));
     assert!(
@@ -389,6 +396,8 @@ async fn grd_2_ready_tells_of_plans_that_hold_something_back() {
     assert_eq!(lines[0]["pinned"], serde_json::json!({"release": 39, "until": "next_push"}));
     assert!(text("frozen_until").ends_with("Z\""), "{found}");
     assert_eq!((&lines[1]["state"], &lines[1]["unproved"]), (&Value::from("open"), &Value::from(2)));
+    let free = "observes: the freeze of other plans holds none of its pushes back";
+    assert_eq!((&lines[2]["why"], &lines[2]["frozen_until"]), (&Value::from(free), &Value::Null));
 
     let attention = admin.get("/overview").await.json()["attention"].to_string();
     for told in
@@ -441,6 +450,26 @@ async fn pag_1_a_plan_that_enforces_shows_what_stands_and_who_stopped_it() {
     assert!(place("What waits behind it") < place("What changed"), "one look: {page}");
     let list = admin.get("/ui/rollouts").await.body;
     assert!(list.contains("enforce") && list.contains("serves release 39 to all clients: pinned"), "{list}");
+}
+
+/// WAV-19: a freeze holds nothing of a plan that observes, and the answer, the events and the page say so.
+#[tokio::test]
+async fn wav_19_a_freeze_names_the_plans_that_only_observe() {
+    let [edge, idle] = [0, 1].map(|index| RolloutStatus::clone(&some()[index]));
+    let plan = Arc::new(Plan { mode: Mode::Enforce, ..Plan::new("held") });
+    let report = RolloutReport { frozen_until: Some(at(60_000)), ..idle.report.clone() };
+    let rollouts = [RolloutStatus { plan, report, ..idle }, edge].map(Arc::new).to_vec();
+    let admin = Fixture::of(FakeView { rollouts, ..FakeView::default() }, AdminSettings::default(), None);
+    let answer = admin.act("POST", "/freeze?for=4h&as=ann&reason=sale").await;
+    assert_eq!(answer.json(), serde_json::json!({"plans": ["held"], "observing": ["edge"]}));
+    let page = admin.get("/ui/rollouts/edge").await.body;
+    for text in [
+        "Other plans are frozen. This plan observes: its pushes go on to all clients.",
+        "freeze by ann, &#34;sale&#34;; the plan observes: a freeze holds none of its pushes back",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!admin.get("/ui/rollouts/held").await.body.contains("Other plans are frozen"));
 }
 
 /// HIS-5: each command is an event with its push, who gave it and why, and the result.

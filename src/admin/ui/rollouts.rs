@@ -231,7 +231,7 @@ fn page(
         state,
         enforces: push.map_or(status.plan.mode, |push| push.mode) == Mode::Enforce,
         push: push.map(|push| whole(status, push)),
-        stands: if is_past { Vec::new() } else { standing(status) },
+        stands: if is_past { Vec::new() } else { standing(ask, status) },
         commands: if is_past { Vec::new() } else { commands(status) },
         waits: if is_past { Vec::new() } else { waits(status) },
         orders,
@@ -249,7 +249,12 @@ fn look(state: &Mark, push: Option<&PushReport>) -> &'static str {
 }
 
 /// The orders in force, with their ends.
-fn standing(status: &RolloutStatus) -> Vec<String> {
+fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
+    if status.plan.mode == Mode::Observe {
+        let is_frozen = ask.admin.relay.rollouts().iter().any(|of| of.report.frozen_until.is_some());
+        let text = "Other plans are frozen. This plan observes: its pushes go on to all clients.";
+        return is_frozen.then(|| text.to_owned()).into_iter().collect();
+    }
     let pinned = Pinned::of(status).map(|pin| pin.says());
     let frozen =
         frozen_until(status).map(|until| format!("Frozen until {until}: no push begins, and none goes on."));

@@ -1,5 +1,6 @@
 //! The lanes of the sources of a plan: admissions of clients, and orders to sources (WAV-2).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -66,6 +67,26 @@ impl PlanTask {
                 }
             }
         }
+    }
+
+    /// Whether a cut would be put off. It is not made then if clients keep a halted push, because it takes the place of the push's content
+    /// (WAV-16).
+    pub(super) fn is_put_off(
+        &mut self,
+        units: &[UnitId],
+        sources: &HashMap<UnitId, Arc<SourceHandle>>,
+    ) -> bool {
+        if !self.rollout.has_holders() {
+            return false;
+        }
+        let looked = units.iter().filter_map(|unit| {
+            let published = sources.get(unit)?.published();
+            let stable = published.lanes.as_ref()?.stable.as_ref()?;
+            let former = self.candidates.get(unit).map(|former| &**former);
+            Some(evidence::unit_of(&self.plan, *unit, (stable, &published.live), former).1)
+        });
+        let looked = looked.collect();
+        self.rollout.look(looked, self.shared.clock.now())
     }
 
     /// Ends holds without a difference once no push stands.

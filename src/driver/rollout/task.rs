@@ -306,6 +306,9 @@ impl PlanTask {
     async fn cut(&mut self, number: u64, units: &[UnitId]) {
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
         let sources = self.sources();
+        if self.is_put_off(units, &sources) {
+            return;
+        }
         for unit in units {
             let Some(source) = sources.get(unit) else { continue };
             let releases = match self.plan.enforces() {

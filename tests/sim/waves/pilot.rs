@@ -20,6 +20,7 @@ use super::hook::Question;
 use super::relay::Stream;
 use super::world::{Job, World};
 use crate::schedule::SECOND;
+use crate::world::Invariant;
 
 /// The time between two tallies.
 const TALLY_EVERY: u64 = SECOND;
@@ -122,6 +123,8 @@ pub struct Pilot {
     outside: BTreeSet<usize>,
     /// The question to the hook, until the task has heard the answer.
     pub asked: Option<Question>,
+    /// A unit was not current when the cut was ordered.
+    is_cut_stale: bool,
 }
 
 impl Pilot {
@@ -154,6 +157,7 @@ impl Pilot {
             cut: Vec::new(),
             outside: BTreeSet::new(),
             asked: None,
+            is_cut_stale: false,
         }
     }
 
@@ -260,7 +264,10 @@ impl World {
                 Output::Ask { push, step } => self.ask_hook(push, step),
                 Output::Cut { push, units } => {
                     let units = units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
-                    self.send_order(Order::Cut(push), units);
+                    if !self.is_put_off(&units) {
+                        self.pilot.is_cut_stale = units.iter().any(|unit| !self.is_current(*unit));
+                        self.send_order(Order::Cut(push), units);
+                    }
                 }
                 Output::Admit(admission) => {
                     self.begin_push(admission.push);
@@ -281,6 +288,30 @@ impl World {
                 Output::Open => self.send_order(Order::Open, self.all_units()),
             }
         }
+    }
+
+    /// Whether a cut would be put off, and takes a halted content from clients that keep it.
+    fn is_put_off(&mut self, units: &BTreeSet<usize>) -> bool {
+        if !self.pilot.rollout.has_holders() {
+            return false;
+        }
+        let looked = units.iter().filter_map(|unit| {
+            let (id, published) = (UnitId(self.id_of(*unit)), &self.units[*unit].published);
+            let stable = published.lanes.as_ref()?.stable.as_ref()?;
+            let former = self.pilot.candidates.get(&id).map(|former| &**former);
+            Some(unit_of(&self.pilot.plan, id, (stable, &published.live), former).1)
+        });
+        let looked = looked.collect();
+        let time = self.time();
+        let is_put_off = self.pilot.rollout.look(looked, time);
+        if is_put_off {
+            self.tell(|| format!("plan: no cut of units {units:?}"));
+        }
+        is_put_off
+    }
+
+    fn is_current(&self, unit: usize) -> bool {
+        is_current(&self.pilot.plan, &self.units[unit].live)
     }
 
     fn all_units(&self) -> BTreeSet<usize> {
@@ -464,6 +495,11 @@ impl World {
             // The content is part of no push yet, and must be found again.
             self.pilot.candidates = former;
             outside = units;
+            if self.pilot.is_cut_stale && self.pilot.admission.holders_only {
+                self.fail(Invariant::Admission, || {
+                    "a cut that is put off takes a halted push from its clients".to_owned()
+                });
+            }
         }
         if !outside.is_empty() {
             self.pilot.outside.clone_from(&outside);

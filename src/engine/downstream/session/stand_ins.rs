@@ -208,6 +208,8 @@ impl ListPosition {
             let found = stated(name).filter(|resource| {
                 *name == resource.name || !conflicts(resource, types, own, names, &stated)
             });
+            // The client has newer content by an alias. Older content would take the alias back (ALI-1).
+            let found = types.names.by_alias(name, |alias| own.has(alias)).or(found);
             found.map(|resource| (name.clone(), resource.clone()))
         };
         let unknown = names.iter().filter(|_| own.unknown_len() > 0);

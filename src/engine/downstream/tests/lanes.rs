@@ -271,6 +271,30 @@ fn wav_10_what_a_rejecter_may_have_is_not_sent_before_it_goes() {
     assert_eq!(bench.drain(again), "RouteConfiguration r=a.1; Cluster -b");
 }
 
+/// A cluster came and went while a slow stream was sent nothing. Another stream of its node rejected a later push with the cluster. The
+/// slow stream is told that the cluster is gone, and is not sent the earlier bytes of the cluster before.
+#[test]
+fn wav_10_a_slow_stream_of_a_rejecter_is_sent_nothing_that_came_and_went() {
+    let (mut bench, sotw, delta) = fleet();
+    let content = |clusters: &'static str| [(CDS, clusters), FIRST[1], FIRST[2], FIRST[3]];
+    for (clusters, expected) in [("a=e2 c=e1", "Cluster a=e2 c=e1"), ("a=e2 b=e1", ""), ("a=e2", "")] {
+        bench.state(0, &content(clusters));
+        bench.cut(&[delta]);
+        assert_eq!(bench.poll(delta), expected, "{clusters}");
+        bench.finish();
+        bench.poll(delta);
+    }
+    bench.state(0, &content("a=e2 b=e2"));
+    bench.cut(&[sotw]);
+    bench.drain(sotw);
+    bench.nack(sotw, CDS);
+    bench.abort();
+    bench.restate(delta);
+    assert_eq!(bench.poll(delta), "", "no bytes that the client never had");
+    bench.ack(delta, CDS);
+    assert_eq!(bench.drain(delta), "Cluster -b -c");
+}
+
 /// A client that comes back with the content of a push was sent nothing of it, and goes back when the push is halted. The bytes
 /// of an earlier halted push are nothing for it.
 #[test]

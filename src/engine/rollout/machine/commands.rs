@@ -125,15 +125,6 @@ impl Rollout {
         self.advance(now);
     }
 
-    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to be given.
-    pub(super) fn let_go_of_forgotten(&mut self, now: Time) {
-        if let Some(push) = &mut self.push {
-            push.withdraw(&mut self.outputs);
-            self.held.away.retain(|unit, _| !push.report.units.contains(unit));
-        }
-        self.close(Outcome::Halted, now);
-    }
-
     fn abort(&mut self, number: u64, now: Time) -> Done {
         self.named(number)?;
         self.promoted = None;

@@ -12,11 +12,12 @@
 //! the next push has been gathered: else one bad push would be the last one that the plan observed. Under `mode: enforce` a halted push
 //! stands until the content of every blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; the guards; the evidence; the push under way, and its gates; the contents that are held; freezes; the
+//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, and its gates; the contents that are held; freezes; the
 //! commands; and the record that outlives the process.
 
 mod api;
 mod gather;
+mod cut;
 mod guards;
 mod judge;
 mod push;
@@ -36,14 +37,14 @@ use std::sync::Arc;
 use super::command::Until;
 use super::hook::HookAnswer;
 use super::plan::Plan;
-use super::push::{Differs, UnitId, UnitPush};
+use super::push::{Differs, UnitId};
 use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use gather::Gathering;
 use halts::Freeze;
 use held::Held;
-use push::{Gathered, Push, Start};
+use push::Push;
 
 pub use api::{Admission, Output, RolloutEvent, What};
 pub use record::{PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, UnitRecord};
@@ -227,71 +228,6 @@ impl Rollout {
             }
         }
         self.gone(unit, now);
-    }
-
-    /// The answer to [`Output::Cut`].
-    pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
-        let Some(cut) = self.cutting.take() else { return };
-        let number = self.last_push + 1;
-        let is_stale = units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan);
-        let returned = self.returned_to_halted(&units);
-        if is_stale || self.stands_still() || !returned.is_empty() {
-            let again = Some(cut.retry(self.gathering.take(), &self.plan, now));
-            self.gathering = returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
-            return self.advance(now);
-        }
-        let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
-        if units.is_empty() && self.promoted.take().is_some() {
-            self.let_go_of_forgotten(now);
-        }
-        self.gather_blank(&cut, &blank, now);
-        if units.is_empty() {
-            self.outputs.push_back(Output::Release { push: number });
-            return self.advance(now);
-        }
-        let holders_of = self.push.as_ref().and_then(Push::holders);
-        let verdict = self.push.as_ref().map(|push| push.outcome());
-        self.close(verdict.unwrap_or(Outcome::Finished), now);
-        self.last_push = number;
-        let start = match self.promoted.take() {
-            Some(step) => Start::Promoted(step),
-            None if self.plan.enforces() && self.held.knows(&units) => Start::Restored,
-            None => Start::Judged,
-        };
-        self.held.begin(&units);
-        let gathered = Gathered { number, from: cut.first, units, holders_of, start };
-        let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
-        if start == Start::Restored && !push.is_halted() {
-            self.close(Outcome::Restored, now);
-        }
-        self.stand_or_go(now);
-        if let Some(push) = self.push.as_mut().filter(|push| push.is_at_gate()) {
-            // The hook is asked once the clocks run.
-            push.leave_gate(&self.plan, &mut self.outputs, now);
-        }
-    }
-
-    /// The blamed units of a halted push that have its content again: they changed, and changed back before the cut (WAV-17).
-    fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
-        let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
-        let Some(push) = halted.filter(|_| self.promoted.is_none()) else { return Vec::new() };
-        let is_blamed = |unit: &&UnitPush| push.report.blamed.contains(&unit.unit);
-        let is_waited_for = |unit: &&UnitPush| !self.held.barred.contains(&unit.unit);
-        let returned = units.iter().filter(is_blamed).filter(is_waited_for).filter(|unit| unit.is_former);
-        returned.map(|unit| unit.unit).collect()
-    }
-
-    /// Units that hold something back, and have no known change: a collection is not complete yet, as after a restart. The next push
-    /// looks at them again.
-    fn gather_blank(&mut self, cut: &Gathering, blank: &[UnitPush], now: Time) {
-        let away = blank.iter().map(|of| of.unit).filter(|unit| self.held.away.contains_key(unit));
-        let units: BTreeSet<UnitId> = away.collect();
-        if self.plan.enforces() && !units.is_empty() {
-            // However long the unit stays so, each look is a while after the last.
-            let mut cut = cut.clone().begin_anew(now);
-            cut.units = units;
-            self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
-        }
     }
 
     /// The evidence of the clients. Ignored unless [`Rollout::wants_tally`].

@@ -280,6 +280,29 @@ fn rly_42_an_alias_brings_no_older_content_of_a_resource_that_the_serving_server
     assert_eq!(bench.follow(client), "VirtualHost p=3");
 }
 
+/// A client of the second server asks for a resource that it has by an alias. Older content of the first server would take the
+/// alias from the client, and nothing would bring it back.
+#[test]
+fn rly_42_nothing_stands_in_for_a_resource_that_the_serving_server_has_by_an_alias() {
+    let mut bench = servers(2);
+    let other = bench.delta();
+    bench.change(other, VHDS, "+s");
+    bench.hear(0);
+    bench.names(0, VHDS, "s=1");
+    assert_eq!(bench.follow(other), "VirtualHost s=1");
+    bench.lose(0);
+    let client = bench.delta();
+    bench.change(client, VHDS, "+z");
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, VHDS, "s|z=2");
+    assert_eq!(bench.follow(client), "VirtualHost s=2");
+    bench.change(client, VHDS, "+s");
+    assert_eq!(bench.follow(client), "VirtualHost s=2");
+    bench.names(1, VHDS, "s|z=2");
+    assert_eq!(bench.follow(client), "");
+}
+
 /// A client presents a resource, and is sent another content of it under an alias.
 #[test]
 fn ali_1_what_an_alias_brings_is_content_of_the_own_name_too() {

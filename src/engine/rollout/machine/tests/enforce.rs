@@ -306,6 +306,32 @@ fn wav_16_who_has_a_halted_push_may_keep_it_and_is_first_with_the_next() {
     assert!(!next.admits(last, None));
 }
 
+/// Each cut takes the place of a halted push. The look before it finds the reasons to put it off, and the push stays with its clients.
+#[test]
+fn wav_16_a_halted_push_that_clients_keep_outlasts_a_cut_that_is_put_off() {
+    let stale = || UnitPush { is_current: false, ..unit_push(1) };
+    let blank = || UnitPush { types: Vec::new(), ..unit_push(1) };
+    let former = || UnitPush { is_former: true, ..unit_push(1) };
+    for (unit_push, again) in
+        [(stale(), Some(4_000)), (blank(), Some(4_000)), (former(), None), (unit_push(1), None)]
+    {
+        let mut world = World::of(Plan { on_halt: OnHalt::Stay, ..enforcing() });
+        world.push_of(&[1]);
+        world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+        world.live(2_000, 1, true, true);
+        world.timer(3_000);
+        assert!(world.rollout.has_holders() && world.cuts.last().unwrap().0 == 2);
+        let mut is_put_off = false;
+        let is_changed = unit_push.is_current && !unit_push.is_empty() && !unit_push.is_former;
+        world.run(3_000, |rollout, now| is_put_off = rollout.look(vec![unit_push], now));
+        assert_eq!((is_put_off, world.rollout.poll_timeout()), (!is_changed, again.map(at)));
+        assert_eq!((world.push_number(), world.rollout.has_holders()), (Some(1), true));
+    }
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    assert!(!world.rollout.has_holders(), "all have gone back");
+}
+
 #[test]
 fn wav_15_nobody_is_given_a_halted_push() {
     let mut world = World::enforced(&[1]);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::*;
 use crate::engine::change::NameList;
 use crate::engine::rollout::plan::{Guards, HaltOn, Mode, OnHalt, Step};
-use crate::engine::rollout::push::{Growth, ReleaseDigest, TypePush};
+use crate::engine::rollout::push::{Growth, ReleaseDigest, TypePush, UnitPush};
 use crate::engine::rollout::report::{Note, Verdict};
 use crate::engine::rollout::tally::{Control, Counts};
 use crate::xds::{ResourceName, TypeUrl};
