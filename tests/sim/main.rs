@@ -273,11 +273,12 @@ const CORPUS: &[u64] = &[
     2251799815193539,
     2251799815196001,
     2251799815788682,
+    1125899907893117,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125899907893117];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;
