@@ -190,7 +190,6 @@ impl Lanes {
         let mark = LaneMark { release: self.releases, push: Some(push) };
         self.candidate = Some(Lane { is_given: false, ..Lane::freeze(&self.live, &self.gated, mark) });
         self.end(former);
-        self.renew_all();
     }
 
     /// Clients are given the candidate of a push from now on. The content of a push that was halted before its first client is not

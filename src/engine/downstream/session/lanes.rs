@@ -52,7 +52,11 @@ impl Session {
     /// nothing to note.
     #[inline]
     pub(super) fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
-        if self.lanes.is_some() || newest.iter().any(|(_, snapshot)| release_of(snapshot.as_ref()) != 0) {
+        let is_known = match &self.lanes {
+            Some(lanes) => lanes.are_known(newest, now),
+            None => newest.iter().all(|(_, snapshot)| release_of(snapshot.as_ref()) == 0),
+        };
+        if !is_known {
             self.note_releases(newest, now);
         }
     }
@@ -109,6 +113,19 @@ impl Session {
 }
 
 impl Lanes {
+    /// Whether there is nothing to note of these snapshots.
+    #[inline]
+    fn are_known(&self, newest: &Snapshots, now: Time) -> bool {
+        let is_known = |(position, (source, snapshot)): (&Position, &(SourceId, _))| {
+            position.source == *source
+                && position.release == release_of(Option::as_ref(snapshot))
+                && position.moved_until.is_none_or(|until| now < until)
+        };
+        self.restating.is_none()
+            && self.positions.len() == newest.len()
+            && self.positions.iter().zip(newest).all(is_known)
+    }
+
     /// Whether the move at a source is so recent that clients may be on their way to other names.
     pub fn has_moved(&self, source: SourceId) -> bool {
         self.positions.iter().any(|position| position.source == source && position.moved_until.is_some())

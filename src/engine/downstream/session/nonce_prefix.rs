@@ -1,38 +1,36 @@
 //! The form of nonces on the wire.
 
+use arrayvec::ArrayString;
+
 /// The longest number after a prefix.
 const DIGITS_MAX: usize = 20;
 
 /// The start of all nonces of one stream, drawn for the stream, so that no nonce of another stream is valid (STR-5, RLY-33).
 /// Every response to every client has a nonce: the prefix is spelled once.
 #[derive(Debug)]
-pub(super) struct NoncePrefix([u8; 9]);
+pub(super) struct NoncePrefix(ArrayString<9>);
 
 impl NoncePrefix {
     /// Eight hexadecimal digits and a hyphen.
     pub fn new(drawn: u32) -> NoncePrefix {
-        let mut text = *b"00000000-";
-        for (digit, nibble) in text[..8].iter_mut().zip((0..8).rev()) {
-            *digit = b"0123456789abcdef"[(drawn >> (4 * nibble)) as usize & 15];
+        let mut text = ArrayString::new();
+        for nibble in (0..8).rev() {
+            text.push(char::from(b"0123456789abcdef"[(drawn >> (4 * nibble)) as usize & 15]));
         }
+        text.push('-');
         NoncePrefix(text)
-    }
-
-    fn as_str(&self) -> &str {
-        // All bytes are ASCII.
-        str::from_utf8(&self.0).unwrap_or_default()
     }
 
     pub fn spell(&self, nonce: u64) -> String {
         let mut text = String::with_capacity(self.0.len() + DIGITS_MAX);
-        text.push_str(self.as_str());
+        text.push_str(&self.0);
         text.push_str(itoa::Buffer::new().format(nonce));
         text
     }
 
     /// The number of a nonce; `None` if the stream has no such nonce.
     pub fn parse(&self, text: &str) -> Option<u64> {
-        text.strip_prefix(self.as_str())?.parse().ok()
+        text.strip_prefix(&*self.0)?.parse().ok()
     }
 }
 

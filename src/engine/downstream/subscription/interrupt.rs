@@ -10,10 +10,16 @@ use crate::xds::{ResourceName, Variant};
 impl Subscription {
     /// Gives up the rest of an answer that takes several messages, for a newer answer. The client holds the
     /// messages sent so far.
+    #[inline]
     pub fn interrupt(&mut self) {
-        let Some(answer) = self.pending.take() else { return };
+        if let Some(answer) = self.pending.take() {
+            self.keep_sent(&answer);
+        }
+    }
+
+    fn keep_sent(&mut self, answer: &Answer) {
         self.fresh = true;
-        self.keep_told_variants(&answer, false);
+        self.keep_told_variants(answer, false);
         let Some(rest) = &answer.rest else { return };
         for told in rest.told_names.iter().take(answer.chunk) {
             for (index, (part, answered)) in self.parts.iter_mut().zip(&answer.parts).enumerate() {
