@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluice::engine::rollout::command::{PinFor, Promotion};
+use sluice::engine::rollout::report::RolloutReport;
 use sluice::engine::rollout::{Command, RolloutState, UnitId};
 
 use super::content::{FATAL, IGNORED, REJECTED, cluster_of, content, entry, table};
@@ -252,16 +253,26 @@ impl World {
         for _ in 0..80 {
             self.advance(10 * SECOND);
             let report = self.pilot.rollout.report();
-            if self.failure.is_some() || report.state == RolloutState::Open && report.waiting.is_empty() {
+            if self.failure.is_some() || self.rests(&report) {
                 break;
             }
-            let Some(push) = report.push else { continue };
+            let Some(push) = report.push else {
+                // An operator let these wait until their content changes.
+                let barred: Vec<_> = report.barred.iter().filter_map(|unit| self.unit_of(*unit)).collect();
+                barred.into_iter().for_each(|unit| self.mend_all(unit));
+                continue;
+            };
             if push.state == RolloutState::Halted {
                 self.mend_halted(&push.blamed, &report.waiting);
                 let unit = |unit: &UnitId| self.unit_of(*unit);
                 let is_forgotten = |of: &super::reference::Releases| !of.stable().differs(&of.live);
-                if push.units.iter().filter_map(unit).all(|unit| is_forgotten(&self.reference.units[unit])) {
-                    // Nobody asks any more for what the push changed.
+                let all_forgotten = |units: &[UnitId]| {
+                    units.iter().filter_map(unit).all(|unit| is_forgotten(&self.reference.units[unit]))
+                };
+                let unchanged: Vec<_> =
+                    push.blamed.iter().filter(|unit| !report.waiting.contains(unit)).copied().collect();
+                if all_forgotten(&push.units) || !unchanged.is_empty() && all_forgotten(&unchanged) {
+                    // Nobody asks any more for what the push changed, so it is changed for nobody.
                     self.order(Command::Promote { push: push.number, to: Promotion::All });
                 }
             }
@@ -272,7 +283,7 @@ impl World {
             }
         }
         let report = self.pilot.rollout.report();
-        if report.state != RolloutState::Open {
+        if !self.rests(&report) {
             let text =
                 format!("the plan does not come to rest: {:?}, with {:?}", report.state, report.waiting);
             return self.fail(Invariant::Return, || text);
@@ -282,6 +293,16 @@ impl World {
         self.abort_a_push();
     }
 
+    /// Nothing waits but units that an operator barred, of which nobody asks any more for what is held.
+    fn rests(&self, report: &RolloutReport) -> bool {
+        let is_asleep = |unit: &UnitId| {
+            let of = self.unit_of(*unit).map(|unit| &self.reference.units[unit]);
+            report.barred.contains(unit) && of.is_some_and(|of| !of.stable().differs(&of.live))
+        };
+        report.state == RolloutState::Open
+            || report.state == RolloutState::Gathering && report.waiting.iter().all(is_asleep)
+    }
+
     /// A halted push waits until the content of all blamed units has changed. In a unit whose clients ask only for what is gone,
     /// nothing has changed until that is there again.
     fn mend_halted(&mut self, blamed: &[UnitId], waiting: &[UnitId]) {
@@ -289,16 +310,19 @@ impl World {
         let (blamed, waiting) = (of(blamed), of(waiting));
         let others = if waiting.is_empty() { 0..self.units.len() } else { 0..0 };
         others.filter(|unit| !blamed.contains(unit)).for_each(|unit| self.mend(unit));
-        for unit in blamed.into_iter().filter(|unit| !waiting.contains(unit)) {
-            for name in 0..OLD {
-                self.put_cluster(unit, name, 0);
-            }
-            for name in 0..3 {
-                self.put(unit, LDS, name, 0, 0);
-                self.put(unit, RDS, name, name, 0);
-            }
-            self.mend(unit);
+        blamed.into_iter().filter(|unit| !waiting.contains(unit)).for_each(|unit| self.mend_all(unit));
+    }
+
+    /// Another content of all that clients may ask for.
+    fn mend_all(&mut self, unit: usize) {
+        for name in 0..OLD {
+            self.put_cluster(unit, name, 0);
         }
+        for name in 0..3 {
+            self.put(unit, LDS, name, 0, 0);
+            self.put(unit, RDS, name, name, 0);
+        }
+        self.mend(unit);
     }
 
     /// Another content of everything, without a fault.

@@ -11,6 +11,7 @@ use sluice::engine::evidence::{
     Clients, Ended, Leavers as _, Rejecters, Seen, compare, condemn, is_current, renew, unit_of,
 };
 use sluice::engine::rollout::push::Differs;
+use sluice::engine::rollout::report::Outcome;
 use sluice::engine::rollout::{
     Admission, Command, Output, Plan, PushReport, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
 };
@@ -232,15 +233,38 @@ impl World {
     fn obey(&mut self, command: Command) {
         let time = self.time();
         self.reference_before_command(&command);
-        let former = self.step_begun();
+        let (former, push) = (self.step_begun(), self.pilot.rollout.report().push);
         let done = self.pilot.rollout.command(command, time);
         let begun = self.step_begun();
         if begun != former {
+            if begun.1 > 0 && self.is_frozen() {
+                self.fail(Invariant::PinFreeze, || format!("{command:?} begins {begun:?} in a freeze"));
+            }
             self.reference.hooked.passes.insert(begun);
+        }
+        if let Some(push) = push {
+            self.judge_ended_by_word(&command, &push);
         }
         self.tell(|| format!("operator: {command:?}: {done:?}"));
         self.note(40, u64::from(done.is_ok()), 0);
         self.reference_after_command(&command, done.is_ok());
+    }
+
+    /// A push that was under way before a command. An operator's word ends a push only in place of the evidence that a paused push
+    /// lacks, after its last step.
+    fn judge_ended_by_word(&mut self, command: &Command, push: &PushReport) {
+        let past = self.pilot.rollout.report().past;
+        let end = past.iter().find(|of| of.number == push.number).and_then(|of| of.end);
+        if !end.is_some_and(|end| matches!(end.outcome, Outcome::Finished | Outcome::Unjudged)) {
+            return;
+        }
+        let is_last = push.steps.last().is_some_and(|step| step.number == push.step_count);
+        if matches!(command, Command::Promote { .. }) && push.state == RolloutState::Paused && is_last {
+            self.reference.hooked.passes.insert((push.number, 0));
+        } else {
+            let text = format!("{command:?} ends push {} while it is {:?}", push.number, push.state);
+            self.fail(Invariant::BlastRadius, || text);
+        }
     }
 
     /// The push under way, and its latest step.

@@ -106,8 +106,12 @@ impl World {
         let passed = Duration::from_micros(self.now - at);
         let halted = record.push.clone();
         // A push that an operator paused is halted from now on.
-        let is_of_record = |push: &PushRecord| push.number == self.reference.push.number;
-        self.reference.push.is_halted = halted.as_ref().is_some_and(is_of_record);
+        let is_other = |push: &&PushRecord| push.number != self.reference.push.number;
+        if let Some(former) = halted.as_ref().filter(is_other) {
+            // The push after it had not been kept yet.
+            self.reference.push = super::reference::Push { number: former.number, ..Default::default() };
+        }
+        self.reference.push.is_halted = halted.is_some();
         // What was not kept yet is as if it had not been.
         self.reference.frozen_until = record.frozen.map(|left| at + left.as_micros() as u64);
         self.reference.pin = record.pin.map(|pin| Pin {

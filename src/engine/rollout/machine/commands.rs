@@ -106,11 +106,18 @@ impl Rollout {
         }
         if push.is_halted() {
             self.begin_again(step, now);
-        } else {
-            push.is_paused = false;
-            self.stand_or_go(now);
-            if let Some(push) = &mut self.push {
-                push.promote(&plan, step, &mut self.outputs, now);
+            return Ok(());
+        }
+        // Everybody has the push already: a promotion that is repeated does not shorten the final bake of a push that moves.
+        let is_over = push.is_settling() && step == push.number_of_step() && push.report.verdict.is_some();
+        push.is_paused = false;
+        self.stand_or_go(now);
+        if let Some(push) = &mut self.push {
+            push.promote(&plan, step, &mut self.outputs, now);
+            if is_over {
+                let outcome = push.outcome();
+                self.close(outcome, now);
+                self.advance(now);
             }
         }
         Ok(())

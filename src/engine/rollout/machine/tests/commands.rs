@@ -103,6 +103,24 @@ fn a_promotion_goes_on_without_evidence_and_never_back() {
 }
 
 #[test]
+fn a_promotion_ends_a_push_that_is_paused_after_its_last_step() {
+    let mut world = World::enforced(&[1]);
+    let promote = |to| Command::Promote { push: 1, to };
+    let silent = || admitted(Counts { pending: 10, ..Counts::default() });
+    world.command(2_000, promote(Promotion::All)).unwrap();
+    world.command(2_000, promote(Promotion::All)).unwrap();
+    assert_eq!((world.state(), world.step().0), (RolloutState::Settling, 4), "said twice, it still bakes");
+    (3..1_000).for_each(|second| world.tally(second * 1_000, silent()));
+    assert_eq!(world.state(), RolloutState::Paused, "nobody accepts");
+    world.command(1_000_000, promote(Promotion::Step(2))).unwrap();
+    assert_eq!((world.push_number(), world.step().0), (Some(1), 4), "never back");
+    world.tally(1_001_000, silent());
+    assert_eq!(world.state(), RolloutState::Paused, "a step of the past is no word about the last one");
+    world.command(1_002_000, promote(Promotion::Next)).unwrap();
+    assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Unjudged)]));
+}
+
+#[test]
 fn wav_18_nobody_promotes_a_push_while_its_server_is_lost() {
     let mut world = World::enforced(&[1]);
     world.run(2_000, |rollout, now| rollout.lost(unit(1), now));

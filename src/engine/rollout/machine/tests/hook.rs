@@ -137,6 +137,19 @@ fn wav_20_an_operator_goes_past_the_hook_and_its_late_answer_is_nothing() {
 }
 
 #[test]
+fn wav_20_an_operator_goes_past_a_hook_that_is_away_in_the_final_bake() {
+    let mut world = World::at_the_gate(enforcing());
+    world.command(2_000, Command::Promote { push: 1, to: Promotion::All }).unwrap();
+    world.accepted_until(32);
+    assert_eq!(world.asked, [(1, 0), (1, 4)]);
+    world.said(32_500, (1, 4), HookVerdict::Failed);
+    world.accepted_until(1_000);
+    assert_eq!((world.state(), world.step().0), (RolloutState::Paused, 4));
+    world.command(1_000_500, Command::Promote { push: 1, to: Promotion::Next }).unwrap();
+    assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Unjudged)]));
+}
+
+#[test]
 fn wav_20_a_word_for_a_push_whose_server_is_lost_counts_when_the_server_is_back() {
     let mut world = World::at_the_gate(enforcing());
     world.run(2_000, |rollout, now| rollout.lost(unit(1), now));
