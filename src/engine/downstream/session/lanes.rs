@@ -5,6 +5,7 @@
 //! last bytes that the client needs meanwhile, once for all clients.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::downstream::order::ORDER_WAIT_MAX;
@@ -16,6 +17,9 @@ use crate::engine::lanes::Restated;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::PERHAPS;
 use crate::xds::{ResourceName, TypeUrl, Version};
+
+/// The time in which clients that ask by name may be on their way to other names after a move.
+const MOVED_MAX: Duration = ORDER_WAIT_MAX.saturating_mul(2);
 
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
 #[derive(Debug, Default)]
@@ -61,55 +65,46 @@ impl Session {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn note_releases(&mut self, newest: &Snapshots, now: Time) {
-        let mut lanes = self.lanes.take().unwrap_or_default();
+        let Session { lanes, subscriptions, sources, round, .. } = self;
+        let lanes = lanes.get_or_insert_default();
         if lanes.positions.len() > newest.len() {
-            lanes.positions.retain(|position| self.sources.contains(&position.source));
+            lanes.positions.retain(|position| sources.contains(&position.source));
         }
-        for (source, snapshot) in newest {
-            let (source, release) = (*source, release_of(snapshot.as_ref()));
-            let known = lanes.positions.iter_mut().position(|position| position.source == source);
-            let index = known.unwrap_or_else(|| {
-                lanes.positions.push(Position { source, release: 0, moved_until: None });
-                lanes.positions.len() - 1
-            });
-            let Some(position) = lanes.positions.get_mut(index) else { continue };
+        for (index, (source, snapshot)) in newest.iter().enumerate() {
+            let release = release_of(snapshot.as_ref());
+            let position = lanes.position(index, *source);
             position.moved_until.take_if(|until| *until <= now);
-            if std::mem::replace(&mut position.release, release) != release && self.move_lane(source) {
-                position.moved_until = Some(now + ORDER_WAIT_MAX * 2);
+            if position.release != release {
+                position.release = release;
+                *round = None;
+                if move_lane(subscriptions, *source) {
+                    position.moved_until = Some(now + MOVED_MAX);
+                }
             }
         }
-        self.restate_types(&mut lanes, newest);
-        self.lanes = Some(lanes);
+        if lanes.restating.is_some() {
+            lanes.restate_types(subscriptions, newest);
+        }
     }
+}
 
-    /// Ends what was begun with another release of a source. Returns whether the client has content of the source.
-    fn move_lane(&mut self, source: SourceId) -> bool {
-        let mut has_content = false;
-        for subscription in &mut self.subscriptions {
-            let mut parts = subscription.parts.iter().filter(|part| part.source() == source);
-            let Some(first) = parts.next() else { continue };
-            has_content |= !first.held.is_empty() || parts.any(|part| !part.held.is_empty());
+/// Ends what was begun with another release of a source. Returns whether the client has content of the source.
+#[inline]
+fn move_lane(subscriptions: &mut [Subscription], source: SourceId) -> bool {
+    let mut has_content = false;
+    for subscription in subscriptions {
+        let mut is_of_source = false;
+        for part in subscription.parts.iter().filter(|part| part.source() == source) {
+            is_of_source = true;
+            has_content |= !part.held.is_empty();
+        }
+        if is_of_source {
             subscription.interrupt();
         }
-        self.round = None;
-        has_content
     }
-
-    fn restate_types(&mut self, lanes: &mut Lanes, newest: &Snapshots) {
-        let Some(Restating { of, done }) = &mut lanes.restating else { return };
-        for subscription in &mut self.subscriptions {
-            let type_url = &subscription.type_url;
-            if of.types.contains_key(type_url) && !done.contains(type_url) {
-                done.push(type_url.clone());
-                subscription.restate(of, newest);
-            }
-        }
-        if done.len() == of.types.len() {
-            lanes.restating = None;
-        }
-    }
+    has_content
 }
 
 impl Lanes {
@@ -124,6 +119,34 @@ impl Lanes {
         self.restating.is_none()
             && self.positions.len() == newest.len()
             && self.positions.iter().zip(newest).all(is_known)
+    }
+
+    /// The position at a source. `index`: where it is, unless the sources have changed.
+    #[inline]
+    fn position(&mut self, index: usize, source: SourceId) -> &mut Position {
+        let is_at = |position: &Position| position.source == source;
+        let index = match self.positions.get(index).is_some_and(is_at) {
+            true => index,
+            false => self.positions.iter().position(is_at).unwrap_or_else(|| {
+                self.positions.push(Position { source, release: 0, moved_until: None });
+                self.positions.len() - 1
+            }),
+        };
+        &mut self.positions[index]
+    }
+
+    fn restate_types(&mut self, subscriptions: &mut [Subscription], newest: &Snapshots) {
+        let Some(Restating { of, done }) = &mut self.restating else { return };
+        for subscription in subscriptions {
+            let type_url = &subscription.type_url;
+            if of.types.contains_key(type_url) && !done.contains(type_url) {
+                done.push(type_url.clone());
+                subscription.restate(of, newest);
+            }
+        }
+        if done.len() == of.types.len() {
+            self.restating = None;
+        }
     }
 
     /// Whether the move at a source is so recent that clients may be on their way to other names.
