@@ -381,7 +381,9 @@ class Envoy:
 
     def admin(self, path):
         """A page of Envoy's admin; '' before the admin is up."""
-        address = self.admin_address.read_text() if self.admin_address.exists() else ""
+        address = ""
+        with contextlib.suppress(FileNotFoundError):
+            address = self.admin_address.read_text()
         return get(int(address.rpartition(":")[2]), path).body if address else ""
 
     def stats(self, pattern):

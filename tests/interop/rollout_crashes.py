@@ -4,22 +4,16 @@ Nothing in a cluster makes Envoy crash on demand. So a supervisor ends an Envoy 
 deadly cluster, and starts it again at once, as a node does whose pod crashes.
 """
 
-import contextlib
-import json
-import queue
+import itertools
+import re
 import threading
 import time
-
-import grpc
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 import resources
 from harness import Case, eventually, get
 from resources import CLUSTER
-from rollouts import PLAN, Fleet
+from rollouts import CROWD, HALT, Fleet
 
-PERCENT = PLAN["steps"][0]["percent"]
 # The cluster's maximum number of connections marks its content.
 GOOD, DEADLY, MENDED = 101, 666, 102
 
@@ -34,8 +28,8 @@ class Supervisor:
     def __init__(self, stage, fleet):
         self.fleet, self.stopped = fleet, threading.Event()
         # The times of the deaths, and the contents since the last start.
-        self.deaths = {number: [] for number in fleet.envoys}
-        self.limits = {number: [] for number in fleet.envoys}
+        self.deaths = {number: [] for number in fleet.ids}
+        self.limits = {number: [] for number in fleet.ids}
         self.thread = threading.Thread(target=self.run, daemon=True)
         stage.callback(self.stop)
         stage.witness("the supervisor", lambda: f"deaths {self.deaths}, contents {self.limits}")
@@ -43,7 +37,7 @@ class Supervisor:
 
     def run(self):
         while not self.stopped.wait(0.01):
-            for number, envoy in self.fleet.envoys.items():
+            for number, envoy in list(self.fleet.envoys.items()):
                 limit = limit_of(envoy)
                 if limit and self.limits[number][-1:] != [limit]:
                     self.limits[number].append(limit)
@@ -64,96 +58,51 @@ def limit_of(envoy):
     return int(marks[0]) if marks else None
 
 
-class Mortal:
-    """A simulated client that dies of the deadly cluster and comes back: its stream ends without a word."""
-
-    def __init__(self, stage, channel, name):
-        self.name, self.limit, self.deaths, self.stopped = name, None, 0, False
-        self.stub = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel)
-        self.call = None
-        stage.callback(self.stop)
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while not self.stopped:
-            with contextlib.suppress(grpc.RpcError):
-                self.live()
-            self.limit = None
-            time.sleep(0.1)
-
-    def live(self):
-        requests = queue.SimpleQueue()
-        first = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, resource_names_subscribe=["*"])
-        first.node.id = self.name
-        requests.put(first)
-        call = self.call = self.stub.DeltaAggregatedResources(iter(requests.get, None))
-        try:
-            for response in call:
-                found = [cluster_pb2.Cluster.FromString(one.resource.value) for one in response.resources]
-                self.limit = found[-1].circuit_breakers.thresholds[0].max_connections.value
-                if self.limit == DEADLY:
-                    self.deaths += 1
-                    call.cancel()
-                    return
-                requests.put(discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce=response.nonce))
-        finally:
-            requests.put(None)
-
-    def stop(self):
-        self.stopped = True
-        if self.call:
-            self.call.cancel()
-
-
-def seated(stage):
-    """The nodes with a seat in the first step."""
-    clients = json.loads(get(stage.admin, "/clients?limit=all").body)["clients"]
-    return {one["node"] for one in clients if one["seats"][0]["percent"] < PERCENT}
-
-
 def story(stage, variant, count):
     """`count` simulated clients die of the cluster as well."""
-    fleet = Fleet(stage, variant)
-    fleet.plane.put(
-        cluster(GOOD),
-        resources.endpoints("backend", stage.backend("red")),
-        fleet.listener("first"),
-        resources.routes("main", "backend"),
-    )
-    for number in (1, 2, 3):
-        fleet.add(number)
-    # One connection for all.
-    channel = stage.enter_context(grpc.insecure_channel(f"127.0.0.1:{stage.xds}"))
-    mortals = [Mortal(stage, channel, f"mortal-{number}") for number in range(count)]
+    fleet = Fleet(stage, variant, count, cluster(GOOD), dies_of={DEADLY})
+    crowd = fleet.crowd
     have = lambda limit: all(limit_of(envoy) == limit for envoy in fleet.envoys.values())
-    have_all = lambda limit: have(limit) and all(mortal.limit == limit for mortal in mortals)
+    have_all = lambda limit: have(limit) and crowd.have(CLUSTER, limit)
     eventually("all have the cluster", lambda: have_all(GOOD))
-    eventually("the fleet serves", lambda: get(fleet.port).body == "red")
-    seats = seated(stage)
-    assert {seat for seat in seats if seat.startswith("envoy")} == {"envoy-2"}, seats
 
     supervisor = Supervisor(stage, fleet)
     fleet.plane.put(cluster(DEADLY))
     eventually("the plan is halted", lambda: fleet.plan()["state"] == "halted")
     halted = time.monotonic()
     assert "ended within a minute of the push" in fleet.plan()["why"], fleet.plan()["why"]
+    assert fleet.plan()["units"] == 1, "the crowd and the Envoys have one source"
+
+    # Who comes now starts with the cluster of the others, whatever its seat.
+    fleet.add(4)
     eventually("all live again, with the good cluster", lambda: have_all(GOOD))
     # An Envoy with the deadly cluster would be dead by now.
     eventually("the fleet serves", lambda: all(get(fleet.port).body == "red" for _ in range(8)))
     assert fleet.plan()["state"] == "halted"
-    assert supervisor.deaths[1] == supervisor.deaths[3] == [], "only the first step loses any"
-    if not count:
-        assert halted - supervisor.deaths[2][1] < 1.7, "a tally after the second death, and the pace of this test"
+    assert not any(supervisor.deaths[number] for number in (1, 3, 4)), "only the first step loses any"
     assert supervisor.limits[2][0] == GOOD, "the Envoy that died starts with the good cluster"
-    given = {mortal.name for mortal in mortals if mortal.deaths}
-    assert given <= seats, f"{sorted(given - seats)} have no seat in the first step"
-    assert given or not count
-    assert [updates(fleet.envoys[number]) for number in (1, 3)] == [1, 1], "nobody else was given another cluster"
+    deaths = {node: crowd.clients[node].deaths for node in crowd.given(CLUSTER, DEADLY)}
+    assert deaths or not count, "no simulated client was given the deadly cluster"
+    assert deaths.keys() <= fleet.first, f"{sorted(deaths.keys() - fleet.first)} have no seat in the first step"
+    # More than a tenth of the first step, and two at least.
+    all_deaths = sorted([*supervisor.deaths[2], *itertools.chain(*deaths.values())])
+    enough = all_deaths[max(1, len(fleet.first) // 10)]
+    assert halted - enough < HALT, f"halted {halted - enough:.2f} s after the deaths"
+    assert [updates(fleet.envoys[number]) for number in (1, 3, 4)] == [1, 1, 1], "nobody else was given another cluster"
+    back = lambda node: [GOOD, *[DEADLY for _ in deaths[node]], GOOD] if node in deaths else [GOOD]
+    crowd.assert_given(CLUSTER, back)
+    if count:
+        assert fleet.plan()["percent"] == fleet.percent, "a halt admits nobody in the place of the dead"
+        # The relay compares the lost streams with those of all who lack the push.
+        compared = re.search(r", and 0 of (\d+) without it", fleet.plan()["why"])
+        assert compared and int(compared[1]) >= len(fleet.others), f"{len(fleet.others)} lack it: {fleet.plan()['why']}"
 
     fleet.plane.put(cluster(MENDED))
     eventually("all have the mended cluster", lambda: have_all(MENDED))
     eventually("the plan is open again", lambda: fleet.plan()["state"] == "open")
+    fleet.assert_first_step_first(CLUSTER, MENDED)
     assert get(fleet.port).body == "red"
+    crowd.assert_given(CLUSTER, lambda node: [*back(node), MENDED])
 
 
 def updates(envoy):
@@ -166,6 +115,6 @@ def updates(envoy):
 STATIC = ("xds", "xds-rest")
 
 CASES = [
-    Case("rollout crash delta-ads", {"envoy"}, lambda stage: story(stage, "delta-ads", 100), relay_only=True),
+    Case("rollout crash delta-ads", {"envoy"}, lambda stage: story(stage, "delta-ads", CROWD), relay_only=True),
     Case("rollout crash sotw-ads", {"envoy"}, lambda stage: story(stage, "sotw-ads", 0), relay_only=True),
 ]
