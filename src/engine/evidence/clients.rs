@@ -159,6 +159,9 @@ impl Clients {
         // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none.
         let has_voice = !rejecters.rejected_before(&node_id);
         count.add(seat, state, (is_known, has_voice));
+        if state != ClientState::Unaffected && seen.standing.sent_at.is_none() {
+            count.compare_with(seat);
+        }
         let own = self.rejected.get_mut(&seen.stream);
         if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
             rejection.is_known_rejecter = is_known;
@@ -329,6 +332,13 @@ impl<'a> TallyInMaking<'a> {
         }
     }
 
+    /// Under `mode: enforce`, an affected client without the push is one to compare with, unless the client is about to be sent the push.
+    fn compare_with(&mut self, seat: Seat) {
+        if self.plan.enforces() && !self.admission.is_seated(seat) {
+            self.tally.control.clients += 1;
+        }
+    }
+
     /// The client of a new rejection votes against the suspects (QUA-2).
     fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
         let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
@@ -364,7 +374,7 @@ impl<'a> TallyInMaking<'a> {
 mod tests {
     use super::*;
     use crate::engine::rollout::RolloutState;
-    use crate::engine::rollout::plan::Step;
+    use crate::engine::rollout::plan::{BUCKETS, Mode, Step};
 
     fn seat(bucket: u16, labelled_step: Option<u8>) -> Seat {
         Seat { bucket, labelled_step }
@@ -405,6 +415,30 @@ mod tests {
         let mut clients = Clients::default();
         assert!(!clients.is_excused("a", Time::ZERO, &Lost(2)));
         assert!(clients.is_excused("a", Time::ZERO, &Lost(3)));
+    }
+
+    /// WAV-12: the clients that a plan holds the push back from are the control group.
+    #[test]
+    fn wav_12_lost_streams_are_compared_with_clients_that_the_push_is_held_back_from() {
+        let control = |mode, threshold| {
+            let plan = Plan { mode, ..Plan::new("edge") };
+            let state = RolloutState::Waving;
+            let admission = Admission { push: 1, threshold, step: 1, state, ..Admission::NOBODY };
+            let (mut clients, mut rejecters) = (Clients::default(), Rejecters::default());
+            let mut count = clients.begin(&plan, admission, &mut rejecters);
+            for (stream, sent_at) in [(1, None), (2, Some(Time::ZERO))] {
+                let standing = PushStanding { state: ClientState::Pending, sent_at, ..Default::default() };
+                clients.see(
+                    Seen { stream, node: None, standing, is_relay: false },
+                    &mut count,
+                    &mut rejecters,
+                );
+            }
+            count.finish(0).control.clients
+        };
+        assert_eq!(control(Mode::Enforce, 1), 1);
+        assert_eq!(control(Mode::Enforce, BUCKETS), 0, "about to be sent the push");
+        assert_eq!(control(Mode::Observe, 1), 0, "all are sent the push");
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.

@@ -174,12 +174,13 @@ impl Push {
         self.note_tally(&tally, outputs);
         let at = usize::from(self.number_of_step()).checked_sub(1);
         self.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
-        // The tally was made with the former threshold. Its rejections count, its silence does not.
-        let was_open = self.is_open;
-        self.open(plan, &tally, outputs);
+        // Before the threshold rises: nobody takes the place of clients that died of the push.
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
         }
+        // The tally was made with the former threshold, so its silence does not count.
+        let was_open = self.is_open;
+        self.open(plan, &tally, outputs);
         if self.number_of_step() == 0 {
             // The guards have not known of rejections that come while the push waits for its hook.
             if let Some(condemned) = tally.condemned.first() {

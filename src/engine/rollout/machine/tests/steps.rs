@@ -162,6 +162,16 @@ fn wav_12_a_rejection_in_the_final_bake_halts() {
     assert_eq!((world.state(), world.verdict().step), (RolloutState::Halted, 4));
 }
 
+/// The next client in the order of the buckets does not take the place of clients that died before the first tally.
+#[test]
+fn wav_14_a_step_whose_clients_have_died_takes_no_others() {
+    let mut world = World::enforced(&[1]);
+    let control = Control { clients: 1_981, lost: 0 };
+    let dead = admitted(Counts { lost: 22, ..Counts::default() });
+    world.tally(2_000, Tally { smallest: vec![4_321, 6_000], control, ..dead });
+    assert_eq!((world.state(), world.step()), (RolloutState::Halted, (1, 100)));
+}
+
 #[test]
 fn wav_14_a_step_admits_at_least_some_affected_clients() {
     let mut world = World::pushed(plan());
