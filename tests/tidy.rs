@@ -46,7 +46,12 @@ const ROOMS: &[Room] = &[
     room("setting", &[], Some(&["arc_swap"]), &[]),
     room("identity", &[], Some(&["thiserror"]), &[]),
     room("handover", &["setting"], None, &["tokio", "tonic", "hyper", "axum"]),
-    room("engine", &["xds", "setting", "identity"], Some(&["blake3", "bytes", "imbl", "itoa"]), &[]),
+    room(
+        "engine",
+        &["xds", "setting", "identity"],
+        Some(&["arrayvec", "blake3", "bytes", "imbl", "itoa"]),
+        &[],
+    ),
     room("wire", &["xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
     room("telemetry", &["text", "xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], None, &["tonic", "hyper", "axum"]),
