@@ -399,6 +399,9 @@ impl World {
     }
 
     fn judge_unpinned(&mut self) {
+        if std::mem::take(&mut self.reference.is_unpinned) {
+            return;
+        }
         let Some(pin) = self.reference.pin.take() else { return };
         let is_over = pin.until.is_some_and(|until| self.now >= until);
         if !is_over && !pin.ends_by_change {
@@ -449,10 +452,28 @@ impl World {
     pub fn reference_before_command(&mut self, command: &Command) {
         // These end at once what they end, and the machine tells so during the command.
         match command {
-            Command::Unfreeze => self.reference.frozen_until = None,
+            Command::Unfreeze => {
+                self.reference.is_thawed |= self.pilot.rollout.report().frozen_until.is_some();
+                self.reference.frozen_until = None;
+            }
             // The end of the freeze before is told after the command.
             Command::Freeze { .. } => {
-                self.reference.is_thawed = self.reference.frozen_until.is_some_and(|until| self.now >= until);
+                self.reference.is_thawed |=
+                    self.reference.frozen_until.is_some_and(|until| self.now >= until);
+            }
+            // The end of the pin before is told after the command.
+            Command::Pin { .. } | Command::Rollback { .. } => {
+                let is_over = self
+                    .reference
+                    .pin
+                    .as_ref()
+                    .and_then(|of| of.until)
+                    .is_some_and(|until| self.now >= until);
+                let has_ended = self.reference.pin.is_some() && self.pilot.rollout.report().pin.is_none();
+                if is_over || has_ended {
+                    self.judge_unpinned();
+                    self.reference.is_unpinned = true;
+                }
             }
             Command::Unpin => {
                 if let Some(pin) = &mut self.reference.pin {

@@ -332,8 +332,10 @@ pub struct Reference {
     /// An operator allowed the next push to begin again.
     pub is_repeated: bool,
     pub hooked: Hooked,
-    /// A freeze ended at the moment of another one.
+    /// The end of a freeze is known, and its event has not come yet.
     pub is_thawed: bool,
+    /// The end of a pin is judged, and its event has not come yet.
+    pub is_unpinned: bool,
     most: usize,
 }
 
@@ -363,6 +365,7 @@ impl Reference {
             is_repeated: false,
             hooked: Hooked::default(),
             is_thawed: false,
+            is_unpinned: false,
             most: plan.releases,
         }
     }

@@ -141,7 +141,7 @@ impl World {
         }
         let push = std::mem::take(&mut self.reference.push);
         self.reference.rejecters.extend(push.maybe_rejecting().map(|(_, node)| *node));
-        (self.reference.hooked, self.reference.is_thawed) = Default::default();
+        (self.reference.hooked, self.reference.is_thawed, self.reference.is_unpinned) = Default::default();
         self.reference.known = BTreeSet::new();
         self.reference.known_perhaps = BTreeSet::new();
         self.reference.push =
