@@ -56,11 +56,7 @@ impl Session {
     /// nothing to note.
     #[inline]
     pub(super) fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
-        let is_known = match &self.lanes {
-            Some(lanes) => lanes.are_known(newest, now),
-            None => newest.iter().all(|(_, snapshot)| release_of(snapshot.as_ref()) == 0),
-        };
-        if !is_known {
+        if self.lanes.is_some() || newest.iter().any(|(_, snapshot)| release_of(snapshot.as_ref()) != 0) {
             self.note_releases(newest, now);
         }
     }
@@ -108,19 +104,6 @@ fn move_lane(subscriptions: &mut [Subscription], source: SourceId) -> bool {
 }
 
 impl Lanes {
-    /// Whether there is nothing to note of these snapshots.
-    #[inline]
-    fn are_known(&self, newest: &Snapshots, now: Time) -> bool {
-        let is_known = |(position, (source, snapshot)): (&Position, &(SourceId, _))| {
-            position.source == *source
-                && position.release == release_of(Option::as_ref(snapshot))
-                && position.moved_until.is_none_or(|until| now < until)
-        };
-        self.restating.is_none()
-            && self.positions.len() == newest.len()
-            && self.positions.iter().zip(newest).all(is_known)
-    }
-
     /// The position at a source. `index`: where it is, unless the sources have changed.
     #[inline]
     fn position(&mut self, index: usize, source: SourceId) -> &mut Position {
