@@ -332,7 +332,8 @@ impl<'a> TallyInMaking<'a> {
         }
     }
 
-    /// Under `mode: enforce`, an affected client without the push is one to compare with, unless the client is about to be sent the push.
+    /// Under `mode: enforce`, an affected client that was not sent the push is part of the control group, unless it is admitted and about
+    /// to be sent the push.
     fn compare_with(&mut self, seat: Seat) {
         if self.plan.enforces() && !self.admission.is_seated(seat) {
             self.tally.control.clients += 1;

@@ -257,22 +257,19 @@ impl World {
                 break;
             }
             let Some(push) = report.push else {
-                // An operator let these wait until their content changes.
+                // A barred unit waits until its content changes.
                 let barred: Vec<_> = report.barred.iter().filter_map(|unit| self.unit_of(*unit)).collect();
                 barred.into_iter().for_each(|unit| self.mend_all(unit));
                 continue;
             };
             if push.state == RolloutState::Halted {
                 self.mend_halted(&push.blamed, &report.waiting);
-                let unit = |unit: &UnitId| self.unit_of(*unit);
-                let is_forgotten = |of: &super::reference::Releases| !of.stable().differs(&of.live);
-                let all_forgotten = |units: &[UnitId]| {
-                    units.iter().filter_map(unit).all(|unit| is_forgotten(&self.reference.units[unit]))
-                };
-                let unchanged: Vec<_> =
-                    push.blamed.iter().filter(|unit| !report.waiting.contains(unit)).copied().collect();
-                if all_forgotten(&push.units) || !unchanged.is_empty() && all_forgotten(&unchanged) {
-                    // Nobody asks any more for what the push changed, so it is changed for nobody.
+                let is_forgotten = |unit: &UnitId| self.is_forgotten(*unit);
+                let mut unchanged =
+                    push.blamed.iter().filter(|unit| !report.waiting.contains(unit)).peekable();
+                let stands_forgotten = unchanged.peek().is_some() && unchanged.all(is_forgotten);
+                if stands_forgotten || push.units.iter().all(is_forgotten) {
+                    // No client asks any more for the changed content, so no change can be seen.
                     self.order(Command::Promote { push: push.number, to: Promotion::All });
                 }
             }
@@ -293,14 +290,17 @@ impl World {
         self.abort_a_push();
     }
 
-    /// Nothing waits but units that an operator barred, of which nobody asks any more for what is held.
+    /// Whether the plan is open, or only barred units wait, and no client asks for their held content.
     fn rests(&self, report: &RolloutReport) -> bool {
-        let is_asleep = |unit: &UnitId| {
-            let of = self.unit_of(*unit).map(|unit| &self.reference.units[unit]);
-            report.barred.contains(unit) && of.is_some_and(|of| !of.stable().differs(&of.live))
-        };
+        let is_asleep = |unit: &UnitId| report.barred.contains(unit) && self.is_forgotten(*unit);
         report.state == RolloutState::Open
             || report.state == RolloutState::Gathering && report.waiting.iter().all(is_asleep)
+    }
+
+    /// Whether no client asks for content of the unit that differs from the stable content. A unit that has ended counts as forgotten.
+    fn is_forgotten(&self, unit: UnitId) -> bool {
+        let of = self.unit_of(unit).map(|unit| &self.reference.units[unit]);
+        of.is_none_or(|of| !of.stable().differs(&of.live))
     }
 
     /// A halted push waits until the content of all blamed units has changed. In a unit whose clients ask only for what is gone,
@@ -313,7 +313,7 @@ impl World {
         blamed.into_iter().filter(|unit| !waiting.contains(unit)).for_each(|unit| self.mend_all(unit));
     }
 
-    /// Another content of all that clients may ask for.
+    /// New content for every name that clients may ask for.
     fn mend_all(&mut self, unit: usize) {
         for name in 0..OLD {
             self.put_cluster(unit, name, 0);

@@ -250,8 +250,7 @@ impl World {
         self.reference_after_command(&command, done.is_ok());
     }
 
-    /// A push that was under way before a command. An operator's word ends a push only in place of the evidence that a paused push
-    /// lacks, after its last step.
+    /// A command ends the push that was under way only if it is a promotion, and the push was paused after its last step.
     fn judge_ended_by_word(&mut self, command: &Command, push: &PushReport) {
         let past = self.pilot.rollout.report().past;
         let end = past.iter().find(|of| of.number == push.number).and_then(|of| of.end);

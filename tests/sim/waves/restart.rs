@@ -108,7 +108,7 @@ impl World {
         // A push that an operator paused is halted from now on.
         let is_other = |push: &&PushRecord| push.number != self.reference.push.number;
         if let Some(former) = halted.as_ref().filter(is_other) {
-            // The push after it had not been kept yet.
+            // The record was written before the latest push.
             self.reference.push = super::reference::Push { number: former.number, ..Default::default() };
         }
         self.reference.push.is_halted = halted.is_some();

@@ -174,7 +174,7 @@ impl Push {
         self.note_tally(&tally, outputs);
         let at = usize::from(self.number_of_step()).checked_sub(1);
         self.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
-        // Before the threshold rises: nobody takes the place of clients that died of the push.
+        // Before the threshold rises: no other client takes the place of clients that died of the push.
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
         }
