@@ -7,6 +7,7 @@ import json
 import time
 
 import resources
+import simulated
 from harness import PORTS, Case, Envoy, eventually, get, server_entry
 from resources import CLUSTER, LISTENER
 from simulated import Crowd
@@ -25,6 +26,8 @@ PLAN = {
     "halt_on": {"rejected_percent": 0},
 }
 BAKE = 1
+# In the words of Envoy's rejection.
+ENVOY_SAYS = "no.such.filter"
 # The longest time between the evidence and the halt: a tally a second, 0.2 s, and the pace of the tests.
 HALT = 1.7
 
@@ -94,7 +97,7 @@ class Fleet:
 
     def bad_listener(self):
         listener = self.listener("bad")
-        listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][0] = {"name": "no.such.filter"}
+        listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][0] = {"name": ENVOY_SAYS}
         return listener
 
     def plan(self):
@@ -135,7 +138,10 @@ def story(stage, variant, count):
     begun = min([begun, *(at for client in crowd.clients.values() for at in client.rejections)])
     assert halted - begun < HALT, f"halted {halted - begun:.2f} s after the first rejection"
     assert fleet.plan()["units"] == 1, "the crowd and the Envoys have one source"
-    eventually("the plan has the words of Envoy", lambda: "no.such.filter" in json.dumps(fleet.plan()))
+    # The plan has the words of the clients that had rejected the listener before the halt, and the change has those of all.
+    words = [ENVOY_SAYS, *([simulated.WORDS] if count else [])]
+    eventually("the plan has a client's words", lambda: any(word in json.dumps(fleet.plan()) for word in words))
+    eventually("the change has the words of Envoy", lambda: ENVOY_SAYS in get(stage.admin, "/changes?limit=all").body)
 
     # Who comes now starts with the listener of the others, whatever its seat.
     fleet.add(4)

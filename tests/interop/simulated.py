@@ -25,6 +25,8 @@ STREAMS_PER_CONNECTION = 50
 # The seconds between a death and the next life.
 REBIRTH = 0.1
 INVALID_ARGUMENT = 3
+# The words of a rejection, after the name.
+WORDS = "is rejected, says a simulated client"
 
 
 def limit_of(cluster):
@@ -103,7 +105,7 @@ class Client:
             if mark in self.crowd.rejects:
                 self.rejections.append(time.monotonic())
                 answer.error_detail.code = INVALID_ARGUMENT
-                answer.error_detail.message = f"{response.resources[0].name} is rejected, says a simulated client"
+                answer.error_detail.message = f"{response.resources[0].name} {WORDS}"
             await call.write(answer)
         self.faults.append(f"{await call.code()}: {await call.details()}")
 
