@@ -1,7 +1,7 @@
 //! A source as streams and the admin listener see it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -69,6 +69,8 @@ pub enum Command {
         stream: Arc<dyn Subscriber>,
         type_url: TypeUrl,
         collection: Collection,
+        /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
+        seen: u64,
     },
     Unwatch {
         session: SessionId,
@@ -129,6 +131,8 @@ pub struct SourceHandle {
     pub(super) status: ArcSwap<SourceStatus>,
     /// The latest changes of the content.
     pub changes: ChangeRing,
+    /// The number of the latest change in the published content.
+    pub(super) shown_change: AtomicU64,
     pub losses: Losses,
     pub(super) loaded: watch::Sender<Option<Result<(), Status>>>,
 }
@@ -156,6 +160,7 @@ impl SourceHandle {
             judged_by: ArcSwapOption::empty(),
             status: ArcSwap::from_pointee(status),
             changes: ChangeRing::default(),
+            shown_change: AtomicU64::new(0),
             losses: Losses::default(),
             loaded: watch::Sender::new(None),
         };
@@ -199,6 +204,11 @@ impl SourceHandle {
     /// All releases of the source.
     pub fn published(&self) -> Arc<Published> {
         self.published.load_full()
+    }
+
+    /// The number of a change that a stream sees, if it looks at the content from now on.
+    pub fn shown_change(&self) -> u64 {
+        self.shown_change.load(Ordering::Acquire)
     }
 
     /// The bytes that only the lanes of the source have.

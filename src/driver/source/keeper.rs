@@ -30,7 +30,8 @@ impl Keeper {
         for of_type in types {
             for collection in collections(of_type, seed) {
                 let (stream, type_url) = (Arc::new(Silent(session)), of_type.type_url.clone());
-                keeper.source.send(Command::Watch { stream, type_url, collection }).await;
+                let seen = u64::MAX; // A keeper is sent nothing.
+                keeper.source.send(Command::Watch { stream, type_url, collection, seen }).await;
             }
         }
         keeper

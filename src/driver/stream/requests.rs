@@ -211,16 +211,19 @@ impl StreamState {
     }
 
     fn command(self: &Arc<Self>, watch: Watch) -> (Option<Arc<SourceHandle>>, Command) {
-        let (source, command) = match watch {
-            Watch::Watch { source, type_url, collection } => {
-                (source, Command::Watch { stream: subscriber_at(self, source), type_url, collection })
-            }
-            Watch::Unwatch { source, type_url, key } => {
-                (source, Command::Unwatch { session: session_at(self.id(), source), type_url, key })
-            }
-        };
+        let (Watch::Watch { source, .. } | Watch::Unwatch { source, .. }) = watch;
         let inner = lock(&self.inner);
         let handle = inner.sources.iter().find(|(id, _)| *id == source).map(|(_, handle)| handle.clone());
+        drop(inner);
+        let command = match watch {
+            Watch::Watch { type_url, collection, .. } => {
+                let seen = handle.as_ref().map_or(0, |handle| handle.shown_change());
+                Command::Watch { stream: subscriber_at(self, source), type_url, collection, seen }
+            }
+            Watch::Unwatch { type_url, key, .. } => {
+                Command::Unwatch { session: session_at(self.id(), source), type_url, key }
+            }
+        };
         (handle, command)
     }
 

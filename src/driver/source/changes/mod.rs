@@ -126,6 +126,11 @@ impl TrackedChange {
         self.tally.settled() < self.sessions_max.load(Ordering::Relaxed)
     }
 
+    /// A stream that was not counted may have seen the content from before the change.
+    pub fn joined(&self) {
+        self.sessions_max.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Notes that all streams were looked at, and so many still wait.
     pub fn bound(&self, waiting: u32) {
         self.sessions_max.store(self.tally.settled().saturating_add(waiting), Ordering::Relaxed);
@@ -181,6 +186,11 @@ impl ChangeRing {
         next.extend(all.iter().skip(forgotten).cloned());
         next.push(change);
         self.0.store(Arc::new(next));
+    }
+
+    /// The number of the latest change; 0 if there was none.
+    pub fn latest(&self) -> u64 {
+        self.0.load().last().map_or(0, |known| known.change.number)
     }
 
     /// Looks at a change. Mostly, the change is the last.
@@ -247,6 +257,8 @@ mod tests {
         let counts = change.counts(2);
         assert_eq!(counts, ChangeCounts { wanted: 9, acked: 5, rejected: 1, waiting: 2, superseded: 1 });
         assert_eq!(change.counts(5).waiting, 2, "two streams at most are left");
+        change.joined();
+        assert_eq!(change.counts(5).waiting, 3, "a stream came at the moment of the change");
         change.bound(0);
         assert!(!change.is_open());
         assert_eq!(change.counts(2).waiting, 0);

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::SourceTask;
 use crate::driver::source::changes::{Origin, TrackedChange};
 use crate::telemetry::metrics::ChangeOutcome;
+use crate::xds::TypeUrl;
 
 /// The looks at a change after its publication. Most clients answer within the first second. A change is over after
 /// 30 s, whoever still waits.
@@ -48,6 +49,13 @@ impl SourceTask {
             }
             self.followed.push_back(Followed { change, since: Instant::now(), looks: 0 });
         }
+    }
+
+    /// A stream whose subscription comes after a change may have seen the content from before the change, and then owes
+    /// an answer to the change, too.
+    pub(super) fn count_newcomer(&self, type_url: &TypeUrl, seen: u64) {
+        let later = self.followed.iter().rev().take_while(|followed| followed.change.change.number > seen);
+        later.filter(|of| of.change.change.type_url == *type_url).for_each(|of| of.change.joined());
     }
 
     pub(super) fn changes_due(&self) -> Option<Instant> {

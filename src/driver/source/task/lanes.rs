@@ -65,6 +65,7 @@ impl SourceTask {
         self.weigh();
         self.shared.encoder.move_on(self.number, &published);
         self.handle.published.store(Arc::new(published));
+        self.handle.shown_change.store(self.handle.changes.latest(), Ordering::Release);
     }
 
     /// Brings the weight of the lanes up to date. Costs time in proportion to their differences, so once a second at most.

@@ -260,8 +260,9 @@ impl SourceTask {
         let now = self.shared.clock.now();
         self.wakes.asked();
         match command {
-            Command::Watch { stream, type_url, collection } => {
+            Command::Watch { stream, type_url, collection, seen } => {
                 let session = stream.id();
+                self.count_newcomer(&type_url, seen);
                 if self.is_displaced {
                     stream.clone().displaced(self.handle.id());
                 }
