@@ -9,6 +9,7 @@
     python3 loadtest/figures.py --tls none,tls,mtls  # the rows of TLS, with a column for each, and the differences to the first
     python3 loadtest/figures.py --tls none,mtls rss  # any other rows in this way
     python3 loadtest/figures.py --tls mtls,mtls-classic tls-1k  # the hybrid key exchange against X25519
+    python3 loadtest/figures.py --beside mtls        # updates while 10,000 connect, in pairs with connects to another relay
 
 Prints Markdown tables; `--json FILE` keeps every figure of every run. Rows are interleaved over the runs, so that a drift
 of the machine affects all rows. Needs only the two binaries and Python's standard library; all traffic stays on
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -329,10 +331,14 @@ def commands(known, chosen):
     table(["row", "`sluice-load run --target ... --pid ...` with"], [[name, f"`{known[name][0]}`"] for name in chosen])
 
 
+def make_certificates(binaries, directory):
+    subprocess.run([binaries[1], "certs", directory, "--identities", "100"], check=True)
+
+
 def transports(binaries, known, chosen, names, runs, kept):
     """Rows over several transports: in each run one after the other, in turns of their order."""
     with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
-        subprocess.run([binaries[1], "certs", certificates, "--identities", "100"], check=True)
+        make_certificates(binaries, certificates)
         taken = {(row, name): [] for row in chosen for name in names}
         for run in range(runs):
             for row in chosen:
@@ -408,6 +414,37 @@ def tiers(binaries, kept, clients=4000, leaves=2):
             leaf.__exit__()
 
 
+def beside(binaries, transport, runs, kept, clients=10000):
+    """Updates for 200 clients of a relay while others connect, to the same relay or, as the control, to another one."""
+    sluice, tool = binaries
+    lines, taken = [], {"the same relay": [], "another relay": []}
+    for run in range(runs):
+        for place in sorted(taken, reverse=run % 2):
+            with ControlPlane(tool, 100, 500) as plane, ExitStack() as stack:
+                relays = [stack.enter_context(Relay(sluice, plane.listen, transport=transport)) for _ in taken]
+                files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in relays]
+                target = relays[0] if place == "the same relay" else relays[1]
+
+                def start(relay, file, arguments):
+                    command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--mode", "delta", "--json", file.name]
+                    return subprocess.Popen([*command, *transport.options, *shlex.split(arguments)], stdout=subprocess.DEVNULL)
+
+                orders = f"--remote-control-plane 127.0.0.1:{plane.commands} --rate 20"
+                updates = start(relays[0], files[0], f"--clients 200 --scenario steady --duration 16 {orders}")
+                time.sleep(4)
+                connects = f"--clients {clients} --in-flight {clients} --wildcard eds --changes 0 --no-control-plane"
+                start(target, files[1], connects).wait()
+                updates.wait()
+                seen, connected = (json.load(open(file.name)) for file in files)
+            kept.append({"connects": place, "updates": seen, "figures": connected})
+            taken[place].append((connected["connect_ms"], seen["update_ms"]["p90"], seen["update_ms"]["p99"], seen["errors"] + connected["errors"]))
+            print(f"run {run + 1}, connects to {place}: {taken[place][-1]}", file=sys.stderr)
+    for index, figure in enumerate(["all served, ms", "updates, p90 ms", "updates, p99 ms", "errors"]):
+        cells = ["{} ({})".format(number(middle), span) for middle, span in (summary([of[index] for of in figures]) for figures in taken.values())]
+        lines.append([figure, *cells])
+    table([f"{clients:,} connect to", *taken], lines)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("rows", nargs="*", help="beginnings of the names of rows; all without any")
@@ -419,6 +456,7 @@ def main():
     arguments.add_argument(
         "--tls", default="none", metavar="TRANSPORTS", help=f"transports to compare, with commas: {', '.join(TRANSPORTS)}"
     )
+    arguments.add_argument("--beside", choices=TRANSPORTS, help="updates while 10,000 clients connect")
     arguments.add_argument("--json", type=Path, help="keep every figure of every run in this file")
     given = arguments.parse_args()
     binaries, kept = (given.sluice, given.tool), []
@@ -440,6 +478,10 @@ def main():
             growth(binaries, kept)
         elif given.tiers:
             tiers(binaries, kept)
+        elif given.beside:
+            with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
+                make_certificates(binaries, certificates)
+                beside(binaries, Transport(given.beside, certificates), given.runs, kept)
         elif names == ["none"]:
             rows(binaries, known, chosen, given.runs, kept)
         else:
