@@ -100,7 +100,7 @@ impl World {
         let mut evidence = (0, 0);
         for stream in self.streams.iter().flatten() {
             let node = self.clients[stream.client].plan.node;
-            let is_fresh = !self.reference.known.contains(&node);
+            let is_fresh = self.reference.is_fresh(node);
             match self.standing(stream) {
                 Standing::Accepted => evidence.0 += 1,
                 Standing::Open if is_fresh && self.is_seated(stream.client) => evidence.1 += 1,
@@ -185,7 +185,7 @@ impl World {
         for stream in self.streams.iter().flatten() {
             let node = self.clients[stream.client].plan.node;
             let is_evidence = self.reference.push.rejecting.contains_key(&stream.id)
-                && !self.reference.known.contains(&node)
+                && self.reference.is_fresh(node)
                 && stream.of.rejected.iter().any(|rejected| *rejected)
                 && self.standing(stream) == Standing::Open;
             if is_evidence && self.wants_rejected(stream) && self.is_seated(stream.client) {
@@ -420,11 +420,7 @@ impl World {
             return self.fail(Invariant::Admission, || format!("step {step} has not begun"));
         }
         let affected = self.streams.iter().flatten().filter(|of| self.standing(of) != Standing::Unaffected);
-        let is_fresh = |client: usize| {
-            let node = &self.clients[client].plan.node;
-            !self.reference.known.contains(node) && !self.reference.known_perhaps.contains(node)
-        };
-        let fresh = affected.filter(|of| is_fresh(of.client));
+        let fresh = affected.filter(|of| self.reference.is_fresh(self.clients[of.client].plan.node));
         let mut buckets: Vec<u16> = fresh.map(|of| self.clients[of.client].seat.bucket).collect();
         buckets.sort_unstable();
         let wanted = self.plan.steps.get(step - 1).map_or(0, |of| of.at_least as usize);

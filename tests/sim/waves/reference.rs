@@ -347,6 +347,11 @@ pub struct Pin {
 }
 
 impl Reference {
+    /// Whether the node certainly did not reject the push before. A full state without a name may be a rejected removal.
+    pub fn is_fresh(&self, node: usize) -> bool {
+        !self.known.contains(&node) && !self.known_perhaps.contains(&node)
+    }
+
     pub fn new(plan: &WavePlan) -> Reference {
         Reference {
             units: vec![Releases::default(); plan.units],
