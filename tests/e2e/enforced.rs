@@ -214,11 +214,14 @@ async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() 
     fleet.until("the first rejection", |fleet| fleet.had(CDS, "a", "bad") > 0).await;
     let begun = Instant::now();
     let found = fleet.until_plan("halt", |found| found["state"] == "halted").await;
-    assert!(begun.elapsed() < Duration::from_secs(3), "a tally a second");
+    assert!(begun.elapsed() < Duration::from_secs(3), "a rejection wakes the plan");
     let had = fleet.had(CDS, "a", "bad");
     assert!((1..=seated).contains(&had), "{had} of {seated} clients with a seat: {found}");
     assert!(found["why"].as_str().unwrap().starts_with("halted push 1 after "), "{found}");
     fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    let had = fleet.had(CDS, "a", "bad");
+    // TRU-1: those who rejected it after the halt count, too, although all have gone back.
+    fleet.until_plan("count", |found| found["rejected"] == had).await;
     // A newcomer is given the content of the others (WAV-15).
     fleet.join(100).await;
     assert!(fleet.all_hold(CDS, &[("a", "1"), ("b", "1")]));

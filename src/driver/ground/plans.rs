@@ -15,7 +15,7 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use crate::engine::evidence::Ended;
+use crate::engine::evidence::{Ended, Seen};
 use crate::engine::rollout::{Admission, Command, CommandError, Plan, UnitId};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Node, ResourceName};
@@ -103,6 +103,8 @@ pub struct PlanHandle {
     watched: ArcSwapOption<Watched>,
     leavers: Leavers,
     orders: Mutex<Vec<Order>>,
+    /// A client has rejected the push under way since the last look.
+    is_rejected: AtomicBool,
     noted: Notify,
 }
 
@@ -132,12 +134,22 @@ pub struct Watched {
     /// Shared by all ends between two tallies.
     compared: Mutex<Compared>,
     ended: Mutex<Vec<NotedEnd>>,
+    /// The first rejection of each stream since the last tally.
+    rejected: Mutex<BTreeMap<u64, NotedRejection>>,
 }
 
 /// The end of a stream.
 #[derive(Debug)]
 pub struct NotedEnd {
     pub ended: Ended,
+    /// The sources of the stream.
+    pub sources: Vec<SourceId>,
+}
+
+/// A rejection of content of the push.
+#[derive(Debug)]
+pub struct NotedRejection {
+    pub seen: Seen,
     /// The sources of the stream.
     pub sources: Vec<SourceId>,
 }
@@ -154,6 +166,7 @@ impl PlanHandle {
             watched: ArcSwapOption::empty(),
             leavers: Leavers::default(),
             orders: Mutex::default(),
+            is_rejected: AtomicBool::new(false),
             noted: Notify::new(),
         }
     }
@@ -229,6 +242,17 @@ impl PlanHandle {
         std::mem::take(&mut *lock(&self.changed))
     }
 
+    /// A client has rejected the push under way: the task looks soon.
+    pub fn note_rejected(&self) {
+        if !self.is_rejected.swap(true, Ordering::AcqRel) {
+            self.noted.notify_one();
+        }
+    }
+
+    pub fn take_rejected(&self) -> bool {
+        self.is_rejected.swap(false, Ordering::AcqRel)
+    }
+
     /// Gives the task a command. The answer comes when readers see the state after it; never, if the plan ends before.
     pub fn command(
         &self,
@@ -263,7 +287,13 @@ impl PlanHandle {
 impl Watched {
     /// `candidates`: the content of the push where the newest content is held back.
     pub fn new(set: PushSet, candidates: BTreeMap<SourceId, Arc<Snapshot>>) -> Watched {
-        Watched { set, candidates, compared: Mutex::default(), ended: Mutex::default() }
+        Watched {
+            set,
+            candidates,
+            compared: Mutex::default(),
+            ended: Mutex::default(),
+            rejected: Mutex::default(),
+        }
     }
 
     /// The client's standing towards the push. `latest` as in [`Session::poll_answer`].
@@ -296,6 +326,33 @@ impl Watched {
         if ended.len() < ENDED_MAX {
             ended.push(NotedEnd { ended: Ended { stream, node, at, standing }, sources });
         }
+    }
+
+    /// Notes a rejection, if it is one of the push. A client may have gone back before the next tally, so that its session tells no more
+    /// of it. `latest` as in [`Session::poll_answer`].
+    pub fn note_rejection(
+        &self,
+        (stream, node): (u64, Option<Arc<Node>>),
+        session: &Session,
+        sources: impl Iterator<Item = SourceId>,
+        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
+        now: Time,
+    ) -> bool {
+        let is_room = |noted: &BTreeMap<u64, _>| noted.len() < ENDED_MAX && !noted.contains_key(&stream);
+        if !is_room(&lock(&self.rejected)) {
+            return false;
+        }
+        let standing = self.standing(session, &mut lock(&self.compared), latest, now);
+        if standing.rejections.is_empty() {
+            return false;
+        }
+        let seen = Seen { stream, node, standing, is_relay: false };
+        lock(&self.rejected).insert(stream, NotedRejection { seen, sources: sources.collect() });
+        true
+    }
+
+    pub fn take_rejected(&self) -> impl Iterator<Item = NotedRejection> {
+        std::mem::take(&mut *lock(&self.rejected)).into_values()
     }
 
     pub fn take_ended(&self) -> Vec<NotedEnd> {

@@ -41,6 +41,10 @@ impl Clients {
         (shared, tables): (&DriverContext, &Tables),
     ) -> Tally {
         let mut count = self.counted.begin(plan, admission, rejecters);
+        let noted = self.watched.take_rejected();
+        let noted = noted.filter(|of| is_of(units, of.sources.iter().copied())).map(|of| of.seen);
+        let noted = noted.map(|seen| Seen { standing: of_units(seen.standing), ..seen });
+        self.counted.hear(noted, &mut count, rejecters);
         let mut compared = Compared::default();
         let (mut last, mut seen) = (None, 0);
         while let Some(stream) = tables.streams.next(last) {

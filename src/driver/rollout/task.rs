@@ -32,6 +32,10 @@ use crate::telemetry::rollouts;
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);
 
+/// The same after a rejection of the push. A tally looks at all streams, and a client that rejects all the time must not make
+/// the task do nothing else.
+const TALLY_AFTER_REJECTION: Duration = Duration::from_millis(100);
+
 /// The maximum time from a publication to the note.
 const LATE_NOTES: Duration = Duration::from_secs(10);
 
@@ -76,6 +80,7 @@ pub(super) struct PlanTask {
     /// The units without a reachable server.
     lost: BTreeSet<UnitId>,
     tally_due: Instant,
+    tallied_at: Instant,
     /// `None`: the plan has no hook.
     asking: Option<Asking>,
 }
@@ -112,6 +117,7 @@ impl PlanTask {
             admission: Admission::NOBODY,
             lost: BTreeSet::new(),
             tally_due: Instant::now(),
+            tallied_at: Instant::now(),
             asking: None,
         }
     }
@@ -151,8 +157,12 @@ impl PlanTask {
                 self.rest().await;
                 self.is_changed = !self.keep().await;
             }
+            if self.handle.take_rejected() {
+                self.tally_due = self.tally_due.min(self.tallied_at + TALLY_AFTER_REJECTION);
+            }
             if Instant::now() >= self.tally_due {
-                self.tally_due = Instant::now() + TALLY_EVERY;
+                self.tallied_at = Instant::now();
+                self.tally_due = self.tallied_at + TALLY_EVERY;
                 self.follow_servers();
                 self.look_at_awaited();
                 self.weigh();

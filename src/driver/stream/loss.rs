@@ -30,6 +30,21 @@ impl StreamState {
         }
     }
 
+    /// Tells all plans of a rejection (TRU-1). The ACK and the NACK of a relay are no evidence.
+    pub(crate) fn tell_plans_of_rejection(&self, inner: &Inner, now: Time) {
+        if self.shared.plans.is_empty() || self.is_relay() {
+            return;
+        }
+        for plan in self.shared.plans.all().iter() {
+            let Some(watched) = plan.watched() else { continue };
+            let sources = inner.sources.iter().map(|(id, _)| *id);
+            let client = (self.id, inner.node.clone());
+            if watched.note_rejection(client, &inner.session, sources, &newest(&inner.sources), now) {
+                plan.note_rejected();
+            }
+        }
+    }
+
     /// Whether the client is a relay: the ACK of a relay means structure (TIR-1).
     pub(crate) fn is_relay(&self) -> bool {
         self.peer.relays.is_some()

@@ -110,6 +110,9 @@ impl StreamState {
         }
         self.note_verdict(&outcome, &types, inner.node.as_deref());
         inner.count_verdict(&outcome, self.id, now);
+        if matches!(outcome.verdict, Verdict::Nack { .. }) {
+            self.tell_plans_of_rejection(inner, now);
+        }
         self.note_refusal(&outcome, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
         Ok(outcome)

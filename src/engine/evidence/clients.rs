@@ -104,6 +104,22 @@ impl Clients {
         TallyInMaking::new(plan, admission)
     }
 
+    /// Counts the rejections since the last tally, before the streams are seen: a client may have gone back by now, and have accepted
+    /// the content that the push had replaced.
+    pub fn hear(
+        &mut self,
+        noted: impl Iterator<Item = Seen>,
+        count: &mut TallyInMaking<'_>,
+        rejecters: &mut Rejecters,
+    ) {
+        for seen in noted.filter(|seen| !seen.is_relay) {
+            let node_id = node_id(seen.node.as_deref());
+            let seat = count.plan.seat(seen.node.as_deref().unwrap_or(&Node::default()));
+            let is_known = rejecters.rejected_before(&node_id);
+            self.note(&seen, (seat, node_id, is_known), count, rejecters);
+        }
+    }
+
     /// Counts a stream of the plan.
     pub fn see(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
         if let Some(sent) = seen.standing.sent_at {
@@ -141,21 +157,14 @@ impl Clients {
         if seen.is_relay {
             return count.unjudged(seat, seen.standing.state);
         }
-        let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
+        let node_id = node_id(node);
         let found = seen.standing.rejections.first();
         // A rejection stands when its client comes back with another stream.
         let is_back = self.gone.contains_key(&node_id) && !count.spoken.contains(&node_id);
         let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream) || is_back;
         let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
         let is_known = is_rejected && rejecters.is_known(&node_id);
-        if let Some(of) = found
-            && !self.rejected.contains_key(&seen.stream)
-            && self.rejected.len() < KEPT_MAX
-        {
-            let rejection = rejection(of, (seen.stream, node_id.clone()), seat, is_known);
-            count.vote(of, &rejection, rejecters);
-            self.rejected.insert(seen.stream, rejection);
-        }
+        self.note(&seen, (seat, node_id.clone(), is_known), count, rejecters);
         // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none.
         let has_voice = !rejecters.rejected_before(&node_id);
         count.add(seat, state, (is_known, has_voice));
@@ -168,6 +177,24 @@ impl Clients {
             count.reject(rejection);
             count.rejecting.insert(seen.stream);
             count.spoken.insert(node_id);
+        }
+    }
+
+    /// Keeps the first rejection of a stream.
+    fn note(
+        &mut self,
+        seen: &Seen,
+        (seat, node, is_known): (Seat, Arc<str>, bool),
+        count: &mut TallyInMaking<'_>,
+        rejecters: &mut Rejecters,
+    ) {
+        if let Some(of) = seen.standing.rejections.first()
+            && !self.rejected.contains_key(&seen.stream)
+            && self.rejected.len() < KEPT_MAX
+        {
+            let rejection = rejection(of, (seen.stream, node), seat, is_known);
+            count.vote(of, &rejection, rejecters);
+            self.rejected.insert(seen.stream, rejection);
         }
     }
 
@@ -185,7 +212,7 @@ impl Clients {
             let node = ended.node.as_deref();
             let seat = count.plan.seat(node.unwrap_or(&Node::default()));
             if let Some(of) = ended.standing.rejections.first() {
-                let node_id: Arc<str> = node.map_or("", |node| &node.id).into();
+                let node_id = node_id(node);
                 if self.gone.len() < GONE_MAX && !self.gone.contains_key(&node_id) {
                     let is_known = rejecters.rejected_before(&node_id);
                     let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
@@ -248,6 +275,10 @@ impl Clients {
         let first = self.first_sent.get(&ended.stream).copied().unwrap_or(sent).min(sent);
         Some(ended.at.since(first))
     }
+}
+
+fn node_id(node: Option<&Node>) -> Arc<str> {
+    node.map_or("", |node| &node.id).into()
 }
 
 fn rejection(
@@ -374,6 +405,7 @@ impl<'a> TallyInMaking<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::downstream::{SourceId, Suspects};
     use crate::engine::rollout::RolloutState;
     use crate::engine::rollout::plan::{BUCKETS, Mode, Step};
 
@@ -440,6 +472,33 @@ mod tests {
         assert_eq!(control(Mode::Enforce, 1), 1);
         assert_eq!(control(Mode::Enforce, BUCKETS), 0, "about to be sent the push");
         assert_eq!(control(Mode::Observe, 1), 0, "all are sent the push");
+    }
+
+    /// TRU-1: a client rejects the push and goes back between two tallies.
+    #[test]
+    fn tru_1_a_rejection_between_two_tallies_counts() {
+        let plan = Plan { mode: Mode::Enforce, ..Plan::new("edge") };
+        let state = RolloutState::Waving;
+        let admission = Admission { push: 1, threshold: BUCKETS, step: 1, state, ..Admission::NOBODY };
+        let (mut clients, mut rejecters) = (Clients::default(), Rejecters::default());
+        let seen = |state, rejections| {
+            let standing = PushStanding { state, rejections, ..Default::default() };
+            Seen { stream: 1, node: None, standing, is_relay: false }
+        };
+        let rejection = PushRejection {
+            source: SourceId(1),
+            type_url: crate::xds::TypeUrl::of_message("a.B"),
+            at: Time::ZERO,
+            words: "no".into(),
+            suspects: Suspects::default(),
+        };
+        let mut count = clients.begin(&plan, admission, &mut rejecters);
+        let heard = [seen(ClientState::Rejected, vec![rejection])].into_iter();
+        clients.hear(heard, &mut count, &mut rejecters);
+        clients.see(seen(ClientState::Unaffected, Vec::new()), &mut count, &mut rejecters);
+        let tally = count.finish(0);
+        assert_eq!(tally.admitted, Counts { rejected: 1, ..Counts::default() });
+        assert_eq!(tally.rejections.len(), 1);
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.

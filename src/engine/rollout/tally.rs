@@ -111,6 +111,23 @@ impl Counts {
         self.accepted + self.rejected + self.rejected_again + self.silent
     }
 
+    /// Takes over the rejections of a later count. Their clients were counted as pending, or in time as silent or accepted; all other
+    /// clients have gone back since.
+    pub fn take_late_rejections(&mut self, later: &Counts) {
+        let mut late = 0;
+        for (own, later) in
+            [(&mut self.rejected, later.rejected), (&mut self.rejected_again, later.rejected_again)]
+        {
+            late += later.saturating_sub(*own);
+            *own = later.max(*own);
+        }
+        for before in [&mut self.pending, &mut self.silent, &mut self.accepted] {
+            let moved = late.min(*before);
+            *before -= moved;
+            late -= moved;
+        }
+    }
+
     pub fn count(&mut self, state: ClientState, is_known_rejecter: bool) {
         *match state {
             ClientState::Unaffected => &mut self.unaffected,

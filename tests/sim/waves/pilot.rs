@@ -113,6 +113,8 @@ pub struct Pilot {
     pub commands: Vec<Command>,
     has_obeyed: bool,
     ended: Vec<Ended>,
+    /// The first rejection of each stream since the last tally.
+    heard: BTreeMap<u64, Seen>,
     phase: Phase,
     is_noted: bool,
     order: Option<Order>,
@@ -151,6 +153,7 @@ impl Pilot {
             commands: Vec::new(),
             has_obeyed: false,
             ended: Vec::new(),
+            heard: BTreeMap::new(),
             phase: Phase::Idle,
             is_noted: false,
             order: None,
@@ -204,6 +207,20 @@ impl World {
         let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
         if is_lost || !standing.rejections.is_empty() {
             self.pilot.ended.push(Ended { stream: stream.id, node: Some(node), at: time, standing });
+        }
+    }
+
+    pub fn note_rejection(&mut self, stream: &Stream) {
+        let node = self.clients[stream.client].node.clone();
+        let Some(counted) = &self.pilot.counted else { return };
+        let served = (stream.push, &stream.found);
+        let due =
+            |id| counted.candidates.get(&id).cloned().or_else(|| self.served(stream.client, served, id));
+        let time = self.time();
+        let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
+        if !standing.rejections.is_empty() {
+            let seen = Seen { stream: stream.id, node: Some(node), standing, is_relay: false };
+            self.pilot.heard.entry(stream.id).or_insert(seen);
         }
     }
 
@@ -537,6 +554,7 @@ impl World {
             self.pilot.rejecters.next_push();
             let clients = Clients::default();
             self.pilot.counted = Some(Counted { number, set, candidates: after, clients });
+            self.pilot.heard.clear();
             self.pilot.tally_due = self.now;
         }
     }
@@ -569,6 +587,7 @@ impl World {
         self.pilot.next.take_if(|next| next.number == number);
         if self.pilot.counted.is_none() {
             self.pilot.ended.clear();
+            self.pilot.heard.clear();
         }
     }
 
@@ -640,6 +659,8 @@ impl World {
         let Some(mut counted) = self.pilot.counted.take() else { return };
         let mut rejecters = std::mem::take(&mut self.pilot.rejecters);
         let mut count = counted.clients.begin(&plan, admission, &mut rejecters);
+        let heard = std::mem::take(&mut self.pilot.heard);
+        counted.clients.hear(heard.into_values(), &mut count, &mut rejecters);
         let mut compared = Compared::default();
         let mut told = Vec::new();
         for stream in self.streams.iter().flatten() {

@@ -11,7 +11,9 @@ use sluice::engine::authority::{Authority, NameGroup};
 use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::HashSeed;
-use sluice::engine::downstream::{Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Watch};
+use sluice::engine::downstream::{
+    Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Verdict, Watch,
+};
 use sluice::engine::lanes::{Lanes, Published, Wakes};
 use sluice::engine::rollout::UnitId;
 use sluice::engine::snapshot::Snapshot;
@@ -325,6 +327,9 @@ impl World {
         self.judge_request(&mut stream, request);
         match stream.session.request(request, &mut Route(source), time) {
             Ok(taken) => {
+                if matches!(taken.verdict, Verdict::Nack { .. }) {
+                    self.note_rejection(&stream);
+                }
                 for watch in taken.watches {
                     self.pass_on(&mut stream, watch, time);
                 }

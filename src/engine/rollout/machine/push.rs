@@ -235,6 +235,8 @@ impl Push {
         if self.report.mode == Mode::Observe {
             return self.note_tally(&tally, outputs);
         }
+        self.report.admitted.take_late_rejections(&tally.admitted);
+        self.report.others.take_late_rejections(&tally.others);
         let known = mem::take(&mut self.report.rejections);
         let is_new = |of: &&Rejection| !known.iter().any(|known| known.stream == of.stream);
         let more: Vec<_> = tally.rejections.iter().filter(is_new).cloned().collect();

@@ -361,6 +361,17 @@ fn wav_17_late_words_against_a_halted_push_blame_their_units_and_change_no_count
     assert_eq!(world.push().rejections.len(), 1);
 }
 
+/// TRU-1: many clients reject at once, and the first rejection halts the push before the others are counted.
+#[test]
+fn wav_17_late_rejections_of_a_halted_push_are_counted() {
+    let mut world = World::enforced(&[1]);
+    world.tally(1_400, admitted(Counts { pending: 20, accepted: 2, ..REJECTED }));
+    assert_eq!(world.push().state, RolloutState::Halted);
+    world.tally(2_400, admitted(Counts { rejected: 20, rejected_again: 2, unaffected: 4, ..REJECTED }));
+    let counted = Counts { rejected: 20, rejected_again: 2, accepted: 1, pending: 0, ..REJECTED };
+    assert_eq!(world.push().admitted, counted);
+}
+
 #[test]
 fn wav_11_no_push_begins_while_too_much_is_held() {
     let mut world = World::of(enforcing());
