@@ -28,8 +28,10 @@ PLAN = {
 BAKE = 1
 # In the words of Envoy's rejection.
 ENVOY_SAYS = "no.such.filter"
-# The longest time between the evidence and the halt: a tally a second, 0.2 s, and the pace of the tests.
+# The longest time between lost streams and the halt: a tally a second, 0.2 s, and the pace of the tests.
 HALT = 1.7
+# The same for a rejection, which wakes the plan.
+HALT_BY_REJECTION = 1.2
 
 
 class Fleet:
@@ -136,7 +138,7 @@ def story(stage, variant, count):
     eventually("the plan is halted", lambda: fleet.plan()["state"] == "halted")
     halted = time.monotonic()
     begun = min([begun, *(at for client in crowd.clients.values() for at in client.rejections)])
-    assert halted - begun < HALT, f"halted {halted - begun:.2f} s after the first rejection"
+    assert halted - begun < HALT_BY_REJECTION, f"halted {halted - begun:.2f} s after the first rejection"
     assert fleet.plan()["units"] == 1, "the crowd and the Envoys have one source"
     # The plan has the words of the clients that had rejected the listener before the halt, and the change has those of all.
     words = [ENVOY_SAYS, *([simulated.WORDS] if count else [])]
