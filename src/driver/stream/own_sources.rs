@@ -54,8 +54,7 @@ impl OwnSources {
                 stable.is_some_and(|stable| answer.brings(push, messages, (source.id(), stable)))
             })
         };
-        let found = self.found.get();
-        self.push = found.filter(|push| brings(*push)).or(self.push.filter(|_| found.is_some()));
+        self.push = Answer::push_after(self.push, self.found.get(), messages, brings);
     }
 
     /// The push of the latest candidate with content in a sent answer.

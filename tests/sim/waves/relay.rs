@@ -12,7 +12,7 @@ use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::HashSeed;
 use sluice::engine::downstream::{
-    Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Verdict, Watch,
+    Answer, Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Verdict, Watch,
 };
 use sluice::engine::lanes::{Lanes, Published, Wakes};
 use sluice::engine::rollout::UnitId;
@@ -432,7 +432,7 @@ impl World {
             let id = SourceId(self.id_of(stream.unit));
             let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, chunks, (id, stable)));
             let found = stream.found.get();
-            stream.push = found.filter(|push| brings(*push)).or(stream.push.filter(|_| found.is_some()));
+            stream.push = Answer::push_after(stream.push, found, chunks, brings);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             if answer.chunk + 1 < chunks {
                 stream.rest[ty] = Some(composition.clone());

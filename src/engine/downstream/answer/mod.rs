@@ -97,6 +97,19 @@ impl Answer {
         })
     }
 
+    /// The push that a client has content of once an answer is sent (WAV-15). `had`: the one before. `found`: the push of the candidate
+    /// that the answer was looked for in. A client that is served otherwise keeps nothing of a push. Without a message it is told
+    /// nothing, and has what it had: between the cut of the next push and its first step nobody is served a candidate.
+    pub fn push_after(
+        had: Option<u64>,
+        found: Option<u64>,
+        messages: usize,
+        brings: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let keeps = found.is_some() || messages == 0;
+        found.filter(|push| brings(*push)).or(had.filter(|_| keeps))
+    }
+
     /// Whether the client gets a name by this part that `stable` knows otherwise.
     fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot) -> bool {
         let view = |of: &TypeSnapshot| of.view(&part.collection).cloned();

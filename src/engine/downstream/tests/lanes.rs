@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
-use crate::engine::downstream::SourceId;
+use crate::engine::downstream::{Answer, SourceId};
 use crate::engine::lanes::Lanes;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::source::{Attachment, Files};
@@ -150,6 +150,16 @@ fn wav_15_an_answer_without_a_message_brings_nothing_of_the_push() {
     let (_, answer) = bench.clients[sotw].session.poll_answer(&latest, bench.now).unwrap();
     let brings = |messages| answer.brings(1, messages, (SourceId(0), &stable));
     assert_eq!((answer.type_url.short(), brings(1), brings(0)), ("Cluster", true, false));
+}
+
+/// A client keeps a halted push, and looks for an answer between the cut of the next one and its first step.
+#[test]
+fn wav_17_a_client_that_is_told_nothing_keeps_its_place() {
+    let after = |found, messages| Answer::push_after(Some(1), found, messages, |push| push == 2);
+    assert_eq!(after(None, 0), Some(1), "the client has what it had");
+    assert_eq!(after(None, 1), None, "the client is sent other content");
+    assert_eq!([1, 0].map(|messages| after(Some(2), messages)), [Some(2); 2]);
+    assert_eq!([1, 0].map(|messages| after(Some(3), messages)), [Some(1); 2], "nothing of the push");
 }
 
 /// Lanes may differ in their endpoints alone, and these are in no push.
