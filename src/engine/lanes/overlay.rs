@@ -14,7 +14,7 @@ use crate::engine::Time;
 use crate::engine::cache::Known;
 use crate::engine::collection::CollectionKind;
 use crate::engine::rollout::plan::Gated;
-use crate::engine::snapshot::{LaneMark, Snapshot, TypeSnapshot};
+use crate::engine::snapshot::{LaneMark, LastVersions, Snapshot, TypeSnapshot};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// The lanes of one source with a plan.
@@ -31,6 +31,8 @@ pub struct Lanes {
     pub(super) stable: Option<Lane>,
     pub(super) candidate: Option<Lane>,
     pub(super) ended: Vec<Ended>,
+    /// Something was held: the source's own last bytes may be of content that was part of no release.
+    has_held: bool,
     /// The latest push went back. Its content must not come back with names that the source forgot meanwhile.
     went_back: bool,
     restated: Option<Arc<Restated>>,
@@ -59,6 +61,7 @@ impl Lanes {
             stable: None,
             candidate: None,
             ended: Vec::new(),
+            has_held: false,
             went_back: false,
             restated: None,
             history: VecDeque::new(),
@@ -83,6 +86,7 @@ impl Lanes {
         if begins {
             let mark = LaneMark { release: self.release, push: None };
             self.stable = Some(Lane::freeze(before, &self.gated, mark));
+            self.has_held = true;
         }
         self.live = live.clone();
         let new = self.new_types();
@@ -128,7 +132,7 @@ impl Lanes {
 
     /// The source's own content for clients that may come from lanes.
     fn live_after_lanes(&mut self) -> Arc<Snapshot> {
-        if self.release == 0 && self.ended.is_empty() {
+        if !self.has_held && self.release == 0 && self.ended.is_empty() {
             return self.live.clone();
         }
         let mark = LaneMark { release: self.release, push: None };
@@ -150,6 +154,11 @@ impl Lanes {
             }
             let live = of.clone();
             lasts.add_to(of, Some(&live), self.gated.contains(type_url), &mut self.stamps);
+        }
+        // The source's own last bytes are for clients that have them (WAV-9).
+        let none = Arc::<LastVersions>::default();
+        for (_, of) in types.iter_mut().filter(|(type_url, _)| self.gated.contains(type_url)) {
+            of.lasts.get_or_insert_with(|| none.clone());
         }
         Arc::new(self.live.with_types(types, mark))
     }

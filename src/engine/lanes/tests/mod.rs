@@ -271,6 +271,32 @@ fn wav_9_a_new_hold_has_the_last_bytes_of_the_releases_before() {
     );
 }
 
+/// What came and went while it was held is not the last bytes of a client that has others, also once the hold is over.
+#[test]
+fn wav_9_content_of_no_release_is_nobodys_last_bytes_after_a_hold() {
+    let mut bench = Bench::new();
+    bench.watch(1, &Collection::Wildcard);
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+    let last = |bench: &Bench, name: &str| {
+        assert!(bench.published.lanes.is_none());
+        [1, 7].map(|held| {
+            let held = || Some(Version(held));
+            let found = bench.live().departed_as(CollectionKind::Wildcard, &name.into(), held);
+            found.map(|resource| resource.version.0)
+        })
+    };
+    bench.say(CollectionKind::Wildcard, &[("b", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[], &["b"]);
+    assert_eq!(last(&bench, "b"), [Some(1), None], "nothing was released");
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    bench.say(CollectionKind::Wildcard, &[("c", 1)], &[]);
+    bench.say(CollectionKind::Wildcard, &[], &["c"]);
+    bench.operate(|lanes| lanes.cut(1));
+    bench.operate(|lanes| lanes.give(1));
+    bench.operate(|lanes| lanes.settle(1));
+    assert_eq!(last(&bench, "c"), [Some(1), None]);
+}
+
 /// A cut that is put off leaves the lanes as they were, whatever becomes of its number.
 #[test]
 fn wav_4_a_cut_that_is_put_off_is_part_of_no_later_push() {
