@@ -271,6 +271,7 @@ impl World {
             former.maybe_rejecting().map(|(_, node)| *node).chain(former.nodes.iter().copied()).collect();
         self.reference.known_perhaps = former.perhaps;
         self.reference.rejecters.extend(&self.reference.known);
+        self.reference.rejecters.extend(&self.reference.known_perhaps);
         self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
     }
 

@@ -211,8 +211,7 @@ impl World {
             let is_restated = || {
                 let client = &self.clients[stream.client];
                 let node = client.plan.node;
-                let has_rejected = self.reference.rejecters.contains(&node)
-                    || self.reference.push.maybe_rejecting().any(|(_, of)| *of == node);
+                let has_rejected = self.reference.may_have_rejected(node);
                 let of_node = self.clients.iter().filter(|client| client.plan.node == node);
                 let mut of_node = of_node.filter(|client| client.ever.contains(&(ty, *name, *content)));
                 // A complete set keeps what the client may have of the rejected push, with bytes that everybody may have.

@@ -237,7 +237,8 @@ impl Releases {
                     release.names.extend(endpoints.map(|(key, content)| (*key, *content)));
                     // Endpoints are those of the former release.
                     release.follow(&self.live.clone(), &self.live);
-                    self.stable = Some(release);
+                    // Everybody may have what was stable until now.
+                    self.given.extend(self.stable.replace(release));
                     self.candidate = None;
                 }
             }
@@ -350,6 +351,16 @@ impl Reference {
     /// Whether the node certainly did not reject the push before. A full state without a name may be a rejected removal.
     pub fn is_fresh(&self, node: usize) -> bool {
         !self.known.contains(&node) && !self.known_perhaps.contains(&node)
+    }
+
+    /// Whether the node may count as one that rejected content of this push or of an earlier one: the content may have come in
+    /// responses of another push.
+    pub fn may_have_rejected(&self, node: usize) -> bool {
+        let push = &self.push;
+        self.rejecters.contains(&node)
+            || push.maybe_rejecting().any(|(_, of)| *of == node)
+            || push.nodes.contains(&node)
+            || push.perhaps.contains(&node)
     }
 
     pub fn new(plan: &WavePlan) -> Reference {
