@@ -286,7 +286,7 @@ impl World {
         let was_given = || {
             let candidates = self.reference.units.iter().filter_map(|of| Some((of, of.candidate.as_ref()?)));
             let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
-            candidates.all(|(of, (_, candidate))| of.given.iter().any(|then| !then.differs(candidate)))
+            candidates.all(|(of, (_, candidate))| of.given.iter().any(|(_, then)| !then.differs(candidate)))
         };
         let is_restored = step > 1 && push.step == 0 && was_given();
         let is_again = push.step == 0 && push.is_promoted;

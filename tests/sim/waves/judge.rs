@@ -333,7 +333,8 @@ impl World {
     fn was_given(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
         let (of, want) = (&self.reference.units[stream.unit], stream.of.wants[ty]);
         let releases = of.history.iter().map(|(_, release)| release);
-        let mut releases = releases.chain(&of.given).chain(&of.begun).chain([of.stable()]);
+        let given = of.given.iter().map(|(_, release)| release);
+        let mut releases = releases.chain(given).chain([of.stable()]);
         releases.any(|of| of.for_want(ty, name, want) == Some(content))
     }
 

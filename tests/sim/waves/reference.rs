@@ -151,10 +151,10 @@ pub struct Releases {
     pub history: Vec<(u64, Contents)>,
     /// Endpoints that were the newest, with the times of their ends; 0 for none.
     pub former_endpoints: VecDeque<(u64, (usize, u32))>,
-    /// The latest releases, also those before a restart.
-    pub given: Vec<Contents>,
-    /// The stable content at the begin of the push under way.
-    pub begun: Option<Contents>,
+    /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
+    /// begin of each push, whatever became of the push. Each with the number of pushes that had settled by then.
+    pub given: Vec<(u64, Contents)>,
+    settled: u64,
 }
 
 impl Releases {
@@ -210,11 +210,13 @@ impl Releases {
                     if let Some(former) = former.filter(|_| self.history.is_empty()) {
                         self.history.push((0, former));
                     }
-                    self.given.extend(self.begun.take());
-                    self.given.push(candidate.clone());
+                    self.settled += 1;
+                    self.given.push((self.settled, candidate.clone()));
                     self.history.push((push, candidate));
                     self.history.drain(..self.history.len().saturating_sub(most));
-                    self.given.drain(..self.given.len().saturating_sub(2 * most.max(1)));
+                    // One more than the plan remembers: a restart may lose the latest.
+                    let oldest = self.settled.saturating_sub(most.max(1) as u64);
+                    self.given.retain(|(settled, _)| *settled >= oldest);
                 }
             }
             // The unit goes on as before the cut.
@@ -238,7 +240,7 @@ impl Releases {
                     // Endpoints are those of the former release.
                     release.follow(&self.live.clone(), &self.live);
                     // Everybody may have what was stable until now.
-                    self.given.extend(self.stable.replace(release));
+                    self.given.extend(self.stable.replace(release).map(|before| (self.settled, before)));
                     self.candidate = None;
                 }
             }
@@ -249,10 +251,20 @@ impl Releases {
         self.end_if_equal();
     }
 
-    /// A push begins. All clients have the stable content, also where it grew since the latest release.
+    /// A push begins. All clients have the stable content, also where it is none of a push: it grew since the latest release, or
+    /// a class without clients slept meanwhile.
     pub fn begin(&mut self, number: u64) {
         let is_of_push = self.candidate.as_ref().is_some_and(|(push, _)| *push == number);
-        self.begun = self.cut.as_ref().filter(|_| is_of_push).map(|(stable, _)| stable.clone());
+        if let Some((stable, _)) = self.cut.as_ref().filter(|_| is_of_push) {
+            self.given.push((self.settled, stable.clone()));
+        }
+    }
+
+    /// What the unit knows after a restart: only stable is left.
+    pub fn restarted(self) -> Releases {
+        let live = self.stable().clone();
+        let Releases { given, settled, .. } = self;
+        Releases { live, given, settled, ..Releases::default() }
     }
 
     /// The release for everybody outside of the steps.

@@ -135,9 +135,7 @@ impl World {
     /// The releases of the process before: only stable is left.
     fn reference_restarts(&mut self) {
         for of in &mut self.reference.units {
-            let stable = of.stable().clone();
-            let given = std::mem::take(&mut of.given);
-            *of = super::reference::Releases { live: stable, given, ..Default::default() };
+            *of = std::mem::take(of).restarted();
         }
         let push = std::mem::take(&mut self.reference.push);
         self.reference.rejecters.extend(push.maybe_rejecting().map(|(_, node)| *node));
