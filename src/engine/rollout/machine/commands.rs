@@ -134,6 +134,8 @@ impl Rollout {
 
     fn abort(&mut self, number: u64, now: Time) -> Done {
         self.named(number)?;
+        // A cut takes the place of a halted content that clients keep. They are sent back before.
+        self.recall_cut();
         self.promoted = None;
         if let Some(push) = &mut self.push {
             push.abort(&mut self.outputs, now);
@@ -192,6 +194,8 @@ impl Rollout {
         if is_pinned {
             return Ok(());
         }
+        // The release takes the place of a candidate. A cut before would begin a push that nobody could be given.
+        self.recall_cut();
         if let Some(push) = &mut self.push {
             push.abort(&mut self.outputs, now);
             self.close(Outcome::Halted, now);

@@ -29,6 +29,18 @@ impl Rollout {
         is_put_off
     }
 
+    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment comes first. What was gathered
+    /// stays so.
+    pub(super) fn recall_cut(&mut self) {
+        let is_cut = |output: &Output| matches!(output, Output::Cut { .. });
+        if self.outputs.iter().any(is_cut) {
+            self.outputs.retain(|output| !is_cut(output));
+            if let Some(cut) = self.cutting.take() {
+                self.gathering = Some(cut.with(self.gathering.take()));
+            }
+        }
+    }
+
     /// The answer to [`Output::Cut`].
     pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
         let Some(cut) = self.cutting.take() else { return };

@@ -74,12 +74,16 @@ impl Gathering {
     }
 
     /// Goes on gathering, with the changes that came during the cut.
-    pub(super) fn retry(mut self, later: Option<Gathering>, plan: &Plan, now: Time) -> Gathering {
+    pub(super) fn retry(self, later: Option<Gathering>, plan: &Plan, now: Time) -> Gathering {
+        Gathering { not_before: now + plan.gather.quiet.max(RETRY), ..self.with(later) }
+    }
+
+    /// Goes on gathering, with later changes.
+    pub(super) fn with(mut self, later: Option<Gathering>) -> Gathering {
         if let Some(later) = later {
             self.last = later.last;
             self.units.extend(later.units);
         }
-        self.not_before = now + plan.gather.quiet.max(RETRY);
         self
     }
 }

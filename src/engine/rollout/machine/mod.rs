@@ -165,7 +165,8 @@ impl Rollout {
     /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
     /// changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        let is_changed = self.held.compare(unit, differs, now);
+        // Until the release of a pin is served, the comparison is with a candidate of before the pin: what differs was there.
+        let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
             let is_known = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
             self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
@@ -178,6 +179,10 @@ impl Rollout {
         }
         self.withdraw(now);
         self.advance(now);
+    }
+
+    fn is_about_to_serve(&self) -> bool {
+        self.outputs.iter().any(|output| matches!(output, Output::Serve { .. }))
     }
 
     /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or an operator wants it to

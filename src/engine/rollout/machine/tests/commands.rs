@@ -166,6 +166,20 @@ fn an_abort_takes_a_kept_push_back() {
     assert_eq!(world.moves[world.moves.len() - 2], Output::Back { push: 1 });
 }
 
+/// A cut takes the place of the halted content, so clients would lose it before they are sent back.
+#[test]
+fn wav_16_an_abort_comes_before_a_cut_of_the_same_moment() {
+    let mut world = World::of(Plan { on_halt: OnHalt::Stay, ..enforcing() });
+    world.push_of(&[1]);
+    world.tally(2_000, Tally { blamed: vec![unit(1)], ..admitted(Counts { rejected: 1, ..accepted(9) }) });
+    world.run(3_000, |rollout, now| {
+        let promote = Command::Promote { push: 1, to: Promotion::All };
+        rollout.command(promote, now).unwrap();
+        rollout.command(Command::Abort { push: 1 }, now).unwrap();
+        assert_eq!(rollout.poll_output(), Some(Output::Back { push: 1 }));
+    });
+}
+
 #[test]
 fn a_barred_unit_waits_until_it_changes_and_the_others_go_on() {
     let mut world = halted(&[1, 2]);

@@ -47,6 +47,41 @@ fn his_3_a_rollback_takes_a_push_that_is_under_way_back() {
     assert_eq!((world.past(), world.push_number()), (vec![(1, Outcome::Halted)], None));
 }
 
+/// Else the release would be served after the cut, and in place of it: the next push would have no candidate.
+#[test]
+fn his_3_a_pin_comes_before_a_cut_of_the_same_moment() {
+    let mut world = World::enforced(&[1]);
+    world.live(1_500, 1, true, true);
+    world.moves.clear();
+    world.run(3_000, |rollout, now| {
+        let commands = [Command::Abort { push: 1 }, Command::Rollback { push: 1 }];
+        commands.into_iter().for_each(|command| rollout.command(command, now).unwrap());
+    });
+    assert_eq!((world.cuts.len(), world.state()), (1, RolloutState::Pinned));
+    assert_eq!(world.moves.last(), Some(&Output::Serve { release: 0 }));
+    world.live(4_000, 1, true, true);
+    world.timer(5_000);
+    assert_eq!(world.cuts.last(), Some(&(2, vec![unit(1)])));
+}
+
+#[test]
+fn his_3_what_was_the_newest_content_at_the_pin_does_not_end_the_pin() {
+    let mut world = World::enforced(&[1]);
+    world.live(1_500, 1, true, true);
+    world.run(2_000, |rollout, now| {
+        rollout.command(Command::Rollback { push: 1 }, now).unwrap();
+        // The clients are back, and the release is not served yet.
+        assert_eq!(rollout.poll_output(), Some(Output::Back { push: 1 }));
+        rollout.compared(unit(1), Differs { from_stable: true, from_candidate: true }, now);
+    });
+    assert_eq!(world.state(), RolloutState::Pinned);
+    world.live(2_000, 1, true, false);
+    world.run(100 * HOUR, Rollout::handle_timeout);
+    assert_eq!((world.cuts.len(), world.state()), (1, RolloutState::Pinned));
+    world.live(101 * HOUR, 1, true, true);
+    assert_eq!(world.state(), RolloutState::Gathering);
+}
+
 #[test]
 fn his_3_a_pin_ends_when_it_was_told_to_and_the_content_goes_by_steps() {
     let mut world = finished();
