@@ -92,6 +92,7 @@ impl Subscription {
                 let left = self.parts.remove(at);
                 if left.is_broad() {
                     self.keep_of_broad(&left.held);
+                    self.keep_unanswered(left.before.as_deref());
                 }
                 self.greeting &= !wildcard;
             }
@@ -140,6 +141,23 @@ impl Subscription {
             let unsure: Vec<_> = due.iter().filter(is_due).map(|name| (*name, PERHAPS)).collect();
             if !unsure.is_empty() {
                 part.hold_also(unsure.into_iter());
+            }
+        }
+    }
+
+    /// The wildcard or a glob goes while responses are unanswered. Of the names that other parts request, the client has accepted
+    /// what it had before these responses (TRU-1).
+    fn keep_unanswered(&mut self, before: Option<&View>) {
+        let Some(before) = before else { return };
+        for part in &mut self.parts {
+            let Collection::Names(names) = &part.collection else { continue };
+            let own = part.before.get_or_insert_default();
+            let is_new = |name: &&ResourceName| !own.has(name) && !own.knows_absent(name);
+            let accepted = names.iter().filter(is_new);
+            let accepted: Vec<_> =
+                accepted.filter_map(|name| Some((name, before.version_of(name)?))).collect();
+            if !accepted.is_empty() {
+                Arc::make_mut(own).hold(accepted.into_iter(), std::iter::empty());
             }
         }
     }

@@ -157,3 +157,28 @@ fn tru_1_what_a_first_answer_leaves_out_is_not_accepted_before_its_answer() {
     bench.ack(client, CDS);
     assert_eq!(state(&bench, client, &of_x), "accepted");
 }
+
+/// A client that comes to ask by name has what the wildcard brought, and has not answered for it by that.
+#[test]
+fn tru_1_an_unanswered_removal_from_the_wildcard_is_not_accepted_when_the_name_is_asked_for() {
+    let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
+    let [client, other] = [bench.sotw(), bench.sotw()];
+    bench.ask(client, CDS, "*");
+    bench.ask(other, CDS, "x");
+    for client in [client, other] {
+        bench.drain(client);
+    }
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(CDS, "y=2")]);
+    let of_x = push(&bench, &before);
+    bench.advance(std::time::Duration::from_millis(25));
+    assert_eq!(bench.poll(client), "Cluster y=2");
+    assert_eq!(state(&bench, client, &of_x), "pending");
+    // Without a nonce, so that the list answers nothing.
+    bench.ask_with(client, CDS, "x y", "", "", None);
+    assert_eq!(state(&bench, client, &of_x), "pending");
+    bench.poll(client);
+    assert_eq!(state(&bench, client, &of_x), "pending");
+    bench.ack(client, CDS);
+    assert_eq!(state(&bench, client, &of_x), "accepted");
+}
