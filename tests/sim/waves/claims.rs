@@ -123,11 +123,11 @@ impl World {
         let told = rejected(&tally.admitted) + rejected(&tally.others);
         let fresh = tally.admitted.rejected + tally.others.rejected;
         let [of_push, of_all] = [false, true].map(|ever| self.rejecting_nodes(ever));
-        let [known, ever] = [&of_push, &of_all].map(|nodes| self.clients_of(nodes));
+        let absences = self.reference.rejected_absences.iter().filter(|(_, of)| self.is_of_push(*of));
+        let perhaps: BTreeSet<_> = absences.map(|(node, _)| *node).collect();
+        let [known, ever] = [&(&of_push | &perhaps), &of_all].map(|nodes| self.clients_of(nodes));
         self.reference.push.rejected = known;
         self.reference.push.nodes.extend(of_push);
-        let absences = self.reference.rejected_absences.iter().filter(|(_, of)| self.is_of_push(*of));
-        let perhaps: Vec<_> = absences.map(|(node, _)| *node).collect();
         self.reference.push.perhaps.extend(perhaps);
         let rejecting = self.reference.push.rejecting.keys();
         let streams = || rejecting.clone().filter_map(|id| self.streams[*id as usize].as_deref());
