@@ -35,8 +35,11 @@ impl World {
         self.reference_rejects_content(stream, ty, open);
         let Some(push) = open.beside else { return };
         if push == self.reference.push.number {
+            // A response that leaves a name as the client accepted it last brings nothing of the name that can be rejected.
+            let is_other = |(name, content): &(usize, u32)| stream.of.accepted[ty][*name] != *content;
+            let brings = open.push.is_some() && open.of_push.iter().any(is_other);
             let of = &mut self.reference.push;
-            let rejecting = if open.push.is_some() { &mut of.rejecting } else { &mut of.beside };
+            let rejecting = if brings { &mut of.rejecting } else { &mut of.beside };
             rejecting.insert(stream.id, node);
         }
         let is_known = self.reference.known.contains(&node);

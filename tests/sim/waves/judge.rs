@@ -242,12 +242,14 @@ impl World {
         // Of what a client brings along the relay may not know what the client has to lose.
         let lost = removed & stream.of.known[ty];
         let of = &self.reference.units[stream.unit];
-        let brings = |of: Option<(&Contents, &Contents)>, removed| {
-            push.filter(|_| of.is_some_and(|of| brings(of, want, given, removed)))
+        let brings = |of: Option<(&Contents, &Contents)>| {
+            push.and(of).map_or_else(Vec::new, |of| brings(of, want, given, lost))
         };
         // A name that was first asked for after the cut is none of the push, but may have the push's content.
         let lanes = of.stable.as_ref().zip(of.candidate.as_ref().map(|(_, candidate)| candidate));
-        let (has, brings) = (brings(lanes, lost), brings(of.cut.as_ref().map(|(a, b)| (a, b)), lost));
+        let has = push.filter(|_| !brings(lanes).is_empty());
+        let of_push = brings(of.cut.as_ref().map(|(a, b)| (a, b)));
+        let brings = push.filter(|_| !of_push.is_empty());
         super::client::take(&mut stream.of.sent[ty], given, want);
         let put = given.put.iter().filter(|(name, _)| want.covers(*name));
         stream.of.known[ty] = put.fold(stream.of.known[ty] & !removed, |all, (name, _)| all | bit(*name));
@@ -256,7 +258,16 @@ impl World {
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
         let (nonce, at, put, is_full) = (given.nonce.clone(), self.now, given.put.clone(), given.is_full);
         let beside = brings.or(stream.of.open[ty].back().and_then(|open| open.beside));
-        stream.of.open[ty].push_back(Open { nonce, at, push: brings, beside, put, removed, is_full });
+        stream.of.open[ty].push_back(Open {
+            nonce,
+            at,
+            push: brings,
+            of_push,
+            beside,
+            put,
+            removed,
+            is_full,
+        });
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
     }
 
@@ -421,17 +432,25 @@ impl World {
     }
 }
 
-/// Whether a response brings content of a push, by the stable content and the push's own.
-fn brings((stable, candidate): (&Contents, &Contents), want: Want, given: &Given, removed: Mask) -> bool {
+/// The content of a push in a response, by the stable content and the push's own.
+fn brings(
+    (stable, candidate): (&Contents, &Contents),
+    want: Want,
+    given: &Given,
+    removed: Mask,
+) -> Vec<(usize, u32)> {
     let both = |name| [stable, candidate].map(|of| of.for_want(given.ty, name, want));
     let is_new = |(name, content): &(usize, u32)| {
         let [stable, candidate] = both(*name);
         stable.is_some() && stable != candidate && candidate == Some(*content)
     };
-    let is_gone = |name: usize| {
-        let [stable, candidate] = both(name);
+    let is_gone = |name: &usize| {
+        let [stable, candidate] = both(*name);
         stable.is_some_and(|of| of != 0) && candidate == Some(0)
     };
-    let mut removed = bits(removed).filter(|name| *name < OLD);
-    is_gated(given.ty) && (given.put.iter().any(is_new) || removed.any(is_gone))
+    if !is_gated(given.ty) {
+        return Vec::new();
+    }
+    let gone = bits(removed).filter(|name| *name < OLD).filter(is_gone).map(|name| (name, 0));
+    given.put.iter().copied().filter(is_new).chain(gone).collect()
 }

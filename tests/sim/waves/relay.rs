@@ -123,6 +123,8 @@ pub struct Open {
     pub at: u64,
     /// The push, if the response brought content of it.
     pub push: Option<u64>,
+    /// The push's contents in the response. A name without a resource has content 0.
+    pub of_push: Vec<(usize, u32)>,
     /// The push of this response, or of one that was unanswered when this one was sent.
     pub beside: Option<u64>,
     pub put: Vec<(usize, u32)>,
