@@ -5,7 +5,7 @@ use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use sluice::wire::proto;
 use sluice::wire::upstream::{encode_node, encode_request};
-use sluice::wire::{ReadError, ReaderLimits, RequestReader};
+use sluice::wire::{NAME_IN_REQUEST_BYTES, ReadError, ReaderLimits, RequestReader};
 use sluice::xds::{Request, ResourceName, Variant};
 
 use super::draw::Draw;
@@ -143,7 +143,8 @@ fn in_chunks(body: &[u8], variant: Variant, sizes: &[usize]) -> Outcome {
                 Err(error) => return (requests, Some(error)),
             }
         }
-        let bound = 4 * body.len() + 4096;
+        // The shortest field takes two bytes, and counts as NAME_IN_REQUEST_BYTES beside them.
+        let bound = (1 + NAME_IN_REQUEST_BYTES / 2) * body.len() + 4096;
         assert!(reader.held_bytes() <= bound, "{} bytes are held of {}", reader.held_bytes(), body.len());
     }
     let end = reader.finish().err();
