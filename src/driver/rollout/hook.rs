@@ -6,10 +6,12 @@ use futures_util::FutureExt;
 use http::Uri;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::Webhook;
 use crate::driver::ground::context::DriverContext;
+use crate::driver::rollout::task::PlanTask;
 use crate::engine::downstream::{PushSet, PushedName};
 use crate::engine::rollout::hook::{Hook, HookAnswer, HookVerdict};
 use crate::engine::rollout::{Counts, Plan, PushReport};
@@ -25,6 +27,38 @@ const REASON_CHARS_MAX: usize = 500;
 
 /// A hook without an address is taken to be where the default route leads (RFC 5737).
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+impl PlanTask {
+    /// The configuration may have another hook, or none.
+    pub(super) fn follow_hook(&mut self) {
+        let hook = self.plan.hook.as_ref();
+        let is_asked = |asking: &Asking| hook.is_some_and(|hook| asking.is_of(hook));
+        if !self.asking.as_ref().is_some_and(is_asked) {
+            let former = self.asking.take();
+            self.asking = hook.map(|hook| Asking::new(hook, former));
+        }
+        if self.asking.is_some() {
+            self.metrics.expect_hook();
+        }
+    }
+
+    pub(super) fn ask(&mut self, push: u64, step: u8) {
+        let report = self.rollout.report().push.filter(|of| of.number == push);
+        let clients = self.clients.as_ref().filter(|of| of.number == push);
+        if let (Some(asking), Some(report), Some(clients)) = (&mut self.asking, report, clients) {
+            let content = (&*report, &clients.watched.set);
+            asking.ask((push, step), question(&self.plan, step, content, &self.shared));
+        }
+    }
+
+    pub(super) fn hear(&mut self, said: Said) {
+        let Said { push, step, answer } = said;
+        self.metrics.hook_answers(answer.verdict).inc();
+        self.rollout.hook_said(push, step, answer, self.shared.clock.now());
+        // A push that may go on does so by the next tally.
+        self.tally_due = Instant::now();
+    }
+}
 
 /// The hook of a plan, and the question under way.
 pub(super) struct Asking {

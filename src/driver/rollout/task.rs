@@ -11,7 +11,7 @@ use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{Order, PlanHandle, Turn, Watched};
 use crate::driver::rollout::count::Clients;
-use crate::driver::rollout::hook::{Asking, Said, answered, question};
+use crate::driver::rollout::hook::{Asking, answered};
 use crate::driver::rollout::inspect::Contents;
 use crate::driver::rollout::orders::{Answer, carry_out_order};
 use crate::driver::rollout::records::{Recorded, is_recorded};
@@ -79,10 +79,10 @@ pub(super) struct PlanTask {
     admission: Admission,
     /// The units without a reachable server.
     lost: BTreeSet<UnitId>,
-    tally_due: Instant,
+    pub(super) tally_due: Instant,
     tallied_at: Instant,
     /// `None`: the plan has no hook.
-    asking: Option<Asking>,
+    pub(super) asking: Option<Asking>,
 }
 
 impl PlanTask {
@@ -247,36 +247,6 @@ impl PlanTask {
             Answer { said, done }
         };
         orders.into_iter().map(obeyed).collect()
-    }
-
-    /// The configuration may have another hook, or none.
-    fn follow_hook(&mut self) {
-        let hook = self.plan.hook.as_ref();
-        let is_asked = |asking: &Asking| hook.is_some_and(|hook| asking.is_of(hook));
-        if !self.asking.as_ref().is_some_and(is_asked) {
-            let former = self.asking.take();
-            self.asking = hook.map(|hook| Asking::new(hook, former));
-        }
-        if self.asking.is_some() {
-            self.metrics.expect_hook();
-        }
-    }
-
-    fn ask(&mut self, push: u64, step: u8) {
-        let report = self.rollout.report().push.filter(|of| of.number == push);
-        let clients = self.clients.as_ref().filter(|of| of.number == push);
-        if let (Some(asking), Some(report), Some(clients)) = (&mut self.asking, report, clients) {
-            let content = (&*report, &clients.watched.set);
-            asking.ask((push, step), question(&self.plan, step, content, &self.shared));
-        }
-    }
-
-    fn hear(&mut self, said: Said) {
-        let Said { push, step, answer } = said;
-        self.metrics.hook_answers(answer.verdict).inc();
-        self.rollout.hook_said(push, step, answer, self.shared.clock.now());
-        // A push that may go on does so by the next tally.
-        self.tally_due = Instant::now();
     }
 
     async fn carry_out(&mut self) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::excuses::{Excuses, Leavers};
 use super::rejecters::Rejecters;
 use crate::engine::Time;
 use crate::engine::downstream::{PushRejection, PushStanding};
@@ -13,9 +14,6 @@ use crate::xds::Node;
 
 /// An end this soon after a response may be the response's fault.
 pub const LOST_WITHIN: Duration = Duration::from_secs(60);
-
-/// The ends of a node are counted by windows of this length: the present one, and the one before.
-pub const WINDOW: Duration = Duration::from_secs(600);
 
 /// The suspects of one rejection in a tally.
 const SUSPECTS_MAX: usize = 16;
@@ -40,37 +38,7 @@ pub struct Clients {
     /// The ends of streams without the push so far.
     lost_without: u64,
     /// The lost streams of nodes that lost streams before the push, too.
-    excused: HashMap<Arc<str>, Excuse>,
-}
-
-/// The memory of clients that end their streams all the time, whatever they are served (WAV-12).
-pub trait Leavers {
-    /// A stream of the node was lost, and no push is to blame.
-    fn note(&self, node: &str, now: Time);
-    /// The lost streams of the node within the last [`WINDOW`], and up to one window before.
-    fn ends_of(&self, node: &str, now: Time) -> u32;
-}
-
-/// A client with fewer lost streams before was restarted, as clients are. Such a client has a voice.
-const USUAL_FROM: u32 = 3;
-
-/// The lost streams of a node with the push, and without.
-#[derive(Clone, Copy, Debug)]
-struct Excuse {
-    /// Before the first lost stream with the push.
-    without: u32,
-    with: u32,
-    /// The first lost stream with the push.
-    from: Time,
-}
-
-impl Excuse {
-    /// Notes a lost stream. Returns whether the node loses streams as often as it did without the push, or up to twice as often.
-    fn is_usual(&mut self, now: Time) -> bool {
-        self.with = self.with.saturating_add(1);
-        let windows = now.since(self.from).as_secs() / WINDOW.as_secs();
-        u64::from(self.with) <= u64::from(self.without) * (windows + 2)
-    }
+    excuses: Excuses,
 }
 
 /// A stream at one moment.
@@ -228,26 +196,15 @@ impl Clients {
                     leavers.note(node_id, ended.at);
                 }
                 Some(had) if had > LOST_WITHIN => leavers.note(node_id, ended.at),
-                Some(_) if self.is_excused(node_id, ended.at, leavers) => leavers.note(node_id, ended.at),
+                Some(_) if self.excuses.is_excused(node_id, ended.at, leavers) => {
+                    leavers.note(node_id, ended.at)
+                }
                 Some(_) => {
                     let unit = ended.standing.source.map(|source| UnitId(source.0));
                     self.lost.push((seat, unit));
                 }
             }
         }
-    }
-
-    /// Whether the client was lost as often before the push.
-    fn is_excused(&mut self, node: &str, now: Time, leavers: &dyn Leavers) -> bool {
-        if let Some(excuse) = self.excused.get_mut(node) {
-            return excuse.is_usual(now);
-        }
-        let without = leavers.ends_of(node, now);
-        if without < USUAL_FROM || self.excused.len() >= KEPT_MAX {
-            return false;
-        }
-        let excuse = Excuse { without, with: 0, from: now };
-        self.excused.entry(node.into()).or_insert(excuse).is_usual(now)
     }
 
     /// Counts the rejections of ended streams: of each node one, unless the node has counted already.
@@ -424,30 +381,6 @@ mod tests {
             suspects: Vec::new(),
             is_known_rejecter: false,
         }
-    }
-
-    #[test]
-    fn wav_12_a_node_is_excused_for_twice_its_usual_ends() {
-        let mut excuse = Excuse { without: 3, with: 0, from: Time::ZERO };
-        let usual = (0..8).filter(|_| excuse.is_usual(Time::ZERO + WINDOW - Duration::from_secs(1))).count();
-        assert_eq!(usual, 6);
-        assert!(excuse.is_usual(Time::ZERO + WINDOW), "9 ends in two windows");
-        assert!(!excuse.is_usual(Time::ZERO + WINDOW));
-    }
-
-    /// A client that was restarted before the push, and dies of it, is evidence.
-    #[test]
-    fn wav_12_a_client_is_excused_from_three_lost_streams_on() {
-        struct Lost(u32);
-        impl Leavers for Lost {
-            fn note(&self, _: &str, _: Time) {}
-            fn ends_of(&self, _: &str, _: Time) -> u32 {
-                self.0
-            }
-        }
-        let mut clients = Clients::default();
-        assert!(!clients.is_excused("a", Time::ZERO, &Lost(2)));
-        assert!(clients.is_excused("a", Time::ZERO, &Lost(3)));
     }
 
     /// WAV-12: the clients that a plan holds the push back from are the control group.

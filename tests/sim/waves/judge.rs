@@ -208,17 +208,8 @@ impl World {
             let due = release.for_want(ty, *name, want);
             let is_gone = due.is_none_or(|due| due == 0);
             let is_kept = is_gone && self.is_last(stream, ty, (*name, *content));
-            let is_restated = || {
-                let client = &self.clients[stream.client];
-                let node = client.plan.node;
-                let has_rejected = self.reference.may_have_rejected(node);
-                let of_node = self.clients.iter().filter(|client| client.plan.node == node);
-                let mut of_node = of_node.filter(|client| client.ever.contains(&(ty, *name, *content)));
-                // A complete set keeps what the client may have of the rejected push, with bytes that everybody may have.
-                let is_kept = given.is_full && self.was_given(stream, ty, (*name, *content));
-                has_rejected && due == Some(0) && (is_kept || of_node.next().is_some())
-            };
             let is_late = || ty == EDS && self.was_newest(stream, (*name, *content));
+            let is_restated = || due == Some(0) && self.is_restated(stream, given, (*name, *content));
             if due != Some(*content) && !is_kept && !is_restated() && !is_late() {
                 self.judge_foreign(stream, ty, *name, (*content, due));
             }
@@ -269,6 +260,16 @@ impl World {
             is_full,
         });
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
+    }
+
+    /// Whether a client that may have rejected the push has this content in its place.
+    fn is_restated(&self, stream: &Stream, given: &Given, (name, content): (usize, u32)) -> bool {
+        let (ty, node) = (given.ty, self.clients[stream.client].plan.node);
+        let of_node = self.clients.iter().filter(|client| client.plan.node == node);
+        let mut of_node = of_node.filter(|client| client.ever.contains(&(ty, name, content)));
+        // A complete set keeps what the client may have of the rejected push, with bytes that everybody may have.
+        let is_kept = given.is_full && self.was_given(stream, ty, (name, content));
+        self.reference.may_have_rejected(node) && (is_kept || of_node.next().is_some())
     }
 
     /// The push that a client has content of, where the responses so far leave it open.
