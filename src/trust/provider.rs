@@ -12,8 +12,8 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
 });
 
 /// The place of a suite in the offer of our own handshakes: like BoringSSL and Go, TLS 1.3 and AES-128 first. The suites of
-/// AES-256 hash with SHA-384, which few CPUs have instructions for, and which takes a tenth of the CPU of a handshake. As a
-/// server, the relay follows the order of the client.
+/// AES-256 hash with SHA-384, for which few CPUs have instructions (ADR 24). As a server, the relay follows the order of the
+/// client.
 fn place(suite: &SupportedCipherSuite) -> (bool, bool) {
     use CipherSuite as Suite;
     let is_first = matches!(

@@ -214,7 +214,7 @@ async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() 
     fleet.until("the first rejection", |fleet| fleet.had(CDS, "a", "bad") > 0).await;
     let begun = Instant::now();
     let found = fleet.until_plan("halt", |found| found["state"] == "halted").await;
-    assert!(begun.elapsed() < Duration::from_secs(3), "a rejection wakes the plan");
+    assert!(begun.elapsed() < Duration::from_secs(3), "a tally a second");
     let had = fleet.had(CDS, "a", "bad");
     assert!((1..=seated).contains(&had), "{had} of {seated} clients with a seat: {found}");
     assert!(found["why"].as_str().unwrap().starts_with("halted push 1 after "), "{found}");
@@ -236,6 +236,18 @@ async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() 
     fleet.until("the fix", |fleet| fleet.all_hold(CDS, &[("a", "good"), ("b", "1")])).await;
     assert_eq!(fleet.had(CDS, "a", "bad"), had, "I23: nobody else was given the halted content");
     fleet.until_plan("end", |found| found["state"] == "open").await;
+}
+
+/// A rejection does not wait for the next tally, which is due after a second.
+#[tokio::test]
+async fn wav_12_a_rejection_is_counted_at_once() {
+    let mut fleet = Fleet::start(|setup| setup, "percent: 100", 10).await;
+    fleet.bad.insert("bad");
+    fleet.origin.set(CDS, "a", "bad");
+    fleet.until("the first rejection", |fleet| fleet.had(CDS, "a", "bad") > 0).await;
+    let begun = Instant::now();
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    assert!(begun.elapsed() < Duration::from_millis(700), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ pub struct PlanHandle {
     watched: ArcSwapOption<Watched>,
     leavers: Leavers,
     orders: Mutex<Vec<Order>>,
-    /// A client has rejected the push under way since the last look.
+    /// A client has rejected the push under way since the last tally began.
     is_rejected: AtomicBool,
     noted: Notify,
 }
@@ -242,15 +242,21 @@ impl PlanHandle {
         std::mem::take(&mut *lock(&self.changed))
     }
 
-    /// A client has rejected the push under way: the task looks soon.
+    /// A client has rejected the push under way. The first rejection after the begin of a tally wakes the task; the others do
+    /// not.
     pub fn note_rejected(&self) {
         if !self.is_rejected.swap(true, Ordering::AcqRel) {
             self.noted.notify_one();
         }
     }
 
-    pub fn take_rejected(&self) -> bool {
-        self.is_rejected.swap(false, Ordering::AcqRel)
+    pub fn is_rejected(&self) -> bool {
+        self.is_rejected.load(Ordering::Acquire)
+    }
+
+    /// A tally begins, and takes the rejections so far.
+    pub fn begin_tally(&self) {
+        self.is_rejected.store(false, Ordering::Release);
     }
 
     /// Gives the task a command. The answer comes when readers see the state after it; never, if the plan ends before.
@@ -328,8 +334,8 @@ impl Watched {
         }
     }
 
-    /// Notes a rejection, if it is one of the push. A client may have gone back before the next tally, so that its session tells no more
-    /// of it. `latest` as in [`Session::poll_answer`].
+    /// Notes a rejection of content of the push, and returns whether it was one. By the next tally the client may have gone back, and its
+    /// session may have forgotten the rejection. `latest` as in [`Session::poll_answer`].
     pub fn note_rejection(
         &self,
         (stream, node): (u64, Option<Arc<Node>>),

@@ -32,8 +32,8 @@ use crate::telemetry::rollouts;
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);
 
-/// The same after a rejection of the push. A tally looks at all streams, and a client that rejects all the time must not make
-/// the task do nothing else.
+/// The time between two tallies after a rejection of the push. A tally looks at all streams, and clients that reject all the time
+/// must not keep the task busy.
 const TALLY_AFTER_REJECTION: Duration = Duration::from_millis(100);
 
 /// The maximum time from a publication to the note.
@@ -157,10 +157,11 @@ impl PlanTask {
                 self.rest().await;
                 self.is_changed = !self.keep().await;
             }
-            if self.handle.take_rejected() {
+            if self.handle.is_rejected() {
                 self.tally_due = self.tally_due.min(self.tallied_at + TALLY_AFTER_REJECTION);
             }
             if Instant::now() >= self.tally_due {
+                self.handle.begin_tally();
                 self.tallied_at = Instant::now();
                 self.tally_due = self.tallied_at + TALLY_EVERY;
                 self.follow_servers();

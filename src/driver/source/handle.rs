@@ -206,7 +206,7 @@ impl SourceHandle {
         self.published.load_full()
     }
 
-    /// The number of a change that a stream sees, if it looks at the content from now on.
+    /// The number of the latest change that every stream sees which looks at the content from now on.
     pub fn shown_change(&self) -> u64 {
         self.shown_change.load(Ordering::Acquire)
     }

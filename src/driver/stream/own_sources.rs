@@ -54,7 +54,8 @@ impl OwnSources {
                 stable.is_some_and(|stable| answer.brings(push, messages, (source.id(), stable)))
             })
         };
-        self.push = Answer::push_after(self.push, self.found.get(), messages, brings);
+        let holds = || self.all.iter().any(|(_, source)| source.published().lanes.is_some());
+        self.push = Answer::push_after(self.push, self.found.get(), (messages, holds), brings);
     }
 
     /// The push of the latest candidate with content in a sent answer.

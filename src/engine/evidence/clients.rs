@@ -73,14 +73,14 @@ impl Clients {
     }
 
     /// Counts the rejections since the last tally, before the streams are seen: a client may have gone back by now, and have accepted
-    /// the content that the push had replaced.
+    /// the stable content. Rejections of relays are not noted.
     pub fn hear(
         &mut self,
         noted: impl Iterator<Item = Seen>,
         count: &mut TallyInMaking<'_>,
         rejecters: &mut Rejecters,
     ) {
-        for seen in noted.filter(|seen| !seen.is_relay) {
+        for seen in noted {
             let node_id = node_id(seen.node.as_deref());
             let seat = count.plan.seat(seen.node.as_deref().unwrap_or(&Node::default()));
             let is_known = rejecters.rejected_before(&node_id);

@@ -111,8 +111,8 @@ impl Counts {
         self.accepted + self.rejected + self.rejected_again + self.silent
     }
 
-    /// Takes over the rejections of a later count. Their clients were counted as pending, or in time as silent or accepted; all other
-    /// clients have gone back since.
+    /// Takes over the rejections of a later count. The clients behind them were counted as pending, silent or accepted before. All other
+    /// counts stay: the clients have gone back since.
     pub fn take_late_rejections(&mut self, later: &Counts) {
         let mut late = 0;
         for (own, later) in

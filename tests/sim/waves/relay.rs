@@ -434,7 +434,8 @@ impl World {
             let id = SourceId(self.id_of(stream.unit));
             let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, chunks, (id, stable)));
             let found = stream.found.get();
-            stream.push = Answer::push_after(stream.push, found, chunks, brings);
+            let holds = || lanes.is_some();
+            stream.push = Answer::push_after(stream.push, found, (chunks, holds), brings);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             if answer.chunk + 1 < chunks {
                 stream.rest[ty] = Some(composition.clone());

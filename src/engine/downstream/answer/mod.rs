@@ -98,16 +98,17 @@ impl Answer {
     }
 
     /// The push that a client has content of once an answer is sent (WAV-15). `had`: the one before. `found`: the push of the candidate
-    /// that the answer was looked for in. A client that is served otherwise keeps nothing of a push. Without a message it is told
-    /// nothing, and has what it had: between the cut of the next push and its first step nobody is served a candidate.
+    /// that the answer was looked for in. A client that is served otherwise keeps nothing of a push. Without a message, it keeps
+    /// its content while a source of the client holds content back (`holds`): between the cut of the next push and its first step
+    /// nobody is served a candidate.
     pub fn push_after(
         had: Option<u64>,
         found: Option<u64>,
-        messages: usize,
+        (messages, holds): (usize, impl FnOnce() -> bool),
         brings: impl Fn(u64) -> bool,
     ) -> Option<u64> {
-        let keeps = found.is_some() || messages == 0;
-        found.filter(|push| brings(*push)).or(had.filter(|_| keeps))
+        let keeps = |_: &u64| found.is_some() || messages == 0 && holds();
+        found.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
     }
 
     /// Whether the client gets a name by this part that `stable` knows otherwise.

@@ -155,8 +155,11 @@ fn wav_15_an_answer_without_a_message_brings_nothing_of_the_push() {
 /// A client keeps a halted push, and looks for an answer between the cut of the next one and its first step.
 #[test]
 fn wav_17_a_client_that_is_told_nothing_keeps_its_place() {
-    let after = |found, messages| Answer::push_after(Some(1), found, messages, |push| push == 2);
+    let sent =
+        |found, messages, holds| Answer::push_after(Some(1), found, (messages, || holds), |push| push == 2);
+    let after = |found, messages| sent(found, messages, true);
     assert_eq!(after(None, 0), Some(1), "the client has what it had");
+    assert_eq!(sent(None, 0, false), None, "a push that is over has no content of its own");
     assert_eq!(after(None, 1), None, "the client is sent other content");
     assert_eq!([1, 0].map(|messages| after(Some(2), messages)), [Some(2); 2]);
     assert_eq!([1, 0].map(|messages| after(Some(3), messages)), [Some(1); 2], "nothing of the push");

@@ -29,8 +29,8 @@ impl Rollout {
         is_put_off
     }
 
-    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment comes first. What was gathered
-    /// stays so.
+    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment comes first. The gathered
+    /// changes wait for the next cut.
     pub(super) fn recall_cut(&mut self) {
         let is_cut = |output: &Output| matches!(output, Output::Cut { .. });
         if self.outputs.iter().any(is_cut) {

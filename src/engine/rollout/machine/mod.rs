@@ -165,7 +165,7 @@ impl Rollout {
     /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
     /// changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        // Until the release of a pin is served, the comparison is with a candidate of before the pin: what differs was there.
+        // Until the release of a pin is served, a unit is compared with the candidate from before the pin. That difference is no change.
         let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
             let is_known = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
