@@ -77,7 +77,11 @@ def get(port, path="/", timeout=10, **headers):
 
 class Ports:
     """Free ports, each returned once, below the ephemeral range: an outgoing connection could take an ephemeral port
-    before the owner listens."""
+    before the owner listens.
+
+    The lock is also that of new processes: until its exec, a child has copies of all open sockets, and would hold the
+    socket that checked a port when the port's owner listens.
+    """
 
     FIRST, COUNT = 11_000, 6_000
 
@@ -97,6 +101,11 @@ class Ports:
                         continue
                 return port
 
+    def spawn(self, command, **options):
+        """A child process, which has no socket of a check."""
+        with self.lock:
+            return subprocess.Popen(command, **options)
+
 
 PORTS = Ports()
 
@@ -107,7 +116,7 @@ class Process:
     def __init__(self, stage, name, arguments, environment=None, **pipes):
         self.log = stage.directory / f"{name}.log"
         with open(self.log, "wb") as log:
-            self.child = subprocess.Popen(
+            self.child = PORTS.spawn(
                 [str(argument) for argument in arguments],
                 cwd=stage.directory,
                 env={**os.environ, **(environment or {})},
@@ -292,7 +301,10 @@ class Stage(contextlib.ExitStack):
     def sluice_says(self, *arguments):
         """The output of a relay command."""
         command = [self.sluice, *arguments]
-        return subprocess.run(command, cwd=self.directory, check=True, capture_output=True, text=True).stdout
+        with PORTS.spawn(command, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            output, errors = child.communicate()
+        assert child.returncode == 0, f"{command}: {errors}"
+        return output
 
     def backend(self, name):
         """An HTTP server that answers its name; its port."""
