@@ -40,6 +40,7 @@ pub fn resource(type_url: &TypeUrl, number: usize, revision: usize) -> Arc<Resou
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

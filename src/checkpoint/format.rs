@@ -25,6 +25,7 @@ use crate::engine::cache::expiry::Leased;
 use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::source::{Image, Kept, RestoredType};
+use crate::wire::own_name::OwnName;
 use crate::wire::version::FORMAT as VERSIONS;
 use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
@@ -411,6 +412,7 @@ fn read_resource(
         (Some(_), Some(_), Some(_)) => return Ok(Read::Expired),
         (Some(_), _, _) => return Ok(Read::Unknown),
     };
+    let body_has_name = OwnName::of(&value).is_ok_and(|stated| stated.is(own.as_str(), type_url.kind()));
     let resource = Resource {
         name: own,
         version,
@@ -418,6 +420,7 @@ fn read_resource(
         aliases,
         ttl,
         do_not_cache: false,
+        body_has_name,
         metadata,
         endpoints,
         constraints: None,

@@ -15,6 +15,7 @@ pub mod proto;
 pub mod deframe;
 pub mod response;
 pub mod version;
+pub mod own_name;
 pub mod upstream;
 pub mod json;
 

@@ -22,6 +22,8 @@ pub struct Resource {
     /// The content version (RLY-30). Equal versions mean equal bytes.
     pub version: Version,
     pub body: Any,
+    /// The body states this name in its first field. Senders may state the name in the wrapper only (WIR-9).
+    pub body_has_name: bool,
     /// Other names of this resource, sorted (ALI-1).
     pub aliases: Box<[ResourceName]>,
     /// The time to live stated by the upstream (TTL-1).
@@ -38,10 +40,11 @@ pub struct Resource {
 
 impl Resource {
     /// The payload contains the resource's name, so the resource needs no wrapper in a SotW response of this
-    /// type. False for redirects (NAM-20), for types without a name field (WIR-9) and for variants with
-    /// constraints (DYN-2).
+    /// type. False for redirects (NAM-20), for types without a name field and bodies without this name (WIR-9),
+    /// and for variants with constraints (DYN-2).
     pub fn names_itself(&self, type_url: &TypeUrl) -> bool {
-        type_url.kind().has_name_field()
+        self.body_has_name
+            && type_url.kind().has_name_field()
             && *self.body.type_url == *type_url.as_str()
             && self.constraints.is_none()
     }

@@ -171,6 +171,25 @@ async fn wir_9_led_4_rly_23_a_type_without_names_goes_wrapped_or_not_at_all() {
     }
 }
 
+/// WIR-9: only the wrapper has the name. A client that reads names from bodies gets an error instead, and the other
+/// resources.
+#[tokio::test]
+async fn wir_9_rly_23_a_body_without_its_name_goes_wrapped_or_not_at_all() {
+    for features in [&[][..], &[WRAPPER]] {
+        let Some(bench) = scripted(Variant::Delta).await else { return };
+        let mut client = Client::with_features(bench.target(), Variant::Sotw, "one", features).await;
+        client.want(CDS, &["*"]);
+        let asked = bench.origin.expect(CDS).await;
+        let other = Item::new(CDS, "a", "1", "1");
+        let nameless = Item { body: Item::new(CDS, "", "1", "1").body, ..Item::new(CDS, "b", "1", "1") };
+        bench.origin.answer(&asked, "", vec![other, nameless], &[]);
+        let taken = client.take(CDS).await;
+        assert_eq!(taken.get("a").text(), "1");
+        assert_eq!(taken.wrapped.contains("b"), features.contains(&WRAPPER));
+        assert_eq!(taken.items.len(), 1 + features.len());
+    }
+}
+
 /// RLY-29: the timer of a type.
 #[tokio::test]
 async fn rly_29_a_type_may_have_a_timer_of_its_own() {

@@ -162,7 +162,7 @@ impl Lexicon {
         bits(mask).map(|name| self.names[ty][name].clone()).collect()
     }
 
-    /// A resource whose bytes state type, name, class and server (I3).
+    /// A resource whose bytes state type, name, class and server (I3), and the name in the first field.
     pub fn resource(
         &self,
         ty: usize,
@@ -172,15 +172,19 @@ impl Lexicon {
         ttl: Option<Duration>,
     ) -> Arc<Resource> {
         let [a, b, c, d] = content.to_le_bytes();
-        let bytes = [ty as u8, name as u8, class as u8, a, b, c, d];
+        let mut bytes = vec![0x12, 7, ty as u8, name as u8, class as u8, a, b, c, d];
+        let text = self.names[ty][name].as_str().as_bytes();
+        bytes.extend([0x0a, text.len() as u8]);
+        bytes.extend(text);
         let has_endpoints = ty == CDS && has_endpoints(content);
         Arc::new(Resource {
             name: self.names[ty][name].clone(),
             version: version(ty, name, class, content),
-            body: Any { type_url: self.types[ty].shared(), value: Bytes::copy_from_slice(&bytes) },
+            body: Any { type_url: self.types[ty].shared(), value: Bytes::from(bytes) },
             aliases: Box::default(),
             ttl,
             do_not_cache: false,
+            body_has_name: true,
             metadata: None,
             endpoints: has_endpoints.then(|| self.names[EDS][name].clone()),
             constraints: None,
@@ -196,7 +200,7 @@ pub fn version(ty: usize, name: usize, class: usize, content: Content) -> Versio
 
 /// Type, name, class and content, read from the bytes.
 pub fn read(resource: &Resource) -> (usize, usize, usize, Content) {
-    let bytes = &resource.body.value;
+    let bytes = &resource.body.value[2..];
     let content = Content::from_le_bytes([bytes[3], bytes[4], bytes[5], bytes[6]]);
     (usize::from(bytes[0]), usize::from(bytes[1]), usize::from(bytes[2]), content)
 }

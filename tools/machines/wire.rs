@@ -17,6 +17,8 @@ pub mod deframe;
 pub mod response;
 #[path = "../../src/wire/version.rs"]
 pub mod version;
+#[path = "../../src/wire/own_name.rs"]
+pub mod own_name;
 #[path = "../../src/wire/upstream/mod.rs"]
 pub mod upstream;
 

@@ -86,6 +86,7 @@ pub(super) fn copy(type_url: &TypeUrl, source: u64, server: &str, name: &str, ti
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

@@ -40,6 +40,7 @@ fn resource(message: &str, name: &str, version: u128) -> Resource {
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: false,
         metadata: None,
         endpoints: None,
         constraints: None,

@@ -33,6 +33,7 @@ fn resource(name: &str, version: u128) -> Arc<Resource> {
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

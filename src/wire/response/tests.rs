@@ -16,6 +16,7 @@ fn resource(type_url: &TypeUrl, name: &str, value: &'static [u8]) -> Resource {
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,
@@ -110,7 +111,10 @@ fn wir_9_what_has_no_name_of_its_own_goes_wrapped_in_sotw() {
     let cluster = TypeUrl::of_message(CLUSTER);
     let mut redirect = resource(&cluster, "xdstp://a/envoy.config.cluster.v3.Cluster/b", b"\x12\x01c");
     redirect.body.type_url = "type.googleapis.com/xds.core.v3.ResourceLocator".into();
-    for (url, sent) in [(&collection, resource(&collection, "l", b"\x0a\x00")), (&cluster, redirect)] {
+    let mut nameless = resource(&cluster, "c", b"\x12\x01c");
+    nameless.body_has_name = false;
+    let list = resource(&collection, "l", b"\x0a\x00");
+    for (url, sent) in [(&collection, list), (&cluster, redirect), (&cluster, nameless)] {
         let body = sotw_body(url, sent.version, [&sent].into_iter(), Beside::default(), "");
         let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
         assert_eq!(response.resources[0].type_url, WRAPPER);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::super::dynamic::read_constraints;
 use super::super::fields::{Fields, Malformed};
+use super::super::own_name::OwnName;
 use super::super::response::WRAPPER;
 use super::super::version;
 use crate::xds::dynamic::is_reserved;
@@ -71,17 +72,9 @@ impl<'a> ResourceReader<'a> {
         self.received(name, &parts)
     }
 
-    /// The name inside a payload. In a type unknown to sluice, field 1 may be something else than a name, as
-    /// in istiod's name table. For such types an unreadable name counts as empty. So does a name with control
-    /// characters: they are the beginning of an embedded message.
     fn name_in(&self, value: &'a [u8]) -> Result<&'a str, BadElement> {
-        match read_name(value) {
-            Ok(name) if self.type_url.kind() == Kind::Other && name.contains(|c: char| c.is_control()) => {
-                Ok("")
-            }
-            Err(_) if self.type_url.kind() == Kind::Other => Ok(""),
-            read => read.map_err(|error| bad("", error.to_string())),
-        }
+        let own = OwnName::of(value).and_then(|own| own.text(self.type_url.kind()));
+        own.map_err(|error| bad("", error.to_string()))
     }
 
     /// For on-demand virtual hosts, a name without a payload means "no such host". The waiting client must
@@ -115,15 +108,16 @@ impl<'a> ResourceReader<'a> {
         parts: &Parts,
     ) -> Result<Resource, BadElement> {
         let name = key.plain();
-        let is_redirect = url == REDIRECT;
-        let endpoints = match self.type_url.kind() {
-            _ if is_redirect => None,
-            Kind::Cluster => endpoints(name, value).map_err(|error| bad(name, error.to_string()))?,
+        let kind = self.type_url.kind();
+        let (body_has_name, endpoints) = match url {
+            REDIRECT => (false, None),
             _ => {
-                Fields::of(value)
-                    .try_for_each(|field| field.map(drop))
-                    .map_err(|error| bad(name, error.to_string()))?;
-                None
+                let malformed = |error: Malformed| bad(name, error.to_string());
+                let (own, endpoints) = match kind {
+                    Kind::Cluster => endpoints(name, value).map_err(malformed)?,
+                    _ => (OwnName::of(value).map_err(malformed)?, None),
+                };
+                (own.is(name, kind), endpoints)
             }
         };
         let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::received(alias)).collect();
@@ -141,6 +135,7 @@ impl<'a> ResourceReader<'a> {
                 },
                 value: self.retain(value),
             },
+            body_has_name,
             aliases: aliases.into(),
             ttl: parts.ttl,
             do_not_cache: parts.do_not_cache,
@@ -255,17 +250,6 @@ pub(super) fn read_resource_name(message: &[u8]) -> Result<(&str, Option<&[u8]>)
     Ok((name, constraints))
 }
 
-/// The string in field 1, the name field of every type with a name (TYP-2).
-fn read_name(message: &[u8]) -> Result<&str, Malformed> {
-    let mut name = "";
-    for field in Fields::of(message) {
-        if let (1, payload) = field? {
-            name = payload.text()?;
-        }
-    }
-    Ok(name)
-}
-
 fn read_flag(message: &[u8]) -> Result<bool, Malformed> {
     let mut flag = false;
     for field in Fields::of(message) {
@@ -292,14 +276,17 @@ fn read_duration(message: &[u8]) -> Result<Duration, Malformed> {
     }
 }
 
-/// The endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name. For an xdstp
-/// name, the second rule does not apply (NAM-23).
-fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>, Malformed> {
+/// The name and the endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name. For an
+/// xdstp name, the second rule does not apply (NAM-23).
+fn endpoints<'a>(
+    resource_name: &str,
+    cluster: &'a [u8],
+) -> Result<(OwnName<'a>, Option<ResourceName>), Malformed> {
     const EDS: u64 = 3;
-    let (mut name, mut discovery_type, mut service_name) = ("", 0, "");
+    let (mut own, mut name, mut discovery_type, mut service_name) = (OwnName::default(), "", 0, "");
     for field in Fields::of(cluster) {
         match field? {
-            (1, payload) => name = payload.text()?,
+            (1, payload) => (own, name) = (OwnName::in_field(payload), payload.text()?),
             (2, payload) => discovery_type = payload.varint()?,
             // `cluster_type` and `type` are members of the same oneof.
             (38, _) => discovery_type = 0,
@@ -319,5 +306,5 @@ fn endpoints(resource_name: &str, cluster: &[u8]) -> Result<Option<ResourceName>
         "" => Some(name),
         service_name => Some(service_name),
     };
-    Ok(endpoints.map(ResourceName::received))
+    Ok((own, endpoints.map(ResourceName::received)))
 }

@@ -100,6 +100,7 @@ impl Names {
             aliases: self.list(ty, aliases).into(),
             ttl: None,
             do_not_cache: false,
+            body_has_name: true,
             metadata: None,
             endpoints: None,
             constraints: None,

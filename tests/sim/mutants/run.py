@@ -30,9 +30,9 @@ ROOT = HERE.parent.parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 COPY = TARGET / "mutants"
 
-# The parts of the tree that the simulator needs. They are rooms of the crate sluice-machines, and use its crates but these.
-PARTS = ("src/xds", "src/setting", "src/identity", "src/engine", "src/wire/version.rs", "src/checkpoint", "tests/sim")
-CRATES_OF_OTHER_ROOMS = {"prost"}
+# The parts of the tree that the simulator needs. They are rooms of the crate sluice-machines, and use its crates.
+ROOMS = ("src/xds", "src/setting", "src/identity", "src/engine", "src/checkpoint", "tests/sim")
+PARTS = (*ROOMS, "src/wire/fields.rs", "src/wire/own_name.rs", "src/wire/version.rs")
 LIB = """\
 pub mod mutants;
 pub mod xds;
@@ -40,6 +40,8 @@ pub mod setting;
 pub mod identity;
 pub mod engine;
 pub mod wire {
+    mod fields;
+    pub mod own_name;
     pub mod version;
 }
 pub mod checkpoint;
@@ -193,7 +195,7 @@ def manifest():
     text = (ROOT / "Cargo.toml").read_text()
     edition = tomllib.loads(text)["workspace"]["package"]["edition"]
     machines = (ROOT / "tools/machines/Cargo.toml").read_text()
-    names = sorted(set(tomllib.loads(machines)["dependencies"]) - CRATES_OF_OTHER_ROOMS)
+    names = sorted(tomllib.loads(machines)["dependencies"])
     crates = "\n".join(re.search(rf"(?m)^{name} = .*$", machines)[0] for name in names)
     profiles = "".join(re.findall(r"(?ms)^\[profile\.\w+\]$.*?(?=^\[|\Z)", text))
     return f"""\

@@ -64,6 +64,7 @@ mod tests {
             aliases: Box::default(),
             ttl: None,
             do_not_cache: false,
+            body_has_name: true,
             metadata: None,
             endpoints: None,
             constraints: None,

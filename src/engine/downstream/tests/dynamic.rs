@@ -63,6 +63,7 @@ fn add(changes: &mut Changes, message: &str, name: ResourceName, behind: Behind)
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: (key != "-").then(|| Arc::new(constraints)),

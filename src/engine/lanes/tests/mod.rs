@@ -42,8 +42,9 @@ fn resource(name: &str, version: u128) -> Arc<Resource> {
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
-        endpoints: None,
+        endpoints: Some(name.into()),
         constraints: None,
     })
 }

@@ -114,8 +114,7 @@ mod tests {
     }
 
     fn names(list: &str) -> Collection {
-        let names = list.split_whitespace().map(ResourceName::new);
-        Collection::Names(Arc::new(NameSet::of(names, HashSeed(7))))
+        Collection::Names(Arc::new(NameSet::of(list.split_whitespace().map(ResourceName::new), HashSeed(7))))
     }
 
     fn resource(name: &str) -> Resource {
@@ -126,6 +125,7 @@ mod tests {
             aliases: Box::default(),
             ttl: None,
             do_not_cache: name == "b",
+            body_has_name: true,
             metadata: None,
             endpoints: None,
             constraints: None,

@@ -187,6 +187,26 @@ fn wir_9_a_payload_of_an_unknown_type_may_have_no_name() {
     assert!(sotw(CLUSTER, vec![any(CLUSTER, b"")]).resources[0].is_err());
 }
 
+/// A client of SotW reads the name in the body, so only a body with the name of its wrapper may go bare.
+#[test]
+fn wir_9_the_name_of_a_wrapper_is_compared_with_the_body() {
+    const NDS: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
+    let names_itself = |type_url: &str, name: &str, body: &[u8]| {
+        let response = delta(type_url, vec![resource(name, Some(any(type_url, body)))]);
+        payload(&response[0]).names_itself(&TypeUrl::new(type_url))
+    };
+    assert!(names_itself(CLUSTER, "a", &named("a")));
+    assert!(!names_itself(CLUSTER, "a", &named("b")));
+    assert!(!names_itself(CLUSTER, "a", b""));
+    assert!(!names_itself(CLUSTER, "a", b"\xe2\x01\x01a"), "another field");
+    assert!(!names_itself(LEDS, "a", &named("a")));
+    let [one, other] =
+        ["x=1&y=2", "y=2&x=1"].map(|list| format!("xdstp://h/envoy.config.cluster.v3.Cluster/a?{list}"));
+    assert!(names_itself(CLUSTER, &one, &named(&other)), "two spellings of one name");
+    assert!(names_itself(NDS, "", b"\x0a\x0e\x0a\x03web\x12\x07\x0a\x05::1:1"));
+    assert!(!names_itself(NDS, "a", b"\x0a\x0e\x0a\x03web\x12\x07\x0a\x05::1:1"));
+}
+
 #[test]
 fn typ_2_only_dubbos_routes_may_be_nameless() {
     assert_eq!(good(&sotw(DUBBO, vec![any(DUBBO, b"")]).resources[0]).name.as_str(), "");
@@ -231,6 +251,7 @@ fn dyn_1_rly_30_the_name_of_a_variant_and_its_version_include_its_constraints() 
     let [a, b, again] = [0, 1, 2].map(|at| payload(&found[at]));
     assert!(a.name.is_variant() && a.name.plain() == "c" && a.name == again.name && a.name != b.name);
     assert!(a.version == again.version && a.version != b.version);
+    assert!(a.body_has_name, "constraints are no part of the name");
     assert_eq!(a.constraints.as_ref().unwrap().to_string(), "env=a");
     let removed = delta_of(&proto::DeltaDiscoveryResponse {
         type_url: CLUSTER.to_owned(),

@@ -63,6 +63,7 @@ pub fn resource(message: &str, name: &str, content: &str) -> Arc<Resource> {
         aliases,
         ttl: ttl.map(|seconds| Duration::from_secs(seconds.parse().unwrap())),
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: (message == CDS && content.starts_with('e')).then(|| name_of(EDS, &short(CDS, &name))),
         constraints: None,

@@ -43,6 +43,7 @@ fn resource(message: &str, word: &str, ttl: Option<Duration>) -> Received {
         aliases: Box::default(),
         ttl,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

@@ -33,6 +33,7 @@ fn received(number: usize, ttl: Option<Duration>) -> Received {
         aliases: Box::default(),
         ttl,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

@@ -46,6 +46,7 @@ fn resources(message: &str, list: &str) -> Vec<Arc<Resource>> {
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

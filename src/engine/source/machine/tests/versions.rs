@@ -64,6 +64,7 @@ fn received(word: &str) -> Received {
         aliases: Box::default(),
         ttl: None,
         do_not_cache: false,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: None,

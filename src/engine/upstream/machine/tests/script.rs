@@ -304,6 +304,7 @@ fn element(short: &str, word: &str) -> Element {
         aliases: alias.map(ResourceName::from).into_iter().collect(),
         ttl: None,
         do_not_cache,
+        body_has_name: true,
         metadata: None,
         endpoints: None,
         constraints: constraints_of(bare),
