@@ -60,7 +60,7 @@ impl Subscription {
                     }
                 }
             }
-            Verdict::Nack { .. } => self.reject(waiting),
+            Verdict::Nack { .. } => self.reject(nonce.filter(|_| waiting)),
             Verdict::Stale | Verdict::None => return,
         }
         self.stages.end(nonce, waiting);
@@ -85,18 +85,21 @@ impl Subscription {
         }
     }
 
-    /// Notes a rejection: the client keeps its former content, and may not hold any content sent since.
-    fn reject(&mut self, waiting: bool) {
+    /// Notes a rejection: the client keeps its former content. `older`: the nonce of the rejected response, if later ones are
+    /// unanswered, which may still be accepted (NON-1).
+    fn reject(&mut self, older: Option<u64>) {
         for (index, part) in self.parts.iter_mut().enumerate() {
             let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
-            let sent = pending.map_or(&part.held, |answered| &answered.view).clone();
+            let newest = pending.map_or(&part.held, |answered| &answered.view);
+            let after = older.and_then(|nonce| self.stages.after(nonce, part));
+            let sent = after.unwrap_or(newest).clone();
             let before = part.before.take().unwrap_or_else(|| part.held.clone());
+            if older.is_some() {
+                part.before = Some(if after.is_some() { before.clone() } else { part.held.clone() });
+            }
             if before.id() != sent.id() {
                 let before = part.before_rejected(&before, &sent);
                 part.rejected = Some(Box::new(RejectedContent { before, sent }));
-            }
-            if waiting {
-                part.before = Some(part.held.clone());
             }
         }
     }

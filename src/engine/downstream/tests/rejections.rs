@@ -25,6 +25,28 @@ fn tru_3_an_older_response_is_rejected_for_what_it_brought_itself() {
     assert_eq!(suspects(&rejections[0].suspects), "x", "not what is unanswered");
 }
 
+#[test]
+fn tru_3_newer_content_than_the_rejected_one_has_an_answer_of_its_own() {
+    let mut bench = Bench::cold();
+    let (client, other) = (bench.delta(), bench.delta());
+    bench.change(client, CDS, "+x");
+    bench.change(other, CDS, "+y");
+    bench.says(CDS, "x=1 y=1");
+    bench.drain(client);
+    let before = bench.snapshots[0].clone();
+    bench.says(CDS, "y=2");
+    let of_y = push(&bench, &before);
+    bench.says(CDS, "x=2");
+    assert_eq!(bench.poll(client), "Cluster x=2");
+    let older = bench.held(client, CDS).nonce.clone();
+    bench.change(client, CDS, "+y");
+    assert_eq!(bench.poll(client), "Cluster y=2");
+    bench.change_with(client, CDS, "", &older, &[], Some(Status::new(Code::Internal, "bad")));
+    assert_eq!(state(&bench, client, &of_y), "pending");
+    bench.ack(client, CDS);
+    assert_eq!(state(&bench, client, &of_y), "accepted");
+}
+
 /// What a client accepted between two rejections is not rejected with the second.
 #[test]
 fn tru_3_content_that_was_accepted_since_a_rejection_is_no_part_of_the_next() {
