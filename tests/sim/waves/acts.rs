@@ -360,7 +360,7 @@ impl World {
         for client in 0..self.clients.len() {
             let (_, release) = self.release_for(client, None);
             let (of, release) = (&self.clients[client], release.clone());
-            for ty in [CDS, EDS, LDS, RDS] {
+            for ty in [CDS, EDS, LDS, RDS].into_iter().filter(|ty| !of.has_claimed[*ty]) {
                 for name in (0..OLD).filter(|name| of.wants[ty].covers(*name)) {
                     let due = release.for_want(ty, name, of.wants[ty]);
                     let tells_absence = of.plan.delta || matches!(ty, CDS | LDS);

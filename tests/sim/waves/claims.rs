@@ -37,7 +37,8 @@ impl World {
         if push == self.reference.push.number {
             // A response that leaves a name as the client accepted it last brings nothing of the name that can be rejected.
             let is_other = |(name, content): &(usize, u32)| stream.of.accepted[ty][*name] != *content;
-            let brings = open.push.is_some() && open.of_push.iter().any(is_other);
+            let is_kept = |(name, _): &&(usize, u32)| open.given_up & bit(*name) == 0;
+            let brings = open.push.is_some() && open.of_push.iter().filter(is_kept).any(is_other);
             let of = &mut self.reference.push;
             let rejecting = if brings { &mut of.rejecting } else { &mut of.beside };
             rejecting.insert(stream.id, node);
@@ -60,7 +61,7 @@ impl World {
             let rejected = (node, (unit, ty, name, content));
             self.reference.rejected.insert(rejected);
             // What the client gave up before its rejection is not rejected.
-            if stream.of.wants[ty].covers(name) {
+            if stream.of.wants[ty].covers(name) && open.given_up & bit(name) == 0 {
                 self.reference.rejected_wanted.insert(rejected);
             }
         }
@@ -289,7 +290,7 @@ impl World {
         let was_given = || {
             let candidates = self.reference.units.iter().filter_map(|of| Some((of, of.candidate.as_ref()?)));
             let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
-            candidates.all(|(of, (_, candidate))| of.given.iter().any(|(_, then)| !then.differs(candidate)))
+            candidates.all(|(of, (_, candidate))| of.given.iter().any(|then| !then.differs(candidate)))
         };
         let is_restored = step > 1 && push.step == 0 && was_given();
         let is_again = push.step == 0 && push.is_promoted;
@@ -416,7 +417,9 @@ impl World {
     /// Who is admitted has a seat in a step that has begun.
     pub fn judge_admission(&mut self, admission: &Admission) {
         self.note(43, admission.push, u64::from(admission.threshold));
-        if admission.push != self.reference.push.number || admission.step == 0 {
+        // A halted push admits nobody by its steps. After a restart the record may tell of one that was over.
+        let admits_nobody = admission.step == 0 || admission.state == RolloutState::Halted;
+        if admission.push != self.reference.push.number || admits_nobody {
             return;
         }
         let step = usize::from(admission.step);

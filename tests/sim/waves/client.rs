@@ -49,6 +49,9 @@ pub struct Client {
     taken: [String; TYPES],
     /// The contents with these versions.
     taken_contents: Table,
+    /// At its latest reconnect the client claimed another set than it had, and was sent none since: nobody can know that its set is
+    /// another.
+    pub has_claimed: [bool; TYPES],
     /// A request for the type was sent on the present stream.
     asked: [bool; TYPES],
     /// Responses without an answer: nonce, version and verdict.
@@ -80,6 +83,7 @@ impl Client {
             versions: Default::default(),
             taken: Default::default(),
             taken_contents: Table::default(),
+            has_claimed: Default::default(),
             asked: Default::default(),
             answers: Default::default(),
         }
@@ -121,6 +125,8 @@ impl World {
         let (wants, has) = (this.wants, this.has);
         self.tell(|| format!("client {client} opens stream {id} with {}", show_all(&has)));
         let presented = self.clients[client].presented();
+        let this = &mut self.clients[client];
+        this.has_claimed = std::array::from_fn(|ty| presented[ty] != this.has[ty]);
         self.reference_presents(id, &presented);
         for ty in [CDS, LDS, EDS, RDS] {
             if wants[ty].is_nothing() {
@@ -281,6 +287,7 @@ impl World {
             return self.tell(|| format!("client {client} says nothing more about {}", SHORT[ty]));
         }
         this.nonces[ty].clone_from(&given.nonce);
+        this.has_claimed[ty] = false;
         let rejected = worst(this, REJECTED);
         let error = rejected.map(|name| match this.plan.names_suspects {
             true => format!("{} is bad", show(bit(name))),

@@ -136,6 +136,11 @@ impl World {
             (stream.of.sent[ty][name], stream.of.accepted[ty][name]) = (0, 0);
             stream.of.known[ty] &= !bit(name);
         }
+        // Who asks by name instead of by the wildcard, or the other way round, gave up what it asked for before.
+        let has_left =
+            |name: &usize| former.names & !want.names & bit(*name) != 0 || former.wildcard && !want.wildcard;
+        let left = (0..OLD).filter(has_left).fold(0, |mask: Mask, name| mask | bit(name));
+        stream.of.open[ty].iter_mut().for_each(|open| open.given_up |= left);
         if former != want || !stream.of.has_asked[ty] {
             let is_first = !std::mem::replace(&mut stream.of.has_asked[ty], true);
             self.await_answer(stream, ty, (former, is_first));
@@ -257,6 +262,7 @@ impl World {
             beside,
             put,
             removed,
+            given_up: 0,
             is_full,
         });
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
@@ -345,8 +351,7 @@ impl World {
     fn was_given(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
         let (of, want) = (&self.reference.units[stream.unit], stream.of.wants[ty]);
         let releases = of.history.iter().map(|(_, release)| release);
-        let given = of.given.iter().map(|(_, release)| release);
-        let mut releases = releases.chain(given).chain([of.stable()]);
+        let mut releases = releases.chain(&of.given).chain([of.stable()]);
         releases.any(|of| of.for_want(ty, name, want) == Some(content))
     }
 
@@ -410,15 +415,27 @@ impl World {
             let is_lacking = is_lacking && stream.of.sent[CDS][cluster] != 0;
             let since = stream.of.lacking[cluster].unwrap_or(self.now);
             stream.of.lacking[cluster] = is_lacking.then_some(since);
+            let is_route = |route: usize| {
+                let sent = stream.of.sent[RDS][route];
+                let due = release.for_want(RDS, route, stream.of.wants[RDS]);
+                sent != 0 && cluster_of(sent) == cluster && due == Some(sent)
+            };
+            if !is_lacking {
+                stream.of.dangling &= !bit(cluster);
+            } else if (0..OLD).any(is_route) {
+                stream.of.dangling |= bit(cluster);
+            }
         }
     }
 
-    /// No cluster goes before the routes to it, unless it has waited for them for 15 s (RLY-51).
+    /// No cluster goes before the routes to it, unless it has waited for them for 15 s (RLY-51), or for those of a former release,
+    /// which lead to it still.
     fn judge_removal(&mut self, stream: &Stream, cluster: usize, release: &Contents) {
         let is_new = !(stream.of.has_accepted[CDS] && stream.of.has_accepted[RDS]);
         let has_waited = stream.of.lacking[cluster].is_some_and(|since| self.now >= since + 15 * SECOND);
         let has_rejected = stream.of.rejected.iter().any(|rejected| *rejected);
-        if is_new || has_waited || has_rejected || self.is_stuck(stream) {
+        let was_left = stream.of.dangling & bit(cluster) != 0;
+        if is_new || has_waited || was_left || has_rejected || self.is_stuck(stream) {
             return;
         }
         for route in 0..OLD {

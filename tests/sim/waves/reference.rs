@@ -99,6 +99,13 @@ impl Contents {
         [named, Some(member)].into_iter().flatten().any(|content| content != 0 && has_endpoints(content))
     }
 
+    /// The endpoints of `former` that are others here, or gone.
+    fn ended_endpoints(&self, former: &Contents) -> impl Iterator<Item = (usize, u32)> {
+        let endpoints = former.names.iter().filter(|((ty, _), _)| *ty == EDS);
+        let ended = endpoints.filter(|(key, content)| self.names.get(key) != Some(content));
+        ended.map(|((_, name), content)| (*name, *content))
+    }
+
     /// Takes over what the release does not know, and endpoints.
     fn follow(&mut self, before: &Contents, live: &Contents) {
         for (key, new) in live.names.iter().filter(|((ty, _), _)| is_gated(*ty)) {
@@ -117,9 +124,10 @@ impl Contents {
             let key = (EDS, name);
             let (old, new) = (before.names.get(&key), live.names.get(&key));
             let own = self.names.get(&key).copied().unwrap_or(0);
-            // Kept endpoints that no cluster names any more, as in another release, go when somebody asks for them again.
-            let is_asked = live.asked.contains(&key) && !before.asked.contains(&key);
-            if old == new && !(is_asked && new.is_none()) {
+            // Kept endpoints that no cluster names any more, as in another release, go when the unit forgets the name, or somebody asks
+            // for it again.
+            let is_asked_anew = live.asked.contains(&key) != before.asked.contains(&key);
+            if old == new && !(is_asked_anew && new.is_none()) {
                 continue;
             }
             let is_kept = own != 0 && new.is_none_or(|new| *new == 0) && self.names_endpoints(name);
@@ -149,29 +157,28 @@ pub struct Releases {
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
-    /// Endpoints that were the newest, with the times of their ends; 0 for none.
+    /// Endpoints that were the newest of the unit or of a release, with the times of their ends; 0 for none.
     pub former_endpoints: VecDeque<(u64, (usize, u32))>,
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
-    /// begin of each push, whatever became of the push. Each with the number of pushes that had settled by then.
-    pub given: Vec<(u64, Contents)>,
-    settled: u64,
+    /// begin of each push, whatever became of the push. Last bytes may be of any of them.
+    pub given: Vec<Contents>,
 }
 
 impl Releases {
     /// Takes the next content that the unit knows.
     fn take(&mut self, live: Contents, now: u64) {
         let before = std::mem::replace(&mut self.live, live);
-        let endpoints = before.names.iter().filter(|((ty, _), _)| *ty == EDS);
-        let ended = endpoints.filter(|(key, content)| self.live.names.get(key) != Some(content));
-        self.former_endpoints.extend(ended.map(|((_, name), content)| (now, (*name, *content))));
-        while self.former_endpoints.len() > 100 {
-            self.former_endpoints.pop_front();
-        }
+        self.former_endpoints.extend(self.live.ended_endpoints(&before).map(|ended| (now, ended)));
         if self.stable.is_none() && before.differs(&self.live) {
             self.stable = Some(before.clone());
         }
         for lane in self.stable.iter_mut().chain(self.candidate.iter_mut().map(|(_, of)| of)) {
+            let former = lane.clone();
             lane.follow(&before, &self.live);
+            self.former_endpoints.extend(lane.ended_endpoints(&former).map(|ended| (now, ended)));
+        }
+        while self.former_endpoints.len() > 100 {
+            self.former_endpoints.pop_front();
         }
         if self.candidate.is_some() {
             self.latest.clone_from(&self.candidate);
@@ -210,13 +217,9 @@ impl Releases {
                     if let Some(former) = former.filter(|_| self.history.is_empty()) {
                         self.history.push((0, former));
                     }
-                    self.settled += 1;
-                    self.given.push((self.settled, candidate.clone()));
+                    self.given.push(candidate.clone());
                     self.history.push((push, candidate));
                     self.history.drain(..self.history.len().saturating_sub(most));
-                    // One more than the plan remembers: a restart may lose the latest.
-                    let oldest = self.settled.saturating_sub(most.max(1) as u64);
-                    self.given.retain(|(settled, _)| *settled >= oldest);
                 }
             }
             // The unit goes on as before the cut.
@@ -240,7 +243,7 @@ impl Releases {
                     // Endpoints are those of the former release.
                     release.follow(&self.live.clone(), &self.live);
                     // Everybody may have what was stable until now.
-                    self.given.extend(self.stable.replace(release).map(|before| (self.settled, before)));
+                    self.given.extend(self.stable.replace(release));
                     self.candidate = None;
                 }
             }
@@ -256,15 +259,14 @@ impl Releases {
     pub fn begin(&mut self, number: u64) {
         let is_of_push = self.candidate.as_ref().is_some_and(|(push, _)| *push == number);
         if let Some((stable, _)) = self.cut.as_ref().filter(|_| is_of_push) {
-            self.given.push((self.settled, stable.clone()));
+            self.given.push(stable.clone());
         }
     }
 
     /// What the unit knows after a restart: only stable is left.
     pub fn restarted(self) -> Releases {
         let live = self.stable().clone();
-        let Releases { given, settled, .. } = self;
-        Releases { live, given, settled, ..Releases::default() }
+        Releases { live, given: self.given, ..Releases::default() }
     }
 
     /// The release for everybody outside of the steps.

@@ -108,6 +108,8 @@ pub struct Judged {
     pub push: Option<u64>,
     /// The time since which the release of the client lacks a cluster that the client was sent.
     pub lacking: [Option<u64>; OLD],
+    /// The clusters that a release of the client lacked while the client had the release's own routes to them.
+    pub dangling: Mask,
     /// What the client newly asks for.
     pub awaited: Awaited,
     /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
@@ -129,6 +131,8 @@ pub struct Open {
     pub beside: Option<u64>,
     pub put: Vec<(usize, u32)>,
     pub removed: Mask,
+    /// The names that the client gave up since, also those that it asked for again.
+    pub given_up: Mask,
     /// The client has no other resources than these.
     pub is_full: bool,
 }
