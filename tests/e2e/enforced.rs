@@ -9,7 +9,7 @@ use tonic::transport::Channel;
 
 use crate::support::client::{Event, connect, fetch, node};
 use crate::support::proxy::Proxy;
-use crate::support::words::{Answer, Ask};
+use crate::support::words::{Answer, Ask, eds_cluster};
 use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
 
 const TENTH: &str = "percent: 10";
@@ -280,6 +280,36 @@ async fn wav_7_a_new_name_is_answered_during_a_halt() {
     assert_eq!(fleet.clients[0].holds(RDS)["r"], "1");
     // GRD-2: the hold is seen, and grows older.
     fleet.relay.metric_reaches("sluice_rollout_behind_seconds", &["plan=\"edge\""], 2.0).await;
+}
+
+/// WAV-5: endpoints of stable's cluster stay while changes are held. Once stable's content is back, the hold ends, and the endpoints
+/// that the control plane withdrew meanwhile go.
+#[tokio::test]
+async fn wav_5_endpoints_that_were_withdrawn_in_a_hold_go_at_its_end() {
+    let origin = ControlPlane::obedient().await;
+    let cluster = |text| eds_cluster("a", "", text);
+    origin.change(|world| world.set(CDS, "a", cluster("1"), true));
+    origin.set(EDS, "a", "1");
+    let plan = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 60s, max: 120s }, \
+         steps: [ { percent: 10, bake: 1s } ] } ]";
+    let relay = Relay::start(Setup::of(origin.address).line(plan)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.take(CDS).await;
+    // No change of clusters wakes a client of endpoints alone.
+    let mut other = Client::open(&relay.address, Variant::Delta, "two").await;
+    other.want(EDS, &["a"]);
+    other.take(EDS).await;
+    origin.change(|world| world.set(CDS, "a", cluster("2"), true));
+    origin.remove(EDS, "a");
+    other.quiet().await;
+    let begun = Instant::now();
+    while relay.json("/rollouts/edge").await["state"] != "gathering" {
+        assert!(begun.elapsed() < DEADLINE, "{}", relay.log());
+        sleep(Duration::from_millis(20)).await;
+    }
+    origin.change(|world| world.set(CDS, "a", cluster("1"), true));
+    assert_eq!(other.take(EDS).await.removed, ["a"]);
 }
 
 /// WAV-8: after a restart, content that was held back stays held back.

@@ -130,6 +130,11 @@ impl Lane {
         self.types.iter().all(|(type_url, of)| !gated.contains(type_url) || of.is_equal())
     }
 
+    /// Whether the lane has endpoints that the source has not (WAV-5).
+    pub fn keeps_endpoints(&self, gated: &Gated) -> bool {
+        self.types.iter().any(|(type_url, of)| !gated.contains(type_url) && !of.is_equal())
+    }
+
     /// Whether somebody asks the source for gated content of the lane that the source does not know again yet.
     pub fn is_awaited(&self, live: &Snapshot, gated: &Gated) -> bool {
         let gated = self.types.iter().filter(|(type_url, _)| gated.contains(type_url));

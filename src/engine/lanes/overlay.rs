@@ -36,6 +36,8 @@ pub struct Lanes {
     /// The latest push went back. Its content must not come back with names that the source forgot meanwhile.
     went_back: bool,
     restated: Option<Arc<Restated>>,
+    /// A hold ended, in which clients had other endpoints than the source has.
+    has_let_go: bool,
     history: VecDeque<Release>,
     history_max: usize,
 }
@@ -64,6 +66,7 @@ impl Lanes {
             has_held: false,
             went_back: false,
             restated: None,
+            has_let_go: false,
             history: VecDeque::new(),
             history_max: history,
         }
@@ -180,6 +183,12 @@ impl Lanes {
     pub fn differs(&self) -> Differences {
         let differs = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.differs(&self.gated));
         Differences { from_stable: differs(&self.stable), from_candidate: differs(&self.candidate) }
+    }
+
+    /// Whether a hold ended since the last call, in which clients had other endpoints than the source has. Then all sessions have to
+    /// look for content, as no change of the source tells them.
+    pub fn take_let_go(&mut self) -> bool {
+        std::mem::take(&mut self.has_let_go)
     }
 
     /// Whether changes are held.
@@ -336,6 +345,7 @@ impl Lanes {
         {
             self.went_back = false;
             self.release = stable.mark.release;
+            self.has_let_go |= stable.keeps_endpoints(&self.gated);
             self.end(Some(stable));
         }
     }

@@ -473,7 +473,7 @@ impl World {
         }
     }
 
-    fn wake_all(&mut self, unit: usize) {
+    pub fn wake_all(&mut self, unit: usize) {
         let of_unit = self.streams.iter().flatten().filter(|stream| stream.unit == unit);
         let all: Vec<_> = of_unit.map(|stream| stream.id).collect();
         all.into_iter().for_each(|id| self.wake(id));

@@ -232,6 +232,7 @@ impl World {
         this.wakes.published(is_held);
         this.published = published;
         self.reference_follows(unit);
+        self.wake_freed(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
         if PushUnit::concerns(&before, live, (held, holds), &|type_url| gated.contains(type_url)) {
             self.note_change(unit);
@@ -247,7 +248,15 @@ impl World {
         let this = &mut self.units[unit];
         this.published = this.lanes.published(time);
         self.judge_published(unit);
+        self.wake_freed(unit);
         self.set_timer(unit);
+    }
+
+    /// The end of a hold may change the endpoints of any client.
+    fn wake_freed(&mut self, unit: usize) {
+        if self.units[unit].lanes.take_let_go() {
+            self.wake_all(unit);
+        }
     }
 
     pub fn run_timers(&mut self) {

@@ -66,6 +66,9 @@ impl SourceTask {
         self.shared.encoder.move_on(self.number, &published);
         self.handle.published.store(Arc::new(published));
         self.handle.shown_change.store(self.handle.changes.latest(), Ordering::Release);
+        if self.lanes.as_mut().is_some_and(Lanes::take_let_go) {
+            self.streams.values().for_each(|stream| stream.wake());
+        }
     }
 
     /// Brings the weight of the lanes up to date. Costs time in proportion to their differences, so once a second at most.

@@ -157,6 +157,28 @@ fn wav_4_nobody_has_to_look_for_a_change_that_is_held_back() {
     assert!(!is_same_after(&mut bench, &|bench| bench.operate(|lanes| lanes.release())), "without a hold");
 }
 
+/// No change of the source tells clients of endpoints that only stable kept.
+#[test]
+fn wav_5_the_end_of_a_hold_tells_of_endpoints_that_the_source_withdrew_meanwhile() {
+    let endpoints = TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment");
+    for is_withdrawn in [false, true] {
+        let mut bench = Bench::new();
+        bench.watch(1, &names(&["a"]));
+        bench.source.watch(SessionId(2), &endpoints, &names(&["a"]), bench.now);
+        bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+        bench.say_of(endpoints.clone(), CollectionKind::Names, &[("a", 1)], &[]);
+        bench.say(CollectionKind::Names, &[("a", 2)], &[]);
+        if is_withdrawn {
+            bench.say_of(endpoints.clone(), CollectionKind::Names, &[], &["a"]);
+        }
+        assert!(bench.lanes.is_holding() && !bench.lanes.take_let_go());
+        bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+        assert!(!bench.lanes.is_holding());
+        assert_eq!(bench.lanes.take_let_go(), is_withdrawn);
+        assert!(!bench.lanes.take_let_go(), "once");
+    }
+}
+
 #[test]
 fn wav_5_views_that_do_not_differ_are_one_view_with_one_id() {
     let mut bench = Bench::new();
