@@ -19,6 +19,9 @@ use super::world::{Job, World};
 /// removal.
 const REST: u64 = 90 * SECOND;
 
+/// The silence after which the relay takes names for absent, at most.
+const SILENCE: u64 = 40 * SECOND;
+
 impl World {
     pub fn act(&mut self, act: &Act) {
         let mut rng = Rng::new(act.choice ^ 0xac7);
@@ -352,6 +355,11 @@ impl World {
             self.clients[client].is_mute = false;
             self.unblock(client);
             self.answer_all(client);
+        }
+        // Names are absent after a silence that begins with the last message.
+        let last = self.links.values().map(|link| link.down).max().unwrap_or(0);
+        if last > self.now + REST - SILENCE {
+            self.advance(last - self.now);
         }
         self.advance(REST);
         if self.plan.mass == Some(Hold::UntilConfirmed) && self.failure.is_none() {

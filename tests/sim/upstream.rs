@@ -33,7 +33,7 @@ pub struct Link {
     attempts: u32,
     /// The arrival of the last message: on one stream no message overtakes another.
     up: u64,
-    down: u64,
+    pub down: u64,
     /// The arrival of the first bytes of the last message.
     begins: u64,
     /// A response that the relay has to answer: its type, its nonce, and whether a NACK is due.

@@ -134,6 +134,12 @@ fn compare(data: &[u8]) {
     }
 }
 
+/// Found by libFuzzer: a server takes 80 s for its messages, and names are absent a silence later.
+#[test]
+fn i1_a_slow_server_has_its_time_before_all_is_judged() {
+    compare(b"\x16\xf9\x2f\x00\xd7\x10\x06\x69\x16\x2f\x00\xd7\x10");
+}
+
 /// Found by libFuzzer: the client has c of RDS from the second server, and the first one never speaks of c.
 #[test]
 fn rly_5_a_set_of_a_wildcard_may_wait_for_a_name_from_another_server() {
