@@ -1,5 +1,6 @@
 //! A few connections with the same frames again and again, each until the relay closes; then the next.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncWriteExt, WriteHalf};
@@ -13,6 +14,10 @@ use crate::frames;
 /// The attacker shares two cores with the relay and the honest clients. Reconnects at full speed would only measure
 /// the machine.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// A relay that has taken nothing for this time holds the attacker back: answers that nobody reads fill the socket, and the flood
+/// ends.
+const HELD_BACK: Duration = Duration::from_secs(1);
 
 /// The ids of a client's streams.
 #[derive(Default)]
@@ -68,24 +73,28 @@ pub async fn run(strand: Strand, script: Frames) -> Outcome {
 
 async fn attack(wire: Wire, script: Frames) -> Outcome {
     let begin = Instant::now();
+    let taken = Mutex::new(begin);
     let (read, write) = tokio::io::split(wire);
     let closed = async {
         if script.reads {
             tokio::select! {
                 () = drain(read) => {}
-                () = send(write, script) => {}
+                () = send(write, script, &taken) => {}
             }
         } else {
-            send(write, script).await;
+            send(write, script, &taken).await;
             drop(read);
         }
     };
     let is_closed = timeout(CLOSED_WITHIN, closed).await.is_ok();
+    if !is_closed && !script.reads && taken.into_inner().is_ok_and(|at| at.elapsed() >= HELD_BACK) {
+        return Outcome { opened: 1, ..Outcome::default() };
+    }
     Outcome::of_close(begin, is_closed)
 }
 
-/// Returns when the relay takes no more.
-async fn send(mut write: WriteHalf<Wire>, script: Frames) {
+/// Returns when the connection is closed. `taken`: the time at which the relay last took something.
+async fn send(mut write: WriteHalf<Wire>, script: Frames, taken: &Mutex<Instant>) {
     let mut ids = Ids::default();
     let opening = [frames::opening(), (script.opening)(&mut ids)].concat();
     if write.write_all(&opening).await.is_err() {
@@ -96,6 +105,7 @@ async fn send(mut write: WriteHalf<Wire>, script: Frames) {
         if write.write_all(&bytes).await.is_err() || write.flush().await.is_err() {
             return;
         }
+        *taken.lock().expect("one task") = Instant::now();
         tokio::task::yield_now().await;
     }
 }
