@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -112,12 +113,21 @@ admin: {{ address: "{admin}" }}
 }
 
 /// An address without a listener. Each call has a loopback address of its own, so that nobody else takes the port
-/// before it is used.
+/// before it is used. Only the first call looks for a free port: later, children of this process could have a copy of the
+/// socket that looked, until their exec.
 pub fn free_address() -> Result<SocketAddr> {
     static CALLS: AtomicU8 = AtomicU8::new(1);
+    static PORT: OnceLock<u16> = OnceLock::new();
     let [.., high, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, high | 0x80, low, CALLS.fetch_add(1, Ordering::Relaxed));
-    Ok(TcpListener::bind((address, 0))?.local_addr()?)
+    let port = match PORT.get() {
+        Some(port) => *port,
+        None => {
+            let found = TcpListener::bind((address, 0))?.local_addr()?.port();
+            *PORT.get_or_init(|| found)
+        }
+    };
+    Ok(SocketAddr::from((address, port)))
 }
 
 /// Whether `GET /ready` answers 200.

@@ -283,10 +283,12 @@ fn a_change_that_the_tool_makes_late_counts_from_when_it_was_due() {
 
 #[test]
 fn a_server_that_ends_during_the_run_is_told_and_the_rest_is_reported() {
+    // Finds its port before there is a child that could hold it.
+    let spec = scenario(Scenario::Steady, Variant::Delta);
     let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let pid = process.id().cast_signed();
     // The run takes three times as long as the process lives.
-    let spec = Spec { pid: Some(pid), ..scenario(Scenario::Steady, Variant::Delta) };
+    let spec = Spec { pid: Some(pid), ..spec };
     let ending = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         process.kill().unwrap();
