@@ -151,11 +151,6 @@ impl Attack {
         Attack { counts_each: false, ..self }
     }
 
-    /// Thousands of ClientHellos at once cost as much as those of a fleet that returns: 9 KiB each until their turn (ADR 24).
-    pub const fn comes_like_a_fleet(self) -> Attack {
-        Attack { growth_max: 2 * GROWTH_MAX, ..self }
-    }
-
     pub const fn connects_within(self, connect_max: Duration) -> Attack {
         Attack { connect_max, ..self }
     }

@@ -53,8 +53,7 @@ pub const ALL: &[Attack] = &[
         }))
     })
     // The hellos of the crowd come within a moment, and each costs the relay a key exchange.
-    .connects_within(Duration::from_secs(1))
-    .comes_like_a_fleet(),
+    .connects_within(Duration::from_secs(1)),
     stranger("more handshakes than places", handshakes(&["evicted"]), |strand| {
         let hello = Hello::default().bytes();
         Box::pin(crowd(strand.clone(), strand.count(5_000, 1_500), move |strand| {
@@ -62,7 +61,6 @@ pub const ALL: &[Attack] = &[
         }))
     })
     .connects_within(Duration::from_secs(1))
-    .comes_like_a_fleet()
     .counts_some(),
     stranger("a ClientHello byte by byte", handshakes(&["timeout"]), |strand| {
         Box::pin(crowd(strand.clone(), strand.count(1_000, 100), dribbled))
