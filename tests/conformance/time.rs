@@ -171,8 +171,8 @@ async fn wir_9_led_4_rly_23_a_type_without_names_goes_wrapped_or_not_at_all() {
     }
 }
 
-/// WIR-9: only the wrapper has the name. A client that reads names from bodies gets an error instead, and the other
-/// resources.
+/// WIR-9: only the wrapper has the name. A client that reads names from bodies gets the other resources, and a metric
+/// counts the resource that was left out.
 #[tokio::test]
 async fn wir_9_rly_23_a_body_without_its_name_goes_wrapped_or_not_at_all() {
     for features in [&[][..], &[WRAPPER]] {
@@ -187,6 +187,9 @@ async fn wir_9_rly_23_a_body_without_its_name_goes_wrapped_or_not_at_all() {
         assert_eq!(taken.get("a").text(), "1");
         assert_eq!(taken.wrapped.contains("b"), features.contains(&WRAPPER));
         assert_eq!(taken.items.len(), 1 + features.len());
+        let metrics = bench.process().get("/metrics").await.1;
+        let left_out = "sluice_downstream_resources_left_out_total{type=\"Cluster\"} 1";
+        assert_eq!(metrics.contains(left_out), features.is_empty());
     }
 }
 

@@ -126,8 +126,8 @@ impl Contents {
             let own = self.names.get(&key).copied().unwrap_or(0);
             // Kept endpoints that no cluster names any more, as in another release, go when the unit forgets the name, or somebody asks
             // for it again.
-            let is_asked_anew = live.asked.contains(&key) != before.asked.contains(&key);
-            if old == new && !(is_asked_anew && new.is_none()) {
+            let has_other_askers = live.asked.contains(&key) != before.asked.contains(&key);
+            if old == new && !(has_other_askers && new.is_none()) {
                 continue;
             }
             let is_kept = own != 0 && new.is_none_or(|new| *new == 0) && self.names_endpoints(name);
