@@ -43,10 +43,10 @@ settings! {
         preface_timeout: Duration = seconds(5), TIMEOUTS;
         /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not count.
         tls_handshake_timeout: Duration = seconds(5), TIMEOUTS;
-        /// Memory for TLS handshakes that wait for their clients, in handshakes of the largest size, 36 KiB: for 3,000 usual
-        /// ones, or for 12,000 clients that have not sent anything yet. Above the limit the oldest ends, so that silent
+        /// Memory for TLS handshakes that wait for their clients, in handshakes of the largest size, 36 KiB: for 1,400 usual
+        /// ones, or for 10,000 clients that have not sent their ClientHello yet. Above the limit the oldest ends, so that silent
         /// peers cannot keep others out (SEC-1).
-        tls_handshakes: u64 = 1024, count(16..=1_000_000);
+        tls_handshakes: u64 = 640, count(16..=1_000_000);
         /// TLS handshakes a second that the relay computes, over all listeners. Each takes 0.3 to 0.5 ms of a core,
         /// so this is a bound for hosts with more than two cores; smaller hosts may lower the number (SEC-2).
         tls_handshakes_per_second: u32 = 4000, count(1..=1_000_000);

@@ -1,13 +1,17 @@
 //! The socket of a connection, below TLS.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use futures_util::FutureExt;
+use rustix::net::RecvFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+/// Unread bytes that [`Plain::peek`] shows at most: more than a hybrid ClientHello has.
+pub(super) const PEEKED_MAX: usize = 4096;
 
 pub(super) enum Plain {
     Tcp(TcpStream),
@@ -15,32 +19,44 @@ pub(super) enum Plain {
 }
 
 impl Plain {
-    /// Waits for bytes of the peer, or for its end. An error shows in the next read.
-    ///
-    /// Peeks: the runtime takes an accepted socket for readable until the first attempt.
-    pub(super) async fn readable(&self) {
-        let mut byte = [MaybeUninit::uninit()];
-        let _ = match self {
-            Plain::Tcp(stream) => {
-                stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
+    /// Waits until `judge` has a result for the unread bytes of the peer, of which it sees the first [`PEEKED_MAX`]. `None`
+    /// if the peer has ended before, or if the socket has an error: both show in the next read. All bytes stay to be read.
+    pub(super) async fn peek<T>(&self, judge: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+        loop {
+            let ready = self.ready().await.ok()?;
+            let peeked = self.try_peek(|bytes| judge(bytes).ok_or_else(|| io::ErrorKind::WouldBlock.into()));
+            match peeked {
+                // More bytes come with a new readiness; after the end there is none.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !ready.is_read_closed() => {}
+                peeked => return peeked.ok(),
             }
-            Plain::Unix(stream) => {
-                stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
-            }
-        };
+        }
     }
 
-    /// Whether the peer has closed the connection and left no bytes. Bytes that wait to be read stay.
-    pub(super) fn has_left(&self) -> bool {
-        let mut byte = [MaybeUninit::uninit()];
-        let peeked = match self {
-            Plain::Tcp(stream) => SockRef::from(stream).peek(&mut byte),
-            Plain::Unix(stream) => SockRef::from(stream).peek(&mut byte),
-        };
-        match peeked {
-            Ok(bytes) => bytes == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    async fn ready(&self) -> io::Result<Ready> {
+        match self {
+            Plain::Tcp(stream) => stream.ready(Interest::READABLE).await,
+            Plain::Unix(stream) => stream.ready(Interest::READABLE).await,
         }
+    }
+
+    /// Shows the unread bytes. The socket is not ready any more if `look` fails with `WouldBlock`.
+    fn try_peek<T>(&self, look: impl FnOnce(&[u8]) -> io::Result<T>) -> io::Result<T> {
+        let peek = |socket: BorrowedFd<'_>| {
+            let mut buffer = [0; PEEKED_MAX];
+            let (_, count) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK)?;
+            look(&buffer[..count])
+        };
+        match self {
+            Plain::Tcp(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+            Plain::Unix(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+        }
+    }
+
+    /// Whether the peer has closed the connection, or its sending side, as far as the runtime knows. Bytes may be left to
+    /// be read.
+    pub(super) fn has_left(&self) -> bool {
+        matches!(self.ready().now_or_never(), Some(Ok(ready)) if ready.is_read_closed())
     }
 }
 
@@ -107,32 +123,44 @@ mod tests {
 
     use super::*;
 
-    /// A silent peer keeps its handshake from beginning; its first byte stays to be read.
-    async fn begins_with_the_first_byte(mut accepted: Plain, mut peer: impl AsyncWrite + Unpin) {
+    /// The first three bytes.
+    fn three(bytes: &[u8]) -> Option<Vec<u8>> {
+        Some(bytes.get(..3)?.to_vec())
+    }
+
+    /// A peer that has sent less than its whole hello keeps its handshake from beginning. All bytes stay to be read.
+    async fn begins_with_enough_bytes(mut accepted: Plain, mut peer: impl AsyncWrite + Unpin) {
         {
-            let mut readable = pin!(accepted.readable());
-            for _ in 0..5 {
-                assert!(readable.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-                yield_now().await;
+            let mut peek = pin!(accepted.peek(three));
+            for byte in [7, 8] {
+                for _ in 0..5 {
+                    assert!(peek.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                    yield_now().await;
+                }
+                peer.write_all(&[byte]).await.unwrap();
             }
-            peer.write_all(&[7]).await.unwrap();
-            readable.await;
+            assert!(peek.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            peer.write_all(&[9, 10]).await.unwrap();
+            assert_eq!(peek.await.unwrap(), [7, 8, 9]);
         }
-        assert_eq!(accepted.read_u8().await.unwrap(), 7);
+        assert_eq!(accepted.read_u32().await.unwrap(), 0x0708_090a);
+        assert!(!accepted.has_left());
+        peer.write_all(&[7]).await.unwrap();
         drop(peer);
-        accepted.readable().await;
+        assert_eq!(accepted.peek(three).await, None);
         assert!(accepted.has_left());
+        assert_eq!(accepted.read_u8().await.unwrap(), 7);
     }
 
     #[tokio::test]
-    async fn sec_1_a_fresh_socket_is_readable_with_the_first_byte() {
+    async fn sec_1_a_handshake_begins_with_enough_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        begins_with_the_first_byte(Plain::Tcp(listener.accept().await.unwrap().0), peer).await;
+        begins_with_enough_bytes(Plain::Tcp(listener.accept().await.unwrap().0), peer).await;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let peer = UnixStream::connect(&path).await.unwrap();
-        begins_with_the_first_byte(Plain::Unix(listener.accept().await.unwrap().0), peer).await;
+        begins_with_enough_bytes(Plain::Unix(listener.accept().await.unwrap().0), peer).await;
     }
 }

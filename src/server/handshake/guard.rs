@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::places::Seat;
-use crate::server::socket::Plain;
+use crate::server::socket::{PEEKED_MAX, Plain};
 use crate::trust::refusal::{Reason, Refusal};
 
 /// Bytes of a peer before its handshake is over. A hybrid ClientHello has 1.8 KiB, a chain of eight some 16 KiB.
@@ -27,6 +27,29 @@ pub(in crate::server) enum Opening {
     /// A method in capitals.
     Http1,
     Other,
+}
+
+/// The first unread bytes of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// A whole record of this length, which is the ClientHello of all usual clients.
+    Record(usize),
+    /// The peer will be refused, or its record is longer than the shown bytes.
+    Other,
+}
+
+impl First {
+    /// `None` if the peer has to send more.
+    pub(super) fn of(bytes: &[u8]) -> Option<First> {
+        let mut budget = Budget::default();
+        if budget.take(bytes).is_err() {
+            return Some(First::Other);
+        }
+        match budget.record()? {
+            record if record <= bytes.len() => Some(First::Record(record)),
+            _ => (bytes.len() == PEEKED_MAX).then_some(First::Other),
+        }
+    }
 }
 
 /// A socket below TLS. Bounds the bytes until [`Guard::relax`].
@@ -78,10 +101,18 @@ impl Budget {
         Ok(())
     }
 
+    /// The length of the first record with its head, once it is known.
+    fn record(&self) -> Option<usize> {
+        (self.bytes >= RECORD_HEAD).then(|| RECORD_HEAD + self.payload())
+    }
+
+    fn payload(&self) -> usize {
+        usize::from(u16::from_be_bytes([self.head[3], self.head[4]]))
+    }
+
     /// The length of the first message, once its head is complete. A head cut by records is bounded by the bytes.
     fn announced(&self) -> Option<usize> {
-        let record = usize::from(u16::from_be_bytes([self.head[3], self.head[4]]));
-        let is_complete = self.bytes >= self.head.len() && record >= MESSAGE_HEAD;
+        let is_complete = self.bytes >= self.head.len() && self.payload() >= MESSAGE_HEAD;
         is_complete.then(|| u32::from_be_bytes([0, self.head[6], self.head[7], self.head[8]]) as usize)
     }
 }
@@ -117,11 +148,6 @@ impl Guard {
     /// The bytes of the peer so far, also after the handshake.
     pub(in crate::server) fn received(&self) -> u64 {
         self.received
-    }
-
-    /// Whether the peer has closed the connection.
-    pub(super) fn has_left(&self) -> bool {
-        self.socket.has_left()
     }
 }
 
@@ -189,6 +215,32 @@ mod tests {
         }
         let bytes: Vec<&[u8]> = giant.chunks(1).collect();
         assert_eq!(outcome(&bytes), Some(Reason::TooLarge));
+    }
+
+    #[test]
+    fn sec_2_a_record_is_whole_with_its_last_byte() {
+        // A record of 1,000 bytes, whose message goes on in the next one.
+        let record = [&[HANDSHAKE, 3, 1, 3, 0xe8, 1, 0, 8, 0][..], &[0; 996]].concat();
+        for length in 0..record.len() {
+            assert_eq!(First::of(&record[..length]), None, "{length}");
+        }
+        assert_eq!(First::of(&record), Some(First::Record(1_005)));
+        assert_eq!(First::of(&[&record[..], &[0; 3_000]].concat()), Some(First::Record(1_005)));
+    }
+
+    #[test]
+    fn sec_2_nobody_waits_for_bytes_of_a_peer_that_is_refused_or_has_a_long_record() {
+        let long = [&hello(0x3000)[..], &[0; PEEKED_MAX]].concat();
+        for (bytes, first) in [
+            (&b""[..], None),
+            (b"P", Some(First::Other)),
+            (&hello(0x8000)[..8], None),
+            (&hello(64 << 10)[..9], Some(First::Other)),
+            (&long[..PEEKED_MAX - 1], None),
+            (&long[..PEEKED_MAX], Some(First::Other)),
+        ] {
+            assert_eq!(First::of(bytes), first, "{bytes:?}");
+        }
     }
 
     #[test]

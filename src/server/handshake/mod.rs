@@ -12,18 +12,20 @@ mod turn;
 
 use std::fmt;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Duration, Instant, timeout, timeout_at};
-use tokio_rustls::LazyConfigAcceptor;
+use tokio::time::{Duration, Instant, Timeout, timeout, timeout_at};
 use tokio_rustls::server::{StartHandshake, TlsStream};
+use tokio_rustls::{FallibleAccept, LazyConfigAcceptor};
 
-use self::guard::{Guard, Opening};
+use self::guard::{First, Guard, Opening};
 use self::places::{Place, Places, Seat};
 use self::threads::Threads;
-use self::turn::Turns;
+use self::turn::{Turn, Turns};
 use super::limits::ServerLimits;
 use super::socket::Plain;
 use super::warnings::WarnTable;
@@ -96,6 +98,22 @@ pub(super) enum Security {
 /// A connection after a good handshake, and the proof of its client.
 pub(super) type Accepted = (Box<TlsSocket>, Option<Proved>);
 
+/// A peer that has begun its handshake.
+struct Begun {
+    socket: Plain,
+    first: First,
+    deadline: Instant,
+    place: Place,
+}
+
+/// A handshake that may be computed.
+struct Due {
+    hello: StartHandshake<Guard>,
+    turn: Turn,
+    deadline: Instant,
+    place: Place,
+}
+
 /// A failed handshake. The socket is for the last words.
 type Failed = (Refusal, Option<Guard>);
 
@@ -149,11 +167,25 @@ impl Handshakes {
         place: Place,
     ) -> Result<Accepted, Failed> {
         let deadline = begin + self.computing.limits.get().tls_handshake_timeout;
-        // A silent peer costs no memory of TLS (SEC-1).
-        if timeout_at(deadline, socket.readable()).await.is_err() {
+        // A peer that is silent, or slow with its hello, costs no memory of TLS (SEC-1).
+        let Ok(first) = timeout_at(deadline, socket.peek(First::of)).await else {
             return Err((timed_out(), None));
-        }
-        let exchange = self.computing.clone().exchange(socket, tls.clone(), deadline, place);
+        };
+        let first = first.unwrap_or(First::Other);
+        let mut begun = Begun { socket, first, deadline, place };
+        // Thousands may wait here: their hellos stay in the kernel.
+        let turn = match first {
+            First::Record(_) => {
+                match self.computing.turn(&mut begun.place, &mut begun.deadline, &begun.socket).await {
+                    Ok(turn) => Some(turn),
+                    Err(refusal) => {
+                        return Err((refusal, Some(Guard::new(begun.socket, begun.place.seat()))));
+                    }
+                }
+            }
+            First::Other => None,
+        };
+        let exchange = self.computing.clone().exchange(begun, turn, tls.clone());
         self.threads.spawn(exchange).await.unwrap_or_else(|error| {
             tracing::error!(%error, "a TLS handshake was interrupted");
             Err((Refusal::new(Reason::Other, "interrupted"), None))
@@ -162,34 +194,17 @@ impl Handshakes {
 }
 
 impl Computing {
+    /// Each stage has memory of its own, since thousands of handshakes may be in the last one.
     async fn exchange(
         self: Arc<Self>,
-        socket: Plain,
+        begun: Begun,
+        turn: Option<Turn>,
         tls: ListenerTls,
-        mut deadline: Instant,
-        mut place: Place,
     ) -> Result<Accepted, Failed> {
-        let hello = read_hello(socket, place.seat(), deadline).await?;
-        let asked = Instant::now();
-        if !place.wait_for_relay(hello.io.bytes()) {
-            let refusal = Refusal::new(Reason::Rate, "too many handshakes wait for their turn");
-            return Err((refusal, Some(hello.io)));
-        }
-        let Some(turn) = self.turns.take(&self.limits, &hello.io).await else {
-            return Err((Refusal::new(Reason::Eof, "the peer left during the handshake"), None));
-        };
-        place.wait_for_peer(self.limits.get().tls_handshakes, hello.io.bytes());
-        // SEC-3: the wait for the turn is ours.
-        deadline += asked.elapsed();
+        let due = Box::pin(self.read(begun, turn)).await?;
         let generation = tls.watched.in_force().epoch();
-        // The key exchange and our signature are computed here.
-        let accept = hello
-            .into_stream_with(generation.config.clone(), |session| {
-                session.set_buffer_limit(Some(BUFFER_BYTES))
-            })
-            .into_fallible();
-        drop(turn);
-        let mut stream = match timeout_at(deadline, accept).await {
+        let (accept, _place) = due.compute(self.limits.get().tls_handshakes, &generation);
+        let mut stream = match accept.await {
             Ok(Ok(stream)) => stream,
             Ok(Err((error, socket))) => return Err((Refusal::of_io(&error), Some(socket))),
             Err(_) => return Err((timed_out(), None)),
@@ -200,6 +215,56 @@ impl Computing {
             Ok(proved) => Ok((Box::new(stream), proved)),
             Err(refusal) => Err((refusal, None)),
         }
+    }
+
+    /// Waits for the turn of a peer that has sent its ClientHello.
+    async fn turn(&self, place: &mut Place, deadline: &mut Instant, peer: &Plain) -> Result<Turn, Refusal> {
+        let asked = Instant::now();
+        if !place.wait_for_relay() {
+            return Err(Refusal::new(Reason::Rate, "too many handshakes wait for their turn"));
+        }
+        let turn = self.turns.take(&self.limits, peer).await;
+        // SEC-3: the wait for the turn is ours.
+        *deadline += asked.elapsed();
+        turn.ok_or_else(|| Refusal::new(Reason::Eof, "the peer left during the handshake"))
+    }
+
+    /// Reads the ClientHello. A peer that has to send more of it gives its turn back, and waits for another one.
+    async fn read(&self, begun: Begun, turn: Option<Turn>) -> Result<Due, Failed> {
+        let Begun { socket, first, mut deadline, mut place } = begun;
+        let mut read = pin!(read_hello(socket, place.seat(), deadline));
+        let hello = match (read.as_mut().now_or_never(), turn) {
+            (Some(hello), Some(turn)) => return Ok(Due { hello: hello?, turn, deadline, place }),
+            (Some(hello), None) => hello?,
+            (None, turn) => {
+                drop(turn);
+                if let First::Record(bytes) = first {
+                    place.wait_for_peer(self.limits.get().tls_handshakes, bytes);
+                }
+                read.await?
+            }
+        };
+        match self.turn(&mut place, &mut deadline, hello.io.plain()).await {
+            Ok(turn) => Ok(Due { hello, turn, deadline, place }),
+            Err(refusal) => Err((refusal, Some(hello.io))),
+        }
+    }
+}
+
+impl Due {
+    /// Computes the key exchange and our signature. The result waits for the rest of the handshake, in its place.
+    fn compute(
+        self,
+        places: u64,
+        generation: &Generation,
+    ) -> (Pin<Box<Timeout<FallibleAccept<Guard>>>>, Place) {
+        let Due { hello, turn, deadline, mut place } = self;
+        place.wait_for_peer(places, hello.io.bytes());
+        let accept = hello.into_stream_with(generation.config.clone(), |session| {
+            session.set_buffer_limit(Some(BUFFER_BYTES))
+        });
+        drop(turn);
+        (Box::pin(timeout_at(deadline, accept.into_fallible())), place)
     }
 }
 

@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// ClientHellos that wait for their turn, in bytes: those of a fleet of 18,000 that returns at once. None of them is
-/// evicted, as their peers have done their part; a peer beyond is refused.
-const QUEUED_BYTES_MAX: usize = 32 << 20;
+/// Handshakes that wait for their turn: those of a fleet of 18,000 that returns at once. None of them is evicted, as their
+/// peers have done their part; a peer beyond is refused. Each has as much memory as a silent peer.
+const QUEUED_MAX: usize = 18_000;
 
 /// The memory of the largest handshake. The limit counts handshakes of this size.
 const LARGEST_BYTES: u64 = 36 << 10;
 
-/// The memory of a peer that has sent nothing, in a release build: TLS begins with the first byte.
-const SILENT_BYTES: usize = 3 << 10;
+/// The memory of a peer that has sent no whole record, in a release build: TLS begins with the record.
+const SILENT_BYTES: usize = 2368;
 
 /// The memory of a handshake, beside the bytes of the peer.
-const BASE_BYTES: usize = 8 << 10;
+const BASE_BYTES: usize = 12 << 10;
 
 /// The steps in which the buffer of a handshake grows.
 const STEP_BYTES: usize = 4 << 10;
@@ -36,7 +36,7 @@ struct Open {
     max: usize,
     silent: Queue,
     speaking: Queue,
-    queued_bytes: usize,
+    queued: usize,
 }
 
 /// Handshakes by age.
@@ -91,7 +91,7 @@ impl Open {
 /// A place, given back on drop.
 pub(super) struct Place {
     seat: Arc<Seat>,
-    queued_bytes: usize,
+    is_queued: bool,
 }
 
 /// The part of a place that follows the bytes of the peer.
@@ -123,7 +123,7 @@ impl Places {
         // No place has this number yet.
         let (number, evicted) = (AtomicU64::new(u64::MAX), CancellationToken::new());
         let seat = Arc::new(Seat { number, evicted, places: self.clone() });
-        let mut place = Place { seat, queued_bytes: 0 };
+        let mut place = Place { seat, is_queued: false };
         place.wait_for_peer(max, 0);
         place
     }
@@ -146,23 +146,23 @@ impl Place {
         open.insert(number, self.seat.evicted.clone(), bytes);
     }
 
-    /// The handshake waits for the relay, with the bytes of its ClientHello. False if too many wait already.
-    pub(super) fn wait_for_relay(&mut self, bytes: usize) -> bool {
+    /// The handshake waits for the relay. False if too many wait already.
+    pub(super) fn wait_for_relay(&mut self) -> bool {
         self.release();
         let mut open = self.seat.places.open();
-        if open.queued_bytes + bytes > QUEUED_BYTES_MAX {
+        if open.queued >= QUEUED_MAX {
             return false;
         }
-        open.queued_bytes += bytes;
+        open.queued += 1;
         drop(open);
-        self.queued_bytes = bytes;
+        self.is_queued = true;
         true
     }
 
     fn release(&mut self) {
         let mut open = self.seat.places.open();
         open.remove(self.seat.number.load(Ordering::Relaxed));
-        open.queued_bytes -= std::mem::take(&mut self.queued_bytes);
+        open.queued -= usize::from(std::mem::take(&mut self.is_queued));
     }
 
     /// Cancelled when a newcomer has taken the place.
@@ -213,14 +213,14 @@ mod tests {
         });
         let speaking: Vec<_> = speaking.collect();
         let evicted = |all: &[Place]| all.iter().filter(|place| place.evicted().is_cancelled()).count();
-        assert_eq!(evicted(&speaking), 70, "360 KiB of 12 KiB each");
+        assert_eq!(evicted(&speaking), 78, "360 KiB of 16 KiB each");
         let silent: Vec<_> = (0..1_000).map(|_| places.enter(10)).collect();
-        assert_eq!(1_000 - evicted(&silent), 10 * SILENT / 2);
-        assert_eq!(100 - evicted(&speaking), 15);
+        assert_eq!(1_000 - evicted(&silent), 79, "what 11 of 16 KiB leave of 360 KiB");
+        assert_eq!(100 - evicted(&speaking), 11);
         // The last of them sends all that a peer may send.
         speaking[99].seat().heard(2_000, 32 << 10);
         assert!(!speaking[99].evicted().is_cancelled());
-        assert_eq!(100 - evicted(&speaking), 12);
+        assert_eq!(100 - evicted(&speaking), 9);
         let open = places.open();
         assert!(open.silent.bytes + open.speaking.bytes <= 360 << 10);
     }
@@ -229,15 +229,21 @@ mod tests {
     fn sec_1_a_peer_that_waits_for_the_relay_is_never_evicted() {
         let places = Arc::new(Places::default());
         let mut first = places.enter(1);
-        assert!(first.wait_for_relay(QUEUED_BYTES_MAX));
+        assert!(first.wait_for_relay());
+        let others = (1..QUEUED_MAX).map(|_| {
+            let mut place = places.enter(1);
+            assert!(place.wait_for_relay());
+            place
+        });
+        let others: Vec<_> = others.collect();
         first.seat().heard(0, 8_000);
         let mut second = places.enter(1);
         assert!(!first.evicted().is_cancelled());
-        assert!(!second.wait_for_relay(1), "the queue is full");
+        assert!(!second.wait_for_relay(), "the queue is full");
         first.wait_for_peer(1, 2_000);
-        assert!(places.enter(1).wait_for_relay(1));
-        drop((first, second));
+        assert!(places.enter(1).wait_for_relay());
+        drop((first, second, others));
         let open = places.open();
-        assert_eq!((open.queued_bytes, open.speaking.bytes), (0, 0));
+        assert_eq!((open.queued, open.speaking.bytes), (0, 0));
     }
 }

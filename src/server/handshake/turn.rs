@@ -1,13 +1,13 @@
 //! CPU for handshakes (SEC-2).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use super::guard::Guard;
 use crate::server::limits::ServerLimits;
+use crate::server::socket::Plain;
 use crate::setting::InForce;
 
 /// Handshakes whose turn is fixed. The peers of the others may still leave without a loss of CPU.
@@ -16,28 +16,27 @@ const FIXED_MAX: usize = 64;
 /// Unused turns of this time may be used later.
 const BURST: Duration = Duration::from_millis(100);
 
+/// A turn to compute, over when it is dropped.
+pub(super) type Turn = OwnedSemaphorePermit;
+
 /// Turns to compute, in order of arrival, at most so many a second.
 pub(super) struct Turns {
-    fixed: Semaphore,
+    fixed: Arc<Semaphore>,
     /// When the next turn is free.
     next: Mutex<Option<Instant>>,
 }
 
 impl Default for Turns {
     fn default() -> Turns {
-        Turns { fixed: Semaphore::new(FIXED_MAX), next: Mutex::default() }
+        Turns { fixed: Arc::new(Semaphore::new(FIXED_MAX)), next: Mutex::default() }
     }
 }
 
 impl Turns {
     /// Waits for a turn. `None` if the peer has left: the relay does not compute for the absent. There is no deadline:
     /// the queue is bounded, moves on, and loses those that leave.
-    pub(super) async fn take(
-        &self,
-        limits: &InForce<ServerLimits>,
-        peer: &Guard,
-    ) -> Option<SemaphorePermit<'_>> {
-        let permit = self.fixed.acquire().await.ok()?;
+    pub(super) async fn take(&self, limits: &InForce<ServerLimits>, peer: &Plain) -> Option<Turn> {
+        let permit = self.fixed.clone().acquire_owned().await.ok()?;
         if peer.has_left() {
             return None;
         }
