@@ -198,6 +198,7 @@ const CORPUS: &[u64] = &[
     1125899906874529,
     1125899906888002,
     1125899906894422,
+    1125899907254473,
     1125899907351822,
     1125899907389726,
     1125899907454075,
@@ -284,6 +285,7 @@ const CORPUS: &[u64] = &[
     1125899907000000,
     1125899907113649,
     1125899907460800,
+    1125899907492602,
     1125899907536731,
     1125899907592789,
     1125899907648384,
@@ -293,7 +295,7 @@ const CORPUS: &[u64] = &[
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125899907254473];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

@@ -255,7 +255,7 @@ impl World {
         if let Some(halted) = self.reference.halted.take().filter(|_| !is_repeated) {
             let is_same = |unit: usize, of: &Contents| {
                 let now = self.reference.units[unit].candidate.as_ref().filter(|(push, _)| *push == number);
-                now.is_some_and(|(_, now)| !now.differs(of))
+                now.is_some_and(|(_, now)| !now.differs_so_far(of))
             };
             let is_whole = !halted.is_barred && halted.contents.iter().all(|(unit, of)| is_same(*unit, of));
             if is_whole && !halted.contents.is_empty() {
@@ -263,7 +263,7 @@ impl World {
             }
             for unit in &halted.blamed {
                 let (of, now) = (&halted.contents[unit], self.reference.units[*unit].candidate.as_ref());
-                if now.is_some_and(|(push, now)| *push == number && !now.differs(of)) {
+                if now.is_some_and(|(push, now)| *push == number && !now.differs_so_far(of)) {
                     let text = format!("push {number} has the content of unit {unit} that was halted");
                     return self.fail(Invariant::BlastRadius, || text);
                 }

@@ -75,6 +75,18 @@ impl Contents {
         named.any(|(own, other)| own != other) || GATED.iter().any(members)
     }
 
+    /// Whether gated content differs that both know, or of which one is a member of a set that is not complete yet.
+    pub fn differs_so_far(&self, other: &Contents) -> bool {
+        let is_other = |a: &Contents, b: &Contents, ty: usize| {
+            let known = b.members[ty].unwrap_or(b.partial[ty]);
+            let is_known = |name: usize| b.members[ty].is_some() || known[name] != 0;
+            (0..OLD)
+                .any(|name| a.partial[ty][name] != 0 && is_known(name) && a.partial[ty][name] != known[name])
+        };
+        let members = |ty: &usize| is_other(self, other, *ty) || is_other(other, self, *ty);
+        self.differs(other) || GATED.iter().any(members)
+    }
+
     /// Whether the other has all gated content.
     fn is_within(&self, other: &Contents) -> bool {
         let named = |(key, content): (&(usize, usize), &u32)| other.names.get(key) == Some(content);
