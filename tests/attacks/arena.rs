@@ -28,6 +28,9 @@ pub const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, 
 const SHORT_LIMITS: &str = "preface_timeout: 2s, tls_handshake_timeout: 2s, first_request_timeout: 2s, \
     request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256";
 
+/// The honest clients stay for the whole run, which takes longer than a connection lasts by default.
+const LONG_LIMITS: &str = "connection_age: off";
+
 /// The way to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
@@ -162,7 +165,7 @@ impl Site {
         ] {
             fs::write(directory.path().join(name), text).unwrap();
         }
-        let limits = if is_long { "" } else { SHORT_LIMITS };
+        let limits = if is_long { LONG_LIMITS } else { SHORT_LIMITS };
         let yaml = format!(
             "node: {{ id: sluice-test, cluster: kit }}\n\
              xds_servers: [ {{ server_uri: {:?}, channel_creds: [ {{ type: insecure }} ], api_type: DELTA_GRPC }} ]\n\
