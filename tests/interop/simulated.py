@@ -8,6 +8,7 @@ a memory of the old one.
 import asyncio
 import collections
 import functools
+import itertools
 import threading
 import time
 
@@ -168,9 +169,14 @@ class Crowd:
         return given
 
     def assert_given(self, type_url, wanted):
-        """Asserts that clients were given these contents in this order, and nothing else; `wanted` has them by node."""
+        """
+        Asserts that clients were given these contents in this order, and nothing else; `wanted` has them by node. A client
+        whose rejection comes after its way back began is given the same content once more (WAV-10).
+        """
         for client in self.clients.values():
             marks = [mark for _, mark in client.given[type_url]]
+            if client.rejections:
+                marks = [mark for mark, _ in itertools.groupby(marks)]
             assert marks == wanted(client.node), f"{client.node} was given {marks} instead of {wanted(client.node)}"
             assert not client.faults, f"{client.node}: {client.faults}"
 
