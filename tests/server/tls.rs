@@ -411,6 +411,7 @@ async fn tls_13_a_client_hello_may_be_cut_anywhere() {
     for cut in (1..hello.len()).step_by(97).chain([1, 4, 5, 6, 8, 9]) {
         assert_eq!(answers(vec![hello[..cut].to_vec(), hello[cut..].to_vec()]).await, 22, "{cut}");
     }
+    assert_eq!(answers(hello.chunks(1).map(<[u8]>::to_vec).collect()).await, 22, "byte by byte");
     let records = |size: usize| {
         let chunks = hello[5..].chunks(size);
         chunks.map(|chunk| [&[22, 3, 1, 0, chunk.len() as u8][..], chunk].concat()).collect::<Vec<_>>()

@@ -11,7 +11,7 @@ use crate::server::socket::Plain;
 use crate::setting::InForce;
 
 /// Handshakes whose turn is fixed. The peers of the others may still leave without a loss of CPU.
-const FIXED_MAX: usize = 64;
+pub(super) const FIXED_MAX: usize = 64;
 
 /// Unused turns of this time may be used later.
 const BURST: Duration = Duration::from_millis(100);
