@@ -28,8 +28,9 @@ pub const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, 
 const SHORT_LIMITS: &str = "preface_timeout: 2s, tls_handshake_timeout: 2s, first_request_timeout: 2s, \
     request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256";
 
-/// The honest clients stay for the whole run, which takes longer than a connection lasts by default.
-const LONG_LIMITS: &str = "connection_age: off";
+/// The honest clients stay for the whole run, which takes longer than a connection lasts by default. The deadline of a request
+/// comes before that of a connection's first request, as in a short run.
+const LONG_LIMITS: &str = "connection_age: off, request_timeout: 10s";
 
 /// The way to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

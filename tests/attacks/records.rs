@@ -91,8 +91,7 @@ pub const ALL: &[Attack] = &[
         "a record that does not end",
         TLS,
         closes(&["keepalive"]),
-        // Clients with a stream, which take 33 KiB each, and four more for the record.
-        Script::Own(|strand| Box::pin(crowd(strand.clone(), strand.count(800, 100), dribbled))),
+        Script::Own(|strand| Box::pin(crowd(strand.clone(), strand.count(1_000, 100), dribbled))),
     ),
 ];
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use crate::arena::Mode;
 use crate::attack::{Attack, BOTH, Outcome, PLAIN, Script, Sign, Strand, attack, closes, goaways, limits};
 use crate::crowd::{crowd, unopened, until_closed};
 use crate::fleet::LARGE;
@@ -44,8 +43,7 @@ pub const ALL: &[Attack] = &[
     slow("a stream without a request", limits(&["first_request_timeout"]), |strand| {
         Box::pin(crowd(strand, 50, |strand| ended(strand, [frames::opening(), frames::headers(1)].concat())))
     }),
-    // With the default limits, the deadline of a connection's first request is the earlier one.
-    slow("half a message", limits(&["request_timeout", "first_request_timeout"]), |strand| {
+    slow("half a message", limits(&["request_timeout"]), |strand| {
         let names = b"\x1a\x06abcdef".repeat(600);
         let half = frames::frame(DATA, 0, 1, &[&[0, 0, 16, 0, 0][..], &names].concat());
         let half = [frames::opening(), frames::headers(1), half].concat();
@@ -54,10 +52,8 @@ pub const ALL: &[Attack] = &[
     slow("unanswered PINGs", closes(&["keepalive"]), |strand| Box::pin(crowd(strand, 50, deaf))),
     slow("giant headers of HTTP/1.1", closes(&["error"]), |strand| Box::pin(crowd(strand, 20, http1)))
         .counts_some(),
-    // A stalled client costs 47 KiB over TLS, and 25 in plaintext.
     slow("readers that stall", BEHIND, |strand| {
-        let many = if strand.mode == Mode::Tls { 500 } else { 100 };
-        Box::pin(crowd(strand.clone(), strand.count(many, 100), stalled))
+        Box::pin(crowd(strand.clone(), strand.count(500, 100), stalled))
     })
     .lasts(2),
 ];
