@@ -61,10 +61,14 @@ impl Contents {
     /// The content of a name for a subscription; `None`: unknown.
     pub fn for_want(&self, ty: usize, name: usize, want: Want) -> Option<u32> {
         let named = self.names.get(&(ty, name)).filter(|_| want.names & 1 << name != 0);
-        let partial = Some(self.partial[ty][name]).filter(|of| *of != 0);
-        let member = self.members[ty].map_or(partial, |members| Some(members[name]));
-        let member = member.filter(|_| want.wildcard);
+        let member = self.member(ty, name).filter(|_| want.wildcard);
         named.copied().filter(|of| *of != 0).or(member).or(named.copied())
+    }
+
+    /// The content of a member of the wildcard; `None`: unknown.
+    fn member(&self, ty: usize, name: usize) -> Option<u32> {
+        let partial = Some(self.partial[ty][name]).filter(|of| *of != 0);
+        self.members[ty].map_or(partial, |members| Some(members[name]))
     }
 
     /// Whether gated content that both know differs.
@@ -75,16 +79,12 @@ impl Contents {
         named.any(|(own, other)| own != other) || GATED.iter().any(members)
     }
 
-    /// Whether gated content differs that both know, or of which one is a member of a set that is not complete yet.
+    /// The same, with the members so far of wildcards that are not complete.
     pub fn differs_so_far(&self, other: &Contents) -> bool {
-        let is_other = |a: &Contents, b: &Contents, ty: usize| {
-            let known = b.members[ty].unwrap_or(b.partial[ty]);
-            let is_known = |name: usize| b.members[ty].is_some() || known[name] != 0;
-            (0..OLD)
-                .any(|name| a.partial[ty][name] != 0 && is_known(name) && a.partial[ty][name] != known[name])
+        let is_other = |ty: usize, name: usize| {
+            self.member(ty, name).zip(other.member(ty, name)).is_some_and(|(own, other)| own != other)
         };
-        let members = |ty: &usize| is_other(self, other, *ty) || is_other(other, self, *ty);
-        self.differs(other) || GATED.iter().any(members)
+        self.differs(other) || GATED.iter().any(|ty| (0..OLD).any(|name| is_other(*ty, name)))
     }
 
     /// Whether the other has all gated content.
