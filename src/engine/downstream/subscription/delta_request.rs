@@ -114,6 +114,7 @@ impl Subscription {
                 departed.push(key);
             }
         }
+        let left_unanswered = self.accepted_before(departed.iter());
         let shared = self.part_with(&departed);
         let is_covered = |this: &Subscription, name: &ResourceName| {
             name.glob().is_some_and(|glob| this.asks_for_glob(&glob, group_of(&glob), &sets))
@@ -126,7 +127,8 @@ impl Subscription {
             .filter(|(place, set)| set.id() != self.names_of(*place).id())
             .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
-        Change { wildcard: (wildcard != was_wildcard).then_some(wildcard), names, non_canonical: false }
+        let wildcard = (wildcard != was_wildcard).then_some(wildcard);
+        Change { wildcard, names, non_canonical: false, left_unanswered }
     }
 
     /// The client asks for these names.

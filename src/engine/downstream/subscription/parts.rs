@@ -48,7 +48,7 @@ impl Subscription {
         let sets = self.by_key(parts.iter().flat_map(|names| names.iter()), seed, group_of);
         let moved = sets.into_iter().filter(|(place, set)| set.id() != self.names_of(*place).id());
         let names = moved.map(|(place, set)| (place, NameSetChange(Arc::new(set)))).collect();
-        Change { wildcard: None, names, non_canonical: false }
+        Change { names, ..Change::default() }
     }
 
     /// The client's content of names and globs, by part.
@@ -156,6 +156,36 @@ impl Subscription {
             let accepted = names.iter().filter(is_new);
             let accepted: Vec<_> =
                 accepted.filter_map(|name| Some((name, before.version_of(name)?))).collect();
+            if !accepted.is_empty() {
+                Arc::make_mut(own).hold(accepted.into_iter(), std::iter::empty());
+            }
+        }
+    }
+
+    /// The versions of names that the client had before the unanswered responses.
+    pub(super) fn accepted_before<'a>(
+        &self,
+        names: impl Iterator<Item = &'a ResourceName>,
+    ) -> Vec<(ResourceName, Version)> {
+        if !self.nonces.is_waiting() {
+            return Vec::new();
+        }
+        let named = || self.parts.iter().filter(|part| !part.is_broad());
+        let before = |name| named().find_map(|part| part.before.as_ref()?.version_of(name));
+        names.filter_map(|name| Some((name.clone(), before(name)?))).collect()
+    }
+
+    /// The client gave names up while responses are unanswered. Of those that the wildcard or a glob covers, it has accepted what
+    /// it had before these responses (TRU-1).
+    pub fn keep_left_unanswered(&mut self, left: &[(ResourceName, Version)]) {
+        if left.is_empty() {
+            return;
+        }
+        for part in self.parts.iter_mut().filter(|part| part.is_broad()) {
+            let own = part.before.get_or_insert_default();
+            let is_new = |name: &ResourceName| !own.has(name) && !own.knows_absent(name);
+            let accepted = left.iter().filter(|(name, _)| part.collection.covers(name) && is_new(name));
+            let accepted: Vec<_> = accepted.map(|(name, version)| (name, *version)).collect();
             if !accepted.is_empty() {
                 Arc::make_mut(own).hold(accepted.into_iter(), std::iter::empty());
             }

@@ -180,6 +180,37 @@ fn tru_1_what_a_first_answer_leaves_out_is_not_accepted_before_its_answer() {
     assert_eq!(state(&bench, client, &of_x), "accepted");
 }
 
+/// A removal is unanswered, and the client gives the name up for the wildcard or a glob. It has not answered for the removal by that.
+#[test]
+fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_instead_of_the_name() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
+        let [client, other] = if delta { [bench.delta(), bench.delta()] } else { [bench.sotw(), bench.sotw()] };
+        let ask = |bench: &mut Bench, client: usize, list: &str, changes: &str| match delta {
+            true => drop(bench.change(client, CDS, changes)),
+            // Without a nonce, so that the list answers nothing.
+            false => drop(bench.ask_with(client, CDS, list, "", "", None)),
+        };
+        ask(&mut bench, client, "x y", "+x +y");
+        ask(&mut bench, other, "*", "+*");
+        for client in [client, other] {
+            bench.drain(client);
+        }
+        let before = bench.snapshots[0].clone();
+        bench.state(0, &[(CDS, "y=2")]);
+        let of_x = push(&bench, &before);
+        bench.advance(std::time::Duration::from_millis(25));
+        bench.poll(client);
+        assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
+        ask(&mut bench, client, "*", "+* -x -y");
+        assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
+        bench.poll(client);
+        assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
+        bench.ack(client, CDS);
+        assert_eq!(state(&bench, client, &of_x), "accepted", "delta: {delta}");
+    }
+}
+
 /// A client that comes to ask by name has what the wildcard brought, and has not answered for it by that.
 #[test]
 fn tru_1_an_unanswered_removal_from_the_wildcard_is_not_accepted_when_the_name_is_asked_for() {
