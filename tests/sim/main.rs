@@ -292,6 +292,7 @@ const CORPUS: &[u64] = &[
     1125899907655706,
     1125899907909937,
     1125899911002349,
+    1125899913013079,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -73,7 +73,7 @@ impl Session {
                 &mut watches,
             )?;
         }
-        subscription.keep_left_unanswered(&change.left_unanswered);
+        subscription.keep_left(&change.left);
         let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
         if names > self.limits.names_per_stream {
             self.excess = Some(Excess::Names);

@@ -240,7 +240,7 @@ impl Progress {
         live: &dyn Fn(&ResourceName) -> Option<Version>,
     ) {
         let (wanted, sent) = (of.version(), part.held.version_of(&of.name));
-        if is_new && wanted.is_none() {
+        if wanted.is_none() && part.never_had(&of.name) {
             return;
         }
         if sent == wanted {

@@ -74,6 +74,7 @@ impl Subscription {
     fn accept(&mut self, variant: Variant) {
         let full = self.is_full(variant);
         for part in &mut self.parts {
+            part.is_first &= part.at.is_none();
             // The client accepted the complete set, or other content of every rejected name.
             part.rejected = part
                 .rejected

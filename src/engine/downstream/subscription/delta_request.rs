@@ -114,7 +114,7 @@ impl Subscription {
                 departed.push(key);
             }
         }
-        let left_unanswered = self.accepted_before(departed.iter());
+        let left = self.accepted_of(departed.iter());
         let shared = self.part_with(&departed);
         let is_covered = |this: &Subscription, name: &ResourceName| {
             name.glob().is_some_and(|glob| this.asks_for_glob(&glob, group_of(&glob), &sets))
@@ -128,7 +128,7 @@ impl Subscription {
             .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
         let wildcard = (wildcard != was_wildcard).then_some(wildcard);
-        Change { wildcard, names, non_canonical: false, left_unanswered }
+        Change { wildcard, names, non_canonical: false, left }
     }
 
     /// The client asks for these names.

@@ -185,9 +185,21 @@ impl Part {
         name: &ResourceName,
         version: Option<Version>,
     ) -> bool {
-        let is_first = || self.before.as_ref().is_some_and(|before| before.id() == ViewId::default());
+        let is_first =
+            || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
+        self.accepted(name) == version && !(version.is_none() && is_first())
+    }
+
+    /// Whether the client was sent nothing of the part yet, and had no resource of the name before.
+    pub(in crate::engine::downstream) fn never_had(&self, name: &ResourceName) -> bool {
+        let had = || self.before.as_ref().is_some_and(|before| before.has(name));
+        self.at.is_none() && self.held.is_empty() && !had()
+    }
+
+    /// The version of a name that the client has accepted.
+    pub(super) fn accepted(&self, name: &ResourceName) -> Option<Version> {
         let accepted = accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name);
-        accepted.version_of(name) == version && !(version.is_none() && is_first())
+        accepted.version_of(name)
     }
 }
 

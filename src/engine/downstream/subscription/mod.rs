@@ -95,8 +95,8 @@ pub struct Change {
     pub names: BTreeMap<Key, NameSetChange>,
     /// Spellings have changed, or names were refused.
     pub non_canonical: bool,
-    /// Names that the client gave up while responses are unanswered, with the versions that it had before these responses.
-    pub left_unanswered: Vec<(ResourceName, Version)>,
+    /// Names that the client gave up, with the versions that it accepted.
+    pub left: Vec<(ResourceName, Version)>,
 }
 
 /// The new set of names.

@@ -40,10 +40,13 @@ pub struct Part {
     pub before: Option<Arc<View>>,
     /// Rejected content, until the client accepts other content.
     pub rejected: Option<Box<RejectedContent>>,
+    /// The wildcard or a glob, before the client's first ACK for it.
+    pub(super) is_first: bool,
 }
 
 impl Part {
     pub(super) fn new(asked: Asked, group: NameGroup, collection: Collection) -> Part {
+        let is_first = collection.kind() != CollectionKind::Names;
         Part {
             asked,
             next: None,
@@ -55,6 +58,7 @@ impl Part {
             withheld: None,
             before: None,
             rejected: None,
+            is_first,
         }
     }
 
@@ -123,7 +127,7 @@ impl Part {
 
     /// Notes that the client already has the whole view.
     pub fn have(&mut self, view: &Arc<View>, due: ViewId) {
-        (self.held, self.at) = (view.clone(), Some(due));
+        (self.held, self.at, self.is_first) = (view.clone(), Some(due), false);
     }
 
     /// Keeps the client's former errors: no message told the client of new errors (SST-7).

@@ -162,26 +162,24 @@ impl Subscription {
         }
     }
 
-    /// The versions of names that the client had before the unanswered responses.
-    pub(super) fn accepted_before<'a>(
+    /// The versions of names that the client has accepted.
+    pub(super) fn accepted_of<'a>(
         &self,
         names: impl Iterator<Item = &'a ResourceName>,
     ) -> Vec<(ResourceName, Version)> {
-        if !self.nonces.is_waiting() {
-            return Vec::new();
-        }
         let named = || self.parts.iter().filter(|part| !part.is_broad());
-        let before = |name| named().find_map(|part| part.before.as_ref()?.version_of(name));
-        names.filter_map(|name| Some((name.clone(), before(name)?))).collect()
+        let accepted = |name| named().find_map(|part| part.accepted(name));
+        names.filter_map(|name| Some((name.clone(), accepted(name)?))).collect()
     }
 
-    /// The client gave names up while responses are unanswered. Of those that the wildcard or a glob covers, it has accepted what
-    /// it had before these responses (TRU-1).
-    pub fn keep_left_unanswered(&mut self, left: &[(ResourceName, Version)]) {
+    /// The client gave names up. Of those that the wildcard or a glob covers, it has accepted what it had, and has yet to answer for
+    /// the rest (TRU-1).
+    pub fn keep_left(&mut self, left: &[(ResourceName, Version)]) {
         if left.is_empty() {
             return;
         }
-        for part in self.parts.iter_mut().filter(|part| part.is_broad()) {
+        let is_waiting = self.nonces.is_waiting();
+        for part in self.parts.iter_mut().filter(|part| part.is_broad() && (is_waiting || part.is_first)) {
             let own = part.before.get_or_insert_default();
             let is_new = |name: &ResourceName| !own.has(name) && !own.knows_absent(name);
             let accepted = left.iter().filter(|(name, _)| part.collection.covers(name) && is_new(name));

@@ -62,7 +62,7 @@ impl Subscription {
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
-                change.left_unanswered.extend(self.accepted_before(old.minus(&wanted)));
+                change.left.extend(self.accepted_of(old.minus(&wanted)));
                 change.names.insert(place, NameSetChange(Arc::new(wanted)));
             }
         }

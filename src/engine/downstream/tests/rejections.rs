@@ -185,7 +185,8 @@ fn tru_1_what_a_first_answer_leaves_out_is_not_accepted_before_its_answer() {
 fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_instead_of_the_name() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
-        let [client, other] = if delta { [bench.delta(), bench.delta()] } else { [bench.sotw(), bench.sotw()] };
+        let [client, other] =
+            if delta { [bench.delta(), bench.delta()] } else { [bench.sotw(), bench.sotw()] };
         let ask = |bench: &mut Bench, client: usize, list: &str, changes: &str| match delta {
             true => drop(bench.change(client, CDS, changes)),
             // Without a nonce, so that the list answers nothing.
@@ -208,6 +209,39 @@ fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_in
         assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
         bench.ack(client, CDS);
         assert_eq!(state(&bench, client, &of_x), "accepted", "delta: {delta}");
+    }
+}
+
+/// A client that had a name rejects the first set of the wildcard, which leaves the name out. A name that it never had is none of its.
+#[test]
+fn tru_3_a_rejected_first_set_removes_what_the_client_had_by_name() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "x=1 y=1 z=1")]);
+        let [client, other] =
+            if delta { [bench.delta(), bench.delta()] } else { [bench.sotw(), bench.sotw()] };
+        for (client, list, changes) in [(client, "x", "+x"), (other, "*", "+*")] {
+            match delta {
+                true => bench.change(client, CDS, changes),
+                false => bench.ask(client, CDS, list),
+            };
+            bench.drain(client);
+        }
+        let before = bench.snapshots[0].clone();
+        bench.state(0, &[(CDS, "y=1 z=1")]);
+        let of_x = push(&bench, &before);
+        let between = bench.snapshots[0].clone();
+        bench.state(0, &[(CDS, "y=1")]);
+        let of_z = push(&bench, &between);
+        match delta {
+            true => bench.change(client, CDS, "+* -x"),
+            false => bench.ask(client, CDS, "*"),
+        };
+        assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
+        assert_eq!(state(&bench, client, &of_z), "unaffected", "delta: {delta}");
+        bench.poll(client);
+        assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
+        bench.nack(client, CDS);
+        assert_eq!(state(&bench, client, &of_x), "rejected", "delta: {delta}");
     }
 }
 
