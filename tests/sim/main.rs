@@ -293,6 +293,9 @@ const CORPUS: &[u64] = &[
     1125899907909937,
     1125899911002349,
     1125899913013079,
+    1125899913021462,
+    1125899913027200,
+    1125899912052510,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

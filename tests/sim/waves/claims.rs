@@ -282,9 +282,10 @@ impl World {
     /// A step begins: the first one at once, each other one after the bake, and by evidence.
     fn judge_step(&mut self, step: usize) {
         let push = self.reference.push.clone();
-        // An operator may have begun the step, and have frozen the plan in the same round.
-        let is_word = self.reference.hooked.passes.contains(&(push.number, step));
-        if self.is_frozen() && !is_word {
+        // The step may have begun before an operator froze the plan in the same round, by itself or by the operator's word.
+        let begun = (push.number, step);
+        let is_earlier = self.reference.hooked.passes.contains(&begun) || self.reference.begun == Some(begun);
+        if self.is_frozen() && !is_earlier {
             return self.fail(Invariant::PinFreeze, || format!("step {step} begins in a freeze"));
         }
         let was_given = || {

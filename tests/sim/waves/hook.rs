@@ -253,9 +253,11 @@ impl World {
 
     /// The clocks of the push stand.
     fn stands(&self) -> bool {
-        let verdict = self.pilot.rollout.report().push.as_ref().and_then(|push| push.verdict.clone());
-        verdict
-            .is_some_and(|of| matches!(of.reason, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen))
+        let Some(push) = self.pilot.rollout.report().push else { return false };
+        // A push that is paused for another reason keeps that reason while a server is lost.
+        let is_lost = push.units.iter().any(|unit| self.pilot.lost.contains(unit));
+        let stops = |of: &Verdict| matches!(of.reason, Reason::Operator | Reason::Frozen);
+        is_lost || push.verdict.as_ref().is_some_and(stops)
     }
 
     /// The bake of the step under way.

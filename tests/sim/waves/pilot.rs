@@ -106,7 +106,7 @@ pub struct Pilot {
     taken: (u64, BTreeSet<Arc<str>>),
     /// The contents of a push that was halted before a restart.
     pub awaited: BTreeMap<UnitId, ReleaseDigest>,
-    lost: BTreeSet<UnitId>,
+    pub lost: BTreeSet<UnitId>,
     is_changed: bool,
     tally_due: u64,
     changed: BTreeSet<usize>,
@@ -237,14 +237,25 @@ impl World {
         for unit in std::mem::take(&mut self.pilot.changed) {
             self.compare_unit(unit);
         }
+        let former = self.step_begun();
         self.pilot.rollout.handle_timeout(time);
         self.hear_hook();
+        self.note_begun(former);
         for command in std::mem::take(&mut self.pilot.commands) {
             self.pilot.has_obeyed = true;
             self.obey(command);
         }
         self.pilot.phase = Phase::Changes;
         self.carry_out();
+    }
+
+    /// A step that began before the operator's words of the round.
+    fn note_begun(&mut self, former: (u64, usize)) {
+        let begun = self.step_begun();
+        self.reference.begun = (begun != former && begun.1 > 0).then_some(begun);
+        if self.reference.begun.is_some() && self.is_frozen() {
+            self.fail(Invariant::PinFreeze, || format!("{begun:?} begins in a freeze"));
+        }
     }
 
     fn obey(&mut self, command: Command) {

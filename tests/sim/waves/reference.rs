@@ -355,6 +355,8 @@ pub struct Reference {
     /// Those of the rejected contents that the client asked for when it rejected them.
     pub rejected_wanted: BTreeSet<(usize, (usize, usize, usize, u32))>,
     pub frozen_until: Option<u64>,
+    /// The step that began in this round before the operator's words.
+    pub begun: Option<(u64, usize)>,
     pub pin: Option<Pin>,
     /// An operator allowed the next push to begin again.
     pub is_repeated: bool,
@@ -403,6 +405,7 @@ impl Reference {
             rejected_absences: BTreeSet::new(),
             rejected_wanted: BTreeSet::new(),
             frozen_until: None,
+            begun: None,
             pin: None,
             is_repeated: false,
             hooked: Hooked::default(),
