@@ -43,10 +43,10 @@ impl PlanTask {
     }
 
     pub(super) fn ask(&mut self, push: u64, step: u8) {
-        let report = self.rollout.report().push.filter(|of| of.number == push);
+        let report = self.rollout.under_way().filter(|of| of.number == push);
         let clients = self.clients.as_ref().filter(|of| of.number == push);
         if let (Some(asking), Some(report), Some(clients)) = (&mut self.asking, report, clients) {
-            let content = (&*report, &clients.watched.set);
+            let content = (report, &clients.watched.set);
             asking.ask((push, step), question(&self.plan, step, content, &self.shared));
         }
     }

@@ -91,7 +91,7 @@ impl PlanTask {
 
     /// Ends holds without a difference once no push stands.
     pub(super) async fn rest(&mut self) {
-        let is_open = self.rollout.report().state == RolloutState::Open;
+        let is_open = self.rollout.state() == RolloutState::Open;
         let holds = |source: &Arc<SourceHandle>| source.published().lanes.is_some();
         if is_open && own_sources(&self.handle, &self.shared, &self.tables).iter().any(holds) {
             self.order(LaneOrder::Rest).await;

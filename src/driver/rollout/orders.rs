@@ -42,7 +42,7 @@ pub fn carry_out_order(
     };
     // Nothing is done by halves: a name that the push does not bring is an error before the halt.
     let is_complete = condemn.iter().all(has);
-    let under_way = rollout.report().push.map(|push| push.number);
+    let under_way = rollout.under_way().map(|push| push.number);
     if !is_complete && matches!(command, Command::Abort { push } if under_way == Some(push)) {
         return Err(CommandError::NoSuchContent);
     }

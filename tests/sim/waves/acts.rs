@@ -148,8 +148,10 @@ impl World {
             return;
         }
         self.past[unit].push(after);
-        let rows = [CDS, EDS, LDS, RDS].map(|ty| format!("{} {}", SHORT[ty], show_table(&after[ty])));
-        self.tell(|| format!("server {unit} states {}", rows.join(", ")));
+        self.tell(|| {
+            let rows = [CDS, EDS, LDS, RDS].map(|ty| format!("{} {}", SHORT[ty], show_table(&after[ty])));
+            format!("server {unit} states {}", rows.join(", "))
+        });
         self.flush_unit(unit);
     }
 

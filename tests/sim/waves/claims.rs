@@ -181,8 +181,8 @@ impl World {
 
     /// A push that admitted clients reject does not go on.
     pub fn judge_after_tally(&mut self) {
-        let report = self.pilot.rollout.report();
-        let Some(push) = report.push.filter(|push| push.number == self.reference.push.number) else { return };
+        let push = self.pilot.rollout.under_way();
+        let Some(push) = push.filter(|push| push.number == self.reference.push.number) else { return };
         if push.state == RolloutState::Halted {
             return;
         }

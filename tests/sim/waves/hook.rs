@@ -175,8 +175,8 @@ impl World {
         let hooked = &mut self.reference.hooked;
         hooked.said = Some((asked, said, now));
         (hooked.allowed, hooked.may_be_gone) = ((said == HookVerdict::Go).then_some(asked), false);
-        let report = self.pilot.rollout.report();
-        let goes_on = report.push.is_some_and(|of| of.number == asked.0 && of.state != RolloutState::Halted);
+        let push = self.pilot.rollout.under_way();
+        let goes_on = push.is_some_and(|of| of.number == asked.0 && of.state != RolloutState::Halted);
         if said == HookVerdict::Halt && goes_on {
             self.fail(Invariant::BlastRadius, || format!("the hook halts {asked:?}, and it goes on"));
         }
@@ -233,8 +233,7 @@ impl World {
         self.reference.hooked.may_be_gone |= of.evidence() == 0 || of.accepted * 100 < 95 * of.evidence();
         let (gate, now, patience) = (self.gate(), self.now, self.plan.patience);
         let (stands, is_lacking) = (self.stands(), gate.1 > 0 && self.is_lacking());
-        let push = self.pilot.rollout.report().push;
-        let is_moving = push.is_some_and(|of| {
+        let is_moving = self.pilot.rollout.under_way().is_some_and(|of| {
             of.number == gate.0 && matches!(of.state, RolloutState::Waving | RolloutState::Settling)
         });
         let hooked = &mut self.reference.hooked;
@@ -253,7 +252,7 @@ impl World {
 
     /// The clocks of the push stand.
     fn stands(&self) -> bool {
-        let Some(push) = self.pilot.rollout.report().push else { return false };
+        let Some(push) = self.pilot.rollout.under_way() else { return false };
         // A push that is paused for another reason keeps that reason while a server is lost.
         let is_lost = push.units.iter().any(|unit| self.pilot.lost.contains(unit));
         let stops = |of: &Verdict| matches!(of.reason, Reason::Operator | Reason::Frozen);

@@ -296,9 +296,8 @@ impl World {
 
     /// The push under way, and its latest step.
     fn step_begun(&self) -> (u64, usize) {
-        let push = self.pilot.rollout.report().push;
         let step = |push: &PushReport| push.steps.last().map_or(0, |step| usize::from(step.number));
-        push.map_or((0, 0), |push| (push.number, step(&push)))
+        self.pilot.rollout.under_way().map_or((0, 0), |push| (push.number, step(push)))
     }
 
     fn carry_out(&mut self) {
@@ -397,7 +396,7 @@ impl World {
 
     /// Ends holds without a difference once no push stands.
     fn rest(&mut self, phase: Phase) {
-        let is_open = self.pilot.rollout.report().state == RolloutState::Open;
+        let is_open = self.pilot.rollout.state() == RolloutState::Open;
         let holds = self.units.iter().any(|unit| unit.published.lanes.is_some());
         self.pilot.phase = phase;
         if is_open && holds {
@@ -408,7 +407,7 @@ impl World {
     fn end_round(&mut self) {
         let pilot = &mut self.pilot;
         pilot.phase = Phase::Idle;
-        let is_halted = pilot.rollout.report().state == RolloutState::Halted;
+        let is_halted = pilot.rollout.state() == RolloutState::Halted;
         pilot.leavers.is_paused = is_halted && pilot.stated.has_holders();
         let timeout = pilot.rollout.poll_timeout();
         let looks = pilot.rollout.wants_tally() || timeout.is_some() || pilot.is_changed;

@@ -303,7 +303,12 @@ impl Rollout {
         }
     }
 
-    fn state(&self) -> RolloutState {
+    /// The push under way.
+    pub fn under_way(&self) -> Option<&PushReport> {
+        self.push.as_ref().map(|push| &push.report)
+    }
+
+    pub fn state(&self) -> RolloutState {
         match &self.push {
             _ if self.pin.is_some() => RolloutState::Pinned,
             Some(push) => push.report.state,
