@@ -296,6 +296,7 @@ const CORPUS: &[u64] = &[
     1125899913021462,
     1125899913027200,
     1125899912052510,
+    1125899912033349,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

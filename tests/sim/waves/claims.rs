@@ -399,7 +399,9 @@ impl World {
                 let (step, began) = (push.step, push.step_began);
                 self.judge_next(step, began);
             }
-            Outcome::Withdrawn | Outcome::Abandoned => self.reference.halted = None,
+            Outcome::Withdrawn | Outcome::Abandoned => {
+                (self.reference.halted, self.reference.is_repeated) = (None, false);
+            }
             _ => {}
         }
     }
@@ -500,6 +502,7 @@ impl World {
             // The machine tells of the halt later, and may be told to begin again before.
             Command::Abort { push } if *push == self.reference.push.number => {
                 self.reference.push.is_halted = true;
+                self.reference.is_repeated = false;
             }
             Command::Freeze { length } => {
                 self.reference.frozen_until = Some(self.now + length.as_micros() as u64);

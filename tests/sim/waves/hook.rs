@@ -180,6 +180,8 @@ impl World {
         if said == HookVerdict::Halt && goes_on {
             self.fail(Invariant::BlastRadius, || format!("the hook halts {asked:?}, and it goes on"));
         }
+        // The machine tells of the halt later, and may be told to begin again before.
+        self.reference.push.is_halted |= said == HookVerdict::Halt;
     }
 
     /// A step begins, or the push is over: the hook has let the push go on, or an operator goes past it. `is_free`: no question is due.
