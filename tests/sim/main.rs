@@ -297,6 +297,9 @@ const CORPUS: &[u64] = &[
     1125899913027200,
     1125899912052510,
     1125899912033349,
+    1125899913104892,
+    1125899913106043,
+    1125899913268657,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -150,6 +150,7 @@ impl Subscription {
     fn restate(&mut self, restated: &Restated, newest: &Snapshots) {
         self.interrupt();
         let Some(kinds) = restated.types.get(&self.type_url) else { return };
+        self.keep_content();
         for part in &mut self.parts {
             let names = kinds.get(&part.kind()).into_iter().flatten();
             let snapshot = newest.iter().find(|(source, _)| *source == part.source());

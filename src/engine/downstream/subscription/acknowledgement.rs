@@ -35,6 +35,14 @@ impl Subscription {
         }
     }
 
+    /// The client's content is about to be made due again, as if it were unknown. A verdict on an unanswered response is about what
+    /// the response brought (TRU-3).
+    pub fn keep_content(&mut self) {
+        if self.nonces.is_waiting() {
+            self.stages.begin(&self.parts);
+        }
+    }
+
     /// Keeps the content before an answer until the client has answered it.
     pub fn remember(&mut self) {
         for part in &mut self.parts {

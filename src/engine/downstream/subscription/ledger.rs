@@ -93,7 +93,7 @@ pub struct NameKnowledge {
 }
 
 impl HeldVersion {
-    fn of(view: &View, name: &ResourceName) -> Option<HeldVersion> {
+    pub(super) fn of(view: &View, name: &ResourceName) -> Option<HeldVersion> {
         let version = view.version_of(name)?;
         let is_unknown = view.is_due_again(name) || matches!(version, PERHAPS | STAYS);
         Some(if is_unknown { HeldVersion::Unknown } else { HeldVersion::Known(version) })

@@ -12,6 +12,9 @@ use crate::engine::view::View;
 #[derive(Debug, Default)]
 pub struct Stages(Vec<Stage>);
 
+/// The nonce of the next response is not known yet.
+const NEXT: u64 = u64::MAX;
+
 /// The content before one response, by part.
 #[derive(Debug)]
 struct Stage {
@@ -21,6 +24,20 @@ struct Stage {
 
 impl Stages {
     pub(super) fn add(&mut self, nonce: u64, parts: &[Part]) {
+        match self.0.last_mut().filter(|stage| stage.nonce == NEXT) {
+            Some(stage) => stage.nonce = nonce,
+            None => self.push(nonce, parts),
+        }
+    }
+
+    /// Keeps the content before the next response: the record of it is about to change without a response.
+    pub(super) fn begin(&mut self, parts: &[Part]) {
+        if self.0.last().is_none_or(|stage| stage.nonce != NEXT) {
+            self.push(NEXT, parts);
+        }
+    }
+
+    fn push(&mut self, nonce: u64, parts: &[Part]) {
         if self.0.len() >= IN_FLIGHT_MAX {
             self.0.remove(0);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::sources::{ChangeId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::ledger::HeldVersion;
 use crate::engine::downstream::subscription::nonces::Nack;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::view::View;
@@ -97,8 +98,8 @@ impl Subscription {
     /// The suspects of a NACK, apart from the versions that other clients accepted.
     pub fn suspects(&self, nack: &Nack) -> Suspects {
         let version = |name: &ResourceName| {
-            let sent = nack.brought.iter().find_map(|brought| brought.sent.version_of(name));
-            sent.or_else(|| self.parts.iter().find_map(|part| part.held.version_of(name)))
+            let sent = nack.brought.iter().find_map(|brought| known_version(&brought.sent, name));
+            sent.or_else(|| self.parts.iter().find_map(|part| known_version(&part.held, name)))
         };
         let named = self.names_in(nack);
         if !named.is_empty() {
@@ -108,7 +109,7 @@ impl Subscription {
         }
         let changed = nack.brought.iter().flat_map(|brought| {
             let names = brought.before.differing(&brought.sent);
-            names.map(|name| Suspect { name: name.clone(), version: brought.sent.version_of(name) })
+            names.map(|name| Suspect { name: name.clone(), version: known_version(&brought.sent, name) })
         });
         let mut list: Vec<_> = changed.take(SUSPECTS_MAX + 1).collect();
         let has_more = list.len() > SUSPECTS_MAX;
@@ -126,6 +127,11 @@ impl Nack {
         }
         self.brought.is_empty() || self.brought.iter().any(|brought| brought.changes(name))
     }
+}
+
+/// The version of a name, unless the record does not tell which one the client has.
+fn known_version(view: &View, name: &ResourceName) -> Option<Version> {
+    HeldVersion::of(view, name)?.known()
 }
 
 /// The names in a text, as whole words.

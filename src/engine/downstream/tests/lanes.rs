@@ -7,6 +7,7 @@ use crate::engine::downstream::{Answer, SourceId};
 use crate::engine::lanes::Lanes;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::source::{Attachment, Files};
+use crate::xds::{Code, Status};
 
 /// Two clients of wildcards, one in each variant, that have a cluster and its routes.
 fn fleet() -> (Bench, ClientId, ClientId) {
@@ -256,6 +257,26 @@ fn wav_10_who_rejected_a_push_is_restated_all_that_differs_whatever_it_presents(
     assert_eq!(bench.drain(again), "Cluster a=e1 -b");
     bench.change(again, CDS, "+c");
     assert_eq!(bench.drain(again), "Cluster -c", "once");
+}
+
+/// A client is restated a content before it has answered, and rejects what it was sent before: that content is the suspect.
+#[test]
+fn qua_2_what_was_rejected_before_a_restatement_is_known() {
+    let (mut bench, sotw, delta) = fleet();
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(CDS, "a=e2 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")]);
+    let push = super::standing::push(&bench, &before);
+    bench.cut(&[sotw, delta]);
+    assert_eq!(bench.poll(delta), "Cluster a=e2 b=e1");
+    let older = bench.held(delta, CDS).nonce.clone();
+    bench.abort();
+    bench.restate(delta);
+    assert_eq!(bench.poll(delta), "Cluster a=e1");
+    let bad = Status::new(Code::Internal, "a is bad");
+    bench.change_with(delta, CDS, "", &older, &[], Some(bad));
+    let rejections = super::standing::standing(&bench, delta, &push).rejections;
+    let versions: Vec<_> = rejections[0].suspects.list.iter().map(|of| of.version).collect();
+    assert_eq!(versions, [Some(super::bench::version_of(CDS, "a=e2"))]);
 }
 
 /// Of what a rejecter may have, and the release lacks, the client is told that it is gone. It is not sent before.

@@ -212,6 +212,26 @@ fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_in
     }
 }
 
+/// A client gives a name up and rejects the response that brought it. The record of the content is gone, and nothing is condemned.
+#[test]
+fn qua_2_a_name_that_was_given_up_has_no_content_to_condemn() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, CDS, "+x +y");
+    bench.says(CDS, "x=1 y=1");
+    bench.drain(client);
+    let before = bench.snapshots[0].clone();
+    bench.says(CDS, "x=2 y=2");
+    let of_both = push(&bench, &before);
+    assert_eq!(bench.poll(client), "Cluster x=2 y=2");
+    bench.change(client, CDS, "-y");
+    let nonce = bench.held(client, CDS).nonce.clone();
+    bench.change_with(client, CDS, "", &nonce, &[], Some(Status::new(Code::Internal, "x and y are bad")));
+    let rejections = standing(&bench, client, &of_both).rejections;
+    let versions: Vec<_> = rejections[0].suspects.list.iter().map(|of| of.version.is_some()).collect();
+    assert_eq!((suspects(&rejections[0].suspects).as_str(), versions), ("x y", vec![true, false]));
+}
+
 /// A client that had a name rejects the first set of the wildcard, which leaves the name out. A name that it never had is none of its.
 #[test]
 fn tru_3_a_rejected_first_set_removes_what_the_client_had_by_name() {
