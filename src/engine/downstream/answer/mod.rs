@@ -111,15 +111,19 @@ impl Answer {
         found.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
     }
 
-    /// Whether the client gets a name by this part that `stable` knows otherwise.
+    /// Whether the client gets a name by this part that the candidate and `stable` both know, each otherwise. A name that only one of
+    /// them knows is none of the push.
     fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot) -> bool {
         let view = |of: &TypeSnapshot| of.view(&part.collection).cloned();
         let Some((candidate, stable)) = part.snapshot.of(&self.type_url).and_then(view).zip(view(stable))
         else {
             return false;
         };
-        let is_whole = matches!(part.collection, Collection::Wildcard) && stable.is_complete();
-        let is_known = |name: &ResourceName| is_whole || stable.has(name) || stable.knows_gone(name);
+        let is_wildcard = matches!(part.collection, Collection::Wildcard);
+        let knows = |view: &View, name: &ResourceName| {
+            view.has(name) || view.knows_gone(name) || is_wildcard && view.is_complete()
+        };
+        let is_known = |name: &ResourceName| knows(&stable, name) && knows(&candidate, name);
         let is_sent = |name: &ResourceName| {
             let version = candidate.version_of(name);
             part.view.version_of(name) == version && (self.full || part.held.version_of(name) != version)

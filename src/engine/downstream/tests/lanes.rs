@@ -153,6 +153,40 @@ fn wav_15_an_answer_without_a_message_brings_nothing_of_the_push() {
     assert_eq!((answer.type_url.short(), brings(1), brings(0)), ("Cluster", true, false));
 }
 
+/// The source forgot a route before the cut, and its server has not answered for the route again. Stable still has the route (WAV-5).
+#[test]
+fn wav_15_what_the_candidate_does_not_know_is_no_removal_by_the_push() {
+    let mut bench = Bench::cold();
+    let (former, other) = (bench.delta(), bench.delta());
+    bench.change(former, RDS, "+r +none");
+    bench.change(other, RDS, "+other");
+    bench.hear(0);
+    bench.says(RDS, "r=1 other=1 -none");
+    bench.drain(former);
+    bench.drain(other);
+    bench.hold();
+    bench.says(RDS, "other=2");
+    bench.leave(former);
+    bench.advance(Duration::from_secs(60));
+    let again = bench.delta();
+    bench.cut(&[again]);
+    let presented = [("r", super::bench::version_of(RDS, "r=1"))];
+    bench.change_with(again, RDS, "+r +none", "", &presented, None);
+    bench.says(RDS, "-none");
+    let brings = |bench: &mut Bench| {
+        let (latest, stable) = (bench.picked(again), bench.picked(other)[0].clone());
+        let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
+        let (_, answer) = bench.clients[again].session.poll_answer(&latest, bench.now).unwrap();
+        let chunks = answer.compose().chunks;
+        let removed: Vec<_> =
+            chunks.iter().flat_map(|chunk| &chunk.removed).map(|name| name.as_str()).collect();
+        (removed.join(" "), answer.brings(1, 1, (SourceId(0), &stable)))
+    };
+    assert_eq!(brings(&mut bench), ("none".into(), false), "both releases know this");
+    bench.says(RDS, "-r");
+    assert_eq!(brings(&mut bench), ("none r".into(), true));
+}
+
 /// A client keeps a halted push, and looks for an answer between the cut of the next one and its first step.
 #[test]
 fn wav_17_a_client_that_is_told_nothing_keeps_its_place() {
