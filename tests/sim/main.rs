@@ -300,6 +300,9 @@ const CORPUS: &[u64] = &[
     1125899913104892,
     1125899913106043,
     1125899913268657,
+    1125899913090114,
+    1125899912029858,
+    1125899912268521,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

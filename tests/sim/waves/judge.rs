@@ -11,6 +11,7 @@ use super::content::{GATED, cluster_of, is_gated};
 use super::reference::Contents;
 use super::relay::{Given, Open, Stream};
 use super::world::{Table, World};
+use crate::removals::REST;
 use crate::schedule::{MILLI, SECOND};
 use crate::words::{
     CDS, EDS, LDS, Mask, OLD, RDS, SHORT, TYPES, bit, bits, read, show, show_content, version,
@@ -22,6 +23,7 @@ impl World {
 
     /// The releases that a unit publishes are those of the reference.
     pub fn judge_published(&mut self, unit: usize) {
+        self.note_routes_of(unit);
         let published = self.units[unit].published.clone();
         let of = &self.reference.units[unit];
         let (lanes, is_holding) = (published.lanes.as_deref(), of.stable.is_some());
@@ -407,7 +409,7 @@ impl World {
         }
     }
 
-    /// The relay looks for what a client has to send next, and finds clusters gone.
+    /// The relay looks for what a client has to be sent next, and finds clusters gone.
     pub fn judge_lacking(&self, stream: &mut Stream) {
         let (_, release) = self.release_for(stream.client, stream.of.push);
         for cluster in 0..OLD {
@@ -415,30 +417,40 @@ impl World {
             let is_lacking = is_lacking && stream.of.sent[CDS][cluster] != 0;
             let since = stream.of.lacking[cluster].unwrap_or(self.now);
             stream.of.lacking[cluster] = is_lacking.then_some(since);
-            let is_route = |route: usize| {
-                let sent = stream.of.sent[RDS][route];
-                let due = release.for_want(RDS, route, stream.of.wants[RDS]);
-                sent != 0 && cluster_of(sent) == cluster && due == Some(sent)
-            };
-            if !is_lacking {
-                stream.of.dangling &= !bit(cluster);
-            } else if (0..OLD).any(is_route) {
-                stream.of.dangling |= bit(cluster);
-            }
+        }
+        self.note_routes_left(stream, release);
+    }
+
+    /// A release of a unit may have come to know other routes.
+    fn note_routes_of(&mut self, unit: usize) {
+        for id in 0..self.streams.len() {
+            let Some(mut stream) = self.streams[id].take_if(|stream| stream.unit == unit) else { continue };
+            let (_, release) = self.release_for(stream.client, stream.of.push);
+            self.note_routes_left(&mut stream, release);
+            self.streams[id] = Some(stream);
         }
     }
 
-    /// No cluster goes before the routes to it, unless it has waited for them for 15 s (RLY-51), or for those of a former release,
-    /// which lead to it still.
+    fn note_routes_left(&self, stream: &mut Stream, release: &Contents) {
+        for cluster in 0..OLD {
+            let since = stream.of.lacking[cluster];
+            let left = since.map_or(0, |_| routes_left(stream, release, cluster));
+            // The removal waits for routes that change within its rest.
+            let has_rested = since.is_some_and(|since| self.now >= since + REST);
+            let kept = if has_rested { stream.of.left[cluster] } else { 0 };
+            stream.of.left[cluster] = left | kept;
+        }
+    }
+
+    /// No cluster goes before the routes to it, unless it has waited for them for 15 s, or they change after its rest (RLY-51).
     fn judge_removal(&mut self, stream: &Stream, cluster: usize, release: &Contents) {
         let is_new = !(stream.of.has_accepted[CDS] && stream.of.has_accepted[RDS]);
         let has_waited = stream.of.lacking[cluster].is_some_and(|since| self.now >= since + 15 * SECOND);
         let has_rejected = stream.of.rejected.iter().any(|rejected| *rejected);
-        let was_left = stream.of.dangling & bit(cluster) != 0;
-        if is_new || has_waited || was_left || has_rejected || self.is_stuck(stream) {
+        if is_new || has_waited || has_rejected || self.is_stuck(stream) {
             return;
         }
-        for route in 0..OLD {
+        for route in (0..OLD).filter(|route| stream.of.left[cluster] & bit(*route) == 0) {
             let sent = stream.of.sent[RDS][route];
             let due = release.for_want(RDS, route, stream.of.wants[RDS]);
             let is_newer = due.is_some_and(|due| due != sent && due != 0 && cluster_of(due) != cluster);
@@ -453,6 +465,17 @@ impl World {
             }
         }
     }
+}
+
+/// The routes of a client that lead to a cluster, and that its release has unchanged or does not know.
+fn routes_left(stream: &Stream, release: &Contents, cluster: usize) -> Mask {
+    let want = stream.of.wants[RDS];
+    let is_left = |route: &usize| {
+        let sent = stream.of.sent[RDS][*route];
+        let is_due = release.for_want(RDS, *route, want).is_none_or(|due| due == sent);
+        sent != 0 && cluster_of(sent) == cluster && want.covers(*route) && is_due
+    };
+    (0..OLD).filter(is_left).fold(0, |mask: Mask, route| mask | bit(route))
 }
 
 /// The content of a push in a response, by the stable content and the push's own.

@@ -108,8 +108,9 @@ pub struct Judged {
     pub push: Option<u64>,
     /// The time since which the release of the client lacks a cluster that the client was sent.
     pub lacking: [Option<u64>; OLD],
-    /// The clusters that a release of the client lacked while the client had the release's own routes to them.
-    pub dangling: Mask,
+    /// By such a cluster: the routes to it that the client's release had unchanged, or did not know, at the end of the removal's rest or
+    /// later. The removal does not wait for what becomes of them.
+    pub left: [Mask; OLD],
     /// What the client newly asks for.
     pub awaited: Awaited,
     /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
