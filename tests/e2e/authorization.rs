@@ -307,6 +307,7 @@ async fn iso_4_a_server_reads_the_verified_user_of_a_unix_socket() {
 async fn aut_15_a_report_denies_nothing() {
     let origin = origin().await;
     let relay = relay(&origin, &["authorization: { mode: report, rules: [] }"]).await;
+    relay.logged("nothing is denied").await;
     assert_eq!(relay.warnings("nothing is denied").len(), 1);
     let mut client = Client::open(&relay.address, Variant::Delta, "client").await;
     client.want(EDS, &["theirs-1"]);

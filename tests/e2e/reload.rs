@@ -123,6 +123,7 @@ async fn rel_4_after_a_bad_file_the_last_good_one_runs_and_is_no_fault_when_it_i
     assert!(faults.contains("drain: ") && faults.contains("limits.conections"), "all of them: {faults}");
     assert_eq!(dump(&relay).await, before);
     assert_eq!(relay.metric("sluice_config_last_reload_successful", &[]).await, 0.0);
+    relay.logged("cannot take the configuration").await;
     assert_eq!(relay.warnings("cannot take the configuration").len(), 1, "{}", relay.log());
     let overview = relay.json("/overview").await;
     assert!(overview["attention"].to_string().contains("the last reload failed (invalid)"), "{overview}");

@@ -50,6 +50,7 @@ async fn grd_5_a_route_without_its_cluster_is_told_and_goes_on() {
     fleet.until_plan("end of the push", over(1)).await;
     let notes = fleet.relay.json("/rollouts/edge/pushes/1").await["notes"].to_string();
     assert!(notes.contains("names the cluster \\\"pay\\\", which does not exist"), "{notes}");
+    fleet.relay.logged("a guard warns of a push").await;
     assert_eq!(fleet.relay.warnings("a guard warns of a push").len(), 1, "{}", fleet.relay.log());
     route_to(&fleet, "b");
     fleet.until_plan("end of the next push", over(2)).await;

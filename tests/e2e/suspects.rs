@@ -56,6 +56,7 @@ async fn others_go_on(variant: Variant) {
     // The streams: the first, its replacement, and those of the suspect.
     assert!(origin.opened() <= 1 + count() as u64, "{} for {}", origin.opened(), count());
 
+    relay.logged("ended the stream soon after a request for a type").await;
     let warned = relay.warnings("ended the stream soon after a request for a type");
     assert_eq!(warned.len(), 1, "{warned:?}");
     assert!(warned[0].contains("Runtime") && warned[0].contains("resource watch failed"), "{warned:?}");
