@@ -104,13 +104,7 @@ impl Subscription {
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if set.remove(&key, seed) {
-                match CollectionKind::of(&key) {
-                    CollectionKind::Globs => self.note_unread_members(CollectionKind::Globs, |name| {
-                        name.glob().as_ref() == Some(&key)
-                    }),
-                    _ => self.note_unread(&key),
-                }
-                self.forget_left(&key);
+                self.note_given_up(&key);
                 departed.push(key);
             }
         }
@@ -129,6 +123,17 @@ impl Subscription {
             .collect();
         let wildcard = (wildcard != was_wildcard).then_some(wildcard);
         Change { wildcard, names, non_canonical: false, left }
+    }
+
+    /// The client has given up the last spelling of a name or a glob.
+    fn note_given_up(&mut self, key: &ResourceName) {
+        match CollectionKind::of(key) {
+            CollectionKind::Globs => {
+                self.note_unread_members(CollectionKind::Globs, |name| name.glob().as_ref() == Some(key));
+            }
+            _ => self.note_unread(key),
+        }
+        self.forget_left(key);
     }
 
     /// The client asks for these names.
