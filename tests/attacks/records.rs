@@ -91,7 +91,7 @@ pub const ALL: &[Attack] = &[
         "a record that does not end",
         TLS,
         closes(&["keepalive"]),
-        // They are clients with a stream, of which each takes 35 KiB with its record: the bound has room for 800.
+        // They are clients with a stream, of which each takes 38 KiB with its record: the bound has room for 800.
         Script::Own(|strand| Box::pin(crowd(strand.clone(), strand.count(800, 100), dribbled))),
     ),
 ];

@@ -53,7 +53,7 @@ pub const ALL: &[Attack] = &[
     slow("unanswered PINGs", closes(&["keepalive"]), |strand| Box::pin(crowd(strand, 50, deaf))),
     slow("giant headers of HTTP/1.1", closes(&["error"]), |strand| Box::pin(crowd(strand, 20, http1)))
         .counts_some(),
-    // A stalled client takes 47 KiB over TLS and 25 in plaintext: the bound has room for 600 of them.
+    // A stalled client takes 47 KiB over TLS and 25 in plaintext: the bound has room for 500 and 100.
     slow("readers that stall", BEHIND, |strand| {
         let many = if strand.mode == Mode::Tls { 500 } else { 100 };
         Box::pin(crowd(strand.clone(), strand.count(many, 100), stalled))
