@@ -109,7 +109,7 @@ pub struct Judged {
     /// The time since which the release of the client lacks a cluster that the client was sent.
     pub lacking: [Option<u64>; OLD],
     /// By such a cluster: the routes to it that the client's release had unchanged, or did not know, at the end of the removal's rest or
-    /// later. The removal does not wait for what becomes of them.
+    /// later. The removal does not wait for later changes of these routes.
     pub left: [Mask; OLD],
     /// What the client newly asks for.
     pub awaited: Awaited,

@@ -111,8 +111,8 @@ impl Answer {
         found.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
     }
 
-    /// Whether the client gets a name by this part that the candidate and `stable` both know, each otherwise. A name that only one of
-    /// them knows is none of the push.
+    /// Whether the client gets a name by this part that the candidate and `stable` both know, with different contents. A name that only
+    /// one of them knows is not changed by the push.
     fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot) -> bool {
         let view = |of: &TypeSnapshot| of.view(&part.collection).cloned();
         let Some((candidate, stable)) = part.snapshot.of(&self.type_url).and_then(view).zip(view(stable))

@@ -108,7 +108,7 @@ impl Subscription {
                 departed.push(key);
             }
         }
-        let left = self.accepted_of(departed.iter());
+        let left = self.accepted_of(departed.iter().filter(|name| wildcard || name.glob().is_some()));
         let shared = self.part_with(&departed);
         let is_covered = |this: &Subscription, name: &ResourceName| {
             name.glob().is_some_and(|glob| this.asks_for_glob(&glob, group_of(&glob), &sets))

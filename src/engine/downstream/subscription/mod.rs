@@ -95,7 +95,7 @@ pub struct Change {
     pub names: BTreeMap<Key, NameSetChange>,
     /// Spellings have changed, or names were refused.
     pub non_canonical: bool,
-    /// Names that the client gave up, with the versions that it accepted.
+    /// Names that the client gave up, and that the wildcard or a glob may cover, with the versions that it accepted.
     pub left: Vec<(ResourceName, Version)>,
 }
 

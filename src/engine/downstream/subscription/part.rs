@@ -40,7 +40,7 @@ pub struct Part {
     pub before: Option<Arc<View>>,
     /// Rejected content, until the client accepts other content.
     pub rejected: Option<Box<RejectedContent>>,
-    /// The wildcard or a glob, before the client's first ACK for it.
+    /// The client has ACKed nothing since it asks for this wildcard or these globs.
     pub(super) is_first: bool,
 }
 
@@ -162,6 +162,18 @@ impl Part {
     pub(super) fn hold_also<'a>(&mut self, content: impl Iterator<Item = (&'a ResourceName, Version)>) {
         Arc::make_mut(&mut self.held).hold(content, std::iter::empty());
         self.at = None;
+    }
+
+    /// The client accepted this content through another part. It has yet to answer for what it is sent of it now (TRU-1).
+    pub(super) fn keep_accepted<'a>(&mut self, content: impl Iterator<Item = (&'a ResourceName, Version)>) {
+        let is_known = |name: &ResourceName| {
+            self.before.as_ref().is_some_and(|before| before.has(name) || before.knows_absent(name))
+        };
+        let new: Vec<_> = content.filter(|(name, _)| !is_known(name)).collect();
+        if !new.is_empty() {
+            let before = self.before.get_or_insert_default();
+            Arc::make_mut(before).hold(new.into_iter(), std::iter::empty());
+        }
     }
 
     /// Takes over content of names in the collection that another part brought.

@@ -151,14 +151,8 @@ impl Subscription {
         let Some(before) = before else { return };
         for part in &mut self.parts {
             let Collection::Names(names) = &part.collection else { continue };
-            let own = part.before.get_or_insert_default();
-            let is_new = |name: &&ResourceName| !own.has(name) && !own.knows_absent(name);
-            let accepted = names.iter().filter(is_new);
-            let accepted: Vec<_> =
-                accepted.filter_map(|name| Some((name, before.version_of(name)?))).collect();
-            if !accepted.is_empty() {
-                Arc::make_mut(own).hold(accepted.into_iter(), std::iter::empty());
-            }
+            let names = names.clone();
+            part.keep_accepted(names.iter().filter_map(|name| Some((name, before.version_of(name)?))));
         }
     }
 
@@ -180,13 +174,9 @@ impl Subscription {
         }
         let is_waiting = self.nonces.is_waiting();
         for part in self.parts.iter_mut().filter(|part| part.is_broad() && (is_waiting || part.is_first)) {
-            let own = part.before.get_or_insert_default();
-            let is_new = |name: &ResourceName| !own.has(name) && !own.knows_absent(name);
-            let accepted = left.iter().filter(|(name, _)| part.collection.covers(name) && is_new(name));
-            let accepted: Vec<_> = accepted.map(|(name, version)| (name, *version)).collect();
-            if !accepted.is_empty() {
-                Arc::make_mut(own).hold(accepted.into_iter(), std::iter::empty());
-            }
+            let collection = part.collection.clone();
+            let covered = left.iter().filter(|(name, _)| collection.covers(name));
+            part.keep_accepted(covered.map(|(name, version)| (name, *version)));
         }
     }
 

@@ -62,7 +62,8 @@ impl Subscription {
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
-                change.left.extend(self.accepted_of(old.minus(&wanted)));
+                let left = old.minus(&wanted).filter(|name| wildcard || name.glob().is_some());
+                change.left.extend(self.accepted_of(left));
                 change.names.insert(place, NameSetChange(Arc::new(wanted)));
             }
         }

@@ -12,7 +12,7 @@ use crate::engine::view::View;
 #[derive(Debug, Default)]
 pub struct Stages(Vec<Stage>);
 
-/// The nonce of the next response is not known yet.
+/// Stands for the nonce of the next response.
 const NEXT: u64 = u64::MAX;
 
 /// The content before one response, by part.
@@ -30,7 +30,7 @@ impl Stages {
         }
     }
 
-    /// Keeps the content before the next response: the record of it is about to change without a response.
+    /// Keeps the content before the next response, because the record of the content is about to change without a response.
     pub(super) fn begin(&mut self, parts: &[Part]) {
         if self.0.last().is_none_or(|stage| stage.nonce != NEXT) {
             self.push(NEXT, parts);

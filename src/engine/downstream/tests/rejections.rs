@@ -1,8 +1,8 @@
 //! Verdicts on one response among others (TRU-1, TRU-3).
 
-use super::bench::{Bench, CDS};
+use super::bench::{Bench, CDS, ClientId};
 use super::standing::{push, standing, state, suspects};
-use crate::xds::{Code, Status};
+use crate::xds::{Code, Status, Variant};
 
 /// A client that comes to be served a push, which is no update, is told a new name before it has answered.
 #[test]
@@ -111,12 +111,7 @@ fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answ
     for delta in [false, true] {
         let mut bench = Bench::cold();
         let client = if delta { bench.delta() } else { bench.sotw() };
-        let ask = |bench: &mut Bench, list: &str, changes: &str| match delta {
-            true => drop(bench.change(client, CDS, changes)),
-            // Without a nonce, so that the list answers nothing.
-            false => drop(bench.ask_with(client, CDS, list, "", "", None)),
-        };
-        ask(&mut bench, "x y", "+x +y");
+        ask(&mut bench, client, "x y", "+x +y");
         bench.says(CDS, "x=1 y=1");
         bench.drain(client);
         let before = bench.snapshots[0].clone();
@@ -126,8 +121,8 @@ fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answ
         bench.says(CDS, "y=2");
         bench.poll(client);
         assert_eq!(state(&bench, client, &of_x), "accepted");
-        ask(&mut bench, "y", "-x");
-        ask(&mut bench, "x y", "+x");
+        ask(&mut bench, client, "y", "-x");
+        ask(&mut bench, client, "x y", "+x");
         assert!(bench.poll(client).starts_with("Cluster x=2"));
         assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
         bench.ack(client, CDS);
@@ -187,11 +182,6 @@ fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_in
         let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
         let [client, other] =
             if delta { [bench.delta(), bench.delta()] } else { [bench.sotw(), bench.sotw()] };
-        let ask = |bench: &mut Bench, client: usize, list: &str, changes: &str| match delta {
-            true => drop(bench.change(client, CDS, changes)),
-            // Without a nonce, so that the list answers nothing.
-            false => drop(bench.ask_with(client, CDS, list, "", "", None)),
-        };
         ask(&mut bench, client, "x y", "+x +y");
         ask(&mut bench, other, "*", "+*");
         for client in [client, other] {
@@ -232,7 +222,8 @@ fn qua_2_a_name_that_was_given_up_has_no_content_to_condemn() {
     assert_eq!((suspects(&rejections[0].suspects).as_str(), versions), ("x y", vec![true, false]));
 }
 
-/// A client that had a name rejects the first set of the wildcard, which leaves the name out. A name that it never had is none of its.
+/// A client that had a name rejects the first set of the wildcard, which leaves the name out. The removal of a name that it never had does not
+/// affect it.
 #[test]
 fn tru_3_a_rejected_first_set_removes_what_the_client_had_by_name() {
     for delta in [false, true] {
@@ -288,4 +279,12 @@ fn tru_1_an_unanswered_removal_from_the_wildcard_is_not_accepted_when_the_name_i
     assert_eq!(state(&bench, client, &of_x), "pending");
     bench.ack(client, CDS);
     assert_eq!(state(&bench, client, &of_x), "accepted");
+}
+
+/// Asks for this list, or by these changes if the client uses delta. The request answers nothing.
+fn ask(bench: &mut Bench, client: ClientId, list: &str, changes: &str) {
+    match bench.clients[client].variant {
+        Variant::Delta => drop(bench.change(client, CDS, changes)),
+        Variant::Sotw => drop(bench.ask_with(client, CDS, list, "", "", None)),
+    }
 }
