@@ -342,11 +342,13 @@ impl World {
         push.filter(|_| names.any(|(ty, name)| is_had(ty, name)))
     }
 
-    /// Whether a content may stand for one that the client has and its release lacks: the same, or that of a release that
-    /// everybody may have (WAV-9).
+    /// Whether a content may stand for one that the client has and its release lacks: the same, that of a release that
+    /// everybody may have (WAV-9), or the last endpoints of the unit.
     fn is_last(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
         let sent = stream.of.sent[ty][name];
-        sent == content || sent != 0 && self.was_given(stream, ty, (name, content))
+        let departed = &self.reference.units[stream.unit].departed;
+        let is_departed = || ty == EDS && departed.get(&name) == Some(&content);
+        sent == content || sent != 0 && (is_departed() || self.was_given(stream, ty, (name, content)))
     }
 
     /// Whether a content is that of a release that everybody may have.

@@ -171,6 +171,9 @@ pub struct Releases {
     pub history: Vec<(u64, Contents)>,
     /// Endpoints that were the newest of the unit or of a release, with the times of their ends; 0 for none.
     pub former_endpoints: VecDeque<(u64, (usize, u32))>,
+    /// The last endpoints under each name that the unit knew and lost, while somebody asks for the name: last bytes for those who
+    /// have some (RLY-51).
+    pub departed: BTreeMap<usize, u32>,
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push. Last bytes may be of any of them.
     pub given: Vec<Contents>,
@@ -181,6 +184,7 @@ impl Releases {
     fn take(&mut self, live: Contents, now: u64) {
         let before = std::mem::replace(&mut self.live, live);
         self.former_endpoints.extend(self.live.ended_endpoints(&before).map(|ended| (now, ended)));
+        self.depart(&before);
         if self.stable.is_none() && before.differs(&self.live) {
             self.stable = Some(before.clone());
         }
@@ -196,6 +200,14 @@ impl Releases {
             self.latest.clone_from(&self.candidate);
         }
         self.end_if_equal();
+    }
+
+    fn depart(&mut self, before: &Contents) {
+        let live = &self.live;
+        let is_gone = |name: usize| live.names.get(&(EDS, name)).is_none_or(|content| *content == 0);
+        let lost = live.ended_endpoints(before).filter(|(name, content)| *content != 0 && is_gone(*name));
+        self.departed.extend(lost);
+        self.departed.retain(|name, _| is_gone(*name) && live.asked.contains(&(EDS, *name)));
     }
 
     fn end_if_equal(&mut self) {
@@ -225,9 +237,10 @@ impl Releases {
             Order::Settle(push) => {
                 if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
                     self.went_back = false;
-                    let former = self.stable.replace(candidate.clone());
-                    if let Some(former) = former.filter(|_| self.history.is_empty()) {
-                        self.history.push((0, former));
+                    if let Some(former) = self.stable.replace(candidate.clone()) {
+                        // Endpoints may have changed since the begin of the push.
+                        self.given.push(former.clone());
+                        self.history.extend(Some((0, former)).filter(|_| self.history.is_empty()));
                     }
                     self.given.push(candidate.clone());
                     self.history.push((push, candidate));
