@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::collection::{CollectionKind, SetId};
+use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::push_set::{PushSet, PushType, PushUnit, PushedName};
@@ -73,6 +74,8 @@ struct Place {
     rejected: Option<(ViewId, ViewId)>,
     live: u64,
     tells_removals: bool,
+    /// The unfinished answer, and its messages so far.
+    unfinished: Option<(AnswerKey, usize)>,
 }
 
 /// The names of a push at a client.
@@ -204,6 +207,7 @@ impl Compared {
             rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
             live: live.map_or(0, Snapshot::last_change),
             tells_removals,
+            unfinished: of.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
         };
         *self.0.entry(place).or_insert_with(|| progress(of, part, pushed, (live, tells_removals)))
     }
@@ -216,6 +220,7 @@ fn progress(
     (live, tells_removals): (Option<&Snapshot>, bool),
 ) -> Progress {
     let mut progress = Progress::default();
+    let part = &*of.part_so_far(part);
     let live = live.and_then(|live| live.of(&of.type_url));
     let live = |name: &ResourceName| {
         live.and_then(|live| live.body(part.kind(), name)).map(|resource| resource.version)

@@ -1,10 +1,13 @@
 //! Answers that end before their last message.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::downstream::answer::Answer;
+use crate::engine::downstream::answer::rest::{Rest, ToldNames};
 use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::Part;
 use crate::xds::{ResourceName, Variant};
 
 impl Subscription {
@@ -22,14 +25,28 @@ impl Subscription {
         self.keep_told_variants(answer, false);
         let Some(rest) = &answer.rest else { return };
         for told in rest.told_names.iter().take(answer.chunk) {
-            for (index, (part, answered)) in self.parts.iter_mut().zip(&answer.parts).enumerate() {
-                part.hold_chunk(told, rest.targets.get(index).unwrap_or(&answered.view));
+            for (index, part) in self.parts.iter_mut().enumerate() {
+                hold_sent(part, index, answer, rest, told);
             }
             if !self.departed.is_empty() {
                 let answered = told.answered();
                 self.departed.retain(|name| !answered.contains(name));
             }
         }
+    }
+
+    /// A part with the messages that were sent so far of an answer that takes several messages.
+    pub(in crate::engine::downstream) fn part_so_far<'a>(&self, part: &'a Part) -> Cow<'a, Part> {
+        let index = self.parts.iter().position(|of| of.key() == part.key()).unwrap_or(usize::MAX);
+        let mut part = Cow::Borrowed(part);
+        if let Some(answer) = &self.pending
+            && let Some(rest) = &answer.rest
+        {
+            for told in rest.told_names.iter().take(answer.chunk) {
+                hold_sent(part.to_mut(), index, answer, rest, told);
+            }
+        }
+        part
     }
 
     pub(super) fn note_dynamic_names(&mut self, names: &[ResourceName]) {
@@ -58,5 +75,12 @@ impl Subscription {
         } else {
             Arc::make_mut(told_variants).add(told);
         }
+    }
+}
+
+/// Notes one message of an answer in a part.
+fn hold_sent(part: &mut Part, index: usize, answer: &Answer, rest: &Rest, told: &ToldNames) {
+    if let Some(answered) = answer.parts.get(index) {
+        part.hold_chunk(told, rest.targets.get(index).unwrap_or(&answered.view));
     }
 }

@@ -1,6 +1,6 @@
 //! Verdicts on one response among others (TRU-1, TRU-3).
 
-use super::bench::{Bench, CDS, ClientId};
+use super::bench::{Bench, CDS, ClientId, RDS};
 use super::standing::{push, standing, state, suspects};
 use crate::xds::{Code, Status, Variant};
 
@@ -286,5 +286,29 @@ fn ask(bench: &mut Bench, client: ClientId, list: &str, changes: &str) {
     match bench.clients[client].variant {
         Variant::Delta => drop(bench.change(client, CDS, changes)),
         Variant::Sotw => drop(bench.ask_with(client, CDS, list, "", "", None)),
+    }
+}
+
+/// A push goes back in several messages: after the first of them the client has no longer all of the push.
+#[test]
+fn tru_1_each_message_of_an_unfinished_answer_counts() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(RDS, "r=1~1600000 s=1~1600000")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        match delta {
+            true => bench.change(client, RDS, "+r +s"),
+            false => bench.ask(client, RDS, "r s"),
+        };
+        bench.drain(client);
+        let before = bench.snapshots[0].clone();
+        bench.state(0, &[(RDS, "r=2~1600000 s=1~1600000")]);
+        let push = push(&bench, &before);
+        bench.drain(client);
+        assert_eq!(state(&bench, client, &push), "accepted");
+        bench.state(0, &[(RDS, "r=1~1600000 s=3~1600000")]);
+        assert_eq!(bench.poll(client), "RouteConfiguration r=1");
+        assert_eq!(state(&bench, client, &push), "overtaken", "the second message is still to come");
+        assert_eq!(bench.drain(client), "RouteConfiguration s=3");
+        assert_eq!(state(&bench, client, &push), "overtaken");
     }
 }
