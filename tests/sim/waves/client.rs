@@ -217,7 +217,7 @@ impl World {
         let before = if is_first { Want::default() } else { this.wants[ty] };
         this.wants[ty] = want;
         for name in (0..OLD).filter(|name| !want.covers(*name)) {
-            (this.has[ty][name], this.taken_contents[ty][name]) = (0, 0);
+            this.has[ty][name] = 0;
         }
         let request = match this.plan.delta {
             false => self.sotw(client, ty, None, is_first),

@@ -143,6 +143,7 @@ impl World {
             |name: &usize| former.names & !want.names & bit(*name) != 0 || former.wildcard && !want.wildcard;
         let left = (0..OLD).filter(has_left).fold(0, |mask: Mask, name| mask | bit(name));
         stream.of.open[ty].iter_mut().for_each(|open| open.given_up |= left);
+        stream.of.given_up[ty] |= left;
         if former != want || !stream.of.has_asked[ty] {
             let is_first = !std::mem::replace(&mut stream.of.has_asked[ty], true);
             self.await_answer(stream, ty, (former, is_first));
@@ -240,13 +241,15 @@ impl World {
         // Of what a client brings along the relay may not know what the client has to lose.
         let lost = removed & stream.of.known[ty];
         let of = &self.reference.units[stream.unit];
-        let brings = |of: Option<(&Contents, &Contents)>| {
+        let given_up = std::mem::take(&mut stream.of.given_up[ty]);
+        let brings = |of: Option<(&Contents, &Contents)>, lost: Mask| {
             push.and(of).map_or_else(Vec::new, |of| brings(of, want, given, lost))
         };
         // A name that was first asked for after the cut is none of the push, but may have the push's content.
         let lanes = of.stable.as_ref().zip(of.candidate.as_ref().map(|(_, candidate)| candidate));
-        let has = push.filter(|_| !brings(lanes).is_empty());
-        let of_push = brings(of.cut.as_ref().map(|(a, b)| (a, b)));
+        let has = push.filter(|_| !brings(lanes, lost).is_empty());
+        stream.of.may_be_back |= has.is_some() && brings(lanes, lost & !given_up).is_empty();
+        let of_push = brings(of.cut.as_ref().map(|(a, b)| (a, b)), lost);
         let brings = push.filter(|_| !of_push.is_empty());
         super::client::take(&mut stream.of.sent[ty], given, want);
         let put = given.put.iter().filter(|(name, _)| want.covers(*name));
@@ -343,12 +346,14 @@ impl World {
     }
 
     /// Whether a content may stand for one that the client has and its release lacks: the same, that of a release that
-    /// everybody may have (WAV-9), or the last endpoints of the unit.
+    /// everybody may have (WAV-9), or the last endpoints of the unit. A client that gave endpoints up and asks for them again may
+    /// still have the cluster.
     fn is_last(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
         let sent = stream.of.sent[ty][name];
         let departed = &self.reference.units[stream.unit].departed;
         let is_departed = || ty == EDS && departed.get(&name) == Some(&content);
-        sent == content || sent != 0 && (is_departed() || self.was_given(stream, ty, (name, content)))
+        let is_needed = sent != 0 || ty == EDS && stream.of.sent[CDS][name] != 0;
+        sent == content || is_needed && (is_departed() || self.was_given(stream, ty, (name, content)))
     }
 
     /// Whether a content is that of a release that everybody may have.

@@ -66,7 +66,7 @@ impl World {
                 let is_due = answer == Some(true);
                 let wait = Wait { since: self.now, free_since: self.now };
                 let mut wait = stream.of.awaited.waits[ty].unwrap_or(wait);
-                if !self.is_free(&stream) {
+                if !self.is_free(&stream, next) {
                     wait.free_since = next;
                 }
                 stream.of.awaited.waits[ty] = is_due.then_some(wait);
@@ -100,12 +100,12 @@ impl World {
         is_known.then(has_some)
     }
 
-    /// Whether a client reads and answers at once, and owes no answer.
-    fn is_free(&self, stream: &Stream) -> bool {
+    /// Whether a client reads and answers at once, and owes no answer until `next`.
+    fn is_free(&self, stream: &Stream, next: u64) -> bool {
         let plan = &self.clients[stream.client].plan;
         let is_fast = plan.reads_within <= 100 * MILLI && plan.answers_within <= 100 * MILLI;
         let oldest = stream.of.open.iter().filter_map(|open| open.front()).map(|open| open.at).min();
-        let owes = oldest.is_some_and(|at| self.now > at + SECOND);
+        let owes = oldest.is_some_and(|at| next > at + SECOND);
         is_fast && !owes
     }
 }

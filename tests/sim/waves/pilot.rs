@@ -605,6 +605,7 @@ impl World {
 
     /// Compares the newest content of a unit with stable and the latest candidate.
     fn compare_unit(&mut self, unit: usize) {
+        self.reference_compares(unit);
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
         let (published, plan) = (&self.units[unit].published, self.pilot.plan.clone());
         if let Some(candidate) = self.pilot.candidates.get_mut(&id) {

@@ -175,7 +175,7 @@ pub struct Releases {
     /// have some (RLY-51).
     pub departed: BTreeMap<usize, u32>,
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
-    /// begin of each push, whatever became of the push. Last bytes may be of any of them.
+    /// begin of each push, whatever became of the push, and at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
 }
 
@@ -217,8 +217,15 @@ impl Releases {
                 && !stable.is_awaited(&self.live)
         };
         if self.candidate.is_none() && self.stable.as_ref().is_some_and(ends) {
-            (self.stable, self.went_back) = (None, false);
+            self.end_stable();
         }
+    }
+
+    /// Everybody may have what was stable, and what of it the unit has forgotten or changed since.
+    fn end_stable(&mut self) {
+        let former = self.stable.take().filter(|former| self.live.ended_endpoints(former).next().is_some());
+        self.given.extend(former);
+        self.went_back = false;
     }
 
     fn obey(&mut self, order: Order, most: usize) {
@@ -273,7 +280,10 @@ impl Releases {
                 }
             }
             Order::Rest => self.went_back = false,
-            Order::Open => (self.stable, self.candidate, self.went_back) = (None, None, false),
+            Order::Open => {
+                self.end_stable();
+                self.candidate = None;
+            }
             Order::Cut(_) | Order::Give(_) => {}
         }
         self.end_if_equal();
@@ -433,14 +443,20 @@ impl World {
     /// A unit has published another content of its server.
     pub fn reference_follows(&mut self, unit: usize) {
         let live = Contents::of(&self.words, &self.units[unit].live);
-        let before = self.reference.units[unit].live.clone();
-        // Content that somebody asks for later belongs to the halted push, too.
-        let halted = self.reference.halted.as_mut().and_then(|halted| halted.contents.get_mut(&unit));
-        if let Some(halted) = halted {
-            halted.follow(&before, &live);
-        }
         self.reference.units[unit].take(live, self.now);
         self.judge_published(unit);
+    }
+
+    /// The plan looks at the content of a unit. Content that somebody asks for later belongs to the halted push, too: of a push that
+    /// clients keep, as it came; else as it is at the first look.
+    pub fn reference_compares(&mut self, unit: usize) {
+        let (of, number) = (&self.reference.units[unit], self.reference.push.number);
+        let halted = self.reference.halted.as_mut().and_then(|halted| halted.contents.get_mut(&unit));
+        match (halted, &of.candidate) {
+            (Some(halted), Some((push, candidate))) if *push == number => halted.clone_from(candidate),
+            (Some(halted), _) => halted.follow(&of.live, &of.live),
+            (None, _) => {}
+        }
     }
 
     /// A unit carries out an order.
