@@ -322,6 +322,7 @@ const CORPUS: &[u64] = &[
     1125899915561225,
     1125899915100357,
     1125899916008339,
+    1125899916071989,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

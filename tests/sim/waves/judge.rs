@@ -392,8 +392,11 @@ impl World {
     /// No route of a release goes before the clusters of the release.
     fn judge_routes(&mut self, stream: &Stream, given: &Given, release: &Contents) {
         // A set whose members are not all known cannot be sent, and the routing types do not wait for it (RLY-5, ORD-10).
-        let is_set = stream.of.wants[CDS].wildcard && !self.clients[stream.client].plan.delta;
-        if is_set && release.members[CDS].is_none() {
+        let want = stream.of.wants[CDS];
+        let mut named = bits(want.names).filter(|name| *name < OLD);
+        let is_partial = want.wildcard && release.members[CDS].is_none()
+            || named.any(|name| release.for_want(CDS, name, want).is_none());
+        if is_partial && !self.clients[stream.client].plan.delta {
             return;
         }
         for (route, content) in &given.put {
