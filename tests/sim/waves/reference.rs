@@ -175,7 +175,7 @@ pub struct Releases {
     /// have some (RLY-51).
     pub departed: BTreeMap<usize, u32>,
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
-    /// begin of each push, whatever became of the push, and at its end. Last bytes may be of any of them.
+    /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
 }
 
@@ -202,6 +202,7 @@ impl Releases {
         self.end_if_equal();
     }
 
+    /// Notes the endpoints that the unit lost, and forgets those that are back or that nobody asks for any more.
     fn depart(&mut self, before: &Contents) {
         let live = &self.live;
         let is_gone = |name: usize| live.names.get(&(EDS, name)).is_none_or(|content| *content == 0);
@@ -221,7 +222,7 @@ impl Releases {
         }
     }
 
-    /// Everybody may have what was stable, and what of it the unit has forgotten or changed since.
+    /// Ends the stable content. Everybody may have it, with endpoints that the unit has forgotten or changed since.
     fn end_stable(&mut self) {
         let former = self.stable.take().filter(|former| self.live.ended_endpoints(former).next().is_some());
         self.given.extend(former);
@@ -447,8 +448,8 @@ impl World {
         self.judge_published(unit);
     }
 
-    /// The plan looks at the content of a unit. Content that somebody asks for later belongs to the halted push, too: of a push that
-    /// clients keep, as it came; else as it is at the first look.
+    /// The plan looks at the content of a unit. A name that somebody asks for after the halt belongs to the halted push, too. If clients
+    /// keep the push, it takes the first content of the name; else the content at the first look.
     pub fn reference_compares(&mut self, unit: usize) {
         let (of, number) = (&self.reference.units[unit], self.reference.push.number);
         let halted = self.reference.halted.as_mut().and_then(|halted| halted.contents.get_mut(&unit));

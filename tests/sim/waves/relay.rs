@@ -98,7 +98,7 @@ pub struct Judged {
     /// The names whose content the relay knows the client to have: sent on this stream, or presented in words that the relay
     /// understands.
     pub known: [Mask; TYPES],
-    /// The names that the client gave up since the latest response, in whole or for the wildcard.
+    /// The names that the client gave up since the latest response, also those that it asks for by the wildcard now.
     pub given_up: [Mask; TYPES],
     /// The latest content that the client accepted, or presented.
     pub accepted: Table,
@@ -117,8 +117,8 @@ pub struct Judged {
     pub awaited: Awaited,
     /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
     pub equal: Option<u64>,
-    /// The client may be one that does not keep the halted push: the next push waits for its hook, or the client was told of the push
-    /// only that a name is gone which it had given up.
+    /// The client may be one that does not keep the halted push: the next push waits for its hook, or the push took nothing from the
+    /// client but a name that the client had given up.
     pub may_be_back: bool,
 }
 

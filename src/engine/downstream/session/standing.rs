@@ -74,7 +74,7 @@ struct Place {
     rejected: Option<(ViewId, ViewId)>,
     live: u64,
     tells_removals: bool,
-    /// The unfinished answer, and its messages so far.
+    /// The unfinished answer, and the number of its messages so far.
     unfinished: Option<(AnswerKey, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! Answers that end before their last message.
+//! Unfinished answers: the content of their messages so far, and answers that end before their last message.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,18 +35,18 @@ impl Subscription {
         }
     }
 
-    /// A part with the messages that were sent so far of an answer that takes several messages.
+    /// The part with the content of the messages so far, while an answer is unfinished.
     pub(in crate::engine::downstream) fn part_so_far<'a>(&self, part: &'a Part) -> Cow<'a, Part> {
-        let index = self.parts.iter().position(|of| of.key() == part.key()).unwrap_or(usize::MAX);
-        let mut part = Cow::Borrowed(part);
+        let mut so_far = Cow::Borrowed(part);
         if let Some(answer) = &self.pending
             && let Some(rest) = &answer.rest
+            && let Some(index) = self.parts.iter().position(|of| of.key() == part.key())
         {
             for told in rest.told_names.iter().take(answer.chunk) {
-                hold_sent(part.to_mut(), index, answer, rest, told);
+                hold_sent(so_far.to_mut(), index, answer, rest, told);
             }
         }
-        part
+        so_far
     }
 
     pub(super) fn note_dynamic_names(&mut self, names: &[ResourceName]) {
@@ -78,7 +78,7 @@ impl Subscription {
     }
 }
 
-/// Notes one message of an answer in a part.
+/// Notes in a part that the client was sent one message of an answer. `index`: the part's place in the answer.
 fn hold_sent(part: &mut Part, index: usize, answer: &Answer, rest: &Rest, told: &ToldNames) {
     if let Some(answered) = answer.parts.get(index) {
         part.hold_chunk(told, rest.targets.get(index).unwrap_or(&answered.view));

@@ -164,7 +164,7 @@ impl Part {
         self.at = None;
     }
 
-    /// The client accepted this content through another part. It has yet to answer for what it is sent of it now (TRU-1).
+    /// Keeps content that the client accepted through another part. The client has not answered yet for what this part sends (TRU-1).
     pub(super) fn keep_accepted<'a>(&mut self, content: impl Iterator<Item = (&'a ResourceName, Version)>) {
         let is_known = |name: &ResourceName| {
             self.before.as_ref().is_some_and(|before| before.has(name) || before.knows_absent(name))

@@ -111,7 +111,7 @@ fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answ
     for delta in [false, true] {
         let mut bench = Bench::cold();
         let client = if delta { bench.delta() } else { bench.sotw() };
-        ask(&mut bench, client, "x y", "+x +y");
+        ask(&mut bench, client, CDS, "x y", "+x +y");
         bench.says(CDS, "x=1 y=1");
         bench.drain(client);
         let before = bench.snapshots[0].clone();
@@ -121,8 +121,8 @@ fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answ
         bench.says(CDS, "y=2");
         bench.poll(client);
         assert_eq!(state(&bench, client, &of_x), "accepted");
-        ask(&mut bench, client, "y", "-x");
-        ask(&mut bench, client, "x y", "+x");
+        ask(&mut bench, client, CDS, "y", "-x");
+        ask(&mut bench, client, CDS, "x y", "+x");
         assert!(bench.poll(client).starts_with("Cluster x=2"));
         assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
         bench.ack(client, CDS);
@@ -182,8 +182,8 @@ fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_in
         let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
         let [client, other] =
             if delta { [bench.delta(), bench.delta()] } else { [bench.sotw(), bench.sotw()] };
-        ask(&mut bench, client, "x y", "+x +y");
-        ask(&mut bench, other, "*", "+*");
+        ask(&mut bench, client, CDS, "x y", "+x +y");
+        ask(&mut bench, other, CDS, "*", "+*");
         for client in [client, other] {
             bench.drain(client);
         }
@@ -193,7 +193,7 @@ fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_in
         bench.advance(std::time::Duration::from_millis(25));
         bench.poll(client);
         assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
-        ask(&mut bench, client, "*", "+* -x -y");
+        ask(&mut bench, client, CDS, "*", "+* -x -y");
         assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
         bench.poll(client);
         assert_eq!(state(&bench, client, &of_x), "pending", "delta: {delta}");
@@ -281,24 +281,13 @@ fn tru_1_an_unanswered_removal_from_the_wildcard_is_not_accepted_when_the_name_i
     assert_eq!(state(&bench, client, &of_x), "accepted");
 }
 
-/// Asks for this list, or by these changes if the client uses delta. The request answers nothing.
-fn ask(bench: &mut Bench, client: ClientId, list: &str, changes: &str) {
-    match bench.clients[client].variant {
-        Variant::Delta => drop(bench.change(client, CDS, changes)),
-        Variant::Sotw => drop(bench.ask_with(client, CDS, list, "", "", None)),
-    }
-}
-
-/// A push goes back in several messages: after the first of them the client has no longer all of the push.
+/// A push goes back in several messages. After the first of these, the client has not all of the push any more.
 #[test]
 fn tru_1_each_message_of_an_unfinished_answer_counts() {
     for delta in [false, true] {
         let mut bench = Bench::files(&[(RDS, "r=1~1600000 s=1~1600000")]);
         let client = if delta { bench.delta() } else { bench.sotw() };
-        match delta {
-            true => bench.change(client, RDS, "+r +s"),
-            false => bench.ask(client, RDS, "r s"),
-        };
+        ask(&mut bench, client, RDS, "r s", "+r +s");
         bench.drain(client);
         let before = bench.snapshots[0].clone();
         bench.state(0, &[(RDS, "r=2~1600000 s=1~1600000")]);
@@ -310,5 +299,13 @@ fn tru_1_each_message_of_an_unfinished_answer_counts() {
         assert_eq!(state(&bench, client, &push), "overtaken", "the second message is still to come");
         assert_eq!(bench.drain(client), "RouteConfiguration s=3");
         assert_eq!(state(&bench, client, &push), "overtaken");
+    }
+}
+
+/// Asks for this list, or by these changes if the client uses delta. The request answers nothing.
+fn ask(bench: &mut Bench, client: ClientId, message: &str, list: &str, changes: &str) {
+    match bench.clients[client].variant {
+        Variant::Delta => drop(bench.change(client, message, changes)),
+        Variant::Sotw => drop(bench.ask_with(client, message, list, "", "", None)),
     }
 }

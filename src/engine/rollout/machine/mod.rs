@@ -308,7 +308,7 @@ impl Rollout {
         self.push.as_ref().map(|push| &push.report)
     }
 
-    /// The state of the plan: that of the push under way, unless a pin holds all clients.
+    /// The state of the push under way, unless a pin holds all clients.
     pub fn state(&self) -> RolloutState {
         match &self.push {
             _ if self.pin.is_some() => RolloutState::Pinned,
