@@ -63,21 +63,31 @@ impl Session {
 
     #[inline(never)]
     fn note_releases(&mut self, newest: &Snapshots, now: Time) {
+        // Nearly all clients have one source, whose position is known.
+        if let Some(lanes) = &mut self.lanes
+            && lanes.restating.is_none()
+            && let ([position], [(source, snapshot)]) = (lanes.positions.as_mut_slice(), newest.as_slice())
+            && position.source == *source
+        {
+            let moves = position.follow(release_of(snapshot.as_ref()), &mut self.subscriptions, now);
+            if moves && self.round.is_some() {
+                self.round = None;
+            }
+        } else {
+            self.note_releases_of_all(newest, now);
+        }
+    }
+
+    #[cold]
+    fn note_releases_of_all(&mut self, newest: &Snapshots, now: Time) {
         let Session { lanes, subscriptions, sources, round, .. } = self;
         let lanes = lanes.get_or_insert_default();
         if lanes.positions.len() > newest.len() {
             lanes.positions.retain(|position| sources.contains(&position.source));
         }
-        for (index, (source, snapshot)) in newest.iter().enumerate() {
-            let release = release_of(snapshot.as_ref());
-            let position = lanes.position(index, *source);
-            position.moved_until.take_if(|until| *until <= now);
-            if position.release != release {
-                position.release = release;
+        for (source, snapshot) in newest {
+            if lanes.position(*source).follow(release_of(snapshot.as_ref()), subscriptions, now) {
                 *round = None;
-                if move_lane(subscriptions, *source) {
-                    position.moved_until = Some(now + MOVED_MAX);
-                }
             }
         }
         if lanes.restating.is_some() {
@@ -86,35 +96,54 @@ impl Session {
     }
 }
 
+impl Position {
+    /// Follows the source to a release. Returns whether the session moves.
+    #[inline]
+    fn follow(&mut self, release: u64, subscriptions: &mut [Subscription], now: Time) -> bool {
+        self.moved_until.take_if(|until| *until <= now);
+        if self.release == release {
+            return false;
+        }
+        self.release = release;
+        if move_lane(subscriptions, self.source) {
+            self.moved_until = Some(now + MOVED_MAX);
+        }
+        true
+    }
+}
+
 /// Ends what was begun with another release of a source. Returns whether the client has content of the source.
 #[inline]
 fn move_lane(subscriptions: &mut [Subscription], source: SourceId) -> bool {
-    let mut has_content = false;
-    for subscription in subscriptions {
-        let mut is_of_source = false;
-        for part in subscription.parts.iter().filter(|part| part.source() == source) {
-            is_of_source = true;
-            has_content |= !part.held.is_empty();
-        }
-        if is_of_source {
-            subscription.interrupt();
-        }
+    let (mut has_content, mut has_begun) = (false, false);
+    for subscription in subscriptions.iter() {
+        has_begun |= subscription.pending.is_some();
+        let mut of_source = subscription.parts.iter().filter(|part| part.source() == source);
+        has_content |= of_source.any(|part| !part.held.is_empty());
+    }
+    if has_begun {
+        interrupt(subscriptions, source);
     }
     has_content
 }
 
+/// Nearly all sessions have begun nothing when they move.
+#[cold]
+fn interrupt(subscriptions: &mut [Subscription], source: SourceId) {
+    for subscription in subscriptions {
+        if subscription.parts.iter().any(|part| part.source() == source) {
+            subscription.interrupt();
+        }
+    }
+}
+
 impl Lanes {
-    /// The position at a source. `index`: where it is, unless the sources have changed.
-    #[inline]
-    fn position(&mut self, index: usize, source: SourceId) -> &mut Position {
-        let is_at = |position: &Position| position.source == source;
-        let index = match self.positions.get(index).is_some_and(is_at) {
-            true => index,
-            false => self.positions.iter().position(is_at).unwrap_or_else(|| {
-                self.positions.push(Position { source, release: 0, moved_until: None });
-                self.positions.len() - 1
-            }),
-        };
+    fn position(&mut self, source: SourceId) -> &mut Position {
+        let index = self.positions.iter().position(|position| position.source == source);
+        let index = index.unwrap_or_else(|| {
+            self.positions.push(Position { source, release: 0, moved_until: None });
+            self.positions.len() - 1
+        });
         &mut self.positions[index]
     }
 
