@@ -323,11 +323,14 @@ const CORPUS: &[u64] = &[
     1125899915100357,
     1125899916008339,
     1125899916071989,
+    1125899916046717,
+    1125899919103093,
+    1125899919133959,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125899916046717];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

@@ -133,8 +133,10 @@ impl Clients {
         let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
         let is_known = is_rejected && rejecters.is_known(&node_id);
         self.note(&seen, (seat, node_id.clone(), is_known), count, rejecters);
-        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none.
-        let has_voice = !rejecters.rejected_before(&node_id);
+        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none, and clients that gave up what
+        // they rejected are not affected any more.
+        let is_affected = seen.standing.state != ClientState::Unaffected;
+        let has_voice = is_affected && !rejecters.rejected_before(&node_id);
         count.add(seat, state, (is_known, has_voice));
         if state != ClientState::Unaffected && seen.standing.sent_at.is_none() {
             count.compare_with(seat);
@@ -432,6 +434,7 @@ mod tests {
         let tally = count.finish(0);
         assert_eq!(tally.admitted, Counts { rejected: 1, ..Counts::default() });
         assert_eq!(tally.rejections.len(), 1);
+        assert!(tally.smallest.is_empty(), "no step is raised for a client that is not affected any more (WAV-14)");
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
