@@ -9,7 +9,7 @@ use sluice::xds::Request;
 use super::client::Want;
 use super::content::{GATED, cluster_of, is_gated};
 use super::reference::Contents;
-use super::relay::{Given, Open, Stream};
+use super::relay::{Given, Judged, Open, Stream};
 use super::world::{Table, World};
 use crate::removals::REST;
 use crate::schedule::{MILLI, SECOND};
@@ -144,6 +144,10 @@ impl World {
         let left = (0..OLD).filter(has_left).fold(0, |mask: Mask, name| mask | bit(name));
         stream.of.open[ty].iter_mut().for_each(|open| open.given_up |= left);
         stream.of.given_up[ty] |= left;
+        if ty == CDS {
+            let by_name = if want.wildcard { former.names } else { 0 };
+            stream.of.left_by_name = (stream.of.left_by_name | by_name) & !want.names;
+        }
         if former != want || !stream.of.has_asked[ty] {
             let is_first = !std::mem::replace(&mut stream.of.has_asked[ty], true);
             self.await_answer(stream, ty, (former, is_first));
@@ -251,10 +255,7 @@ impl World {
         stream.of.may_be_back |= has.is_some() && brings(lanes, lost & !given_up).is_empty();
         let of_push = brings(of.cut.as_ref().map(|(a, b)| (a, b)), lost);
         let brings = push.filter(|_| !of_push.is_empty());
-        super::client::take(&mut stream.of.sent[ty], given, want);
-        let put = given.put.iter().filter(|(name, _)| want.covers(*name));
-        stream.of.known[ty] = put.fold(stream.of.known[ty] & !removed, |all, (name, _)| all | bit(*name));
-
+        stream.of.note_told(given, want, removed);
         let ever = &mut self.clients[stream.client].ever;
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
         let (nonce, at, put, is_full) = (given.nonce.clone(), self.now, given.put.clone(), given.is_full);
@@ -457,7 +458,8 @@ impl World {
         let is_new = !(stream.of.has_accepted[CDS] && stream.of.has_accepted[RDS]);
         let has_waited = stream.of.lacking[cluster].is_some_and(|since| self.now >= since + 15 * SECOND);
         let has_rejected = stream.of.rejected.iter().any(|rejected| *rejected);
-        if is_new || has_waited || has_rejected || self.is_stuck(stream) {
+        let is_left = stream.of.left_by_name & bit(cluster) != 0;
+        if is_new || is_left || has_waited || has_rejected || self.is_stuck(stream) {
             return;
         }
         for route in (0..OLD).filter(|route| stream.of.left[cluster] & bit(*route) == 0) {
@@ -473,6 +475,19 @@ impl World {
                 );
                 return self.fail(Invariant::OneRelease, || text);
             }
+        }
+    }
+}
+
+impl Judged {
+    /// The client was told of resources, and of names without one.
+    fn note_told(&mut self, given: &Given, want: Want, removed: Mask) {
+        super::client::take(&mut self.sent[given.ty], given, want);
+        let put = given.put.iter().filter(|(name, _)| want.covers(*name));
+        let put = put.fold(0, |all: Mask, (name, _)| all | bit(*name));
+        self.known[given.ty] = self.known[given.ty] & !removed | put;
+        if given.ty == CDS {
+            self.left_by_name &= !(put | removed);
         }
     }
 }

@@ -455,7 +455,14 @@ impl World {
         let halted = self.reference.halted.as_mut().and_then(|halted| halted.contents.get_mut(&unit));
         match (halted, &of.candidate) {
             (Some(halted), Some((push, candidate))) if *push == number => halted.clone_from(candidate),
-            (Some(halted), _) => halted.follow(&of.live, &of.live),
+            (Some(halted), _) => {
+                let partial = halted.partial;
+                halted.follow(&of.live, &of.live);
+                // Members so far stay as they were at the halt until all are known: another content is a change.
+                for ty in GATED.into_iter().filter(|ty| halted.members[*ty].is_none()) {
+                    halted.partial[ty] = partial[ty];
+                }
+            }
             (None, _) => {}
         }
     }

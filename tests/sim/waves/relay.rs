@@ -100,6 +100,9 @@ pub struct Judged {
     pub known: [Mask; TYPES],
     /// The names that the client gave up since the latest response, also those that it asks for by the wildcard now.
     pub given_up: [Mask; TYPES],
+    /// The clusters that the client unsubscribed from beside the wildcard, and was not told of since. Each needs an answer of its own,
+    /// which waits for nothing (DEL-19).
+    pub left_by_name: Mask,
     /// The latest content that the client accepted, or presented.
     pub accepted: Table,
     /// Unanswered responses: the nonce, the time, and whether it brought content of the push under way.
