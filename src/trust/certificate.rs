@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::UnixTime;
+use x509_parser::asn1_rs::{Any, Tag};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
 use x509_parser::oid_registry::{
     OID_X509_EXT_BASIC_CONSTRAINTS, OID_X509_EXT_EXTENDED_KEY_USAGE, OID_X509_EXT_KEY_USAGE,
     OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJECT_ALT_NAME, Oid,
@@ -100,6 +101,7 @@ impl Certificate {
         // The parser would report a malformed extension as an absent one.
         for extension in parsed.iter_extensions() {
             let is_malformed = matches!(extension.parsed_extension(), ParsedExtension::ParseError { .. });
+            let is_malformed = is_malformed || has_constructed_flag(extension);
             if let Some((_, name)) = READ.iter().find(|(oid, _)| is_malformed && *oid == extension.oid) {
                 return Err(format!("the extension {name} is malformed"));
             }
@@ -175,6 +177,17 @@ impl Names {
         }
         names
     }
+}
+
+/// Basic constraints with a flag in parts: malformed (X.690, section 8.2.1), and readers of DER differ about its value.
+fn has_constructed_flag(extension: &X509Extension<'_>) -> bool {
+    if extension.oid != OID_X509_EXT_BASIC_CONSTRAINTS {
+        return false;
+    }
+    let Ok((_, constraints)) = Any::from_der(extension.value) else { return true };
+    // Without a flag and a length of the path, the sequence is empty.
+    Any::from_der(constraints.data)
+        .is_ok_and(|(_, first)| first.tag() == Tag::Boolean && first.header.is_constructed())
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -271,16 +284,25 @@ mod tests {
 
     /// Found by the fuzz target `leaf_identity`: readers of DER differ about a constructed flag. The leaf is refused.
     #[test]
-    fn idn_2_a_malformed_flag_of_an_authority_counts() {
+    fn idn_2_a_constructed_flag_of_an_authority_is_malformed() {
         let now = wall_now();
         let leaf = Leaf { uris: &["spiffe://d/a"], is_client: true, ..Leaf::default() };
-        let issued = Authority::new("test", DAY, now).unwrap().issue_with(&leaf, DAY, now, |params| {
-            let constraints = vec![0x30, 6, 0x21, 1, 0xff, 2, 1, 0];
-            let extension = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 19], constraints);
-            params.custom_extensions.push(extension);
-        });
-        let der = CertificateDer::from_pem_slice(issued.unwrap().certificate.as_bytes()).unwrap();
-        assert!(Certificate::parse(&der).is_ok_and(|leaf| leaf.is_authority));
+        let authority = Authority::new("test", DAY, now).unwrap();
+        let parse = |constraints: &[u8]| {
+            let issued = authority.issue_with(&leaf, DAY, now, |params| {
+                let extension =
+                    rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 19], constraints.to_vec());
+                params.custom_extensions.push(extension);
+            });
+            let der = CertificateDer::from_pem_slice(issued.unwrap().certificate.as_bytes()).unwrap();
+            Certificate::parse(&der).map(|leaf| leaf.is_authority)
+        };
+        for flag in [0, 0xff] {
+            let error = Err("the extension basic constraints is malformed".to_owned());
+            assert_eq!(parse(&[0x30, 6, 0x21, 1, flag, 2, 1, 0]), error);
+        }
+        assert_eq!(parse(&[0x30, 6, 1, 1, 0xff, 2, 1, 0]), Ok(true));
+        assert_eq!(parse(&[0x30, 0]), Ok(false));
     }
 
     #[test]

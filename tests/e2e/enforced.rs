@@ -15,7 +15,7 @@ use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup
 const TENTH: &str = "percent: 10";
 
 /// One step, and the rest.
-fn plan(step: &str) -> String {
+pub(super) fn plan(step: &str) -> String {
     format!(
         "rollouts: [ {{ name: edge, mode: enforce, gather: {{ quiet: 100ms, max: 1s }}, steps: [ {{ {step}, bake: 1s }} ], \
          final_bake: 1s, halt_on: {{ rejected_percent: 0 }} }} ]"
@@ -31,13 +31,13 @@ fn words(answer: &Answer) -> impl Iterator<Item = (String, String, String)> + '_
 pub(super) struct Fleet {
     pub origin: ControlPlane,
     pub relay: Relay,
-    clients: Vec<Client>,
+    pub clients: Vec<Client>,
     /// All contents that each client was ever given: type, name, text.
     given: Vec<BTreeSet<(String, String, String)>>,
     /// Contents that every client rejects.
     pub bad: BTreeSet<&'static str>,
     /// Clients of this variant accept all contents.
-    accepting: Option<Variant>,
+    pub accepting: Option<Variant>,
 }
 
 impl Fleet {

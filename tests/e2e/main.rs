@@ -42,6 +42,7 @@ mod rollout_commands;
 mod rollout_guards;
 mod rollout_hook;
 mod rollout_orders;
+mod rollout_outages;
 mod rollout_reloads;
 mod rollout_restarts;
 mod routing;

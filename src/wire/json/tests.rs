@@ -225,6 +225,20 @@ fn fil_4_faults_of_text_format_have_a_line() {
     assert!(parse_text(&deep).unwrap_err().to_string().contains("nested deeper"));
 }
 
+/// Found by the fuzz target `rest_json`: REST could not serve the resource.
+#[test]
+fn fil_4_text_format_has_no_values_that_json_lacks() {
+    let text = |timeout: &str| {
+        format!(
+            "resources {{ [type.googleapis.com/envoy.config.cluster.v3.Cluster] {{
+                name: \"a\" connect_timeout {{ seconds: {timeout} }} }} }}"
+        )
+    };
+    assert!(parse_text(&text("315576000000")).is_ok());
+    let error = parse_text(&text("184467440737255")).unwrap_err().to_string();
+    assert!(error.contains("duration"), "{error}");
+}
+
 /// A list collection of listeners as a file, with one entry of this kind.
 fn collection(entry: &str) -> String {
     format!(

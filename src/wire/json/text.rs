@@ -29,7 +29,14 @@ fn encode(name: &str, text: &str) -> Result<Vec<u8>, JsonError> {
         let place = label.map(|label| format!("line {}: ", line_of(text, label.offset())));
         JsonError::Syntax(format!("{}{error}", place.unwrap_or_default()))
     })?;
+    has_form_in_json(&parsed)?;
     canonical::encode(pool()?, &parsed).map_err(JsonError::Encoding)
+}
+
+/// Text format may state values that no well-formed message has, as a duration of a million years. REST could not serve them, and the
+/// readers of JSON and YAML refuse them, too.
+fn has_form_in_json(message: &DynamicMessage) -> Result<(), JsonError> {
+    serde_json::to_writer(std::io::sink(), message).map_err(|error| JsonError::Encoding(error.to_string()))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

@@ -88,6 +88,13 @@ impl Authority {
     }
 }
 
+/// Basic constraints with a constructed flag.
+fn constrain(params: &mut CertificateParams, flag: u8) {
+    let constraints = vec![0x30, 6, 0x21, 1, flag, 2, 1, 0];
+    let extension = CustomExtension::from_oid_content(&[2, 5, 29, 19], constraints);
+    params.custom_extensions.push(extension);
+}
+
 /// The leaves that SPIFFE's rules tell apart, in DER.
 pub fn odd_leaves() -> Vec<Vec<u8>> {
     const GOOD: &str = "spiffe://d/ns/shop";
@@ -117,10 +124,7 @@ pub fn odd_leaves() -> Vec<Vec<u8>> {
             params.custom_extensions.push(extension);
         }),
         // Found by libFuzzer: the flag of an authority in a malformed form.
-        leaf(&[GOOD], &[], |params| {
-            let constraints = vec![0x30, 6, 0x21, 1, 0xff, 2, 1, 0];
-            let extension = CustomExtension::from_oid_content(&[2, 5, 29, 19], constraints);
-            params.custom_extensions.push(extension);
-        }),
+        leaf(&[GOOD], &[], |params| constrain(params, 0xff)),
+        leaf(&[GOOD], &[], |params| constrain(params, 0)),
     ]
 }
