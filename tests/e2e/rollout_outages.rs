@@ -6,20 +6,23 @@ use crate::support::{CDS, ControlPlane, Variant};
 /// A cluster of the second control plane.
 const FAR: &str = "xdstp://mesh.example/envoy.config.cluster.v3.Cluster/far";
 
-/// WAV-16, WAV-18: those who have a halted push keep it (`on_halt: stay`) while another server of the push is lost. A change begins the
-/// next push after `gather.max`: its first step is given the push, and its clocks stand until the server is back.
+fn authority(mesh: &ControlPlane) -> String {
+    format!(
+        "authorities: {{ mesh.example: {{ xds_servers: [ {{ server_uri: \"{}\", channel_creds: [ {{ type: insecure }} ], \
+         api_type: DELTA_GRPC }} ] }} }}",
+        mesh.address
+    )
+}
+
+/// WAV-16, WAV-18: those who have a halted push keep it (`on_halt: stay`) while another server of the push is lost, whatever changes. The
+/// next push begins when the server is back.
 #[tokio::test]
 async fn wav_16_a_lost_server_takes_no_halted_push_from_its_clients() {
     let mut mesh = ControlPlane::obedient().await;
     mesh.set(CDS, FAR, "1");
-    let authorities = format!(
-        "authorities: {{ mesh.example: {{ xds_servers: [ {{ server_uri: \"{}\", channel_creds: [ {{ type: insecure }} ], \
-         api_type: DELTA_GRPC }} ] }} }}",
-        mesh.address
-    );
     let stays = plan("percent: 50").replace("final_bake", "on_halt: stay, final_bake");
     let stays = stays.replace("bake: 1s }", "bake: 60s }");
-    let mut fleet = Fleet::with(|setup| setup.line(&authorities), &stays, 20).await;
+    let mut fleet = Fleet::with(|setup| setup.line(&authority(&mesh)), &stays, 20).await;
     let seated = fleet.seated_below(50.0).await;
     fleet.clients.iter_mut().for_each(|client| client.want(CDS, &["*", FAR]));
     fleet.until("the far cluster", |fleet| fleet.had(CDS, FAR, "1") == 20).await;
@@ -40,13 +43,42 @@ async fn wav_16_a_lost_server_takes_no_halted_push_from_its_clients() {
     assert_eq!((&found["state"], holding(&fleet)), (&"halted".into(), kept), "{found}");
 
     fleet.origin.set(CDS, "a", "3");
-    let found = fleet.until_plan("pause", |found| found["state"] == "paused").await;
-    let why = found["why"].as_str().unwrap();
-    assert!(why.ends_with("the server of one of its units is lost"), "{why}");
-    fleet.until("the next push", |fleet| fleet.had(CDS, "a", "3") == seated).await;
-    assert_eq!((fleet.had(CDS, "a", "2"), holding(&fleet)), (seated, 0));
+    let found = fleet.until_plan("wait for the server", |found| found["waits_for_server"] == true).await;
+    assert_eq!(found["state"], "halted", "{found}");
+    assert_eq!((fleet.had(CDS, "a", "3"), holding(&fleet)), (0, kept));
 
     mesh.up().await;
-    fleet.until_plan("end of the pause", |found| found["state"] == "waving").await;
-    assert_eq!(fleet.had(CDS, "a", "3"), seated, "the bake goes on, and nobody else was given the push");
+    mesh.set(CDS, FAR, "6");
+    fleet.until("the next push", |fleet| fleet.had(CDS, "a", "3") == seated).await;
+    let found = fleet.until_plan("push of both units", |found| found["push"] == 2).await;
+    assert_eq!(
+        (&found["units"], fleet.had(CDS, "a", "2"), holding(&fleet)),
+        (&2.into(), seated, 0),
+        "{found}"
+    );
+}
+
+/// WAV-18: a push begins without a unit whose server is lost. The change of the unit goes with the next one.
+#[tokio::test]
+async fn wav_18_a_push_leaves_out_a_unit_whose_server_is_lost() {
+    let mut mesh = ControlPlane::obedient().await;
+    mesh.set(CDS, FAR, "1");
+    let slow = plan("percent: 50").replace("quiet: 100ms, max: 1s", "quiet: 3s, max: 3s");
+    let mut fleet = Fleet::with(|setup| setup.line(&authority(&mesh)), &slow, 20).await;
+    fleet.clients.iter_mut().for_each(|client| client.want(CDS, &["*", FAR]));
+    fleet.until("the far cluster", |fleet| fleet.had(CDS, FAR, "1") == 20).await;
+
+    mesh.set(CDS, FAR, "2");
+    fleet.until_plan("change of one server", |found| found["waiting"] == 1).await;
+    mesh.down().await;
+    fleet.origin.set(CDS, "a", "2");
+    let found = fleet.until_plan("push", |found| found["push"] == 1).await;
+    assert_eq!((&found["waiting"], found["left_out"].as_array().unwrap().len()), (&1.into(), 1), "{found}");
+    fleet.until("the push", |fleet| fleet.had(CDS, "a", "2") == 20).await;
+    assert_eq!(fleet.had(CDS, FAR, "2"), 0);
+
+    mesh.up().await;
+    mesh.set(CDS, FAR, "3");
+    fleet.until("the next push", |fleet| fleet.had(CDS, FAR, "3") == 20).await;
+    assert_eq!(fleet.had(CDS, FAR, "2"), 0);
 }

@@ -59,6 +59,10 @@ pub(super) struct Rollout<'a> {
     frozen_until: Option<String>,
     /// No push begins, because the contents that are held take too many bytes.
     full: bool,
+    /// The classes of units whose changes wait because their server is lost.
+    left_out: Vec<&'a str>,
+    /// No push begins before a server is back.
+    waits_for_server: bool,
     /// The releases that `pin` can serve again, the latest first.
     releases: &'a [u64],
 }
@@ -154,6 +158,8 @@ impl<'a> Rollout<'a> {
             pinned: Pinned::of(status),
             frozen_until: frozen_until(status),
             full: status.report.is_full,
+            left_out: classes(status, &status.report.left_out),
+            waits_for_server: status.report.waits_for_server,
             releases: &status.report.releases,
         }
     }

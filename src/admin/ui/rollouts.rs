@@ -263,13 +263,14 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
          limits.held_bytes."
             .to_owned()
     });
+    let lost = status.report.waits_for_server.then(|| "No push begins: a server cannot be heard.".to_owned());
     let unproved = (status.unproved > 0).then(|| {
         format!(
             "Unproved: {} with content that all clients were given without a judgement.",
             counted(status.unproved, "unit")
         )
     });
-    [pinned, frozen, full, unproved].into_iter().flatten().collect()
+    [pinned, frozen, full, lost, unproved].into_iter().flatten().collect()
 }
 
 /// The commands that the state of a plan allows.
@@ -295,7 +296,8 @@ fn commands(status: &RolloutStatus) -> Vec<Command> {
 fn waits(status: &RolloutStatus) -> Vec<(&'static str, UnitRow)> {
     let barred = &status.report.barred;
     let waiting = status.report.waiting.iter().filter(|unit| !barred.contains(unit));
-    let rows = waiting.map(|unit| ("changed since", unit)).chain(barred.iter().map(|unit| ("barred", unit)));
+    let reason = |unit| if status.report.left_out.contains(unit) { "server lost" } else { "changed since" };
+    let rows = waiting.map(|unit| (reason(unit), unit)).chain(barred.iter().map(|unit| ("barred", unit)));
     rows.filter_map(|(reason, unit)| Some((reason, unit_row(status, *unit, false)?))).collect()
 }
 

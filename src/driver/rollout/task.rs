@@ -287,6 +287,10 @@ impl PlanTask {
     async fn cut(&mut self, number: u64, units: &[UnitId]) {
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
         let sources = self.sources();
+        // A server may have been lost since the last tally (WAV-18).
+        for (unit, source) in units.iter().filter_map(|unit| Some((*unit, sources.get(unit)?))) {
+            self.note_reach(unit, source);
+        }
         if self.is_put_off(units, &sources) {
             return;
         }
@@ -391,13 +395,18 @@ impl PlanTask {
                 self.rollout.taken(unit, now);
                 continue;
             }
-            if source.snapshot().standing().reach().is_lost() {
-                if self.lost.insert(unit) {
-                    self.rollout.lost(unit, now);
-                }
-            } else if self.lost.remove(&unit) {
-                self.rollout.heard(unit, now);
+            self.note_reach(unit, source);
+        }
+    }
+
+    fn note_reach(&mut self, unit: UnitId, source: &SourceHandle) {
+        let now = self.shared.clock.now();
+        if source.snapshot().standing().reach().is_lost() {
+            if self.lost.insert(unit) {
+                self.rollout.lost(unit, now);
             }
+        } else if self.lost.remove(&unit) {
+            self.rollout.heard(unit, now);
         }
     }
 

@@ -434,7 +434,10 @@ mod tests {
         let tally = count.finish(0);
         assert_eq!(tally.admitted, Counts { rejected: 1, ..Counts::default() });
         assert_eq!(tally.rejections.len(), 1);
-        assert!(tally.smallest.is_empty(), "no step is raised for a client that is not affected any more (WAV-14)");
+        assert!(
+            tally.smallest.is_empty(),
+            "no step is raised for a client that is not affected any more (WAV-14)"
+        );
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.

@@ -32,6 +32,10 @@ pub struct RolloutReport {
     pub releases: Vec<u64>,
     /// No push begins, because the contents that are held take too many bytes.
     pub is_full: bool,
+    /// Units whose changes wait because their server is lost. Pushes go on without them (WAV-18).
+    pub left_out: Vec<UnitId>,
+    /// No push begins: a server is lost, and no other unit has a change, or clients keep a halted push with content of the server.
+    pub waits_for_server: bool,
     /// Under `mode: enforce`, the units whose stable content came by a push that clients accepted. All others are unproved (WAV-7).
     pub proved: BTreeSet<UnitId>,
 }

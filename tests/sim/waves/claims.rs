@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use sluice::engine::rollout::command::PinFor;
 use sluice::engine::rollout::report::{Outcome, Reason};
-use sluice::engine::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, What};
+use sluice::engine::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, UnitId, What};
 
 use super::content::GATED;
 use super::reference::{Contents, Halted, Pin, Push};
@@ -250,6 +250,13 @@ impl World {
     fn judge_begin(&mut self, number: u64) {
         if self.is_frozen() || self.reference.pin.is_some() {
             self.fail(Invariant::PinFreeze, || format!("push {number} begins in a freeze or a pin"));
+        }
+        let mut pushed = self.reference.units.iter().enumerate().filter(|(_, of)| {
+            of.candidate.as_ref().is_some_and(|(push, _)| *push == number) && of.stable.is_some()
+        });
+        if pushed.any(|(unit, _)| self.pilot.lost.contains(&UnitId(self.id_of(unit)))) {
+            let text = format!("push {number} begins with a unit whose server is lost");
+            return self.fail(Invariant::Admission, || text);
         }
         let is_repeated = std::mem::take(&mut self.reference.is_repeated);
         if let Some(halted) = self.reference.halted.take().filter(|_| !is_repeated) {

@@ -313,7 +313,9 @@ impl World {
             match output {
                 Output::Ask { push, step } => self.ask_hook(push, step),
                 Output::Cut { push, units } => {
-                    let units = units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
+                    let units: BTreeSet<usize> =
+                        units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
+                    units.iter().for_each(|unit| self.note_reach(*unit));
                     if !self.is_put_off(&units) {
                         self.pilot.is_cut_stale = units.iter().any(|unit| !self.is_current(*unit));
                         self.send_order(Order::Cut(push), units);
@@ -649,15 +651,20 @@ impl World {
         let of_push = report.push.iter().flat_map(|push| push.units.iter().copied());
         let all: BTreeSet<UnitId> = of_push.chain(report.waiting).collect();
         for id in all {
-            let Some(unit) = self.unit_of(id) else { continue };
-            let time = self.time();
-            if self.units[unit].live.standing().reach().is_lost() {
-                if self.pilot.lost.insert(id) {
-                    self.pilot.rollout.lost(id, time);
-                }
-            } else if self.pilot.lost.remove(&id) {
-                self.pilot.rollout.heard(id, time);
+            if let Some(unit) = self.unit_of(id) {
+                self.note_reach(unit);
             }
+        }
+    }
+
+    fn note_reach(&mut self, unit: usize) {
+        let (id, time) = (UnitId(self.id_of(unit)), self.time());
+        if self.units[unit].live.standing().reach().is_lost() {
+            if self.pilot.lost.insert(id) {
+                self.pilot.rollout.lost(id, time);
+            }
+        } else if self.pilot.lost.remove(&id) {
+            self.pilot.rollout.heard(id, time);
         }
     }
 

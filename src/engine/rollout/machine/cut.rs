@@ -21,6 +21,7 @@ impl Rollout {
         let Some(cut) = &self.cutting else { return false };
         let is_put_off = self.is_stale(cut, &units, now)
             || self.stands_still()
+            || self.has_lost_one_of(&units)
             || units.iter().all(UnitPush::is_empty)
             || !self.returned_to_halted(&units).is_empty();
         if is_put_off {
@@ -46,7 +47,8 @@ impl Rollout {
         let Some(cut) = self.cutting.take() else { return };
         let number = self.last_push + 1;
         let returned = self.returned_to_halted(&units);
-        if self.is_stale(&cut, &units, now) || self.stands_still() || !returned.is_empty() {
+        let may_not = self.stands_still() || self.has_lost_one_of(&units);
+        if may_not || self.is_stale(&cut, &units, now) || !returned.is_empty() {
             let again = Some(cut.retry(self.gathering.take(), &self.plan, now));
             self.gathering = returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
             return self.advance(now);

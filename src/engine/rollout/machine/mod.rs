@@ -20,6 +20,7 @@ mod gather;
 mod cut;
 mod guards;
 mod judge;
+mod lost;
 mod push;
 mod gate;
 mod held;
@@ -38,7 +39,7 @@ use super::command::Until;
 use super::hook::HookAnswer;
 use super::plan::Plan;
 use super::push::{Differs, UnitId};
-use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
+use super::report::{Outcome, Pin, PushReport, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use gather::Gathering;
@@ -201,18 +202,6 @@ impl Rollout {
         self.advance(now);
     }
 
-    /// The server of a unit cannot be heard (WAV-18).
-    pub fn lost(&mut self, unit: UnitId, now: Time) {
-        self.lost.insert(unit);
-        self.stand_or_go(now);
-    }
-
-    /// The server of a unit can be heard again.
-    pub fn heard(&mut self, unit: UnitId, now: Time) {
-        self.lost.remove(&unit);
-        self.stand_or_go(now);
-    }
-
     /// A unit has ended.
     pub fn gone(&mut self, unit: UnitId, now: Time) {
         self.held.forget(unit);
@@ -299,6 +288,8 @@ impl Rollout {
             frozen_until: self.frozen.map(|frozen| frozen.until),
             releases: self.held.releases().map(|release| release.push).collect(),
             is_full: self.held.is_full,
+            left_out: self.left_out(),
+            waits_for_server: self.waits_for_server(),
             proved: self.held.proved.clone(),
         }
     }
@@ -349,7 +340,7 @@ impl Rollout {
     /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode: enforce`, the content of all blamed
     /// units must have changed.
     fn may_cut(&self) -> bool {
-        if self.cutting.is_some() || self.stands_still() {
+        if self.cutting.is_some() || self.stands_still() || self.waits_for_server() {
             return false;
         }
         let Some(push) = &self.push else { return true };
@@ -376,7 +367,7 @@ impl Rollout {
             return;
         };
         let units = match self.plan.enforces() {
-            true => self.held.units(),
+            true => self.heard_units(),
             false => gathering.units.iter().copied().collect(),
         };
         if units.is_empty() {
@@ -407,21 +398,6 @@ impl Rollout {
         for unit in units {
             self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
         }
-    }
-
-    /// The clocks of a push stand while the server of a unit is lost, and while an operator wants it.
-    fn stand_or_go(&mut self, now: Time) {
-        if let Some(push) = &mut self.push {
-            let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
-            let reason = match lost {
-                _ if self.frozen.is_some() => Some(Reason::Frozen),
-                _ if push.is_paused => Some(Reason::Operator),
-                _ if self.is_succeeded => Some(Reason::Succeeded),
-                lost => lost.map(Reason::ServerLost),
-            };
-            push.stand_or_go(reason, &mut self.outputs, now);
-        }
-        self.advance(now);
     }
 
     /// The push under way is over.

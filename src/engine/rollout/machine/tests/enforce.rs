@@ -7,7 +7,7 @@ use crate::engine::rollout::push::Condemned;
 use crate::engine::rollout::tally::Rejection;
 use crate::xds::Version;
 
-const REJECTED: Counts = Counts {
+pub(super) const REJECTED: Counts = Counts {
     rejected: 1,
     accepted: 9,
     unaffected: 0,

@@ -161,15 +161,15 @@ fn wav_20_a_word_for_a_push_whose_server_is_lost_counts_when_the_server_is_back(
 }
 
 #[test]
-fn wav_20_nobody_asks_about_a_push_whose_server_was_lost_before_its_begin() {
-    let mut world = World::of(hooked(enforcing()));
-    world.run(0, |rollout, now| rollout.lost(unit(1), now));
-    world.push_of(&[1]);
-    world.accepted_until(5);
-    assert_eq!((world.state(), &*world.asked), (RolloutState::Paused, &[][..]));
-    world.run(6_000, |rollout, now| rollout.heard(unit(1), now));
-    world.accepted_until(7);
-    assert_eq!(world.asked, [(1, 0)]);
+fn wav_20_nobody_asks_about_a_push_while_its_server_is_lost() {
+    let mut world = World::at_the_gate(enforcing());
+    world.said(2_000, (1, 0), HookVerdict::Wait);
+    world.run(3_000, |rollout, now| rollout.lost(unit(1), now));
+    world.accepted_until(20);
+    assert_eq!((world.state(), &*world.asked), (RolloutState::Paused, &[(1, 0)][..]));
+    world.run(20_000, |rollout, now| rollout.heard(unit(1), now));
+    world.accepted_until(21);
+    assert_eq!(world.asked, [(1, 0), (1, 0)]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod enforce;
 mod gathering;
 mod guards;
 mod hook;
+mod lost;
 mod pins;
 mod random;
 mod records;
@@ -17,7 +18,7 @@ use super::*;
 use crate::engine::change::NameList;
 use crate::engine::rollout::plan::{Guards, HaltOn, Mode, OnHalt, Step};
 use crate::engine::rollout::push::{Growth, ReleaseDigest, TypePush, UnitPush};
-use crate::engine::rollout::report::{Note, Verdict};
+use crate::engine::rollout::report::{Note, Reason, Verdict};
 use crate::engine::rollout::tally::{Control, Counts};
 use crate::xds::{ResourceName, TypeUrl};
 
