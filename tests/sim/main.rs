@@ -326,6 +326,8 @@ const CORPUS: &[u64] = &[
     1125899916046717,
     1125899919103093,
     1125899919133959,
+    1125899922066984,
+    1125899922080816,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -349,6 +349,8 @@ impl PlanTask {
         let mut candidates = BTreeMap::new();
         for (unit, after) in next.after {
             self.before.remove(&unit);
+            // The content of this push is the known one from now on, and not the content from before a restart.
+            self.recorded.awaited.remove(&unit);
             if self.plan.enforces() {
                 candidates.insert(SourceId(unit.0), after.clone());
             }

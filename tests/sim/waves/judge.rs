@@ -351,8 +351,12 @@ impl World {
     /// still have the cluster.
     fn is_last(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
         let sent = stream.of.sent[ty][name];
-        let departed = &self.reference.units[stream.unit].departed;
-        let is_departed = || ty == EDS && departed.get(&name) == Some(&content);
+        let of = &self.reference.units[stream.unit];
+        let is_deserted = || {
+            let deserted = of.deserted.get(&name);
+            deserted.is_some_and(|(at, of)| *of == content && self.now < at + 30 * SECOND)
+        };
+        let is_departed = || ty == EDS && (of.departed.get(&name) == Some(&content) || is_deserted());
         let is_needed = sent != 0 || ty == EDS && stream.of.sent[CDS][name] != 0;
         sent == content || is_needed && (is_departed() || self.was_given(stream, ty, (name, content)))
     }

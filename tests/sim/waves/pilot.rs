@@ -563,6 +563,7 @@ impl World {
     fn begin_push(&mut self, push: u64) {
         if let Some(next) = self.pilot.next.take_if(|next| next.number == push) {
             let Next { number, set, after } = next;
+            self.pilot.awaited.retain(|unit, _| !after.contains_key(&SourceId(unit.0)));
             self.pilot.rejecters.next_push();
             let clients = Clients::default();
             self.pilot.counted = Some(Counted { number, set, candidates: after, clients });

@@ -174,6 +174,8 @@ pub struct Releases {
     /// The last endpoints under each name that the unit knew and lost, while somebody asks for the name: last bytes for those who
     /// have some (RLY-51).
     pub departed: BTreeMap<usize, u32>,
+    /// The same under names that nobody asks for any more, with the times of the last interest. A unit remembers them for a while.
+    pub deserted: BTreeMap<usize, (u64, u32)>,
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
@@ -184,7 +186,7 @@ impl Releases {
     fn take(&mut self, live: Contents, now: u64) {
         let before = std::mem::replace(&mut self.live, live);
         self.former_endpoints.extend(self.live.ended_endpoints(&before).map(|ended| (now, ended)));
-        self.depart(&before);
+        self.depart(&before, now);
         if self.stable.is_none() && before.differs(&self.live) {
             self.stable = Some(before.clone());
         }
@@ -203,12 +205,16 @@ impl Releases {
     }
 
     /// Notes the endpoints that the unit lost, and forgets those that are back or that nobody asks for any more.
-    fn depart(&mut self, before: &Contents) {
+    fn depart(&mut self, before: &Contents, now: u64) {
         let live = &self.live;
         let is_gone = |name: usize| live.names.get(&(EDS, name)).is_none_or(|content| *content == 0);
         let lost = live.ended_endpoints(before).filter(|(name, content)| *content != 0 && is_gone(*name));
         self.departed.extend(lost);
-        self.departed.retain(|name, _| is_gone(*name) && live.asked.contains(&(EDS, *name)));
+        let is_asked = |name: usize| live.asked.contains(&(EDS, name));
+        let deserted = self.departed.iter().filter(|(name, _)| is_gone(**name) && !is_asked(**name));
+        self.deserted.extend(deserted.map(|(name, content)| (*name, (now, *content))));
+        self.departed.retain(|name, _| is_gone(*name) && is_asked(*name));
+        self.deserted.retain(|name, _| is_gone(*name));
     }
 
     fn end_if_equal(&mut self) {
