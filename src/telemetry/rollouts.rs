@@ -179,17 +179,23 @@ pub fn stands(report: &RolloutReport) -> Vec<String> {
     let pinned = report.pin.map(|pin| format!("serves release {} to all clients: pinned", pin.release));
     let frozen = report.frozen_until.map(|_| "begins no push: frozen".to_owned());
     let full = report.is_full.then(|| "begins no push: held contents take too many bytes".to_owned());
-    let lost = match report.left_out.len() as u64 {
-        _ if report.waits_for_server => Some("begins no push: a server cannot be heard".to_owned()),
-        0 => None,
-        units => Some(format!("goes on without {}: no server of theirs can be heard", count(units, "unit"))),
-    };
+    let lost = without_server(report);
     let barred = match report.barred.len() as u64 {
         0 => None,
         units => Some(format!("goes on without {}: barred", count(units, "unit"))),
     };
     let hook = report.push.as_deref().and_then(hook_waits);
     [pinned, frozen, full, lost, barred, hook].into_iter().flatten().collect()
+}
+
+/// The wait for a server that is lost (WAV-18).
+pub fn without_server(report: &RolloutReport) -> Option<String> {
+    match report.left_out.len() as u64 {
+        _ if report.waits_for_server => Some("begins no push: a server cannot be heard".to_owned()),
+        0 => None,
+        1 => Some("goes on without 1 unit: its server cannot be heard".to_owned()),
+        units => Some(format!("goes on without {units} units: their servers cannot be heard")),
+    }
 }
 
 /// The hook keeps a push from its next step. `None` also if the verdict of the push says so.
@@ -404,7 +410,7 @@ mod tests {
         assert!(told.starts_with("serves release 40 to all clients: pinned; begins no push: held"), "{told}");
         assert!(told.ends_with("; goes on without 1 unit: barred"), "{told}");
         let report = RolloutReport { left_out: vec![UnitId(1), UnitId(2)], ..Default::default() };
-        assert_eq!(stands(&report), ["goes on without 2 units: no server of theirs can be heard"]);
+        assert_eq!(stands(&report), ["goes on without 2 units: their servers cannot be heard"]);
         let report = RolloutReport { waits_for_server: true, ..report };
         assert_eq!(stands(&report), ["begins no push: a server cannot be heard"]);
     }

@@ -73,6 +73,7 @@ async fn wav_18_a_push_leaves_out_a_unit_whose_server_is_lost() {
     mesh.down().await;
     fleet.origin.set(CDS, "a", "2");
     let found = fleet.until_plan("push", |found| found["push"] == 1).await;
+    assert_eq!(found["why"], "goes on without 1 unit: its server cannot be heard", "{found}");
     assert_eq!((&found["waiting"], found["left_out"].as_array().unwrap().len()), (&1.into(), 1), "{found}");
     fleet.until("the push", |fleet| fleet.had(CDS, "a", "2") == 20).await;
     assert_eq!(fleet.had(CDS, FAR, "2"), 0);

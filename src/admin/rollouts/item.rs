@@ -16,7 +16,7 @@ use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::StepReport;
 use crate::engine::rollout::tally::Rejection;
 use crate::engine::rollout::{Counts, PushReport, RolloutState, UnitId};
-use crate::telemetry::rollouts::{note_text, percent, why};
+use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 use crate::xds::ResourceName;
 
 /// TRU-5, beside the numbers.
@@ -151,7 +151,7 @@ impl<'a> Rollout<'a> {
             others: counts.1.into(),
             behind_seconds: behind_seconds(status),
             waiting: status.report.waiting.len(),
-            why: push.and_then(why),
+            why: push.and_then(why).or_else(|| without_server(&status.report)),
             blamed: push.map(|push| classes(status, &push.blamed)).unwrap_or_default(),
             barred: classes(status, &status.report.barred),
             unproved: status.unproved,
