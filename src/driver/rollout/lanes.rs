@@ -12,9 +12,8 @@ use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
 use crate::engine::downstream::SourceId;
-use crate::engine::evidence::{self, is_current};
-use crate::engine::rollout::push::Differs;
-use crate::engine::rollout::{Admission, ReleaseDigest, RolloutState, UnitId};
+use crate::engine::evidence;
+use crate::engine::rollout::{Admission, RolloutState, UnitId};
 
 impl PlanTask {
     /// Notes the content that an earlier task of the plan left held back.
@@ -28,30 +27,11 @@ impl PlanTask {
 
     /// Compares the newest content of a unit with stable and the latest candidate.
     pub(super) fn compare(&mut self, unit: UnitId, source: &SourceHandle, now: Time) {
-        let published = source.published();
-        if let Some(candidate) = self.candidates.get_mut(&unit) {
-            evidence::renew(&self.plan, candidate, &published, self.rollout.last_push());
-        }
-        let is_kept = self.rollout.keeps(unit);
-        let differs = evidence::compare(&self.plan, &published, self.candidates.get(&unit), is_kept);
-        // The content of a push that was halted before a restart is back.
-        let is_awaited = |digest: &ReleaseDigest| {
-            *digest == ReleaseDigest::of(&published.live, &|type_url| self.plan.gated.contains(type_url))
-        };
-        if differs.from_stable && self.recorded.awaited.get(&unit).is_some_and(is_awaited) {
-            self.recorded.awaited.remove(&unit);
-            self.candidates.insert(unit, published.live.clone());
-            return self.rollout.compared(unit, Differs { from_candidate: false, ..differs }, now);
-        }
-        if self.recorded.awaited.contains_key(&unit) && !is_current(&self.plan, &published.live) {
-            // A part of the server's answer is no other content than the halted one, nor has the server taken anything back.
-            return self.rollout.compared(unit, Differs { from_stable: true, from_candidate: false }, now);
-        }
-        if !differs.from_stable && !is_kept && self.candidates.remove(&unit).is_some() {
-            // A hold for names that the source forgot ends with the next rest.
-            self.is_changed = true;
-        }
-        self.rollout.compared(unit, differs, now);
+        let around = (self.rollout.keeps(unit), self.rollout.last_push());
+        let compared = self.known.compare(&self.plan, unit, &source.published(), around);
+        // A hold for names that the source forgot ends with the next rest.
+        self.is_changed |= compared.has_forgotten;
+        self.rollout.compared(unit, compared.differs, now);
     }
 
     /// Compares units whose server has not answered for all types since a restart.
@@ -59,12 +39,9 @@ impl PlanTask {
         let now = self.shared.clock.now();
         for source in own_sources(&self.handle, &self.shared, &self.tables) {
             let unit = UnitId(source.id().0);
-            if self.recorded.awaited.contains_key(&unit) {
+            if self.known.awaits(unit) {
                 self.compare(unit, &source, now);
-                if is_current(&self.plan, &source.published().live) {
-                    // From now on the server's content is compared like any other.
-                    self.recorded.awaited.remove(&unit);
-                }
+                self.known.hear(&self.plan, unit, &source.published().live);
             }
         }
     }
@@ -82,7 +59,7 @@ impl PlanTask {
         let looked = units.iter().filter_map(|unit| {
             let published = sources.get(unit)?.published();
             let stable = published.lanes.as_ref()?.stable.as_ref()?;
-            let former = self.candidates.get(unit).map(|former| &**former);
+            let former = self.known.candidate(*unit);
             Some(evidence::unit_of(&self.plan, *unit, (stable, &published.live), former).1)
         });
         let looked = looked.collect();
@@ -105,11 +82,11 @@ impl PlanTask {
             // From now on stable is the candidate, also of what no comparison has seen yet.
             let is_of = |source: &&Arc<SourceHandle>| source.published().candidate_of(push).is_some();
             let settled = sources.iter().filter(is_of).map(|source| UnitId(source.id().0));
-            settled.for_each(|unit| drop(self.candidates.remove(&unit)));
+            settled.for_each(|unit| self.known.settle(unit));
         }
         join_all(sources.iter().map(|source| source.order(order))).await;
         match order {
-            LaneOrder::Open => return self.candidates.clear(),
+            LaneOrder::Open => return self.known.clear(),
             // The contents are as they were.
             LaneOrder::Give(_) => return,
             _ => {}
@@ -117,7 +94,7 @@ impl PlanTask {
         for source in &sources {
             let unit = UnitId(source.id().0);
             if let LaneOrder::Serve(_) = order {
-                self.candidates.insert(unit, source.snapshot());
+                self.known.know(unit, source.snapshot());
             }
             self.compare(unit, source, self.shared.clock.now());
         }

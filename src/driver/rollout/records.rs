@@ -30,8 +30,6 @@ pub(super) struct Recorded {
     units: BTreeMap<UnitId, StoredUnit>,
     /// The content of the halted push, by the number in the record.
     pushed: BTreeMap<UnitId, ReleaseDigest>,
-    /// The same, for found units.
-    pub awaited: BTreeMap<UnitId, ReleaseDigest>,
 }
 
 impl PlanTask {
@@ -65,7 +63,7 @@ impl PlanTask {
             let Some(recorded) = found.map(|(recorded, _)| *recorded) else { continue };
             self.recorded.units.remove(&recorded);
             if let Some(digest) = self.recorded.pushed.remove(&recorded) {
-                self.recorded.awaited.insert(unit, digest);
+                self.known.halted_before(unit, digest);
             }
             self.rollout.found(recorded, unit);
         }
@@ -147,7 +145,7 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
         frozen: stored.frozen_ms.map(Duration::from_millis),
         pin: stored.pin.as_ref().map(|of| PinRecord { release: of.release, until: end(of.until) }),
     };
-    (record, Recorded { units: recorded, pushed, awaited: BTreeMap::new() })
+    (record, Recorded { units: recorded, pushed })
 }
 
 fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {

@@ -21,7 +21,7 @@ use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit, SourceId};
-use crate::engine::evidence::{Rejecters, condemn, unit_of};
+use crate::engine::evidence::{KnownContents, Rejecters, condemn, unit_of};
 use crate::engine::rollout::{
     Admission, CommandError, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
 };
@@ -62,8 +62,7 @@ pub(super) struct PlanTask {
     cut: BTreeMap<UnitId, Arc<Snapshot>>,
     cut_until: Instant,
     next: Option<Next>,
-    /// The latest content of each unit that was part of a push, while the unit holds something back.
-    pub(super) candidates: BTreeMap<UnitId, Arc<Snapshot>>,
+    pub(super) known: KnownContents,
     pub(super) clients: Option<Clients>,
     pub(super) rejecters: Rejecters,
     /// The latest push that went back.
@@ -106,7 +105,7 @@ impl PlanTask {
             cut: BTreeMap::new(),
             cut_until: Instant::now(),
             next: None,
-            candidates: BTreeMap::new(),
+            known: KnownContents::default(),
             clients: None,
             rejecters: Rejecters::default(),
             taken_back: None,
@@ -194,7 +193,7 @@ impl PlanTask {
             }
             self.before.clear();
             // The content of an abandoned push is a change again.
-            self.candidates.clear();
+            self.known.clear();
             self.next = None;
             self.adopt();
         }
@@ -304,7 +303,7 @@ impl PlanTask {
                     .map(|before| LaneContent { stable: before.clone(), candidate: source.snapshot() }),
             };
             let Some(LaneContent { stable, candidate }) = releases else { continue };
-            let former = self.candidates.get(unit).map(|former| &**former);
+            let former = self.known.candidate(*unit);
             let (of_unit, mut push) = unit_of(&self.plan, *unit, (&stable, &candidate), former);
             let (contents, guards) = (Contents::new(&of_unit, &stable, &candidate), self.plan.guards);
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
@@ -319,9 +318,9 @@ impl PlanTask {
         let blank: Vec<_> = pushed.iter().filter(|push| push.is_empty()).map(|push| push.unit).collect();
         let set = PushSet::new(changes);
         condemn(&mut pushed, self.rejecters.condemned_in(&set));
-        let former = self.candidates.clone();
+        let former = self.known.candidates();
         if self.plan.enforces() {
-            self.candidates.extend(after.iter().map(|(unit, candidate)| (*unit, candidate.clone())));
+            after.iter().for_each(|(unit, candidate)| self.known.know(*unit, candidate.clone()));
             // The push has changes that were none of a push at the order before.
             let now = self.shared.clock.now();
             let cut = after.keys().filter_map(|unit| Some((*unit, sources.get(unit)?)));
@@ -332,7 +331,7 @@ impl PlanTask {
         let is_put_off = self.rollout.last_push() < number;
         if is_put_off {
             // The content is part of no push yet, and must be found again.
-            self.candidates = former;
+            self.known.restore(former);
         }
         let outside = if is_put_off { units } else { &blank };
         for (unit, source) in outside.iter().filter_map(|unit| Some((*unit, sources.get(unit)?))) {
@@ -349,8 +348,7 @@ impl PlanTask {
         let mut candidates = BTreeMap::new();
         for (unit, after) in next.after {
             self.before.remove(&unit);
-            // The content of this push is the known one from now on, and not the content from before a restart.
-            self.recorded.awaited.remove(&unit);
+            self.known.begin(unit);
             if self.plan.enforces() {
                 candidates.insert(SourceId(unit.0), after.clone());
             }

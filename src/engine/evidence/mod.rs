@@ -5,6 +5,7 @@
 //! are lost whatever they are served; and the count of clients.
 
 mod content;
+mod known;
 mod rejecters;
 mod excuses;
 mod clients;
@@ -12,4 +13,5 @@ mod clients;
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
 pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use excuses::{Leavers, WINDOW};
+pub use known::{Compared, KnownContents};
 pub use rejecters::{Content, Rejecters};

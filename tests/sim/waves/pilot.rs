@@ -8,12 +8,11 @@ use std::sync::Arc;
 use sluice::engine::Time;
 use sluice::engine::downstream::{Compared, PushSet, SourceId};
 use sluice::engine::evidence::{
-    Clients, Ended, Leavers as _, Rejecters, Seen, compare, condemn, is_current, renew, unit_of,
+    Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, unit_of,
 };
-use sluice::engine::rollout::push::Differs;
 use sluice::engine::rollout::report::Outcome;
 use sluice::engine::rollout::{
-    Admission, Command, Output, Plan, PushReport, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush,
+    Admission, Command, Output, Plan, PushReport, Rollout, RolloutState, UnitId, UnitPush,
 };
 use sluice::engine::snapshot::Snapshot;
 
@@ -95,8 +94,7 @@ pub struct Pilot {
     /// The latest word of the machine, which comes into force next.
     stated: Admission,
     pub due: Option<u64>,
-    /// The latest content of each unit that has been cut, while the unit holds something back.
-    candidates: BTreeMap<UnitId, Arc<Snapshot>>,
+    pub known: KnownContents,
     next: Option<Next>,
     pub counted: Option<Counted>,
     pub rejecters: Rejecters,
@@ -104,8 +102,6 @@ pub struct Pilot {
     taken_back: Option<u64>,
     /// The latest push that went back, and the nodes that rejected it.
     taken: (u64, BTreeSet<Arc<str>>),
-    /// The contents of a push that was halted before a restart.
-    pub awaited: BTreeMap<UnitId, ReleaseDigest>,
     pub lost: BTreeSet<UnitId>,
     is_changed: bool,
     tally_due: u64,
@@ -138,14 +134,13 @@ impl Pilot {
             admission: Admission::NOBODY,
             stated: Admission::NOBODY,
             due: None,
-            candidates: BTreeMap::new(),
+            known: KnownContents::default(),
             next: None,
             counted: None,
             rejecters: Rejecters::default(),
             leavers: Leavers::default(),
             taken_back: None,
             taken: (0, BTreeSet::new()),
-            awaited: BTreeMap::new(),
             lost: BTreeSet::new(),
             is_changed: false,
             tally_due: 0,
@@ -350,7 +345,7 @@ impl World {
         let looked = units.iter().filter_map(|unit| {
             let (id, published) = (UnitId(self.id_of(*unit)), &self.units[*unit].published);
             let stable = published.lanes.as_ref()?.stable.as_ref()?;
-            let former = self.pilot.candidates.get(&id).map(|former| &**former);
+            let former = self.pilot.known.candidate(id);
             Some(unit_of(&self.pilot.plan, id, (stable, &published.live), former).1)
         });
         let looked = looked.collect();
@@ -450,7 +445,8 @@ impl World {
         if let Order::Settle(push) = order
             && self.units[unit].published.candidate_of(push).is_some()
         {
-            self.pilot.candidates.remove(&UnitId(self.id_of(unit)));
+            let id = UnitId(self.id_of(unit));
+            self.pilot.known.settle(id);
         }
         let lanes = &mut self.units[unit].lanes;
         match order {
@@ -495,7 +491,7 @@ impl World {
         let Some(order) = self.pilot.order.take() else { return };
         match order {
             Order::Cut(number) => self.finish_cut(number),
-            Order::Open => self.pilot.candidates.clear(),
+            Order::Open => self.pilot.known.clear(),
             Order::Give(_) => self.admit(self.pilot.stated),
             Order::PutOff(_) => {
                 std::mem::take(&mut self.pilot.outside).into_iter().for_each(|unit| self.compare_unit(unit));
@@ -504,7 +500,7 @@ impl World {
                 for unit in 0..self.units.len() {
                     if let Order::Serve(_) = order {
                         let id = UnitId(self.id_of(unit));
-                        self.pilot.candidates.insert(id, self.units[unit].live.clone());
+                        self.pilot.known.know(id, self.units[unit].live.clone());
                     }
                     self.compare_unit(unit);
                 }
@@ -519,7 +515,7 @@ impl World {
 
     fn finish_cut(&mut self, number: u64) {
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
-        let (former, mut outside) = (self.pilot.candidates.clone(), BTreeSet::new());
+        let (former, mut outside) = (self.pilot.known.candidates(), BTreeSet::new());
         let all = std::mem::take(&mut self.pilot.cut);
         let units: BTreeSet<_> = all.iter().filter_map(|(unit, ..)| self.unit_of(*unit)).collect();
         for (unit, stable, candidate) in all {
@@ -530,7 +526,7 @@ impl World {
             if push.is_empty() {
                 outside.extend(self.unit_of(unit));
             } else {
-                self.pilot.candidates.insert(unit, candidate.clone());
+                self.pilot.known.know(unit, candidate.clone());
                 after.insert(SourceId(unit.0), candidate);
             }
             pushed.push(push);
@@ -545,7 +541,7 @@ impl World {
         self.pilot.rollout.ready(pushed, time);
         if self.pilot.rollout.last_push() < number {
             // The content is part of no push yet, and must be found again.
-            self.pilot.candidates = former;
+            self.pilot.known.restore(former);
             outside = units;
             if self.pilot.is_cut_stale && self.pilot.admission.holders_only {
                 self.fail(Invariant::Admission, || {
@@ -563,7 +559,7 @@ impl World {
     fn begin_push(&mut self, push: u64) {
         if let Some(next) = self.pilot.next.take_if(|next| next.number == push) {
             let Next { number, set, after } = next;
-            self.pilot.awaited.retain(|unit, _| !after.contains_key(&SourceId(unit.0)));
+            after.keys().for_each(|unit| self.pilot.known.begin(UnitId(unit.0)));
             self.pilot.rejecters.next_push();
             let clients = Clients::default();
             self.pilot.counted = Some(Counted { number, set, candidates: after, clients });
@@ -610,39 +606,22 @@ impl World {
     fn compare_unit(&mut self, unit: usize) {
         self.reference_compares(unit);
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
-        let (published, plan) = (&self.units[unit].published, self.pilot.plan.clone());
-        if let Some(candidate) = self.pilot.candidates.get_mut(&id) {
-            renew(&plan, candidate, published, self.pilot.rollout.last_push());
-        }
-        let is_kept = self.pilot.rollout.keeps(id);
-        let differs = compare(&plan, published, self.pilot.candidates.get(&id), is_kept);
-        let digest = || ReleaseDigest::of(&published.live, &|url| plan.gated.contains(url));
-        if differs.from_stable && self.pilot.awaited.get(&id).is_some_and(|awaited| *awaited == digest()) {
-            self.pilot.awaited.remove(&id);
-            self.pilot.candidates.insert(id, published.live.clone());
-            let differs = Differs { from_candidate: false, ..differs };
-            return self.pilot.rollout.compared(id, differs, time);
-        }
-        if self.pilot.awaited.contains_key(&id) && !is_current(&plan, &published.live) {
-            let differs = Differs { from_stable: true, from_candidate: false };
-            return self.pilot.rollout.compared(id, differs, time);
-        }
-        if !differs.from_stable && !is_kept && self.pilot.candidates.remove(&id).is_some() {
-            self.pilot.is_changed = true;
-        }
+        let around = (self.pilot.rollout.keeps(id), self.pilot.rollout.last_push());
+        let published = &self.units[unit].published;
+        let compared = self.pilot.known.compare(&self.pilot.plan, id, published, around);
+        self.pilot.is_changed |= compared.has_forgotten;
+        let differs = compared.differs;
         self.tell(|| format!("unit {unit}: {differs:?}"));
         self.pilot.rollout.compared(id, differs, time);
     }
 
     /// Compares units whose server has not answered for all types since a restart.
     fn look_at_awaited(&mut self) {
-        let awaited: Vec<UnitId> = self.pilot.awaited.keys().copied().collect();
-        for id in awaited {
-            let Some(unit) = self.unit_of(id) else { continue };
-            self.compare_unit(unit);
-            if is_current(&self.pilot.plan, &self.units[unit].live) {
-                // From now on the server's content is compared like any other.
-                self.pilot.awaited.remove(&id);
+        for unit in self.all_units() {
+            let id = UnitId(self.id_of(unit));
+            if self.pilot.known.awaits(id) {
+                self.compare_unit(unit);
+                self.pilot.known.hear(&self.pilot.plan, id, &self.units[unit].live);
             }
         }
     }

@@ -126,7 +126,7 @@ impl World {
             let id = UnitId(self.id_of(unit));
             let of_push = halted.iter().flat_map(|push| &push.units).find(|of| of.unit == *former);
             if let Some(of) = of_push {
-                self.pilot.awaited.insert(id, of.candidate);
+                self.pilot.known.halted_before(id, of.candidate);
             }
             self.pilot.rollout.found(*former, id);
         }

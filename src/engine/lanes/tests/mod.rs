@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod interest;
+mod known;
 
 use std::sync::Arc;
 
