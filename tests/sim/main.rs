@@ -328,11 +328,12 @@ const CORPUS: &[u64] = &[
     1125899919133959,
     1125899922066984,
     1125899922080816,
+    1125899925347506,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125899925347506];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

@@ -174,7 +174,8 @@ pub struct Releases {
     /// The last endpoints under each name that the unit knew and lost, while somebody asks for the name: last bytes for those who
     /// have some (RLY-51).
     pub departed: BTreeMap<usize, u32>,
-    /// The same under names that nobody asks for any more, with the times of the last interest. A unit remembers them for a while.
+    /// The same under names that nobody asks for any more, with the times of the last interest, and those that a push kept which went
+    /// back. A unit remembers them for a while.
     pub deserted: BTreeMap<usize, (u64, u32)>,
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
@@ -235,7 +236,7 @@ impl Releases {
         self.went_back = false;
     }
 
-    fn obey(&mut self, order: Order, most: usize) {
+    fn obey(&mut self, order: Order, most: usize, now: u64) {
         match order {
             Order::Cut(push) if self.stable.is_some() => {
                 self.before_cut = (self.cut.take(), self.latest.take());
@@ -268,8 +269,12 @@ impl Releases {
                 }
             }
             Order::Back(push) => {
-                if self.candidate.take_if(|(number, _)| *number == push).is_some() {
+                if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
                     self.went_back = true;
+                    // Endpoints that the push kept are last bytes for a while.
+                    let kept =
+                        candidate.names.iter().filter(|((ty, _), content)| *ty == EDS && **content != 0);
+                    self.deserted.extend(kept.map(|((_, name), content)| (*name, (now, *content))));
                 }
             }
             Order::Serve(number) => {
@@ -476,7 +481,7 @@ impl World {
     /// A unit carries out an order.
     pub fn reference_ordered(&mut self, unit: usize, order: Order) {
         let most = self.reference.most;
-        self.reference.units[unit].obey(order, most);
+        self.reference.units[unit].obey(order, most, self.now);
     }
 
     /// Whether the steps so far seat a client, by the plan.
