@@ -236,7 +236,7 @@ fn fil_4_text_format_has_no_values_that_json_lacks() {
     };
     assert!(parse_text(&text("315576000000")).is_ok());
     let error = parse_text(&text("184467440737255")).unwrap_err().to_string();
-    assert!(error.contains("duration"), "{error}");
+    assert!(error.starts_with("resources[0]: ") && error.contains("duration"), "{error}");
 }
 
 /// A list collection of listeners as a file, with one entry of this kind.

@@ -1,7 +1,7 @@
 //! Protobuf's text format (`.pb_text`), with payloads spelled out under their types in brackets.
 
 use miette::Diagnostic;
-use prost_reflect::DynamicMessage;
+use prost_reflect::{DynamicMessage, ReflectMessage};
 
 use super::super::upstream::{decode_file_resource, decode_file_response};
 use super::{JsonError, RESOURCE, RESPONSE, canonical, message, pool};
@@ -33,10 +33,17 @@ fn encode(name: &str, text: &str) -> Result<Vec<u8>, JsonError> {
     canonical::encode(pool()?, &parsed).map_err(JsonError::Encoding)
 }
 
-/// Text format may state values that no well-formed message has, as a duration of a million years. REST could not serve them, and the
-/// readers of JSON and YAML refuse them, too.
+/// Text format may state values that no well-formed message has, such as a duration of a million years. REST could not serve them,
+/// and the readers of JSON and YAML refuse them, too.
 fn has_form_in_json(message: &DynamicMessage) -> Result<(), JsonError> {
-    serde_json::to_writer(std::io::sink(), message).map_err(|error| JsonError::Encoding(error.to_string()))
+    let write = |message: &DynamicMessage| serde_json::to_writer(std::io::sink(), message);
+    let Err(error) = write(message) else { return Ok(()) };
+    let resources = message.get_field_by_name("resources");
+    let mut resources = resources.iter().filter_map(|list| list.as_list()).flatten();
+    let bad = resources.position(|of| of.as_message().is_some_and(|of| write(of).is_err()));
+    let path = bad.map_or_else(|| "response".to_owned(), |index| format!("resources[{index}]"));
+    let message = message.descriptor().full_name().to_owned();
+    Err(JsonError::Content { path, message, reason: error.to_string() })
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
