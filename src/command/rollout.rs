@@ -62,7 +62,7 @@ Columns:
   SILENT    clients that have not answered for a minute
   LOST      streams that ended within a minute of the push
   OTHERS    clients that would not be admitted yet, and have the push: a plan in `mode: observe` holds nothing back
-  WHY       when the push would have stopped, and for which reason; or that a server is lost, without which no push begins
+  WHY       when the push would have stopped, and for which reason; or the wait for a server that cannot be heard
   With -o wide: WAITING (units whose changes wait for the next push), BLAMED (classes with evidence against the push)
 
 Examples:

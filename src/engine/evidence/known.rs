@@ -19,7 +19,7 @@ pub struct KnownContents {
 
 /// The newest content of a unit, compared with the known contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct Comparison {
     pub differs: Differs,
     /// The unit serves its stable content, and its latest candidate is known no longer.
     pub has_forgotten: bool,
@@ -56,7 +56,7 @@ impl KnownContents {
         self.candidates.clear();
     }
 
-    /// A push begins with the unit: what was halted before a restart is no known content any more.
+    /// A push begins with the unit: the halted content from before a restart is not known any more.
     pub fn begin(&mut self, unit: UnitId) {
         self.awaited.remove(&unit);
     }
@@ -79,7 +79,7 @@ impl KnownContents {
         unit: UnitId,
         published: &Published,
         (is_kept, last): (bool, u64),
-    ) -> Compared {
+    ) -> Comparison {
         if let Some(candidate) = self.candidates.get_mut(&unit) {
             renew(plan, candidate, published, last);
         }
@@ -90,15 +90,15 @@ impl KnownContents {
             self.awaited.remove(&unit);
             self.candidates.insert(unit, published.live.clone());
             let differs = Differs { from_candidate: false, ..differs };
-            return Compared { differs, has_forgotten: false };
+            return Comparison { differs, has_forgotten: false };
         }
         if self.awaited.contains_key(&unit) && !is_current(plan, &published.live) {
             // A part of the server's answer is no other content than the halted one, nor has the server taken anything back.
             let differs = Differs { from_stable: true, from_candidate: false };
-            return Compared { differs, has_forgotten: false };
+            return Comparison { differs, has_forgotten: false };
         }
         let is_over = !differs.from_stable && !is_kept;
-        Compared { differs, has_forgotten: is_over && self.candidates.remove(&unit).is_some() }
+        Comparison { differs, has_forgotten: is_over && self.candidates.remove(&unit).is_some() }
     }
 
     /// After a comparison: once the server has answered for all types, its content is compared like any other.

@@ -13,5 +13,5 @@ mod clients;
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
 pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use excuses::{Leavers, WINDOW};
-pub use known::{Compared, KnownContents};
+pub use known::{Comparison, KnownContents};
 pub use rejecters::{Content, Rejecters};
