@@ -329,6 +329,8 @@ const CORPUS: &[u64] = &[
     1125899922066984,
     1125899922080816,
     1125899925347506,
+    1125899927121015,
+    1125899927213340,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -213,18 +213,9 @@ impl World {
         self.settle_push(stream, given);
         let (push, release) = self.release_for(stream.client, stream.of.push);
         let release = release.clone();
-        for (name, content) in &given.put {
-            if !want.covers(*name) {
-                continue;
-            }
-            let due = release.for_want(ty, *name, want);
-            let is_gone = due.is_none_or(|due| due == 0);
-            let is_kept = is_gone && self.is_last(stream, ty, (*name, *content));
-            let is_late = || ty == EDS && self.was_newest(stream, (*name, *content));
-            let is_restated = || due == Some(0) && self.is_restated(stream, given, (*name, *content));
-            if due != Some(*content) && !is_kept && !is_restated() && !is_late() {
-                self.judge_foreign(stream, ty, *name, (*content, due));
-            }
+        let foreign = given.put.iter().filter(|of| !self.is_due(stream, given, **of, &release));
+        for (name, content) in foreign.copied().collect::<Vec<_>>() {
+            self.judge_foreign(stream, ty, name, (content, release.for_want(ty, name, want)));
         }
         let omitted = (0..OLD).filter(|name| given.is_full && stream.of.sent[ty][*name] != 0);
         let omitted = omitted.filter(|name| !given.put.iter().any(|(put, _)| put == name));
@@ -274,6 +265,24 @@ impl World {
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
     }
 
+    /// Whether a client of this release may be sent the content.
+    fn is_due(
+        &self,
+        stream: &Stream,
+        given: &Given,
+        (name, content): (usize, u32),
+        release: &Contents,
+    ) -> bool {
+        let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+        let due = release.for_want(ty, name, want);
+        let is_gone = due.is_none_or(|due| due == 0);
+        !want.covers(name)
+            || due == Some(content)
+            || is_gone && self.is_last(stream, ty, (name, content))
+            || due == Some(0) && self.is_restated(stream, given, (name, content))
+            || ty == EDS && self.was_newest(stream, (name, content))
+    }
+
     /// Whether a client that may have rejected the push has this content in its place.
     fn is_restated(&self, stream: &Stream, given: &Given, (name, content): (usize, u32)) -> bool {
         let (ty, node) = (given.ty, self.clients[stream.client].plan.node);
@@ -290,8 +299,12 @@ impl World {
         if stream.of.may_be_back && !is_whole(stream.of.push) && is_whole(None) {
             (stream.of.push, stream.of.may_be_back) = (None, false);
         }
-        if stream.of.equal.is_some() && !self.may_be_from(stream, given, stream.of.push) {
-            stream.of.push = stream.of.equal;
+        if stream.of.equal.is_some() {
+            let (_, release) = self.release_for(stream.client, stream.of.push);
+            let is_due = given.put.iter().all(|of| self.is_due(stream, given, *of, release));
+            if !is_due || !self.may_be_from(stream, given, stream.of.push) {
+                stream.of.push = stream.of.equal;
+            }
         }
     }
 
@@ -449,7 +462,8 @@ impl World {
     fn note_routes_left(&self, stream: &mut Stream, release: &Contents) {
         for cluster in 0..OLD {
             let since = stream.of.lacking[cluster];
-            let left = since.map_or(0, |_| routes_left(stream, release, cluster));
+            let is_delta = self.clients[stream.client].plan.delta;
+            let left = since.map_or(0, |_| routes_left(stream, release, (cluster, is_delta)));
             // The removal waits for routes that change within its rest.
             let has_rested = since.is_some_and(|since| self.now >= since + REST);
             let kept = if has_rested { stream.of.left[cluster] } else { 0 };
@@ -496,12 +510,14 @@ impl Judged {
     }
 }
 
-/// The routes of a client that lead to a cluster, and that its release has unchanged or does not know.
-fn routes_left(stream: &Stream, release: &Contents, cluster: usize) -> Mask {
+/// The routes of a client that lead to a cluster, and that its release has unchanged or does not know. In the state of the world, no
+/// response says that a route is gone, so nothing waits for it.
+fn routes_left(stream: &Stream, release: &Contents, (cluster, is_delta): (usize, bool)) -> Mask {
     let want = stream.of.wants[RDS];
     let is_left = |route: &usize| {
         let sent = stream.of.sent[RDS][*route];
-        let is_due = release.for_want(RDS, *route, want).is_none_or(|due| due == sent);
+        let due = release.for_want(RDS, *route, want);
+        let is_due = due.is_none_or(|due| due == sent || due == 0 && !is_delta);
         sent != 0 && cluster_of(sent) == cluster && want.covers(*route) && is_due
     };
     (0..OLD).filter(is_left).fold(0, |mask: Mask, route| mask | bit(route))
