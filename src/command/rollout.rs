@@ -14,7 +14,7 @@ use super::order::{self, Order};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Table, changed_names, list as items_of, number, span, text, type_name};
+use super::table::{Table, changed_names, list as items_of, listed_names, number, span, text, type_name};
 use super::text::safe;
 use crate::text::{encoded, size};
 
@@ -271,6 +271,14 @@ fn describe(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::io
         let short = type_name(of).unwrap_or_default();
         let line = format!("{short}: {}; {} to {}", parts.join("; "), bytes("before"), bytes("after"));
         writeln!(console.out, "{}", safe(&line))?;
+    }
+    for of in items_of(push, "without_evidence") {
+        let (short, names) = (type_name(of).unwrap_or_default(), listed_names(of, "names", "count"));
+        writeln!(
+            console.out,
+            "{}",
+            safe(&format!("no evidence: no admitted client was sent {short} {names}"))
+        )?;
     }
     for note in items_of(push, "notes").iter().filter_map(Value::as_str) {
         writeln!(console.out, "{}", safe(note))?;

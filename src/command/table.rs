@@ -166,8 +166,13 @@ pub(super) fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
 
 /// The names of a change; the API bounds them.
 pub(super) fn changed_names(of: &Value, key: &str) -> String {
+    listed_names(of, key, &format!("{key}_count"))
+}
+
+/// The names of a bounded list. `count`: the key of the number of all names.
+pub(super) fn listed_names(of: &Value, key: &str, count: &str) -> String {
     let names: Vec<_> = list(of, key).iter().filter_map(Value::as_str).collect();
-    let all = number(of, &format!("{key}_count")).unwrap_or(names.len() as u64);
+    let all = number(of, count).unwrap_or(names.len() as u64);
     match (names.is_empty(), all.saturating_sub(names.len() as u64)) {
         (true, 0) => "none".to_owned(),
         (true, more) => more.to_string(),

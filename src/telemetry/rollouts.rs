@@ -333,8 +333,7 @@ mod tests {
     use crate::xds::{ResourceName, TypeUrl, Version};
 
     fn push(state: RolloutState, step: u8, reason: Reason) -> PushReport {
-        let at = Time::ZERO;
-        let after = Duration::from_millis(400);
+        let (at, after) = (Time::ZERO, Duration::from_millis(400));
         PushReport {
             number: 41,
             mode: Mode::Observe,
@@ -353,6 +352,7 @@ mod tests {
             rejections: Vec::new(),
             blamed: Vec::new(),
             condemned: Vec::new(),
+            without_evidence: Vec::new(),
             hook: None,
         }
     }

@@ -1,10 +1,11 @@
 //! A plan as operators see it: commands, events, metrics, the log, the overview and the page, of the built binary.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::commands::{Done, sluice};
+use crate::enforced::{Fleet, plan};
 use crate::support::control_plane::eventually;
-use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
+use crate::support::{CDS, Client, ControlPlane, RDS, Relay, Setup, Variant};
 
 /// Every client is admitted to the first step.
 const PLAN: &str = "rollouts: [ { name: edge, mode: observe, gather: { quiet: 100ms, max: 1s }, steps: [ { percent: 100, \
@@ -112,4 +113,47 @@ async fn tru_7_events_metrics_the_log_and_the_page_tell_of_a_verdict() {
     assert_eq!(status, 200);
     assert!(page.contains("1 of 2 clients rejected it") && page.contains("&#60;b&#62;no such"), "{page}");
     assert!(!page.contains("<b>no such"), "{page}");
+}
+
+/// Twenty clients and a push of two routes, one of which only the client with the last seat uses. The first step admits half of the clients.
+async fn lonely(plan: &str) -> Fleet {
+    let slow = plan.replace("bake: 1s }", "bake: 60s }");
+    let mut fleet = Fleet::with(|setup| setup, &slow, 20).await;
+    let last = fleet.last_seated().await;
+    fleet.origin.set(RDS, "lonely", "1");
+    fleet.clients[last].want(RDS, &["r", "lonely"]);
+    fleet.until("the lonely route", |fleet| fleet.had(RDS, "lonely", "1") == 1).await;
+    fleet.origin.set_many(RDS, &[("r", "2"), ("lonely", "2")]);
+    let routes =
+        json!([{ "type": "envoy.config.route.v3.RouteConfiguration", "names": ["lonely"], "count": 1 }]);
+    let listed = |found: &Value| found["latest"]["without_evidence"] == routes && found["accepted"] != 0;
+    let found = fleet.until_plan("list", listed).await;
+    assert_eq!(found["state"], "waving", "{found}");
+    fleet
+}
+
+/// WAV-14: the clients of a step may all accept a push, and say nothing about a route that none of them uses.
+#[tokio::test]
+async fn wav_14_status_lists_the_resources_that_no_admitted_client_was_sent() {
+    let mut fleet = lonely(&plan("percent: 50")).await;
+    assert_eq!(fleet.had(RDS, "lonely", "2"), 0);
+    let line = "no evidence: no admitted client was sent RouteConfiguration lonely";
+    let status = done(&fleet.relay, "rollout status edge").await.out;
+    assert!(status.lines().any(|of| of == line), "{status}");
+    let (_, page) = fleet.relay.get("/ui/rollouts/edge").await;
+    assert!(page.contains(line), "{page}");
+
+    done(&fleet.relay, "rollout promote edge --push 1 --all").await;
+    fleet.until("the lonely route", |fleet| fleet.had(RDS, "lonely", "2") == 1).await;
+    fleet.until_plan("end of the list", |found| found["latest"]["without_evidence"] == json!([])).await;
+}
+
+/// WAV-14, WAV-19: a client that a plan which enforces would not have admitted yet is no evidence, although it has the route.
+#[tokio::test]
+async fn wav_14_a_client_that_would_not_be_admitted_is_no_evidence() {
+    let mut fleet = lonely(&plan("percent: 50").replace("mode: enforce", "mode: observe")).await;
+    fleet.until("the lonely route", |fleet| fleet.had(RDS, "lonely", "2") == 1).await;
+    let has_it = |found: &Value| found["others"]["accepted"].as_u64() > Some(0);
+    let found = fleet.until_plan("answers of the others", has_it).await;
+    assert_eq!(found["latest"]["without_evidence"][0]["names"], json!(["lonely"]), "{found}");
 }

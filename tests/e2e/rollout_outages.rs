@@ -45,6 +45,11 @@ async fn wav_16_a_lost_server_takes_no_halted_push_from_its_clients() {
     fleet.origin.set(CDS, "a", "3");
     let found = fleet.until_plan("wait for the server", |found| found["waits_for_server"] == true).await;
     assert_eq!(found["state"], "halted", "{found}");
+    let why = found["why"].as_str().unwrap();
+    assert!(
+        why.starts_with("halted push 1") && why.ends_with("; begins no push: a server cannot be heard"),
+        "{why}"
+    );
     assert_eq!((fleet.had(CDS, "a", "3"), holding(&fleet)), (0, kept));
 
     mesh.up().await;

@@ -17,7 +17,7 @@ use crate::engine::rollout::report::StepReport;
 use crate::engine::rollout::tally::Rejection;
 use crate::engine::rollout::{Counts, PushReport, RolloutState, UnitId};
 use crate::telemetry::rollouts::{note_text, percent, why, without_server};
-use crate::xds::ResourceName;
+use crate::xds::{ResourceName, TypeUrl};
 
 /// TRU-5, beside the numbers.
 const ABOUT: &str = "accepted means that a client acknowledged the push, not that the client uses it";
@@ -151,7 +151,7 @@ impl<'a> Rollout<'a> {
             others: counts.1.into(),
             behind_seconds: behind_seconds(status),
             waiting: status.report.waiting.len(),
-            why: push.and_then(why).or_else(|| without_server(&status.report)),
+            why: why_of(status),
             blamed: push.map(|push| classes(status, &push.blamed)).unwrap_or_default(),
             barred: classes(status, &status.report.barred),
             unproved: status.unproved,
@@ -163,6 +163,13 @@ impl<'a> Rollout<'a> {
             releases: &status.report.releases,
         }
     }
+}
+
+/// The verdict about the latest push, and the wait for a server. A push that clients keep may be halted while another one waits.
+fn why_of(status: &RolloutStatus) -> Option<String> {
+    let verdict = status.report.push.as_deref().and_then(why);
+    let parts: Vec<_> = verdict.into_iter().chain(without_server(&status.report)).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn seconds_since(time: SystemTime) -> f64 {
@@ -283,6 +290,8 @@ pub(super) struct WholePush<'a> {
     suspects: Vec<Suspect<'a>>,
     rejections: Vec<RejectedBy<'a>>,
     condemned: Vec<Suspect<'a>>,
+    /// Changed and added resources that no admitted client was sent so far.
+    without_evidence: Vec<Unsent<'a>>,
     notes: Vec<String>,
     /// Null without a hook.
     hook: Option<HookItem<'a>>,
@@ -313,6 +322,14 @@ struct Type<'a> {
 struct BeforeAfter {
     before: u64,
     after: u64,
+}
+
+/// Resources of a type, bounded, and their number.
+#[derive(Debug, Serialize)]
+struct Unsent<'a> {
+    r#type: &'a str,
+    names: Vec<&'a str>,
+    count: usize,
 }
 
 /// The changed resource that grew by most bytes.
@@ -378,6 +395,7 @@ impl<'a> WholePush<'a> {
             suspects: suspects(&push.rejections),
             rejections: push.rejections.iter().map(|of| rejection(status, of)).collect(),
             condemned: push.condemned.iter().map(condemned).collect(),
+            without_evidence: push.without_evidence.iter().map(unsent).collect(),
             notes: push.notes.iter().map(note_text).collect(),
             hook: push.hook.as_ref().map(|hook| HookItem {
                 step: hook.step,
@@ -403,6 +421,11 @@ fn type_of(of: &TypePush) -> Type<'_> {
             .as_ref()
             .map(|(name, growth)| Largest { name: name.as_str(), bytes: before_after(*growth) }),
     }
+}
+
+fn unsent((type_url, of): &(TypeUrl, NameList)) -> Unsent<'_> {
+    let names = of.names.iter().map(ResourceName::as_str).collect();
+    Unsent { r#type: type_url.message(), names, count: of.count }
 }
 
 fn before_after(Growth { before, after }: Growth) -> BeforeAfter {

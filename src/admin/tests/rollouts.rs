@@ -119,12 +119,13 @@ fn at(ms: u64) -> Time {
     Time::from_micros(ms * 1_000)
 }
 
+fn names(names: &[&str]) -> NameList {
+    let mut list = NameList::default();
+    names.iter().for_each(|name| list.add(&ResourceName::from(*name)));
+    list
+}
+
 fn finished() -> PushReport {
-    let names = |names: &[&str]| {
-        let mut list = NameList::default();
-        names.iter().for_each(|name| list.add(&ResourceName::from(*name)));
-        list
-    };
     let step = |number, threshold, began, ended| StepReport {
         number,
         threshold,
@@ -158,6 +159,7 @@ fn finished() -> PushReport {
         rejections: Vec::new(),
         blamed: Vec::new(),
         condemned: Vec::new(),
+        without_evidence: Vec::new(),
         hook: None,
     }
 }
@@ -200,6 +202,7 @@ fn halted() -> PushReport {
         ],
         blamed: vec![UnitId(3)],
         condemned: vec![Condemned { type_url, name: ResourceName::from("main"), version: Version(0xbad) }],
+        without_evidence: vec![(TypeUrl::of_message(LISTENER), names(&["<b>new"]))],
         hook: Some(HookReport { step: 1, asked: at(2_000), said: None }),
         ..finished()
     }
@@ -237,6 +240,8 @@ async fn wav_19_a_plan_tells_its_state_its_clients_and_its_verdict() {
     let one = admin.get("/rollouts/edge").await.json();
     assert_eq!(one["why"], *why);
     assert_eq!(one["latest"]["suspects"][0]["rejections"], 3);
+    let without_evidence = serde_json::json!([{"type": LISTENER, "names": ["<b>new"], "count": 1}]);
+    assert_eq!(one["latest"]["without_evidence"], without_evidence);
     assert_eq!(one["pushes"], serde_json::json!([41, 40]));
     assert_eq!(one["waits"][0]["class"], "c1a55");
     assert!(one["about"].as_str().unwrap().contains("not that the client uses it"));

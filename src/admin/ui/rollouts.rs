@@ -24,6 +24,7 @@ use crate::engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
 use crate::telemetry::events::Event;
 use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
 use crate::text::{encoded, size, span};
+use crate::xds::{ResourceName, TypeUrl};
 
 #[derive(Template)]
 #[template(path = "rollouts.html")]
@@ -352,7 +353,18 @@ fn planned_percent(status: &RolloutStatus, number: u8) -> String {
 
 fn notes(push: &PushReport) -> Vec<String> {
     let condemned = push.condemned.iter().map(condemned);
-    push.notes.iter().map(note_text).chain(hook_note(push)).chain(condemned).collect()
+    let unsent = push.without_evidence.iter().map(without_evidence);
+    push.notes.iter().map(note_text).chain(unsent).chain(hook_note(push)).chain(condemned).collect()
+}
+
+/// The resources of a type that no admitted client was sent (WAV-14).
+fn without_evidence((type_url, of): &(TypeUrl, NameList)) -> String {
+    let names: Vec<_> = of.names.iter().map(ResourceName::as_str).collect();
+    let more = match of.count.saturating_sub(names.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("no evidence: no admitted client was sent {} {}{more}", type_url.short(), names.join(", "))
 }
 
 fn whole(status: &RolloutStatus, push: &PushReport) -> Push {

@@ -11,9 +11,10 @@ use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::{StreamState, Tables};
 use crate::engine::Time;
-use crate::engine::downstream::{Compared, PushStanding, SourceId};
+use crate::engine::downstream::{Compared, PushStanding, SourceId, WithoutEvidence};
 use crate::engine::evidence::{self, Ended, Rejecters, Seen};
 use crate::engine::rollout::{Admission, Plan, Tally, UnitId};
+use crate::xds::Node;
 
 /// The number of streams between two turns of other tasks (ADM-6).
 pub const STREAMS_PER_TURN: usize = 64;
@@ -24,11 +25,13 @@ pub struct Clients {
     pub number: u64,
     pub watched: Arc<Watched>,
     counted: evidence::Clients,
+    without_evidence: WithoutEvidence,
 }
 
 impl Clients {
     pub fn new(number: u64, watched: Arc<Watched>) -> Clients {
-        Clients { number, watched, counted: evidence::Clients::default() }
+        let without_evidence = WithoutEvidence::of(&watched.set);
+        Clients { number, watched, counted: evidence::Clients::default(), without_evidence }
     }
 
     /// Counts all streams. `units`: the units of the plan. `admission`: the latest word of the machine.
@@ -46,10 +49,12 @@ impl Clients {
         let noted = noted.map(|seen| Seen { standing: of_units(seen.standing), ..seen });
         self.counted.hear(noted, &mut count, rejecters);
         let mut compared = Compared::default();
+        self.without_evidence.next_tally();
         let (mut last, mut seen) = (None, 0);
         while let Some(stream) = tables.streams.next(last) {
             last = Some(stream.number());
-            if let Some(found) = self.look(&stream, units, &mut compared, shared.clock.now()) {
+            let now = shared.clock.now();
+            if let Some(found) = self.look(&stream, (plan, admission), units, &mut compared, now) {
                 self.counted.see(found, &mut count, rejecters);
             }
             seen += 1;
@@ -60,7 +65,8 @@ impl Clients {
         let ended = self.watched.take_ended().into_iter();
         let ended = ended.filter(|end| is_of(units, end.sources.iter().copied()));
         let ended = ended.map(|NotedEnd { ended, .. }| Ended { standing: of_units(ended.standing), ..ended });
-        self.counted.finish(count, ended, (rejecters, leavers))
+        let tally = self.counted.finish(count, ended, (rejecters, leavers));
+        Tally { without_evidence: self.without_evidence.lists(), ..tally }
     }
 
     /// The nodes with a rejection of the push.
@@ -70,8 +76,9 @@ impl Clients {
 
     /// A stream of the plan at this moment.
     fn look(
-        &self,
+        &mut self,
         stream: &StreamState,
+        (plan, admission): (&Plan, Admission),
         units: &BTreeSet<UnitId>,
         compared: &mut Compared,
         now: Time,
@@ -81,6 +88,13 @@ impl Clients {
         stream.look(|_, session, sources| {
             let standing = self.watched.standing(session, compared, &newest(sources), now);
             let is_of_plan = is_of(units, sources.iter().map(|(id, _)| *id));
+            let is_asked = is_of_plan && !is_relay && standing.sent_at.is_some();
+            if is_asked && !self.without_evidence.is_empty() {
+                let seat = plan.seat(node.as_deref().unwrap_or(&Node::default()));
+                if admission.is_seated(seat) {
+                    session.note_sent(&self.watched.set, &mut self.without_evidence);
+                }
+            }
             is_of_plan.then(|| Seen { stream: number, node, standing: of_units(standing), is_relay })
         })
     }

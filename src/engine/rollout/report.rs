@@ -10,6 +10,7 @@ use super::plan::Mode;
 use super::push::{Condemned, Finding, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
 use crate::engine::Time;
+use crate::engine::change::NameList;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// A plan at one moment.
@@ -125,6 +126,8 @@ pub struct PushReport {
     pub blamed: Vec<UnitId>,
     /// Contents that clients rejected so often that a later push with them is halted at once.
     pub condemned: Vec<Condemned>,
+    /// The changed and added resources that no admitted client was sent by the last tally, by type (WAV-14). Empty before the first.
+    pub without_evidence: Vec<(TypeUrl, NameList)>,
     /// The latest question to the hook, and the answer. `None` without a hook.
     pub hook: Option<HookReport>,
 }

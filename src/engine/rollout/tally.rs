@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::push::{Condemned, UnitId};
 use super::seat::Seat;
+use crate::engine::change::NameList;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// The rejections that a tally names. The counts have all of them.
@@ -185,6 +186,8 @@ pub struct Tally {
     pub blamed: Vec<UnitId>,
     /// The contents that were condemned since the last tally.
     pub condemned: Vec<Condemned>,
+    /// The changed and added resources of the push that no admitted client was sent so far, by type (WAV-14).
+    pub without_evidence: Vec<(TypeUrl, NameList)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,6 +31,7 @@ pub mod router;
 mod routing;
 mod stand_ins;
 pub mod standing;
+pub mod without_evidence;
 
 use std::sync::Arc;
 

@@ -38,4 +38,5 @@ mod unions;
 mod unread;
 mod versions;
 mod wait;
+mod without_evidence;
 mod complete_set;

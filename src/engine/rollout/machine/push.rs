@@ -119,6 +119,7 @@ impl Push {
             rejections: Vec::new(),
             blamed: Vec::new(),
             condemned: Vec::new(),
+            without_evidence: Vec::new(),
             hook: None,
         };
         Push {
@@ -255,6 +256,7 @@ impl Push {
         self.report.others = tally.others;
         self.report.rejections.clone_from(&tally.rejections);
         self.report.blamed.clone_from(&tally.blamed);
+        self.report.without_evidence.clone_from(&tally.without_evidence);
         if let Some(step) = self.report.steps.last_mut().filter(|step| step.ended.is_none()) {
             step.admitted = tally.admitted;
         }
