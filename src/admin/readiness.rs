@@ -131,6 +131,8 @@ struct Standing {
     barred: usize,
     full: bool,
     unproved: usize,
+    /// Units without the content of the pinned release.
+    diverged: usize,
 }
 
 impl Standing {
@@ -152,6 +154,7 @@ impl Standing {
             barred: report.barred.len(),
             full: report.is_full,
             unproved: status.unproved,
+            diverged: status.diverged.len(),
         })
     }
 }

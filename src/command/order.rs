@@ -90,7 +90,7 @@ pub struct OfPush {
 pub struct Promote {
     #[command(flatten)]
     of: OfPush,
-    /// The step to go to, from 1 [default: the next one].
+    /// The step to go to, from 1. A halted push begins anew with step 1 if you name none.
     #[arg(long, value_name = "N", conflicts_with = "all")]
     step: Option<u8>,
     /// To all clients. The final bake follows.
@@ -192,8 +192,8 @@ const RESUME_HELP: &str = help!(
 );
 
 const PROMOTE_HELP: &str = help!(
-    "For a push that is right although a step lacks evidence, or that cannot wait for its bakes. A halted push begins anew with \
-     another number, whatever clients and guards say against it.",
+    "For a push that is right although a step lacks evidence, or that cannot wait for its bakes. Name the step, or all, so that an order \
+     that comes twice goes on once. A halted push begins anew with another number, whatever clients and guards say against it.",
     "promote edge --push 42 --step 3",
     "promote edge --push 42 --all --as jo --reason outage"
 );
@@ -211,7 +211,8 @@ const BAR_HELP: &str = help!(
 );
 
 const PIN_HELP: &str = help!(
-    "Without steps: for the hour when everything since then is suspect. Changes by the control plane wait. Endpoints go on.",
+    "Without steps: for the hour when everything since then is suspect. Changes by the control plane wait. Endpoints go on. A relay that has \
+     begun anew since the release does not have its content, and refuses.",
     "pin edge --to 41 --until next-push",
     "pin edge --to 41 --for 2h --reason outage"
 );

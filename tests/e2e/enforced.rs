@@ -126,6 +126,18 @@ impl Fleet {
         }
     }
 
+    /// All clients leave, and stay away for longer than a `linger` of 0 s.
+    pub async fn sleep(&mut self) {
+        self.clients.clear();
+        self.given.clear();
+        let begun = Instant::now();
+        let left = async || self.relay.series("sluice_downstream_streams{variant=\"delta\"}").await;
+        while left().await > 0.0 && begun.elapsed() < DEADLINE {
+            sleep(Duration::from_millis(20)).await;
+        }
+        sleep(Duration::from_secs(2)).await;
+    }
+
     /// Forgets the contents that clients were given.
     pub fn forget(&mut self) {
         self.given.iter_mut().for_each(BTreeSet::clear);
@@ -395,14 +407,7 @@ async fn wav_15_a_class_that_sleeps_through_a_halt_gets_the_stable_content() {
     fleet.until_plan("halt", |found| found["state"] == "halted").await;
     fleet.until("way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
     let had = fleet.had(CDS, "a", "bad");
-    fleet.clients.clear();
-    fleet.given.clear();
-    let gone = || async { fleet.relay.series("sluice_downstream_streams{variant=\"delta\"}").await };
-    let begun = Instant::now();
-    while gone().await > 0.0 && begun.elapsed() < DEADLINE {
-        sleep(Duration::from_millis(20)).await;
-    }
-    sleep(Duration::from_secs(2)).await;
+    fleet.sleep().await;
     fleet.join(20).await;
     // Stable has the name as a member, also for a client of the single name (WAV-7).
     let mut alone = Client::open(&fleet.relay.address, Variant::Delta, "alone").await;

@@ -41,6 +41,7 @@ mod rollouts;
 mod rollout_commands;
 mod rollout_guards;
 mod rollout_hook;
+mod rollout_nights;
 mod rollout_orders;
 mod rollout_outages;
 mod rollout_reloads;

@@ -61,6 +61,12 @@ async fn his_5_an_operator_stops_a_push_lets_it_go_and_takes_it_back() {
         fleet.relay.log()
     );
 
+    let vague = order(&fleet, "promote edge --push 1").await;
+    assert_eq!(
+        (vague.code, vague.err.contains("step: missing; the push has reached step 1 of 3")),
+        (64, true),
+        "{vague:?}"
+    );
     for line in ["pause edge --push 2", "promote edge --push 7 --all", "abort edge --push 2"] {
         let another = order(&fleet, line).await;
         assert_eq!((another.code, another.out.as_str()), (65, ""), "{line}: {another:?}");
@@ -112,19 +118,46 @@ async fn his_4_a_freeze_holds_the_next_push_and_a_rollback_serves_the_release_be
     done(&fleet, "unpin edge").await;
 }
 
+/// HIS-5: a class that two control planes serve is two units. `bar` leaves out both.
+#[tokio::test]
+async fn his_5_a_class_is_barred_with_all_of_its_units() {
+    let routes = ControlPlane::obedient().await;
+    routes.set(RDS, "r", "1");
+    let mut fleet = Fleet::with(|setup| setup.line(&routes_of(&routes)), SLOW, 20).await;
+    routes.set(RDS, "r", "2");
+    fleet.origin.set(CDS, "a", "2");
+    let found = fleet.until_plan("push of both units", |found| found["latest"]["units"] == 2).await;
+    let class = found["covers"][0]["class"].as_str().unwrap();
+    assert_eq!(found["covers"][1]["class"], class, "{found}");
+    done(&fleet, "abort edge --push 1").await;
+    fleet.until("the way back", |fleet| fleet.all_hold(RDS, &[("r", "1")])).await;
+    fleet.until("the way back", |fleet| fleet.all_hold(CDS, &[("a", "1"), ("b", "1")])).await;
+    fleet.forget();
+    for _ in 0..2 {
+        done(&fleet, &format!("bar edge --push 1 --class {class}")).await;
+    }
+    later(&mut fleet).await;
+    assert_eq!((fleet.had(CDS, "a", "2"), fleet.had(RDS, "r", "2")), (0, 0));
+    let found = fleet.relay.json("/rollouts/edge").await;
+    assert_eq!(found["barred"].as_array().unwrap().len(), 2, "{found}");
+}
+
+/// A second control plane, for routes.
+fn routes_of(routes: &ControlPlane) -> String {
+    let server = format!(
+        "{{ server_uri: {:?}, channel_creds: [ {{ type: insecure }} ] }}",
+        routes.address.to_string()
+    );
+    format!("types: {{ envoy.config.route.v3.RouteConfiguration: {{ xds_servers: [ {server} ] }} }}")
+}
+
 /// WAV-4: a push waits for a server that is away. What this server takes back meanwhile is given to nobody under the push's number.
 #[tokio::test]
 async fn wav_4_what_a_server_takes_back_before_the_push_begins_is_no_part_of_it() {
     let mut routes = ControlPlane::obedient().await;
     routes.set(RDS, "r", "1");
-    let server = format!(
-        "{{ server_uri: {:?}, channel_creds: [ {{ type: insecure }} ] }}",
-        routes.address.to_string()
-    );
-    let list =
-        format!("types: {{ envoy.config.route.v3.RouteConfiguration: {{ xds_servers: [ {server} ] }} }}");
     let patient = FAST.replace("max: 1s", "max: 1h");
-    let mut fleet = Fleet::with(|setup| setup.line(&list), &patient, 20).await;
+    let mut fleet = Fleet::with(|setup| setup.line(&routes_of(&routes)), &patient, 20).await;
     assert_eq!(done(&fleet, "freeze").await, "done in edge\n");
     routes.set(RDS, "r", "2");
     fleet.origin.set(CDS, "a", "2");

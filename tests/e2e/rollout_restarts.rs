@@ -24,14 +24,14 @@ pub const WAVING: &str = "rollouts: [ { name: edge, mode: enforce, gather: { qui
 pub const BEFORE: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
 
 /// A fleet whose relay keeps a checkpoint.
-struct Kept {
-    fleet: Fleet,
+pub struct Kept {
+    pub fleet: Fleet,
     directory: TempDir,
     plan: String,
 }
 
 impl Kept {
-    async fn start(plan: &str) -> Kept {
+    pub async fn start(plan: &str) -> Kept {
         let directory = tempfile::tempdir().unwrap();
         let fleet = Fleet::with(|setup| setup.line(&checkpoint(directory.path())), plan, COUNT).await;
         let mut kept = Kept { fleet, directory, plan: plan.to_owned() };
@@ -40,7 +40,7 @@ impl Kept {
     }
 
     /// All that stands is on disk: endpoints flow, and their change is the last one to be written.
-    async fn written(&mut self, text: &str) {
+    pub async fn written(&mut self, text: &str) {
         let writes = self.fleet.relay.series("sluice_checkpoint_writes_total").await;
         self.fleet.origin.set(EDS, "a", text);
         self.fleet.until("endpoints", |fleet| fleet.all_hold(EDS, &[("a", text), ("b", "1")])).await;
@@ -50,7 +50,7 @@ impl Kept {
         .await;
     }
 
-    async fn kill(&mut self) {
+    pub async fn kill(&mut self) {
         let line = checkpoint(self.directory.path());
         let plan = self.plan.clone();
         self.fleet.kill(|setup| setup.line(&plan).line(&line)).await;

@@ -123,23 +123,21 @@ pub(in crate::admin) async fn command(
 ) -> Result<Response, Response> {
     let plans = admin.relay.rollouts();
     let status = find(&plans, &plan).map_err(not_found)?;
-    let (orders, audit) = read(&status, &word, &uri, peer).map_err(bad_request)?;
-    let named = orders.first().and_then(|order| order.command.push());
-    let push = named.or_else(|| latest(&status));
+    let (order, audit) = read(&status, &word, &uri, peer).map_err(bad_request)?;
+    let push = order.command.push().or_else(|| latest(&status));
     let wanted = Wanted { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
-    let (events, mut after) = (&admin.metrics.events, status);
-    for order in orders {
-        match admin.relay.command_plan(order).await {
-            Ok(status) => after = status,
-            Err(refusal) => {
-                let (text, answer) = refused(&plan, refusal);
-                audit.tell(events, &wanted, Err(&text));
-                return Err(answer(text));
-            }
+    let events = &admin.metrics.events;
+    match admin.relay.command_plan(order).await {
+        Ok(after) => {
+            audit.tell(events, &wanted, Ok(after.report.state));
+            Ok(Json(item::Rollout::of(&after)).into_response())
+        }
+        Err(refusal) => {
+            let (text, answer) = refused(&plan, refusal);
+            audit.tell(events, &wanted, Err(&text));
+            Err(answer(text))
         }
     }
-    audit.tell(events, &wanted, Ok(after.report.state));
-    Ok(Json(item::Rollout::of(&after)).into_response())
 }
 
 /// The number of the latest push that a plan remembers.
@@ -147,13 +145,13 @@ fn latest(status: &RolloutStatus) -> Option<u64> {
     of_plan(status).next().map(|push| push.number)
 }
 
-/// The commands for the machine: of a class, one for each unit.
+/// The command for the machine.
 fn read(
     status: &Arc<RolloutStatus>,
     word: &str,
     uri: &Uri,
     peer: Option<Extension<Arc<Peer>>>,
-) -> Result<(Vec<PlanOrder>, Audit), String> {
+) -> Result<(PlanOrder, Audit), String> {
     let allowed: &[&str] = match word {
         "pause" | "resume" | "rollback" => &["push", "as", "reason"],
         "promote" => &["push", "step", "all", "as", "reason"],
@@ -165,25 +163,21 @@ fn read(
     };
     let mut params = Params::parse(uri, allowed)?;
     let audit = Audit::take(&mut params, peer);
-    let commands = match word {
-        "pause" => vec![Command::Pause { push: number(&mut params, "push")? }],
-        "resume" => vec![Command::Resume { push: number(&mut params, "push")? }],
-        "rollback" => vec![Command::Rollback { push: number(&mut params, "push")? }],
-        "promote" => {
-            vec![Command::Promote { push: number(&mut params, "push")?, to: promotion(&mut params)? }]
-        }
-        "abort" => vec![Command::Abort { push: number(&mut params, "push")? }],
-        "pin" => vec![Command::Pin { release: number(&mut params, "to")?, until: pin_end(&mut params)? }],
+    let command = match word {
+        "pause" => Command::Pause { push: number(&mut params, "push")? },
+        "resume" => Command::Resume { push: number(&mut params, "push")? },
+        "rollback" => Command::Rollback { push: number(&mut params, "push")? },
+        "promote" => Command::Promote { push: number(&mut params, "push")?, to: promotion(&mut params)? },
+        "abort" => Command::Abort { push: number(&mut params, "push")? },
+        "pin" => Command::Pin { release: number(&mut params, "to")?, until: pin_end(&mut params)? },
         "bar" => {
             let push = number(&mut params, "push")?;
-            let units = units_of(status, &params.take("class").unwrap_or_default())?;
-            units.into_iter().map(|unit| Command::Bar { push, unit }).collect()
+            Command::Bar { push, units: units_of(status, &params.take("class").unwrap_or_default())? }
         }
-        _ => vec![Command::Unpin],
+        _ => Command::Unpin,
     };
     let condemn = params.take("condemn").map(|text| contents(&text)).transpose()?.unwrap_or_default();
-    let order = |command| PlanOrder { plan: status.plan.name.to_string(), command, condemn: condemn.clone() };
-    Ok((commands.into_iter().map(order).collect(), audit))
+    Ok((PlanOrder { plan: status.plan.name.to_string(), command, condemn }, audit))
 }
 
 fn number(params: &mut Params, key: &str) -> Result<u64, String> {
@@ -201,7 +195,7 @@ fn promotion(params: &mut Params) -> Result<Promotion, String> {
             Ok(Promotion::Step(step))
         }
         None if is_all => Ok(Promotion::All),
-        None => Ok(Promotion::Next),
+        None => Ok(Promotion::Anew),
     }
 }
 
@@ -270,25 +264,38 @@ async fn of_all(
     command: Command,
     audit: Audit,
 ) -> Result<Response, Response> {
-    let (mut done, mut observing) = (Vec::new(), Vec::new());
+    let (mut done, mut observing, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for status in admin.relay.rollouts() {
         let plan = status.plan.name.to_string();
         let (push, query) = (latest(&status), uri.query().unwrap_or_default());
+        let tell = |result: Result<RolloutState, &str>| {
+            audit.tell(&admin.metrics.events, &Wanted { plan: &plan, push, word, query }, result);
+        };
         if status.plan.mode == Mode::Observe {
             if let Command::Freeze { .. } = command {
-                let wanted = Wanted { plan: &plan, push, word, query };
-                audit.tell(&admin.metrics.events, &wanted, Err(NOT_FROZEN));
+                tell(Err(NOT_FROZEN));
                 observing.push(plan);
             }
             continue;
         }
-        let order = PlanOrder { plan: plan.clone(), command, condemn: Vec::new() };
-        // A plan that has ended meanwhile needs no freeze.
-        if let Ok(after) = admin.relay.command_plan(order).await {
-            let wanted = Wanted { plan: &plan, push, word, query };
-            audit.tell(&admin.metrics.events, &wanted, Ok(after.report.state));
-            done.push(plan);
+        let order = PlanOrder { plan: plan.clone(), command: command.clone(), condemn: Vec::new() };
+        match admin.relay.command_plan(order).await {
+            Ok(after) => {
+                tell(Ok(after.report.state));
+                done.push(plan);
+            }
+            // A plan that has ended meanwhile needs no freeze.
+            Err(PlanRefusal::NoSuchPlan) => {}
+            Err(refusal) => {
+                let (text, _) = refused(&plan, refusal);
+                tell(Err(&text));
+                refusals.push(text);
+            }
         }
+    }
+    if !refusals.is_empty() {
+        let others = if done.is_empty() { String::new() } else { format!("; done: {}", done.join(", ")) };
+        return Err(conflict(format!("{}{others}", refusals.join("; "))));
     }
     match (done.is_empty(), observing.is_empty()) {
         (true, true) => {
@@ -323,14 +330,25 @@ fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response)
         CommandError::Succeeded => "a new process has taken over; nothing was done: say it again".to_owned(),
         CommandError::ServerLost(_) => "the server of a unit of the push is lost".to_owned(),
         CommandError::NoSuchStep { steps } => format!("step: the push has the steps 1 to {steps}"),
+        CommandError::NoStep { reached, steps } => format!(
+            "step: missing; the push has reached step {reached} of {steps}: name {}, or all",
+            steps.min(reached + 1)
+        ),
         CommandError::NoSuchRelease => "the plan does not remember this release".to_owned(),
+        CommandError::LostRelease => {
+            "the relay has begun anew since this release, and does not have its content; nothing was done"
+                .to_owned()
+        }
         CommandError::NoSuchUnit => "class: has no unit in the push".to_owned(),
         CommandError::NoSuchContent => "condemn: the push brings no such content".to_owned(),
         CommandError::TooLong => "for: at most 7d".to_owned(),
     };
     let answer: fn(String) -> Response = match of {
-        CommandError::NoSuchRelease | CommandError::NoSuchUnit | CommandError::NoSuchContent => not_found,
-        CommandError::NoSuchStep { .. } | CommandError::TooLong => bad_request,
+        CommandError::NoSuchRelease
+        | CommandError::LostRelease
+        | CommandError::NoSuchUnit
+        | CommandError::NoSuchContent => not_found,
+        CommandError::NoSuchStep { .. } | CommandError::NoStep { .. } | CommandError::TooLong => bad_request,
         _ => conflict,
     };
     (format!("plan {plan:?}: {text}"), answer)

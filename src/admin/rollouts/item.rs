@@ -55,6 +55,8 @@ pub(super) struct Rollout<'a> {
     unproved: usize,
     /// The release that all clients are served.
     pinned: Option<Pinned>,
+    /// The classes of units without the content of the pinned release.
+    diverged: Vec<&'a str>,
     /// No push begins before this time.
     frozen_until: Option<String>,
     /// No push begins, because the contents that are held take too many bytes.
@@ -156,6 +158,7 @@ impl<'a> Rollout<'a> {
             barred: classes(status, &status.report.barred),
             unproved: status.unproved,
             pinned: Pinned::of(status),
+            diverged: classes(status, &status.diverged),
             frozen_until: frozen_until(status),
             full: status.report.is_full,
             left_out: classes(status, &status.report.left_out),

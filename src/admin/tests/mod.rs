@@ -12,6 +12,7 @@ mod endpoints;
 mod events;
 mod golden;
 mod lists;
+mod orders;
 mod overview;
 mod questions;
 mod reloads;

@@ -271,7 +271,13 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
             counted(status.unproved, "unit")
         )
     });
-    [pinned, frozen, full, lost, unproved].into_iter().flatten().collect()
+    let diverged = (!status.diverged.is_empty()).then(|| {
+        format!(
+            "Diverged: {} that came after the pin, with the newest content.",
+            counted(status.diverged.len(), "unit")
+        )
+    });
+    [pinned, diverged, frozen, full, lost, unproved].into_iter().flatten().collect()
 }
 
 /// The commands that the state of a plan allows.
@@ -287,10 +293,24 @@ fn commands(status: &RolloutStatus) -> Vec<Command> {
         _ => &[],
     };
     let number = status.report.push.as_ref().map(|push| push.number).unwrap_or_default();
-    let of_push = words.iter().map(|word| format!("sluice rollout {word} {plan} --push {number}"));
+    let step = |word: &str| if word == "promote" { next_step(status) } else { String::new() };
+    let of_push =
+        words.iter().map(|word| format!("sluice rollout {word} {plan} --push {number}{}", step(word)));
     let unpin = status.report.pin.map(|_| format!("sluice rollout unpin {plan}"));
     let unfreeze = status.report.frozen_until.map(|_| "sluice rollout unfreeze".to_owned());
     of_push.chain(unpin).chain(unfreeze).map(Command).collect()
+}
+
+/// The argument of a promotion that goes on by one step. A halted push begins anew without.
+fn next_step(status: &RolloutStatus) -> String {
+    let push = status.report.push.as_ref().filter(|push| push.state != RolloutState::Halted);
+    push.map_or_else(String::new, |push| {
+        let reached = push.steps.last().map_or(0, |step| step.number);
+        match reached + 1 < push.step_count {
+            true => format!(" --step {}", reached + 1),
+            false => " --all".to_owned(),
+        }
+    })
 }
 
 /// The units that wait behind the push, or without the others.

@@ -52,6 +52,8 @@ pub struct RolloutStatus {
     /// Units of a plan that enforces with a content that all clients were given without a judgement: their first content, and that of a push
     /// without evidence (WAV-7).
     pub unproved: usize,
+    /// Units without the content of the pinned release: they came after the pin, and have the newest content (HIS-3).
+    pub diverged: Vec<UnitId>,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
 }

@@ -35,6 +35,9 @@ pub struct StoredPlan {
     /// The time left of a freeze.
     pub frozen_ms: Option<u64>,
     pub pin: Option<StoredPin>,
+    /// The release that is the stable content. Files of earlier builds lack it.
+    #[serde(default)]
+    pub served: Option<u64>,
     pub condemned: Vec<StoredContent>,
 }
 
@@ -159,6 +162,7 @@ mod tests {
             proved: vec![3],
             frozen_ms: Some(5),
             pin: Some(StoredPin { release: 41, until: StoredPinEnd::LeftMs(9) }),
+            served: Some(2),
             condemned: vec![StoredContent { type_url: "t".into(), name: "a".into(), version: digest }],
         }
     }

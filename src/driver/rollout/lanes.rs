@@ -75,6 +75,20 @@ impl PlanTask {
         }
     }
 
+    /// Tells units that their hold outlives the names that they forget, once for each halt and each pin (WAV-8). A halt of before a restart
+    /// has sent nobody back, so they know nothing of it.
+    pub(super) async fn keep_holds(&mut self) {
+        let is_kept = |source: &SourceHandle| self.rollout.keeps_hold(UnitId(source.id().0));
+        if self.kept.is_empty() && self.rollout.report().pin.is_none() && self.rollout.under_way().is_none() {
+            return;
+        }
+        let sources = own_sources(&self.handle, &self.shared, &self.tables);
+        let kept: Vec<_> = sources.into_iter().filter(|source| is_kept(source)).collect();
+        let new = kept.iter().filter(|source| !self.kept.contains(&UnitId(source.id().0)));
+        join_all(new.map(|source| source.order(LaneOrder::Keep))).await;
+        self.kept = kept.iter().map(|source| UnitId(source.id().0)).collect();
+    }
+
     /// Sends an order to all sources of the plan, waits for all publications, and compares the contents.
     pub(super) async fn order(&mut self, order: LaneOrder) {
         let sources = own_sources(&self.handle, &self.shared, &self.tables);
@@ -85,6 +99,9 @@ impl PlanTask {
             settled.for_each(|unit| self.known.settle(unit));
         }
         join_all(sources.iter().map(|source| source.order(order))).await;
+        if let LaneOrder::Serve(_) = order {
+            self.rollout.serves(sources.iter().map(|source| UnitId(source.id().0)));
+        }
         match order {
             LaneOrder::Open => return self.known.clear(),
             // The contents are as they were.

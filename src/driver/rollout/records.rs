@@ -144,6 +144,7 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
         proved: units(&stored.proved),
         frozen: stored.frozen_ms.map(Duration::from_millis),
         pin: stored.pin.as_ref().map(|of| PinRecord { release: of.release, until: end(of.until) }),
+        served: stored.served,
     };
     (record, Recorded { units: recorded, pushed })
 }
@@ -182,6 +183,7 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
         proved: record.proved.iter().map(|unit| unit.0).collect(),
         frozen_ms: record.frozen.map(millis),
         pin: record.pin.map(pin),
+        served: record.served,
         condemned: Vec::new(),
     }
 }

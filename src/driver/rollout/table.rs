@@ -41,7 +41,14 @@ impl Shown {
     fn new(plan: Arc<Plan>, shared: &DriverContext) -> Shown {
         let (report, units) = (Rollout::new(plan.clone()).report(), BTreeMap::new());
         let origin = shared.clock.wall(Time::ZERO);
-        Shown(ArcSwap::from_pointee(RolloutStatus { plan, report, units, unproved: 0, origin }))
+        Shown(ArcSwap::from_pointee(RolloutStatus {
+            plan,
+            report,
+            units,
+            unproved: 0,
+            diverged: Vec::new(),
+            origin,
+        }))
     }
 
     pub(super) fn show(&self, status: RolloutStatus) {
@@ -93,6 +100,9 @@ impl Rollouts {
             };
             let enforces = status.plan.enforces();
             status.unproved = own.iter().filter(|source| enforces && is_unproved(source)).count();
+            let is_diverged =
+                |unit: &UnitId| status.report.pin.is_some() && !status.report.pinned.contains(unit);
+            status.diverged = own.iter().map(|source| UnitId(source.id().0)).filter(is_diverged).collect();
             status.units.extend(own.iter().map(|source| (UnitId(source.id().0), unit_status(source))));
             Arc::new(status)
         };

@@ -82,6 +82,8 @@ pub(super) struct PlanTask {
     tallied_at: Instant,
     /// `None`: the plan has no hook.
     pub(super) asking: Option<Asking>,
+    /// The units that know that their hold outlives their names.
+    pub(super) kept: BTreeSet<UnitId>,
 }
 
 impl PlanTask {
@@ -118,6 +120,7 @@ impl PlanTask {
             tally_due: Instant::now(),
             tallied_at: Instant::now(),
             asking: None,
+            kept: BTreeSet::new(),
         }
     }
 
@@ -151,6 +154,7 @@ impl PlanTask {
             said.into_iter().for_each(|said| self.hear(said));
             let answers = self.obey();
             self.carry_out().await;
+            self.keep_holds().await;
             if !answers.is_empty() {
                 // An operator's word that was answered is not lost with the process.
                 self.rest().await;
@@ -168,6 +172,7 @@ impl PlanTask {
                 self.weigh();
                 self.tally().await;
                 self.carry_out().await;
+                self.keep_holds().await;
                 if self.is_changed {
                     self.rest().await;
                     self.is_changed = !self.keep().await;
@@ -453,7 +458,14 @@ impl PlanTask {
         let sources = if new.is_empty() { HashMap::new() } else { self.sources() };
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
-        self.shown.show(RolloutStatus { plan: self.plan.clone(), report, units, unproved: 0, origin });
+        self.shown.show(RolloutStatus {
+            plan: self.plan.clone(),
+            report,
+            units,
+            unproved: 0,
+            diverged: Vec::new(),
+            origin,
+        });
     }
 }
 

@@ -21,6 +21,8 @@ pub enum LaneOrder {
     Settle(u64),
     /// All clients are served the latest release with this number or a smaller one (HIS-3).
     Serve(u64),
+    /// A hold outlives the names that the source forgets (WAV-8).
+    Keep,
     /// No push stands: a hold without a difference ends.
     Rest,
     /// The hold ends.

@@ -35,6 +35,8 @@ pub struct Lanes {
     has_held: bool,
     /// The latest push went back. Its content must not come back with names that the source forgot meanwhile.
     went_back: bool,
+    /// The same for a reason that the lanes do not know: a halt before a restart, or a pin.
+    is_kept: bool,
     restated: Option<Arc<Restated>>,
     /// A hold ended, in which clients had other endpoints than the source has.
     has_let_go: bool,
@@ -65,6 +67,7 @@ impl Lanes {
             ended: Vec::new(),
             has_held: false,
             went_back: false,
+            is_kept: false,
             restated: None,
             has_let_go: false,
             history: VecDeque::new(),
@@ -215,7 +218,7 @@ impl Lanes {
     pub fn give(&mut self, push: u64) {
         if let Some(candidate) = self.candidate.as_mut().filter(|of| of.mark.push == Some(push)) {
             candidate.is_given = true;
-            self.went_back = false;
+            (self.went_back, self.is_kept) = (false, false);
         }
     }
 
@@ -231,7 +234,7 @@ impl Lanes {
         let Some(mut candidate) = self.take_candidate(push) else { return };
         candidate.mark.push = None;
         candidate.is_given = true;
-        self.went_back = false;
+        (self.went_back, self.is_kept) = (false, false);
         self.release = candidate.mark.release;
         let release = Release::of(push, &candidate, &self.gated);
         let former = self.stable.replace(candidate);
@@ -264,15 +267,20 @@ impl Lanes {
         }
     }
 
+    /// What is held back must not come back with names that the source forgot, until a push of it is given to clients, or rests.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
     /// No push stands any more: a hold without a difference ends, whatever the source forgot.
     pub fn rest(&mut self) {
-        self.went_back = false;
+        (self.went_back, self.is_kept) = (false, false);
         self.end_if_equal();
     }
 
     /// All lanes end: everybody is served the source's own content.
     pub fn release(&mut self) {
-        self.went_back = false;
+        (self.went_back, self.is_kept) = (false, false);
         let lanes = [self.candidate.take(), self.stable.take()];
         if lanes.iter().any(Option::is_some) {
             self.releases += 1;
@@ -337,7 +345,7 @@ impl Lanes {
         let gated = &self.gated;
         let ends = |stable: &Lane| {
             !stable.differs(gated)
-                && (!self.went_back || stable.is_equal(gated))
+                && (!(self.went_back || self.is_kept) || stable.is_equal(gated))
                 && !stable.is_awaited(&self.live, gated)
         };
         if self.candidate.is_none()

@@ -9,7 +9,7 @@ use crate::engine::Time;
 pub const FREEZE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A command to a plan that enforces. Each may come twice: the second has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Stops the clocks of the push. Admitted clients keep it, nobody else gets it by another step.
     Pause {
@@ -27,10 +27,10 @@ pub enum Command {
     Abort {
         push: u64,
     },
-    /// Lets the other units of a halted push go on. The unit waits until its content changes.
+    /// Lets the other units of a halted push go on. These wait until their content changes.
     Bar {
         push: u64,
-        unit: UnitId,
+        units: Vec<UnitId>,
     },
     /// Serves a release of the past to all clients at once, without steps.
     Pin {
@@ -66,8 +66,8 @@ impl Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
-    /// The next step; the first one of a halted push.
-    Next,
+    /// A halted push begins anew with its first step. Of a push that moves, a command without a step would go on twice if it came twice.
+    Anew,
     /// A step by its number, from 1.
     Step(u8),
     /// The step that admits all clients. The final bake follows.
@@ -111,8 +111,15 @@ pub enum CommandError {
     NoSuchStep {
         steps: u8,
     },
+    /// The push is not halted, so the command has to name a step.
+    NoStep {
+        reached: u8,
+        steps: u8,
+    },
     /// The plan does not remember the release.
     NoSuchRelease,
+    /// The release is from before a restart, or from before another set of gated types: nobody has the content.
+    LostRelease,
     /// The unit has no part in the push.
     NoSuchUnit,
     /// The push changes no resource with the name that was to be condemned.

@@ -39,6 +39,8 @@ pub struct RolloutReport {
     pub waits_for_server: bool,
     /// Under `mode: enforce`, the units whose stable content came by a push that clients accepted. All others are unproved (WAV-7).
     pub proved: BTreeSet<UnitId>,
+    /// The units that serve the pinned release.
+    pub pinned: BTreeSet<UnitId>,
 }
 
 /// A release that is served to all clients, whatever the servers say (HIS-3).

@@ -213,11 +213,11 @@ impl World {
         let command = match self.rng.below(14) {
             0 => Command::Pause { push },
             1 | 2 => Command::Resume { push },
-            3 => Command::Promote { push, to: Promotion::Next },
+            3 => Command::Promote { push, to: next_step(&report) },
             4 => Command::Promote { push, to: Promotion::Step(step) },
             5 => Command::Promote { push, to: Promotion::All },
             6 | 7 => Command::Abort { push },
-            8 => Command::Bar { push, unit },
+            8 => Command::Bar { push, units: vec![unit] },
             9 => {
                 let until = [PinFor::NextPush, PinFor::Unpin, PinFor::Length(length)];
                 Command::Pin { release, until: until[self.rng.below(3) as usize] }
@@ -379,4 +379,13 @@ impl World {
             }
         }
     }
+}
+
+/// The step after the one that the latest push has reached.
+fn next_step(report: &RolloutReport) -> Promotion {
+    let push = report.push.as_ref().filter(|push| push.state != RolloutState::Halted);
+    push.map_or(Promotion::Anew, |push| {
+        let reached = push.steps.last().map_or(0, |step| step.number);
+        Promotion::Step(push.step_count.min(reached + 1))
+    })
 }

@@ -519,10 +519,10 @@ impl World {
                 self.pinned(length.map(|of| self.now + of), *until == PinFor::NextPush);
             }
             Command::Rollback { .. } if self.pilot.rollout.report().pin.is_some() => self.pinned(None, true),
-            Command::Bar { unit, .. } => {
-                let unit = self.unit_of(*unit);
-                if let (Some(halted), Some(unit)) = (&mut self.reference.halted, unit) {
-                    halted.blamed.remove(&unit);
+            Command::Bar { units, .. } => {
+                let units: Vec<_> = units.iter().filter_map(|unit| self.unit_of(*unit)).collect();
+                if let Some(halted) = self.reference.halted.as_mut().filter(|_| !units.is_empty()) {
+                    halted.blamed.retain(|unit| !units.contains(unit));
                     halted.is_barred = true;
                 }
             }

@@ -103,6 +103,8 @@ pub struct Pilot {
     /// The latest push that went back, and the nodes that rejected it.
     taken: (u64, BTreeSet<Arc<str>>),
     pub lost: BTreeSet<UnitId>,
+    /// The units that know that their hold outlives their names.
+    kept: BTreeSet<UnitId>,
     is_changed: bool,
     tally_due: u64,
     changed: BTreeSet<usize>,
@@ -142,6 +144,7 @@ impl Pilot {
             taken_back: None,
             taken: (0, BTreeSet::new()),
             lost: BTreeSet::new(),
+            kept: BTreeSet::new(),
             is_changed: false,
             tally_due: 0,
             changed: BTreeSet::new(),
@@ -257,7 +260,7 @@ impl World {
         let time = self.time();
         self.reference_before_command(&command);
         let (former, push) = (self.step_begun(), self.pilot.rollout.report().push);
-        let done = self.pilot.rollout.command(command, time);
+        let done = self.pilot.rollout.command(command.clone(), time);
         let begun = self.step_begun();
         if begun != former {
             if begun.1 > 0 && self.is_frozen() {
@@ -401,7 +404,21 @@ impl World {
         }
     }
 
+    /// Tells units that their hold outlives the names that they forget.
+    fn keep_holds(&mut self) {
+        for unit in 0..self.units.len() {
+            let id = UnitId(self.id_of(unit));
+            if !self.pilot.rollout.keeps_hold(id) {
+                self.pilot.kept.remove(&id);
+            } else if self.pilot.kept.insert(id) {
+                self.units[unit].lanes.keep();
+                self.reference.units[unit].is_kept = true;
+            }
+        }
+    }
+
     fn end_round(&mut self) {
+        self.keep_holds();
         let pilot = &mut self.pilot;
         pilot.phase = Phase::Idle;
         let is_halted = pilot.rollout.state() == RolloutState::Halted;
@@ -497,6 +514,10 @@ impl World {
                 std::mem::take(&mut self.pilot.outside).into_iter().for_each(|unit| self.compare_unit(unit));
             }
             _ => {
+                if let Order::Serve(_) = order {
+                    let units: Vec<_> = (0..self.units.len()).map(|unit| UnitId(self.id_of(unit))).collect();
+                    self.pilot.rollout.serves(units);
+                }
                 for unit in 0..self.units.len() {
                     if let Order::Serve(_) = order {
                         let id = UnitId(self.id_of(unit));

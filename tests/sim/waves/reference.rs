@@ -166,6 +166,8 @@ pub struct Releases {
     /// The latest candidate, whatever became of it.
     pub latest: Option<(u64, Contents)>,
     pub went_back: bool,
+    /// The hold outlives the names that the unit forgets, for a halt of before a restart, or for a pin.
+    pub is_kept: bool,
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
@@ -221,7 +223,7 @@ impl Releases {
     fn end_if_equal(&mut self) {
         let ends = |stable: &Contents| {
             !stable.differs(&self.live)
-                && (!self.went_back || stable.is_within(&self.live))
+                && (!(self.went_back || self.is_kept) || stable.is_within(&self.live))
                 && !stable.is_awaited(&self.live)
         };
         if self.candidate.is_none() && self.stable.as_ref().is_some_and(ends) {
@@ -247,11 +249,11 @@ impl Releases {
                 return;
             }
             Order::Give(push) if self.candidate.as_ref().is_some_and(|(number, _)| *number == push) => {
-                self.went_back = false;
+                (self.went_back, self.is_kept) = (false, false);
             }
             Order::Settle(push) => {
                 if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
-                    self.went_back = false;
+                    (self.went_back, self.is_kept) = (false, false);
                     if let Some(former) = self.stable.replace(candidate.clone()) {
                         // Endpoints may have changed since the begin of the push.
                         self.given.push(former.clone());
@@ -291,8 +293,9 @@ impl Releases {
                     self.candidate = None;
                 }
             }
-            Order::Rest => self.went_back = false,
+            Order::Rest => (self.went_back, self.is_kept) = (false, false),
             Order::Open => {
+                self.is_kept = false;
                 self.end_stable();
                 self.candidate = None;
             }

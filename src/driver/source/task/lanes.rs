@@ -113,6 +113,7 @@ impl SourceTask {
                 let release = lanes.released().filter(|release| release.push <= number).last().cloned();
                 release.iter().for_each(|release| lanes.serve(release));
             }
+            LaneOrder::Keep => lanes.keep(),
             LaneOrder::Rest => lanes.rest(),
             LaneOrder::Open => lanes.release(),
         }

@@ -55,6 +55,25 @@ fn wav_5_stable_forgets_nothing_that_lingers_out_of_the_source() {
     assert_eq!(versions(view(bench.stable(), &["a", "b"])), [("b".into(), 1)]);
 }
 
+/// WAV-8, HIS-3: a hold that the plan wants kept outlives the names, until the plan rests.
+#[test]
+fn wav_8_a_hold_that_is_kept_outlives_the_clients() {
+    for is_kept in [false, true] {
+        let mut bench = Bench::new();
+        bench.watch(1, &Collection::Wildcard);
+        bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+        if is_kept {
+            bench.operate(Lanes::keep);
+        }
+        bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+        bench.source.forget(SessionId(1), bench.now);
+        bench.sleep();
+        assert_eq!(bench.lanes.is_holding(), is_kept);
+        bench.operate(Lanes::rest);
+        assert!(!bench.lanes.is_holding());
+    }
+}
+
 /// WAV-8: a class without clients forgets its names. That takes no halted content back.
 #[test]
 fn wav_8_after_a_halt_the_hold_outlives_the_clients() {

@@ -29,7 +29,7 @@ impl Rollout {
             Command::Resume { push } => self.set_paused(push, false, now),
             Command::Promote { push, to } => self.promote(push, to, now),
             Command::Abort { push } => self.abort(push, now),
-            Command::Bar { push, unit } => self.bar(push, unit, now),
+            Command::Bar { push, units } => self.bar(push, &units, now),
             Command::Pin { release, until } => self.pin(release, until, now),
             Command::Rollback { push } => self.rollback(push, now),
             Command::Unpin => {
@@ -94,8 +94,8 @@ impl Rollout {
                 return Err(CommandError::NoSuchStep { steps });
             }
             Promotion::Step(step) => step,
-            Promotion::Next if push.is_halted() => 1,
-            Promotion::Next => steps.min(push.number_of_step() + 1),
+            Promotion::Anew if push.is_halted() => 1,
+            Promotion::Anew => return Err(CommandError::NoStep { reached: push.number_of_step(), steps }),
             Promotion::All => steps,
         };
         if is_frozen {
@@ -144,22 +144,25 @@ impl Rollout {
         Ok(())
     }
 
-    fn bar(&mut self, number: u64, unit: UnitId, now: Time) -> Done {
+    /// All units at once: those that are left go on with the next cut.
+    fn bar(&mut self, number: u64, units: &[UnitId], now: Time) -> Done {
         let push = self.named(number)?;
         if !push.is_halted() {
             return Err(CommandError::NotHalted);
         }
-        if !push.report.units.contains(&unit) {
+        if units.iter().any(|unit| !push.report.units.contains(unit)) {
             return Err(CommandError::NoSuchUnit);
         }
         // Without evidence, all units are blamed.
         let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason.names_units());
         let blamed = push.report.blamed.clone();
-        let has_changed = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
-        if has_changed || !self.held.barred.insert(unit) {
+        let has_changed = |unit: &UnitId| self.gathering.as_ref().is_some_and(|of| of.units.contains(unit));
+        let mut barred: Vec<_> = units.iter().copied().filter(|unit| !has_changed(unit)).collect();
+        barred.retain(|unit| self.held.barred.insert(*unit));
+        if barred.is_empty() {
             return Ok(());
         }
-        self.tell(What::Barred(unit));
+        barred.into_iter().for_each(|unit| self.tell(What::Barred(unit)));
         // Another blamed unit waits for its change all the same (WAV-17).
         for innocent in self.held.units().into_iter().filter(|unit| !is_known || !blamed.contains(unit)) {
             self.gathering.get_or_insert_with(|| Gathering::new(now)).add(innocent, now);
@@ -181,15 +184,17 @@ impl Rollout {
     }
 
     fn pin(&mut self, release: u64, until: PinFor, now: Time) -> Done {
-        if !self.held.releases().any(|of| of.push == release) {
-            return Err(CommandError::NoSuchRelease);
+        let is_pinned = self.pin.is_some_and(|pin| pin.release == release);
+        // A content that no unit has cannot be served (HIS-3).
+        if !is_pinned && !self.held.servable().any(|of| of == release) {
+            let is_known = self.held.releases().any(|of| of.push == release);
+            return Err(if is_known { CommandError::LostRelease } else { CommandError::NoSuchRelease });
         }
         let until = match until {
             PinFor::NextPush => Until::NextPush,
             PinFor::Unpin => Until::Unpin,
             PinFor::Length(length) => Until::Time(now + length),
         };
-        let is_pinned = self.pin.is_some_and(|pin| pin.release == release);
         self.pin = Some(Pin { release, from: now, until });
         if is_pinned {
             return Ok(());
@@ -202,6 +207,7 @@ impl Rollout {
         }
         (self.gathering, self.promoted) = (None, None);
         self.held.barred.clear();
+        self.held.served = release;
         self.outputs.push_back(Output::Serve { release });
         self.tell(What::Pinned(release));
         Ok(())
@@ -209,6 +215,7 @@ impl Rollout {
 
     pub(super) fn unpin(&mut self, now: Time) {
         if let Some(pin) = self.pin.take() {
+            self.held.pinned.clear();
             self.tell(What::Unpinned(pin.release));
             self.gather_held(now);
             self.advance(now);

@@ -11,6 +11,9 @@ use crate::engine::rollout::report::{Outcome, PushReport};
 pub(super) struct Release {
     pub push: u64,
     pub units: BTreeMap<UnitId, ReleaseDigest>,
+    /// The units can serve the content again. Of releases from before a restart only the digests are known, but for the one that was
+    /// stable at the restart.
+    pub is_here: bool,
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +28,10 @@ pub(super) struct Held {
     pub digests: BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
     /// The latest first.
     releases: VecDeque<Release>,
+    /// The release that is the stable content.
+    pub served: u64,
+    /// The units that serve the pinned release. A class that came later has only the newest content.
+    pub pinned: BTreeSet<UnitId>,
     /// The contents take too many bytes.
     pub is_full: bool,
 }
@@ -51,7 +58,7 @@ impl Held {
     pub(super) fn begin(&mut self, units: &[UnitPush]) {
         self.digests = units.iter().map(|unit| (unit.unit, (unit.stable, unit.candidate))).collect();
         if self.releases.is_empty() {
-            self.add(Release { push: 0, units: BTreeMap::new() }, 1);
+            self.add(Release { push: 0, units: BTreeMap::new(), is_here: true }, 1);
         }
         // A unit that is new to the plan has had its stable content from the beginning of the plan's memory.
         if let Some(latest) = self.releases.front_mut() {
@@ -63,7 +70,8 @@ impl Held {
     pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeSet<UnitId>, most: usize) {
         let mut units = self.releases.front().map(|latest| latest.units.clone()).unwrap_or_default();
         units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate)));
-        self.add(Release { push: push.number, units }, most);
+        self.add(Release { push: push.number, units, is_here: true }, most);
+        self.served = push.number;
         self.away.retain(|unit, _| waiting.contains(unit) || !push.units.contains(unit));
     }
 
@@ -89,9 +97,20 @@ impl Held {
         self.releases.iter()
     }
 
+    /// The releases that units can serve again, the latest first (HIS-3).
+    pub(super) fn servable(&self) -> impl Iterator<Item = u64> {
+        self.releases.iter().filter(|of| of.is_here).map(|of| of.push)
+    }
+
     /// The latest release before a push.
     pub(super) fn before(&self, push: u64) -> Option<u64> {
         self.releases.iter().map(|of| of.push).find(|number| *number < push)
+    }
+
+    /// Only the stable content can be served: the units have forgotten all others.
+    pub(super) fn lose_the_past(&mut self) {
+        let served = self.served;
+        self.releases.iter_mut().for_each(|of| of.is_here &= of.push == served);
     }
 
     /// A unit has ended, or belongs to another plan.
@@ -120,7 +139,7 @@ impl Held {
         moved(&mut self.away, former, unit);
         moved(&mut self.digests, former, unit);
         self.releases.iter_mut().for_each(|of| moved(&mut of.units, former, unit));
-        for of in [&mut self.barred, &mut self.proved] {
+        for of in [&mut self.barred, &mut self.proved, &mut self.pinned] {
             if of.remove(&former) {
                 of.insert(unit);
             }

@@ -116,6 +116,9 @@ impl Rollout {
             push.withdraw(&mut self.outputs);
         }
         self.close(Outcome::Abandoned, now);
+        if former.gated != self.plan.gated {
+            self.held.lose_the_past();
+        }
         if self.cutting.take().is_some() {
             self.outputs.push_back(Output::Release { push: self.last_push + 1 });
         }
@@ -191,6 +194,18 @@ impl Rollout {
     pub fn keeps(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
         is_of_push || self.cutting.is_some() || self.pin.is_some() || self.held.barred.contains(&unit)
+    }
+
+    /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable content, or the content that is held
+    /// back was halted. The first client of a class that slept must not be given it (WAV-8).
+    pub fn keeps_hold(&self, unit: UnitId) -> bool {
+        let is_halted = |push: &Push| push.is_halted() && push.report.units.contains(&unit);
+        self.pin.is_some() || self.push.as_ref().is_some_and(is_halted)
+    }
+
+    /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and diverge (HIS-3).
+    pub fn serves(&mut self, units: impl IntoIterator<Item = UnitId>) {
+        self.held.pinned = units.into_iter().collect();
     }
 
     /// The contents that are held take more bytes than allowed, or no longer (WAV-11).
@@ -286,11 +301,12 @@ impl Rollout {
             barred: self.held.barred.iter().copied().collect(),
             pin: self.pin,
             frozen_until: self.frozen.map(|frozen| frozen.until),
-            releases: self.held.releases().map(|release| release.push).collect(),
+            releases: self.held.servable().collect(),
             is_full: self.held.is_full,
             left_out: self.left_out(),
             waits_for_server: self.waits_for_server(),
             proved: self.held.proved.clone(),
+            pinned: self.held.pinned.clone(),
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Record {
     /// The time left.
     pub frozen: Option<Duration>,
     pub pin: Option<PinRecord>,
+    /// The release that is the stable content. `None` in a record of an earlier version.
+    pub served: Option<u64>,
 }
 
 /// A halted push. A push on its way is not recorded: it begins anew, as nobody knows its admitted clients after a restart. A push
@@ -87,6 +89,7 @@ impl Rollout {
             proved: self.held.proved.iter().copied().collect(),
             frozen: self.frozen.map(|frozen| frozen.until.since(now)),
             pin: self.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
+            served: Some(self.held.served),
         }
     }
 
@@ -95,10 +98,13 @@ impl Rollout {
     pub fn restore(plan: Arc<Plan>, record: Record, passed: Duration, now: Time) -> Rollout {
         let mut rollout = Rollout::new(plan);
         rollout.last_push = record.last_push;
+        let stable = || record.pin.map(|pin| pin.release).or(record.releases.first().map(|of| of.push));
+        rollout.held.served = record.served.or_else(stable).unwrap_or_default();
         for of in record.releases.into_iter().rev() {
-            let release = Release { push: of.push, units: of.units.into_iter().collect() };
+            let release = Release { push: of.push, units: of.units.into_iter().collect(), is_here: true };
             rollout.held.add(release, rollout.plan.releases);
         }
+        rollout.held.lose_the_past();
         rollout.held.barred = record.barred.into_iter().collect();
         rollout.held.proved = record.proved.into_iter().collect();
         let left = |left: Duration| now + left.saturating_sub(passed);
@@ -127,6 +133,9 @@ impl Rollout {
     /// A unit of the record is here again, by another number.
     pub fn found(&mut self, recorded: UnitId, unit: UnitId) {
         self.held.rename(recorded, unit);
+        if self.pin.is_some() {
+            self.held.pinned.insert(unit);
+        }
         let Some(push) = &mut self.push else { return };
         let lists = [&mut push.report.units, &mut push.report.blamed];
         for of in lists.into_iter().flatten().filter(|of| **of == recorded) {

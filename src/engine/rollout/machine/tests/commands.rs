@@ -25,11 +25,11 @@ fn his_5_a_command_for_another_push_does_nothing() {
         Command::Resume { push: 7 },
         Command::Promote { push: 7, to: Promotion::All },
         Command::Abort { push: 7 },
-        Command::Bar { push: 7, unit: unit(1) },
+        Command::Bar { push: 7, units: vec![unit(1)] },
     ] {
         let mut world = World::enforced(&[1]);
         let before = world.rollout.report();
-        assert_eq!(world.command(2_000, command), Err(CommandError::AnotherPush(Some(1))));
+        assert_eq!(world.command(2_000, command.clone()), Err(CommandError::AnotherPush(Some(1))));
         assert_eq!(world.rollout.report(), before);
         let mut world = World::of(enforcing());
         assert_eq!(world.command(2_000, command), Err(CommandError::AnotherPush(None)));
@@ -91,6 +91,12 @@ fn a_promotion_goes_on_without_evidence_and_never_back() {
     let promote = |to| Command::Promote { push: 1, to };
     assert_eq!(world.command(2_000, promote(Promotion::Step(9))), Err(CommandError::NoSuchStep { steps: 4 }));
     assert_eq!(world.command(2_000, promote(Promotion::Step(0))), Err(CommandError::NoSuchStep { steps: 4 }));
+    let no_step = Err(CommandError::NoStep { reached: 1, steps: 4 });
+    assert_eq!(
+        world.command(2_000, promote(Promotion::Anew)),
+        no_step,
+        "HIS-5: said twice, it would go on twice"
+    );
     world.command(2_000, promote(Promotion::Step(3))).unwrap();
     world.command(2_000, promote(Promotion::Step(3))).unwrap();
     world.command(2_000, promote(Promotion::Step(2))).unwrap();
@@ -116,7 +122,7 @@ fn a_promotion_ends_a_push_that_is_paused_after_its_last_step() {
     assert_eq!((world.push_number(), world.step().0), (Some(1), 4), "never back");
     world.tally(1_001_000, silent());
     assert_eq!(world.state(), RolloutState::Paused, "a step of the past is no word about the last one");
-    world.command(1_002_000, promote(Promotion::Next)).unwrap();
+    world.command(1_002_000, promote(Promotion::All)).unwrap();
     assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Unjudged)]));
 }
 
@@ -132,13 +138,13 @@ fn wav_18_nobody_promotes_a_push_while_its_server_is_lost() {
 #[test]
 fn a_promoted_halt_begins_anew_as_another_push_whatever_the_guards_say() {
     let mut world = halted(&[1, 2]);
-    world.command(3_000, Command::Promote { push: 1, to: Promotion::Next }).unwrap();
+    world.command(3_000, Command::Promote { push: 1, to: Promotion::Anew }).unwrap();
     assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(1), unit(2)]), "at once");
     let mut grown = unit_push(1);
     grown.types[0].resources = Growth { before: 1, after: 900 };
     world.ready(3_000, vec![grown, unit_push(2)]);
     assert_eq!((world.state(), world.step(), world.push().number), (RolloutState::Waving, (1, 100), 2));
-    let again = Command::Promote { push: 1, to: Promotion::Next };
+    let again = Command::Promote { push: 1, to: Promotion::Anew };
     assert_eq!(world.command(4_000, again), Err(CommandError::AnotherPush(Some(2))));
 }
 
@@ -183,9 +189,12 @@ fn wav_16_an_abort_comes_before_a_cut_of_the_same_moment() {
 #[test]
 fn a_barred_unit_waits_until_it_changes_and_the_others_go_on() {
     let mut world = halted(&[1, 2]);
-    assert_eq!(world.command(3_000, Command::Bar { push: 1, unit: unit(9) }), Err(CommandError::NoSuchUnit));
-    world.command(3_000, Command::Bar { push: 1, unit: unit(1) }).unwrap();
-    world.command(3_100, Command::Bar { push: 1, unit: unit(1) }).unwrap();
+    assert_eq!(
+        world.command(3_000, Command::Bar { push: 1, units: vec![unit(9)] }),
+        Err(CommandError::NoSuchUnit)
+    );
+    world.command(3_000, Command::Bar { push: 1, units: vec![unit(1)] }).unwrap();
+    world.command(3_100, Command::Bar { push: 1, units: vec![unit(1)] }).unwrap();
     world.timer(4_000);
     assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(2)]));
     world.ready(4_000, vec![unit_push(2)]);
@@ -199,22 +208,38 @@ fn a_barred_unit_waits_until_it_changes_and_the_others_go_on() {
     assert_eq!(world.cuts.last().unwrap(), &(3, vec![unit(1)]));
 }
 
+/// A class has a unit for each list of servers. The halt of an operator blames none of them, so all others go on.
+#[test]
+fn all_units_of_a_class_are_barred_at_once() {
+    for [first, second] in [[1, 2], [2, 1]] {
+        let mut world = World::enforced(&[1, 2, 3]);
+        world.command(2_000, Command::Abort { push: 1 }).unwrap();
+        let units = vec![unit(first), unit(second)];
+        for ms in [3_000, 3_100] {
+            world.command(ms, Command::Bar { push: 1, units: units.clone() }).unwrap();
+        }
+        world.timer(4_000);
+        assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(3)]));
+        assert_eq!(world.rollout.report().barred, [unit(1), unit(2)]);
+    }
+}
+
 /// WAV-17: `bar` lets the others go on without the blamed, and not with the rest of them.
 #[test]
 fn another_blamed_unit_waits_on() {
     let mut world = World::enforced(&[1, 2, 3]);
     let blamed = vec![unit(1), unit(2)];
     world.tally(2_000, Tally { blamed, ..admitted(Counts { rejected: 1, ..accepted(9) }) });
-    world.command(3_000, Command::Bar { push: 1, unit: unit(1) }).unwrap();
+    world.command(3_000, Command::Bar { push: 1, units: vec![unit(1)] }).unwrap();
     world.run(60_000, Rollout::handle_timeout);
     assert_eq!(world.cuts.len(), 1);
-    world.command(61_000, Command::Bar { push: 1, unit: unit(2) }).unwrap();
+    world.command(61_000, Command::Bar { push: 1, units: vec![unit(2)] }).unwrap();
     world.timer(62_000);
     assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(3)]));
 
     let mut world = World::enforced(&[1, 2]);
     world.command(2_000, Command::Abort { push: 1 }).unwrap();
-    world.command(3_000, Command::Bar { push: 1, unit: unit(1) }).unwrap();
+    world.command(3_000, Command::Bar { push: 1, units: vec![unit(1)] }).unwrap();
     world.timer(4_000);
     assert_eq!(world.cuts.last().unwrap(), &(2, vec![unit(2)]), "the operator's halt blamed all of them");
 }
@@ -222,5 +247,8 @@ fn another_blamed_unit_waits_on() {
 #[test]
 fn a_unit_of_a_push_that_goes_on_is_not_barred() {
     let mut world = World::enforced(&[1]);
-    assert_eq!(world.command(3_000, Command::Bar { push: 1, unit: unit(1) }), Err(CommandError::NotHalted));
+    assert_eq!(
+        world.command(3_000, Command::Bar { push: 1, units: vec![unit(1)] }),
+        Err(CommandError::NotHalted)
+    );
 }

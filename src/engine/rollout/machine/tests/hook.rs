@@ -105,7 +105,7 @@ fn wav_20_a_hook_halts_a_push_and_blames_all_of_its_units() {
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Halt)));
     assert!(world.moves.contains(&Output::Back { push: 1 }));
     // A hook knows no units, so an operator who bars one of them lets the other go on.
-    world.command(34_000, Command::Bar { push: 1, unit: unit(1) }).unwrap();
+    world.command(34_000, Command::Bar { push: 1, units: vec![unit(1)] }).unwrap();
     world.timer(35_000);
     assert_eq!(world.cuts.pop(), Some((2, vec![unit(2)])));
 }
@@ -125,7 +125,7 @@ fn wav_20_the_hook_is_asked_again_when_the_evidence_for_its_word_is_gone() {
 #[test]
 fn wav_20_an_operator_goes_past_the_hook_and_its_late_answer_is_nothing() {
     let mut world = World::at_the_gate(enforcing());
-    world.command(2_000, Command::Promote { push: 1, to: Promotion::Next }).unwrap();
+    world.command(2_000, Command::Promote { push: 1, to: Promotion::Step(1) }).unwrap();
     assert_eq!(world.step(), (1, 100));
     world.said(2_100, (1, 0), HookVerdict::Halt);
     world.said(2_200, (7, 1), HookVerdict::Halt);
@@ -145,7 +145,7 @@ fn wav_20_an_operator_goes_past_a_hook_that_is_away_in_the_final_bake() {
     world.said(32_500, (1, 4), HookVerdict::Failed);
     world.accepted_until(1_000);
     assert_eq!((world.state(), world.step().0), (RolloutState::Paused, 4));
-    world.command(1_000_500, Command::Promote { push: 1, to: Promotion::Next }).unwrap();
+    world.command(1_000_500, Command::Promote { push: 1, to: Promotion::All }).unwrap();
     assert_eq!((world.state(), world.past()), (RolloutState::Open, vec![(1, Outcome::Unjudged)]));
 }
 

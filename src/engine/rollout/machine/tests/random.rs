@@ -59,6 +59,14 @@ fn check(before: &RolloutReport, world: &World, tally: Option<&Tally>) {
     assert_eq!(world.rollout.wants_tally(), !world.released.contains(&is.number));
 }
 
+fn next_step(report: &RolloutReport) -> Promotion {
+    let push = report.push.as_ref().filter(|push| push.state != RolloutState::Halted);
+    push.map_or(Promotion::Anew, |push| {
+        let reached = push.steps.last().map_or(0, |step| step.number);
+        Promotion::Step(push.step_count.min(reached + 1))
+    })
+}
+
 #[test]
 fn wav_12_random_schedules_keep_the_promises_of_a_plan() {
     let mut dice = Dice(18);
@@ -190,9 +198,9 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan_that_enforces() {
                 let command = match dice.roll(9) {
                     0 => Command::Pause { push: number },
                     1 => Command::Resume { push: number },
-                    2 => Command::Promote { push: number, to: Promotion::Next },
+                    2 => Command::Promote { push: number, to: next_step(&before) },
                     3 => Command::Abort { push: number },
-                    4 => Command::Bar { push: number, unit: unit(at) },
+                    4 => Command::Bar { push: number, units: vec![unit(at)] },
                     5 => Command::Pin { release: 0, until: PinFor::NextPush },
                     6 => Command::Freeze { length: Duration::from_secs(dice.roll(9)) },
                     7 => Command::Unpin,

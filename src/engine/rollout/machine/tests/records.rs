@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::engine::rollout::command::{Command, PinFor};
+use crate::engine::rollout::command::{Command, CommandError, PinFor};
 
 /// The plan of another process, with an unequal clock, that began so many seconds after the record was written.
 fn restored(world: &World, seconds: u64) -> World {
@@ -74,8 +74,58 @@ fn wav_8_freezes_and_pins_end_when_they_would_have_ended() {
     world.command(200_000, Command::Pin { release: 0, until }).unwrap();
     let world = restored(&world, 100);
     let report = world.rollout.report();
-    assert_eq!((report.state, report.releases), (RolloutState::Pinned, vec![1, 0]));
+    assert_eq!((report.state, report.releases), (RolloutState::Pinned, vec![0]));
     assert_eq!(world.rollout.poll_timeout(), Some(at(500_000)));
+}
+
+/// HIS-3: the record has digests. Only the stable content outlives the process.
+#[test]
+fn his_3_contents_of_before_a_restart_cannot_be_served() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(world.rollout.report().releases, [1, 0]);
+    let mut restored = restored(&world, 60);
+    restored.run(1_000, |rollout, _| rollout.found(unit(1), unit(71)));
+    assert_eq!(restored.rollout.report().releases, [1]);
+    let pin = |release| Command::Pin { release, until: PinFor::Unpin };
+    let lost = Err(CommandError::LostRelease);
+    assert_eq!(restored.command(2_000, pin(0)), lost);
+    assert_eq!(restored.command(2_000, Command::Rollback { push: 1 }), lost);
+    assert_eq!(restored.command(2_000, pin(9)), Err(CommandError::NoSuchRelease));
+    assert_eq!((restored.state(), restored.moves.len()), (RolloutState::Open, 0), "nothing was done");
+    restored.command(3_000, pin(1)).unwrap();
+    assert_eq!(restored.state(), RolloutState::Pinned);
+    world.command(200_000, pin(0)).unwrap();
+    world.command(200_000, Command::Unpin).unwrap();
+    let record = world.rollout.record(at(world.now));
+    assert_eq!(record.served, Some(0), "the push has not come back yet");
+}
+
+/// HIS-3: a unit that is new since the pin has other content.
+#[test]
+fn his_3_a_plan_tells_the_units_that_serve_the_pinned_release() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    world.command(200_000, Command::Pin { release: 0, until: PinFor::Unpin }).unwrap();
+    world.run(200_000, |rollout, _| rollout.serves([unit(1), unit(2)]));
+    assert_eq!(world.rollout.report().pinned, BTreeSet::from([unit(1), unit(2)]));
+    let mut restored = restored(&world, 60);
+    assert!(restored.rollout.keeps_hold(unit(71)));
+    restored.run(1_000, |rollout, _| rollout.found(unit(1), unit(71)));
+    assert_eq!(restored.rollout.report().pinned, BTreeSet::from([unit(71)]));
+    restored.command(2_000, Command::Unpin).unwrap();
+    assert!(restored.rollout.report().pinned.is_empty() && !restored.rollout.keeps_hold(unit(71)));
+}
+
+/// WAV-8: a class that sleeps must not wake with the halted content.
+#[test]
+fn wav_8_the_holds_of_a_halted_push_are_kept() {
+    let mut world = World::enforced(&[1, 2]);
+    assert!(!world.rollout.keeps_hold(unit(1)), "the push moves");
+    world.tally(2_000, Tally { blamed: vec![unit(1)], ..admitted(Counts { rejected: 1, ..accepted(9) }) });
+    let mut world = restored(&world, 60);
+    world.run(1_000, |rollout, _| rollout.found(unit(2), unit(72)));
+    assert!(world.rollout.keeps_hold(unit(72)) && !world.rollout.keeps_hold(unit(9)));
 }
 
 #[test]
