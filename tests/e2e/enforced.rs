@@ -151,13 +151,15 @@ impl Fleet {
         clients.iter().filter(|client| client["seats"][0]["percent"].as_f64().unwrap() < percent).count()
     }
 
-    /// The index of a client with the last of all seats.
-    pub async fn last_seated(&self) -> usize {
+    /// The indices of all clients, by seat.
+    pub async fn by_seat(&self) -> Vec<usize> {
         let found = self.relay.json("/clients?limit=all").await;
+        let mut clients = found["clients"].as_array().unwrap().clone();
         let percent = |of: &Value| of["seats"][0]["percent"].as_f64().unwrap();
-        let clients = found["clients"].as_array().unwrap().iter();
-        let last = clients.max_by(|one, other| percent(one).total_cmp(&percent(other))).unwrap();
-        last["node"].as_str().unwrap().strip_prefix("client-").unwrap().parse().unwrap()
+        clients.sort_by(|one, other| percent(one).total_cmp(&percent(other)));
+        let number =
+            |of: &Value| of["node"].as_str().unwrap().strip_prefix("client-").unwrap().parse().unwrap();
+        clients.iter().map(number).collect()
     }
 
     /// Answers all responses, for all clients. Returns whether there were any.

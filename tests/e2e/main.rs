@@ -44,6 +44,7 @@ mod rollout_hook;
 mod rollout_nights;
 mod rollout_orders;
 mod rollout_outages;
+mod rollout_places;
 mod rollout_reloads;
 mod rollout_restarts;
 mod routing;

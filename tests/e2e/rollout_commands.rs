@@ -119,7 +119,7 @@ async fn tru_7_events_metrics_the_log_and_the_page_tell_of_a_verdict() {
 async fn lonely(plan: &str) -> Fleet {
     let slow = plan.replace("bake: 1s }", "bake: 60s }");
     let mut fleet = Fleet::with(|setup| setup, &slow, 20).await;
-    let last = fleet.last_seated().await;
+    let last = *fleet.by_seat().await.last().unwrap();
     fleet.origin.set(RDS, "lonely", "1");
     fleet.clients[last].want(RDS, &["r", "lonely"]);
     fleet.until("the lonely route", |fleet| fleet.had(RDS, "lonely", "1") == 1).await;

@@ -90,6 +90,13 @@ impl Client {
         client
     }
 
+    /// Like [`Client::open`], for a client that is a relay by this path (TIR-2).
+    pub async fn relay(target: &str, variant: Variant, path: &'static str) -> Client {
+        let mut client = Client::idle(variant.into(), Some(node("relay")));
+        client.start(connect(target).await, target, Some(("x-sluice-path", path)));
+        client
+    }
+
     /// Like [`Client::open`], with client features.
     pub async fn with_features(target: &str, variant: Variant, id: &str, features: &[&str]) -> Client {
         let node = Node { client_features: super::words::strings(features), ..node(id) };
@@ -119,10 +126,10 @@ impl Client {
         Client { variant, kind, node, opener: None, streams, events, reading, held, wraps }
     }
 
-    fn start(&mut self, channel: Channel, target: &str, token: Option<&'static str>) {
+    fn start(&mut self, channel: Channel, target: &str, header: Option<Header>) {
         let (sender, events) = mpsc::unbounded_channel();
         self.events = events;
-        self.opener = Some(Opener { channel, target: target.to_owned(), token, sender });
+        self.opener = Some(Opener { channel, target: target.to_owned(), header, sender });
         if matches!(self.kind, Downstream::Ads(_) | Downstream::V2(_)) {
             self.open_stream("");
             // The end of the single stream ends the events.
@@ -132,7 +139,7 @@ impl Client {
 
     /// Opens the stream of a type, for a client with a stream per type.
     pub fn open_stream(&mut self, stream: &str) {
-        let Opener { channel, target, token, sender } = self.opener.clone().expect("not half-closed");
+        let Opener { channel, target, header, sender } = self.opener.clone().expect("not half-closed");
         let (requests, receiver) = mpsc::unbounded_channel();
         self.streams.insert(stream.to_owned(), Outlet { requests, node: self.node.clone() });
         if self.kind == Downstream::Rest && !stream.is_empty() {
@@ -140,7 +147,7 @@ impl Client {
             return;
         }
         let path = self.kind.path(stream);
-        let call = Call { channel, path, token, gate: self.reading.subscribe() };
+        let call = Call { channel, path, header, gate: self.reading.subscribe() };
         match self.variant {
             Variant::Sotw => {
                 tokio::spawn(run::<proto::DiscoveryRequest, proto::DiscoveryResponse>(
@@ -158,7 +165,7 @@ impl Client {
     /// A client whose stream has an `authorization` header.
     pub async fn with_token(target: &str, variant: Variant, token: &'static str) -> Client {
         let mut client = Client::idle(variant.into(), Some(node("with-token")));
-        client.start(connect(target).await, target, Some(token));
+        client.start(connect(target).await, target, Some(("authorization", token)));
         client
     }
 
@@ -430,11 +437,14 @@ impl Client {
     }
 }
 
+/// A header of a call: name and value.
+type Header = (&'static str, &'static str);
+
 #[derive(Clone)]
 struct Opener {
     channel: Channel,
     target: String,
-    token: Option<&'static str>,
+    header: Option<Header>,
     sender: mpsc::UnboundedSender<Event>,
 }
 
@@ -447,7 +457,7 @@ struct Outlet {
 struct Call {
     channel: Channel,
     path: String,
-    token: Option<&'static str>,
+    header: Option<Header>,
     gate: watch::Receiver<bool>,
 }
 
@@ -478,8 +488,8 @@ where
     let mut grpc = tonic::client::Grpc::new(call.channel).max_decoding_message_size(usize::MAX);
     grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
     let mut request = tonic::Request::new(UnboundedReceiverStream::new(requests).map(Req::from));
-    if let Some(token) = call.token {
-        request.metadata_mut().insert("authorization", MetadataValue::from_static(token));
+    if let Some((name, value)) = call.header {
+        request.metadata_mut().insert(name, MetadataValue::from_static(value));
     }
     let path = PathAndQuery::try_from(call.path).expect("a path");
     let response = grpc.streaming(request, path, ProstCodec::<Req, Resp>::default()).await?;
