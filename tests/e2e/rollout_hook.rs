@@ -17,13 +17,13 @@ use crate::support::net::http_get;
 use crate::support::{CDS, EDS};
 
 /// A question that waits for its answer.
-struct Question {
-    body: Value,
+pub struct Question {
+    pub body: Value,
     answer: oneshot::Sender<(StatusCode, String)>,
 }
 
 impl Question {
-    fn say(self, verdict: &str, reason: &str) {
+    pub fn say(self, verdict: &str, reason: &str) {
         let body = json!({ "verdict": verdict, "reason": reason }).to_string();
         self.answer.send((StatusCode::OK, body)).expect("the relay gave the question up");
     }
@@ -34,13 +34,13 @@ impl Question {
 }
 
 /// A hook whose answers the test gives.
-struct Hook {
+pub struct Hook {
     url: String,
     questions: RefCell<mpsc::Receiver<Question>>,
 }
 
 impl Hook {
-    async fn start() -> Hook {
+    pub async fn start() -> Hook {
         let (sender, questions) = mpsc::channel(10);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/gate", listener.local_addr().unwrap());
@@ -49,7 +49,7 @@ impl Hook {
         Hook { url, questions: RefCell::new(questions) }
     }
 
-    fn plan(&self, keys: &str) -> String {
+    pub fn plan(&self, keys: &str) -> String {
         format!(
             "rollouts: [ {{ name: edge, gather: {{ quiet: 100ms, max: 1s }}, steps: [ {{ percent: 50, bake: 1s }} ], \
              final_bake: 1s, hook: {{ url: \"{}\", timeout: 1m }}, {keys} }} ]",
@@ -58,7 +58,7 @@ impl Hook {
     }
 
     /// The next question, while the clients answer.
-    async fn asked(&self, fleet: &mut Fleet) -> Question {
+    pub async fn asked(&self, fleet: &mut Fleet) -> Question {
         let found = RefCell::new(None);
         let take = || self.questions.borrow_mut().try_recv().ok();
         fleet

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::commands::sluice;
 use crate::enforced::Fleet;
 use crate::restart::SmallDisk;
+use crate::rollout_hook::Hook;
 use crate::support::client::Event;
 use crate::support::control_plane::eventually;
 use crate::support::proxy::Proxy;
@@ -150,6 +151,115 @@ async fn wav_8_the_word_of_an_operator_survives_the_relay() {
     kept.fleet.until("the way back", |fleet| fleet.all_hold(CDS, &BEFORE)).await;
     assert_eq!(kept.fleet.had(CDS, "a", "2"), seated);
     kept.order(&format!("promote edge --push {} --all", found["push"])).await;
+    kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+}
+
+/// WAV-8, HIS-3: a pin without an end of its own outlives the relay. Nobody is given what it holds back.
+#[tokio::test]
+async fn wav_8_a_killed_relay_stays_pinned() {
+    let mut kept = Kept::start(WAVING).await;
+    kept.fleet.origin.set(CDS, "a", "2");
+    let found = kept.state("waving").await;
+    kept.order(&format!("promote edge --push {} --all", found["push"])).await;
+    kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    kept.order("pin edge --to 0 --until unpin").await;
+    kept.fleet.until("the first release", |fleet| fleet.all_hold(CDS, &BEFORE)).await;
+    for text in ["pinned", "pinned again"] {
+        kept.written(text).await;
+        kept.fleet.forget();
+        kept.kill().await;
+        kept.state("pinned").await;
+        kept.fleet.origin.set(RDS, "r", text);
+        kept.fleet.until_plan("the change", |found| found["behind_seconds"].as_f64() > Some(2.0)).await;
+        let found = kept.state("pinned").await;
+        assert!(kept.fleet.all_hold(CDS, &BEFORE) && kept.fleet.all_hold(RDS, &[("r", "1")]), "{found}");
+        assert_eq!((kept.fleet.had(CDS, "a", "2"), kept.fleet.had(RDS, "r", text)), (0, 0), "{found}");
+    }
+}
+
+/// WAV-8, WAV-16: with `on_halt: stay`, too, a halted push stays halted. Its clients come back with new streams, and get the content
+/// of the others.
+#[tokio::test]
+async fn wav_8_a_relay_killed_after_a_halt_that_stays_keeps_it_halted() {
+    // The content is not condemned: the halt alone keeps it from clients.
+    let stays = WAVING.replace("final_bake", "on_halt: stay, condemn_after: 100, final_bake");
+    let mut kept = Kept::start(&stays).await;
+    let seated = kept.fleet.seated_below(25.0).await;
+    // Clients of the state of the world reject, clients of delta accept.
+    (kept.fleet.accepting, _) = (Some(Variant::Delta), kept.fleet.bad.insert("2"));
+    kept.fleet.origin.set(CDS, "a", "2");
+    kept.fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") == seated).await;
+    kept.state("halted").await;
+    let keeps = |fleet: &Fleet| fleet.clients.iter().any(|client| client.holds(CDS)["a"] == "2");
+    assert!(keeps(&kept.fleet), "those that accepted it keep it");
+    kept.written("while halted").await;
+    kept.fleet.forget();
+    kept.kill().await;
+    kept.fleet.until_plan("later moment", |found| found["behind_seconds"].as_f64() > Some(2.0)).await;
+    let found = kept.state("halted").await;
+    assert!(kept.fleet.all_hold(CDS, &BEFORE), "{found}");
+    assert_eq!(kept.fleet.had(CDS, "a", "2"), 0, "{found}");
+}
+
+/// WAV-8: a push that is paused because a client is silent was on its way, and begins anew.
+#[tokio::test]
+async fn wav_8_a_relay_killed_while_a_client_is_silent_begins_the_push_anew() {
+    let impatient = "halt_on: { rejected_percent: 0, accepted_percent: 100, patience: 1s }";
+    let plan = WAVING.replace("bake: 1h }", "bake: 4s }");
+    let mut kept = Kept::start(&plan.replace("halt_on: { rejected_percent: 0 }", impatient)).await;
+    let seated = kept.fleet.seated_below(25.0).await;
+    // Another stream of the node with the first seat says nothing to the push.
+    let node = format!("client-{}", kept.fleet.by_seat().await[0]);
+    let mut silent = Client::open(&kept.fleet.relay.address, Variant::Delta, &node).await;
+    silent.want(CDS, &["*"]);
+    silent.settle(CDS, &BEFORE).await;
+    kept.fleet.origin.set(CDS, "a", "2");
+    silent.next(CDS).await;
+    kept.state("paused").await;
+    assert_eq!(kept.fleet.had(CDS, "a", "2"), seated);
+    kept.kill().await;
+    let mut silent = Client::open(&kept.fleet.relay.address, Variant::Delta, &node).await;
+    silent.want(CDS, &["*"]);
+    silent.next(CDS).await;
+    kept.state("waving").await;
+    kept.state("paused").await;
+    assert_eq!(kept.fleet.had(CDS, "a", "2"), seated);
+    let found = kept.state("paused").await;
+    kept.order(&format!("promote edge --push {} --all", found["push"])).await;
+    kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+}
+
+/// WAV-20, ADR 45: a push that waits for its hook is asked for again, before its first client.
+#[tokio::test]
+async fn wav_8_a_relay_killed_while_its_hook_says_wait_asks_again() {
+    let hook = Hook::start().await;
+    let mut kept = Kept::start(&hook.plan("mode: enforce")).await;
+    let seated = kept.fleet.seated_below(50.0).await;
+    kept.fleet.origin.set(CDS, "a", "2");
+    let first = hook.asked(&mut kept.fleet).await;
+    assert_eq!(first.body["step"], 0);
+    let changes = first.body["changes"].clone();
+    first.say("wait", "not yet");
+    let waits = |found: &Value| found["latest"]["hook"]["verdict"] == "wait";
+    kept.fleet.until_plan("wait", waits).await;
+    kept.kill().await;
+    let again = hook.asked(&mut kept.fleet).await;
+    assert_eq!((&again.body["step"], &again.body["changes"]), (&0.into(), &changes));
+    assert_eq!(kept.fleet.had(CDS, "a", "2"), 0);
+    again.say("go", "");
+    // The relay dies between the steps, and the answer to its question is lost.
+    let lost = hook.asked(&mut kept.fleet).await;
+    assert_eq!((&lost.body["step"], kept.fleet.had(CDS, "a", "2")), (&1.into(), seated));
+    kept.kill().await;
+    drop(lost);
+    let anew = hook.asked(&mut kept.fleet).await;
+    assert_eq!((&anew.body["step"], kept.fleet.had(CDS, "a", "2")), (&0.into(), seated));
+    anew.say("go", "");
+    for step in 1..3 {
+        let next = hook.asked(&mut kept.fleet).await;
+        assert_eq!(next.body["step"], step);
+        next.say("go", "");
+    }
     kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
 }
 
