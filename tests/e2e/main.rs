@@ -42,6 +42,7 @@ mod rollout_commands;
 mod rollout_guards;
 mod rollout_hook;
 mod rollout_nights;
+mod rollout_lists;
 mod rollout_orders;
 mod rollout_outages;
 mod rollout_places;
