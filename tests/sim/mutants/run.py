@@ -62,8 +62,9 @@ SEEDS_WITHOUT = 200
 # The first seed of the worlds with all features (tests/sim/README.md).
 LATER = 1 << 21
 
-# Invariants that are hard to violate without violating another one first. Each has to find at least so many mutants.
-HARD = {"I2": 3, "I3": 3, "I7b": 3, "I8": 3, "I11": 3, "I14": 3}
+# Invariants that are hard to violate without violating another one first, and those of rollouts. Each has to find at least so many mutants.
+HARD = dict.fromkeys(("I2", "I3", "I7b", "I8", "I11", "I14"), 3)
+HARD |= {f"I{number}": 3 for number in (*range(21, 29), *range(31, 34))}
 
 
 class Unfit(Exception):

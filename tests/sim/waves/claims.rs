@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice::engine::rollout::command::PinFor;
+use sluice::engine::rollout::command::{PinFor, Until};
 use sluice::engine::rollout::report::{Outcome, Reason};
 use sluice::engine::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, UnitId, What};
 
@@ -535,12 +535,20 @@ impl World {
         self.reference.halted = None;
     }
 
-    /// Freezes end when they were to end.
+    /// Freezes and pins end when they were to end.
     pub fn judge_clocks(&mut self) {
         let report = self.pilot.rollout.report();
-        let is_over = |until: u64| self.now > until + ROUND;
+        let now = self.now;
+        let is_over = |until: u64| now > until + ROUND;
         if report.frozen_until.is_some_and(|until| is_over(self.relative(until))) {
             self.fail(Invariant::PinFreeze, || "a freeze does not end".to_owned());
+        }
+        let pinned_until = match report.pin.map(|pin| pin.until) {
+            Some(Until::Time(until)) => Some(self.relative(until)),
+            Some(Until::NextPush | Until::Unpin) | None => None,
+        };
+        if pinned_until.is_some_and(is_over) {
+            self.fail(Invariant::PinFreeze, || "a pin does not end".to_owned());
         }
     }
 }
