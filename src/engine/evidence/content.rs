@@ -152,31 +152,29 @@ pub fn is_current(plan: &Plan, snapshot: &Snapshot) -> bool {
 }
 
 fn summed(of: &PushType) -> TypePush {
-    let (mut added, mut changed, mut removed) = Default::default();
-    let mut largest = None;
-    for name in of.names() {
-        let list: &mut NameList = match (&name.before, &name.after) {
-            (None, _) => &mut added,
-            (_, None) => &mut removed,
-            (Some(_), Some(_)) => &mut changed,
-        };
-        list.add(&name.name);
-        let growth = growth_of(name);
-        let is_larger = |(_, known): &(_, Growth)| growth.by() > known.by();
-        if name.before.is_some() && largest.as_ref().is_none_or(is_larger) {
-            largest = Some((name.name.clone(), growth));
-        }
-    }
     let grown = |before: usize, after: usize| Growth { before: before as u64, after: after as u64 };
-    TypePush {
+    let (added, changed, removed) = Default::default();
+    let mut sum = TypePush {
         type_url: of.type_url.clone(),
         added,
         changed,
         removed,
         resources: grown(of.before.resources, of.after.resources),
         bytes: grown(of.before.bytes, of.after.bytes),
-        largest,
+        largest: None,
+    };
+    for name in of.names() {
+        let list: &mut NameList = match (&name.before, &name.after) {
+            (None, _) => &mut sum.added,
+            (_, None) => &mut sum.removed,
+            (Some(_), Some(_)) => &mut sum.changed,
+        };
+        list.add(&name.name);
+        if name.before.is_some() {
+            sum.note_largest(&name.name, growth_of(name));
+        }
     }
+    sum
 }
 
 fn growth_of(name: &PushedName) -> Growth {
@@ -186,8 +184,62 @@ fn growth_of(name: &PushedName) -> Growth {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
-    use crate::xds::Version;
+    use crate::engine::cache::CachedResource;
+    use crate::engine::snapshot::LaneMark;
+    use crate::engine::time::ReceivedAt;
+    use crate::xds::{Any, Version};
+
+    const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+    fn resource(name: &str, version: u128, bytes: usize) -> Resource {
+        Resource {
+            name: name.into(),
+            version: Version(version),
+            body: Any { type_url: Arc::from(CLUSTER), value: Bytes::from(vec![0; bytes]) },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            body_has_name: true,
+            metadata: None,
+            endpoints: None,
+            constraints: None,
+        }
+    }
+
+    /// Resources that are known by name.
+    fn snapshot(resources: impl IntoIterator<Item = Resource>) -> Snapshot {
+        let mut of = TypeSnapshot::default();
+        for resource in resources {
+            let name = resource.name.clone();
+            let (resource, received_at) = (Arc::new(resource), ReceivedAt::default());
+            of.names.known.insert(name, Known::Present(CachedResource { resource, received_at }));
+        }
+        let types = [(TypeUrl::new(CLUSTER), of)].into();
+        Snapshot::default().with_types(types, LaneMark::default())
+    }
+
+    #[test]
+    fn grd_4_a_resource_that_doubled_comes_before_one_that_grew_by_more_bytes() {
+        const KIB: usize = 1 << 10;
+        let largest = |sizes: &[(&str, usize, usize)]| {
+            let before = snapshot(sizes.iter().map(|(name, before, _)| resource(name, 1, *before)));
+            let after = snapshot(sizes.iter().map(|(name, _, after)| resource(name, 2, *after)));
+            let (_, push) = unit_of(&Plan::new("edge"), UnitId(1), (&before, &after), None);
+            push.types[0].largest.as_ref().map(|(name, _)| name.to_string())
+        };
+        let (large, small) = (("a", 10 << 20, 13 << 20), ("b", 512 * KIB, 2 << 20));
+        assert_eq!(largest(&[large, ("b", 512 * KIB, 600 * KIB)]).as_deref(), Some("a"));
+        assert_eq!(largest(&[large, small]).as_deref(), Some("b"));
+        assert_eq!(largest(&[small, ("c", 10 << 20, 13 << 20)]).as_deref(), Some("b"), "whatever the order");
+        assert_eq!(
+            largest(&[small, ("c", KIB, 4 << 20)]).as_deref(),
+            Some("c"),
+            "the greater of two that doubled"
+        );
+    }
 
     #[test]
     fn qua_2_a_condemned_content_is_noted_at_its_unit() {

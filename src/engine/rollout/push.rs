@@ -61,7 +61,7 @@ pub struct TypePush {
     pub resources: Growth,
     /// The bytes of all resources.
     pub bytes: Growth,
-    /// The changed resource that grew by most bytes.
+    /// The changed resource that grew by most bytes. A resource beyond the bounds of the guard comes before all others.
     pub largest: Option<(ResourceName, Growth)>,
 }
 
@@ -120,17 +120,44 @@ impl TypePush {
         }
         self.resources.add(other.resources);
         self.bytes.add(other.bytes);
-        let grown = |of: &Option<(ResourceName, Growth)>| of.as_ref().map_or(0, |(_, growth)| growth.by());
-        if grown(&other.largest) > grown(&self.largest) {
-            self.largest.clone_from(&other.largest);
+        if let Some((name, growth)) = &other.largest {
+            self.note_largest(name, *growth);
+        }
+    }
+
+    /// Notes the growth of a changed resource.
+    pub(in crate::engine) fn note_largest(&mut self, name: &ResourceName, growth: Growth) {
+        // A small resource that doubled may have grown by fewer bytes than a large one that did not (GRD-4).
+        let rank = |of: Growth| (of.is_doubled(), of.by());
+        if self.largest.as_ref().is_none_or(|(_, known)| rank(growth) > rank(*known)) {
+            self.largest = Some((name.clone(), growth));
         }
     }
 }
+
+/// Growth by less is never suspicious (GRD-4).
+const BYTES_FLOOR: u64 = 1 << 20;
+const COUNT_FLOOR: u64 = 20;
 
 impl Growth {
     /// 0 for something that shrank.
     pub fn by(self) -> u64 {
         self.after.saturating_sub(self.before)
+    }
+
+    /// Bytes more than doubled, by more than 1 MiB (GRD-4).
+    pub(super) fn is_doubled(self) -> bool {
+        self.is_beyond(2, BYTES_FLOOR)
+    }
+
+    /// A number of resources more than tripled, by more than 20 (GRD-4).
+    pub(super) fn is_tripled(self) -> bool {
+        self.is_beyond(3, COUNT_FLOOR)
+    }
+
+    /// Growth from nothing is a beginning, not a fault.
+    fn is_beyond(self, times: u64, floor: u64) -> bool {
+        self.before > 0 && self.after > self.before.saturating_mul(times) && self.by() > floor
     }
 
     fn add(&mut self, other: Growth) {

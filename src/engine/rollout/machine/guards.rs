@@ -1,12 +1,8 @@
 //! The checks of a push before its first client. They look at the change, not at the state.
 
 use crate::engine::rollout::plan::{GuardAction, Plan};
-use crate::engine::rollout::push::{FindingKind, Growth, TypePush, UnitId, UnitPush};
+use crate::engine::rollout::push::{FindingKind, TypePush, UnitId, UnitPush};
 use crate::engine::rollout::report::{Grown, GrownPart, Note, Reason};
-
-/// Growth by less is never suspicious (GRD-4).
-const BYTES_FLOOR: u64 = 1 << 20;
-const COUNT_FLOOR: u64 = 20;
 
 /// The results of the guards.
 #[derive(Debug, Default)]
@@ -68,17 +64,10 @@ fn grown(unit: &UnitPush) -> Option<Grown> {
 
 /// GRD-4: a resource or a type doubled by more than 1 MiB, or the number of resources tripled by more than 20.
 fn grown_type(unit: UnitId, of: &TypePush) -> Option<Grown> {
-    let doubled = |growth: &Growth| grew(*growth, 2, BYTES_FLOOR);
-    let resource = of.largest.clone().filter(|(_, growth)| doubled(growth));
+    let resource = of.largest.clone().filter(|(_, growth)| growth.is_doubled());
     let (part, growth) = resource
         .map(|(name, growth)| (GrownPart::Resource(name), growth))
-        .or_else(|| doubled(&of.bytes).then_some((GrownPart::Bytes, of.bytes)))
-        .or_else(|| grew(of.resources, 3, COUNT_FLOOR).then_some((GrownPart::Count, of.resources)))?;
+        .or_else(|| of.bytes.is_doubled().then_some((GrownPart::Bytes, of.bytes)))
+        .or_else(|| of.resources.is_tripled().then_some((GrownPart::Count, of.resources)))?;
     Some(Grown { unit, type_url: of.type_url.clone(), of: part, growth })
-}
-
-/// Growth from nothing is a beginning, not a fault.
-fn grew(growth: Growth, times: u64, floor: u64) -> bool {
-    let Growth { before, after } = growth;
-    before > 0 && after > before.saturating_mul(times) && after - before > floor
 }

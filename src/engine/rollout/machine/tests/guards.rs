@@ -45,6 +45,17 @@ fn grd_4_growth_beyond_bounds_halts() {
 }
 
 #[test]
+fn grd_4_the_differences_of_all_units_keep_the_resource_that_doubled() {
+    let large = grown((10, 10), (10, 10), (10 * MIB, 13 * MIB));
+    let small = grown((10, 10), (10, 10), (MIB / 2, 2 * MIB));
+    let (large, small) = (&large.types[0], &small.types[0]);
+    for (mut first, second) in [(large.clone(), small), (small.clone(), large)] {
+        first.merge(second);
+        assert_eq!(first.largest, small.largest);
+    }
+}
+
+#[test]
 fn grd_4_a_push_that_grew_halts_before_its_first_client() {
     let push = |growth| {
         let mut world = World::of(Plan { guards: Guards { growth, ..Guards::default() }, ..plan() });
