@@ -70,3 +70,55 @@ impl Forgotten {
         gone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::xds::{Any, Version};
+
+    fn name(number: u8) -> ResourceName {
+        ResourceName::new(&number.to_string())
+    }
+
+    /// A little more than a quarter of the bound.
+    fn quarter() -> Resource {
+        Resource {
+            name: name(0),
+            version: Version(1),
+            body: Any { type_url: Arc::from("T"), value: Bytes::from(vec![0; BYTES_MAX / 4]) },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            body_has_name: true,
+            metadata: None,
+            endpoints: None,
+            constraints: None,
+        }
+    }
+
+    #[test]
+    fn wav_5_beyond_the_bound_the_oldest_unwatched_names_go() {
+        let is_watched = |of: &ResourceName| *of == name(2);
+        let resource = quarter();
+        let add = |few: &mut Forgotten, numbers: &[u8]| {
+            numbers.iter().for_each(|number| few.add(&name(*number), Some(&resource)));
+        };
+        let mut few = Forgotten::default();
+        add(&mut few, &[2, 1, 0]);
+        assert!(few.evict(is_watched).is_empty() && few.len() == 3, "within the bound");
+        // A name that comes back is not old.
+        few.remove(&name(1));
+        add(&mut few, &[3, 1, 3]);
+        assert_eq!(few.evict(is_watched), [name(0)], "the oldest is watched, and one is enough");
+        assert!(few.evict(is_watched).is_empty() && !few.contains(&name(0)));
+        add(&mut few, &[4, 5]);
+        assert_eq!(few.evict(is_watched), [name(3), name(1)]);
+        assert_eq!(few.names().collect::<Vec<_>>(), [&name(2), &name(4), &name(5)]);
+        add(&mut few, &[6]);
+        assert!(few.evict(|_| true).is_empty() && few.len() == 4, "somebody asks for all of them");
+    }
+}

@@ -409,6 +409,25 @@ fn wav_4_a_push_settles_and_joins_the_history_and_the_hold_goes_on_against_it() 
 }
 
 #[test]
+fn his_1_the_oldest_releases_beyond_the_bound_go() {
+    let mut bench = Bench::new();
+    bench.watch(1, &names(&["a"]));
+    bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+    let mut push = |number: u64| {
+        bench.say(CollectionKind::Names, &[("a", u128::from(number) + 1)], &[]);
+        bench.operate(|lanes| lanes.cut(number));
+        bench.operate(|lanes| lanes.settle(number));
+        bench.lanes.released().map(|release| release.push).collect::<Vec<_>>()
+    };
+    assert_eq!((push(1), push(2), push(3)), (vec![0, 1], vec![1, 2], vec![2, 3]));
+    bench.lanes.configure(&Gated::Default, 3);
+    bench.say(CollectionKind::Names, &[("a", 5)], &[]);
+    bench.operate(|lanes| lanes.cut(4));
+    bench.operate(|lanes| lanes.settle(4));
+    assert_eq!(bench.lanes.released().count(), 3, "the bound of another configuration");
+}
+
+#[test]
 fn wav_4_another_plan_gives_nothing_of_a_push_of_the_former_plan() {
     let mut bench = Bench::new();
     bench.watch(1, &Collection::Wildcard);
