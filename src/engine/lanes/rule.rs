@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::rollout::plan::flows;
 use crate::engine::snapshot::TypeSnapshot;
 use crate::engine::time::Time;
 use crate::engine::view::{View, ViewId};
@@ -28,8 +29,6 @@ impl Rule {
     /// Whether a lane with `own` as the known content of a name stays there although the source has `new` now. `None`:
     /// the name is absent.
     pub fn holds(&self, name: &ResourceName, own: Option<&Resource>, new: Option<&Resource>) -> bool {
-        // A TTL is the server's own word on time, and private content has one client.
-        let flows = |of: &Resource| of.ttl.is_some() || of.do_not_cache;
         if own.is_some_and(flows) || new.is_some_and(flows) {
             return false;
         }

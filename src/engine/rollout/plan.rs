@@ -6,7 +6,7 @@ use super::hook::Hook;
 use super::push::FindingKind;
 use crate::engine::class::{NodeMatch, TextMatch};
 use crate::setting::{count, hours, minutes, seconds, settings, time};
-use crate::xds::{Kind, Node, TypeUrl};
+use crate::xds::{Kind, Node, Resource, TypeUrl};
 
 /// The buckets of all clients.
 pub const BUCKETS: u16 = 10_000;
@@ -138,6 +138,12 @@ impl Gated {
             Gated::Types(types) => types.contains(type_url),
         }
     }
+}
+
+/// Whether a change from or to a resource reaches all clients at once, also of a gated type. A TTL is the server's own word on time, and
+/// content that must not be cached has one client (WAV-3).
+pub fn flows(resource: &Resource) -> bool {
+    resource.ttl.is_some() || resource.do_not_cache
 }
 
 fn is_gated_by_default(kind: Kind) -> bool {

@@ -7,6 +7,7 @@ use imbl::ordmap::DiffItem;
 use crate::engine::cache::{CachedBodies, CachedResource, Known, Names};
 use crate::engine::collection::Collection;
 use crate::engine::downstream::sources::SourceId;
+use crate::engine::rollout::plan::flows;
 use crate::engine::snapshot::{GlobsSnapshot, Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
@@ -45,7 +46,7 @@ pub struct Extent {
     pub bytes: usize,
 }
 
-/// A name whose known content a push changes.
+/// A name whose known content a push changes. What flows is in no push (WAV-3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedName {
     pub name: ResourceName,
@@ -62,6 +63,12 @@ impl PushedName {
 
     pub fn version_before(&self) -> Option<Version> {
         self.before.as_ref().map(|resource| resource.version)
+    }
+
+    /// Whether a plan holds the change, so that it makes a push. The lanes have the same rule.
+    fn is_held(&self) -> bool {
+        self.version() != self.version_before()
+            && !self.before.iter().chain(&self.after).any(|resource| flows(resource))
     }
 }
 
@@ -219,7 +226,7 @@ fn names<'a>(before: &'a Names, after: &'a Names) -> impl Iterator<Item = Pushed
         }
         DiffItem::Add(..) | DiffItem::Remove(..) | DiffItem::Update { .. } => None,
     });
-    changed.filter(|of| of.version() != of.version_before())
+    changed.filter(PushedName::is_held)
 }
 
 fn members<'a>(before: &'a TypeSnapshot, after: &'a TypeSnapshot) -> impl Iterator<Item = PushedName> + 'a {
@@ -259,5 +266,5 @@ fn changed_members<'a>(
         DiffItem::Remove(name, old) => is_known(name).then(|| (name, body(old), None)),
     });
     let pushed = changed.map(|(name, before, after)| PushedName { name: name.clone(), before, after });
-    pushed.filter(|of| of.version() != of.version_before())
+    pushed.filter(PushedName::is_held)
 }

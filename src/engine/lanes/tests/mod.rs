@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod flowing;
 mod interest;
 mod known;
 
@@ -74,10 +75,21 @@ impl Bench {
     }
 
     fn say_of(&mut self, type_url: TypeUrl, kind: CollectionKind, present: &[(&str, u128)], absent: &[&str]) {
+        let present = present.iter().map(|(name, version)| resource(name, *version)).collect();
+        self.say_resources(type_url, kind, present, absent);
+    }
+
+    fn say_resources(
+        &mut self,
+        type_url: TypeUrl,
+        kind: CollectionKind,
+        present: Vec<Arc<Resource>>,
+        absent: &[&str],
+    ) {
         let changes = Changes {
             type_url,
             kind,
-            present: present.iter().map(|(name, version)| resource(name, *version)).collect(),
+            present,
             by_alias: Vec::new(),
             absent: absent.iter().map(|name| (ResourceName::new(name), Cause::Removed)).collect(),
             refreshed: Vec::new(),
