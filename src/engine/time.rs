@@ -39,6 +39,12 @@ impl ReceivedAt {
     pub fn as_micros(self) -> i64 {
         self.0
     }
+
+    /// Zero if the time is later than `now`.
+    pub fn age(self, now: Time) -> Duration {
+        let age = ReceivedAt::from(now).0.saturating_sub(self.0);
+        Duration::from_micros(u64::try_from(age).unwrap_or(0))
+    }
 }
 
 impl From<Time> for ReceivedAt {

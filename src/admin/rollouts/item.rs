@@ -106,7 +106,7 @@ pub(in crate::admin) fn frozen_until(status: &RolloutStatus) -> Option<String> {
 
 /// The age of the oldest change that is held from somebody.
 pub(in crate::admin) fn behind_seconds(status: &RolloutStatus) -> f64 {
-    status.report.behind_from.map_or(0.0, |from| seconds_since(status.wall(from)))
+    status.behind_from().map_or(0.0, seconds_since)
 }
 
 /// Clients by their standing.

@@ -327,7 +327,7 @@ async fn grd_2_ready_tells_of_plans_that_hold_something_back() {
     let [edge, idle] = [0, 1].map(|index| RolloutStatus::clone(&some()[index]));
     let enforcing = |name: &str| Arc::new(Plan { mode: Mode::Enforce, ..Plan::new(name) });
     let report = RolloutReport {
-        behind_from: Some(at(0)),
+        behind_from: Some(at(0).into()),
         frozen_until: Some(at(60_000)),
         pin: Some(Pin { release: 39, from: at(0), until: Until::NextPush }),
         barred: vec![UnitId(4)],

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::status::ClassStatus;
+use crate::driver::ground::clock::wall_from;
 use crate::engine::Time;
 use crate::engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
 use crate::xds::ResourceName;
@@ -70,5 +71,10 @@ impl RolloutStatus {
     /// A time of the report, for display (I18).
     pub fn wall(&self, time: Time) -> SystemTime {
         self.origin + time.since(Time::ZERO)
+    }
+
+    /// The oldest change that is held from somebody. May be from before the start of the process.
+    pub fn behind_from(&self) -> Option<SystemTime> {
+        self.report.behind_from.map(|from| wall_from(self.origin, from))
     }
 }

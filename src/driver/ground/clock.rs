@@ -37,17 +37,22 @@ impl Clock {
     }
 
     pub fn wall_of(&self, received_at: ReceivedAt) -> SystemTime {
-        let offset = Duration::from_micros(received_at.as_micros().unsigned_abs());
-        let wall = match received_at.as_micros() < 0 {
-            true => self.wall_origin.checked_sub(offset),
-            false => self.wall_origin.checked_add(offset),
-        };
-        wall.unwrap_or(self.wall_origin)
+        wall_from(self.wall_origin, received_at)
     }
 
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall_origin + Duration::from_micros(time.as_micros())
     }
+}
+
+/// A time on the wall clock. `origin`: the wall clock at the origin of the engine's time.
+pub fn wall_from(origin: SystemTime, received_at: ReceivedAt) -> SystemTime {
+    let offset = Duration::from_micros(received_at.as_micros().unsigned_abs());
+    let wall = match received_at.as_micros() < 0 {
+        true => origin.checked_sub(offset),
+        false => origin.checked_add(offset),
+    };
+    wall.unwrap_or(origin)
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ pub struct StoredPlan {
     /// Files of earlier builds lack the list.
     #[serde(default)]
     pub proved: Vec<u64>,
+    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds lack the ages.
+    #[serde(default)]
+    pub away_ms: BTreeMap<u64, u64>,
     /// The time left of a freeze.
     pub frozen_ms: Option<u64>,
     pub pin: Option<StoredPin>,
@@ -160,6 +163,7 @@ mod tests {
             units: BTreeMap::from([(3, StoredUnit::from(&identity))]),
             barred: Vec::new(),
             proved: vec![3],
+            away_ms: BTreeMap::from([(3, 86_400_000)]),
             frozen_ms: Some(5),
             pin: Some(StoredPin { release: 41, until: StoredPinEnd::LeftMs(9) }),
             served: Some(2),
@@ -172,6 +176,9 @@ mod tests {
         let bytes = encode_plans(&[plan()]);
         assert_eq!(decode_plans(&bytes).unwrap(), [plan()]);
         let text = String::from_utf8(bytes).unwrap();
+        let earlier = text.replacen("\"away_ms\":{\"3\":86400000},", "", 1);
+        let without_ages = StoredPlan { away_ms: BTreeMap::new(), ..plan() };
+        assert_eq!(decode_plans(earlier.as_bytes()).unwrap(), [without_ages], "a file of an earlier build");
         let other = text.replacen("\"format\":1", "\"format\":2", 1);
         assert_eq!(decode_plans(other.as_bytes()).unwrap_err(), "format 2; this build reads 1");
         let broken = text.replacen("fffffffffffffffffffffffffffffffa", "fffg", 1);

@@ -43,6 +43,12 @@ impl PlanTask {
                 self.compare(unit, &source, now);
                 self.known.hear(&self.plan, unit, &source.published().live);
             }
+            if self.rollout.recalled().any(|recalled| recalled == unit)
+                && evidence::is_current(&self.plan, &source.snapshot())
+            {
+                self.compare(unit, &source, now);
+                self.rollout.answered(unit);
+            }
         }
     }
 

@@ -142,6 +142,11 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
         releases: stored.releases.iter().map(release).collect(),
         barred: units(&stored.barred),
         proved: units(&stored.proved),
+        away: stored
+            .away_ms
+            .iter()
+            .filter_map(|(number, age)| Some((unit(number)?, Duration::from_millis(*age))))
+            .collect(),
         frozen: stored.frozen_ms.map(Duration::from_millis),
         pin: stored.pin.as_ref().map(|of| PinRecord { release: of.release, until: end(of.until) }),
         served: stored.served,
@@ -181,6 +186,7 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
         units: BTreeMap::new(),
         barred: record.barred.iter().map(|unit| unit.0).collect(),
         proved: record.proved.iter().map(|unit| unit.0).collect(),
+        away_ms: record.away.iter().map(|(unit, age)| (unit.0, millis(*age))).collect(),
         frozen_ms: record.frozen.map(millis),
         pin: record.pin.map(pin),
         served: record.served,

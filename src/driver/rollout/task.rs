@@ -134,7 +134,9 @@ impl PlanTask {
             let clock = self.shared.clock;
             let timeout = self.rollout.poll_timeout().map(|due| clock.instant(due));
             let is_watched = self.rollout.wants_tally() || timeout.is_some();
-            let looks = is_watched || self.is_changed || self.is_full || self.is_behind;
+            // Holds of before a restart are recalled until their servers have answered.
+            let recalls = self.rollout.recalled().any(|unit| !is_recorded(unit));
+            let looks = is_watched || self.is_changed || self.is_full || self.is_behind || recalls;
             let tally = looks.then_some(self.tally_due);
             let due = [timeout, tally].into_iter().flatten().min();
             let said = tokio::select! {
@@ -449,7 +451,9 @@ impl PlanTask {
 
     fn show(&mut self) {
         let report = self.rollout.report();
-        self.is_behind = report.behind_from.is_some();
+        let is_behind = report.behind_from.is_some();
+        // The next process has to know since when.
+        self.is_changed |= std::mem::replace(&mut self.is_behind, is_behind) != is_behind;
         let is_kept = !self.plan.enforces() || self.admission.has_holders();
         self.handle.leavers().pause(report.state == RolloutState::Halted && is_kept);
         self.metrics.show(&report, self.shared.clock.now());

@@ -11,6 +11,7 @@ use super::push::{Condemned, Finding, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
 use crate::engine::Time;
 use crate::engine::change::NameList;
+use crate::engine::time::ReceivedAt;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// A plan at one moment.
@@ -24,7 +25,7 @@ pub struct RolloutReport {
     /// The pushes that are over, the latest first; at most as many as the plan remembers.
     pub past: Vec<Arc<PushReport>>,
     /// The oldest change that is held from somebody.
-    pub behind_from: Option<Time>,
+    pub behind_from: Option<ReceivedAt>,
     /// Units whose content waits although other units go on.
     pub barred: Vec<UnitId>,
     pub pin: Option<Pin>,

@@ -75,7 +75,7 @@ pub struct PlanMetrics {
 impl PlanMetrics {
     /// Shows a state, the clients of the push that the report has, and the age of what is held back.
     pub fn show(&self, report: &RolloutReport, now: Time) {
-        let behind = report.behind_from.map_or(0, |from| now.since(from).as_secs());
+        let behind = report.behind_from.map_or(0, |from| from.age(now).as_secs());
         let behind = i64::try_from(behind).unwrap_or(i64::MAX);
         self.all.behind.get_or_create(&[("plan", self.name.clone())]).set(behind);
         for state in RolloutState::ALL {

@@ -1,6 +1,6 @@
 //! The cut of what was gathered, and the reasons to put it off.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::gather::Gathering;
 use super::push::{Gathered, Push, Start};
@@ -111,8 +111,9 @@ impl Rollout {
     /// Units that hold something back, and have no known change: a collection is not complete yet, as after a restart. The next push
     /// looks at them again.
     fn gather_blank(&mut self, cut: &Gathering, blank: &[UnitPush], now: Time) {
+        let since = |unit| cut.units.get(&unit).copied().unwrap_or(now);
         let away = blank.iter().map(|of| of.unit).filter(|unit| self.held.away.contains_key(unit));
-        let units: BTreeSet<UnitId> = away.collect();
+        let units: BTreeMap<UnitId, Time> = away.map(|unit| (unit, since(unit))).collect();
         if self.plan.enforces() && !units.is_empty() {
             // However long the unit stays so, each look is a while after the last.
             let mut cut = cut.clone().begin_anew(now);

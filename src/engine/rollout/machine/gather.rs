@@ -1,6 +1,6 @@
 //! The changes of the next push.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::Time;
@@ -19,7 +19,8 @@ pub(super) struct Gathering {
     free_since: Option<Time>,
     /// An operator wants the push now.
     is_urgent: bool,
-    pub units: BTreeSet<UnitId>,
+    /// Each with the time of its first change.
+    pub units: BTreeMap<UnitId, Time>,
 }
 
 impl Gathering {
@@ -30,13 +31,13 @@ impl Gathering {
             not_before: now,
             free_since: None,
             is_urgent: false,
-            units: BTreeSet::new(),
+            units: BTreeMap::new(),
         }
     }
 
     pub(super) fn add(&mut self, unit: UnitId, now: Time) {
         self.last = now;
-        self.units.insert(unit);
+        self.units.entry(unit).or_insert(now);
     }
 
     pub(super) fn without(mut self, unit: UnitId) -> Option<Gathering> {
@@ -82,7 +83,9 @@ impl Gathering {
     pub(super) fn with(mut self, later: Option<Gathering>) -> Gathering {
         if let Some(later) = later {
             self.last = later.last;
-            self.units.extend(later.units);
+            for (unit, first) in later.units {
+                self.units.entry(unit).or_insert(first);
+            }
         }
         self
     }

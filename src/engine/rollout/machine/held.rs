@@ -1,10 +1,12 @@
 //! The contents of a plan that enforces: what is held, from when, and which releases can come back (WAV-4, WAV-17, HIS-3).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use crate::engine::Time;
 use crate::engine::rollout::push::{Differs, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::rollout::report::{Outcome, PushReport};
+use crate::engine::time::ReceivedAt;
 
 /// A content that all clients were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +20,10 @@ pub(super) struct Release {
 
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// Units whose newest content differs from the stable content, since when.
-    pub away: BTreeMap<UnitId, Time>,
+    /// Units whose newest content differs from the stable content, each with the time of the oldest change that not all clients were given.
+    pub away: BTreeMap<UnitId, ReceivedAt>,
+    /// As `away` was before a restart, for units whose server has not answered since.
+    recalled: BTreeMap<UnitId, ReceivedAt>,
     /// Units that wait although others go on, until their content changes.
     pub barred: BTreeSet<UnitId>,
     /// Units whose stable content clients have accepted as a push.
@@ -40,7 +44,10 @@ impl Held {
     /// Notes the newest content of a unit. Returns whether the content waits for the next push.
     pub(super) fn compare(&mut self, unit: UnitId, differs: Differs, now: Time) -> bool {
         match differs.from_stable {
-            true => drop(self.away.entry(unit).or_insert(now)),
+            true => {
+                let recalled = self.recalled.remove(&unit);
+                self.away.entry(unit).or_insert(recalled.unwrap_or(now.into()));
+            }
             false => drop(self.away.remove(&unit)),
         }
         if differs.from_candidate || !differs.from_stable {
@@ -66,13 +73,41 @@ impl Held {
         }
     }
 
-    /// All clients have the push: its content is a release. `waiting`: the units that have changed since.
-    pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeSet<UnitId>, most: usize) {
+    /// All clients have the push: its content is a release. `waiting`: the units that have changed since, each with the time of its first
+    /// change. From then on the unit is behind (TRU-7).
+    pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeMap<UnitId, Time>, most: usize) {
         let mut units = self.releases.front().map(|latest| latest.units.clone()).unwrap_or_default();
         units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate)));
         self.add(Release { push: push.number, units, is_here: true }, most);
         self.served = push.number;
-        self.away.retain(|unit, _| waiting.contains(unit) || !push.units.contains(unit));
+        self.away.retain(|unit, since| match waiting.get(unit) {
+            _ if !push.units.contains(unit) => true,
+            Some(first) => {
+                *since = (*first).into();
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// The units that hold something back, each with the age of the oldest change. Those of before a restart are not forgotten.
+    pub(super) fn ages(&self, now: Time) -> impl Iterator<Item = (UnitId, Duration)> {
+        self.recalled.iter().chain(&self.away).map(move |(unit, since)| (*unit, since.age(now)))
+    }
+
+    /// Notes the units that held something back before a restart.
+    pub(super) fn recall(&mut self, away: impl IntoIterator<Item = (UnitId, ReceivedAt)>) {
+        self.recalled.extend(away);
+    }
+
+    /// Units whose server has not answered since a restart.
+    pub(super) fn recalled(&self) -> impl Iterator<Item = UnitId> {
+        self.recalled.keys().copied()
+    }
+
+    /// The server of a unit has answered since a restart. A later change is a new one.
+    pub(super) fn answered(&mut self, unit: UnitId) {
+        self.recalled.remove(&unit);
     }
 
     pub(super) fn add(&mut self, release: Release, most: usize) {
@@ -116,6 +151,7 @@ impl Held {
     /// A unit has ended, or belongs to another plan.
     pub(super) fn forget(&mut self, unit: UnitId) {
         self.away.remove(&unit);
+        self.recalled.remove(&unit);
         self.barred.remove(&unit);
         self.proved.remove(&unit);
     }
@@ -137,6 +173,7 @@ impl Held {
             }
         }
         moved(&mut self.away, former, unit);
+        moved(&mut self.recalled, former, unit);
         moved(&mut self.digests, former, unit);
         self.releases.iter_mut().for_each(|of| moved(&mut of.units, former, unit));
         for of in [&mut self.barred, &mut self.proved, &mut self.pinned] {

@@ -42,6 +42,7 @@ use super::push::{Differs, UnitId};
 use super::report::{Outcome, Pin, PushReport, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
+use crate::engine::time::ReceivedAt;
 use gather::Gathering;
 use halts::Freeze;
 use held::Held;
@@ -172,7 +173,8 @@ impl Rollout {
         // Until the release of a pin is served, a unit is compared with the candidate from before the pin. That difference is no change.
         let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
-            let is_known = self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains(&unit));
+            let is_known =
+                self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains_key(&unit));
             self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
             if !is_known && self.pin.is_some_and(|pin| pin.until == Until::NextPush) {
                 self.unpin(now);
@@ -329,20 +331,19 @@ impl Rollout {
     /// The units whose changes wait for the next push.
     fn waiting(&self) -> BTreeSet<UnitId> {
         let gathered = [&self.cutting, &self.gathering].into_iter().flatten();
-        let gathered = gathered.flat_map(|gathering| gathering.units.iter().copied());
+        let gathered = gathered.flat_map(|gathering| gathering.units.keys().copied());
         let of_push =
             |unit: &&UnitId| self.push.as_ref().is_some_and(|push| push.report.units.contains(unit));
         gathered.chain(self.held.away.keys().filter(|unit| !of_push(unit)).copied()).collect()
     }
 
     /// The oldest change that is held from somebody. What all clients are given is not held.
-    fn behind_from(&self) -> Option<Time> {
+    fn behind_from(&self) -> Option<ReceivedAt> {
         let given = self.push.as_ref().filter(|push| push.is_settling());
         let is_given = |unit: &UnitId| given.is_some_and(|push| push.report.units.contains(unit));
-        let changed =
-            |unit: &UnitId| self.gathering.as_ref().filter(|gathering| gathering.units.contains(unit));
+        let changed = |unit: &UnitId| self.gathering.as_ref()?.units.get(unit).copied();
         let held = self.held.away.iter().filter_map(|(unit, since)| match is_given(unit) {
-            true => changed(unit).map(|gathering| gathering.first),
+            true => changed(unit).map(ReceivedAt::from),
             false => Some(*since),
         });
         held.min()
@@ -363,7 +364,7 @@ impl Rollout {
         let has_changed = |unit: &UnitId| {
             let gathering = self.gathering.as_ref();
             self.held.barred.contains(unit)
-                || gathering.is_some_and(|gathering| gathering.units.contains(unit))
+                || gathering.is_some_and(|gathering| gathering.units.contains_key(unit))
         };
         match self.plan.enforces() {
             false => push.report.verdict.is_some(),
@@ -384,7 +385,7 @@ impl Rollout {
         };
         let units = match self.plan.enforces() {
             true => self.heard_units(),
-            false => gathering.units.iter().copied().collect(),
+            false => gathering.units.keys().copied().collect(),
         };
         if units.is_empty() {
             return;

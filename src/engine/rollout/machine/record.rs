@@ -10,9 +10,10 @@ use super::{Push, Rollout};
 use crate::engine::Time;
 use crate::engine::rollout::command::Until;
 use crate::engine::rollout::plan::Plan;
-use crate::engine::rollout::push::{ReleaseDigest, UnitId};
+use crate::engine::rollout::push::{Differs, ReleaseDigest, UnitId};
 use crate::engine::rollout::report::{Pin, Reason, RolloutState, StepReport, Verdict};
 use crate::engine::rollout::tally::Counts;
+use crate::engine::time::ReceivedAt;
 
 /// A plan, as plain data: no times, as another process has another clock. `UnitId`s are those of the process that wrote the record.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ pub struct Record {
     pub barred: Vec<UnitId>,
     /// Units whose stable content clients have accepted as a push.
     pub proved: Vec<UnitId>,
+    /// The units that hold something back, each with the age of the oldest change.
+    pub away: Vec<(UnitId, Duration)>,
     /// The time left.
     pub frozen: Option<Duration>,
     pub pin: Option<PinRecord>,
@@ -87,6 +90,7 @@ impl Rollout {
             releases: self.held.releases().map(release).collect(),
             barred: self.held.barred.iter().copied().collect(),
             proved: self.held.proved.iter().copied().collect(),
+            away: self.held.ages(now).collect(),
             frozen: self.frozen.map(|frozen| frozen.until.since(now)),
             pin: self.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
             served: Some(self.held.served),
@@ -107,6 +111,8 @@ impl Rollout {
         rollout.held.lose_the_past();
         rollout.held.barred = record.barred.into_iter().collect();
         rollout.held.proved = record.proved.into_iter().collect();
+        let since = |age: Duration| ReceivedAt::before(now, age.saturating_add(passed));
+        rollout.held.recall(record.away.into_iter().map(|(unit, age)| (unit, since(age))));
         let left = |left: Duration| now + left.saturating_sub(passed);
         rollout.frozen = record.frozen.map(|of| Freeze::new(left(of), now));
         rollout.pin = record.pin.map(|pin| Pin {
@@ -122,12 +128,25 @@ impl Rollout {
             let digests = of.units.iter().map(|unit| (unit.unit, (unit.stable, unit.candidate)));
             rollout.held.digests = digests.collect();
             // Nothing is known to be back at the stable content.
-            rollout.held.away = of.units.iter().map(|unit| (unit.unit, now)).collect();
+            let differs = Differs { from_stable: true, from_candidate: false };
+            for unit in &of.units {
+                rollout.held.compare(unit.unit, differs, now);
+            }
             let push = rollout.push.insert(Push::restored(&rollout.plan, of, now));
             push.admit(&mut rollout.outputs);
         }
         rollout.stand_or_go(now);
         rollout
+    }
+
+    /// Units that held something back before a restart, and whose server has not answered since.
+    pub fn recalled(&self) -> impl Iterator<Item = UnitId> {
+        self.held.recalled()
+    }
+
+    /// The server of a unit has answered for all gated types since a restart, and its content has been compared.
+    pub fn answered(&mut self, unit: UnitId) {
+        self.held.answered(unit);
     }
 
     /// A unit of the record is here again, by another number.

@@ -380,18 +380,44 @@ fn wav_11_no_push_begins_while_too_much_is_held() {
     assert_eq!(world.rollout.poll_timeout(), None);
     world.run(60_000, |rollout, now| rollout.set_full(false, now));
     assert_eq!((world.cuts.len(), world.events.as_slice()), (1, &[What::Full][..]));
-    assert_eq!(world.rollout.report().behind_from, Some(at(0)));
+    assert_eq!(world.rollout.report().behind_from, Some(at(0).into()));
 }
 
 #[test]
 fn behind_is_the_oldest_change_that_somebody_lacks() {
     let mut world = World::enforced(&[1]);
     let behind = |world: &World| world.rollout.report().behind_from;
-    assert_eq!(behind(&world), Some(at(0)));
+    assert_eq!(behind(&world), Some(at(0).into()));
     (2..=160).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
     assert_eq!((world.state(), behind(&world)), (RolloutState::Settling, None), "all clients have it");
     world.live(161_000, 1, true, true);
-    assert_eq!(behind(&world), Some(at(161_000)));
+    assert_eq!(behind(&world), Some(at(161_000).into()));
+}
+
+/// The unit is away from stable all the time, and at the settle by a later change than before.
+#[test]
+fn tru_7_behind_begins_with_the_change_that_waits_behind_the_push() {
+    let mut world = World::enforced(&[1, 2]);
+    let behind = |world: &World| world.rollout.report().behind_from;
+    for second in 2..=160 {
+        let ms = second * 1_000;
+        match second {
+            20 | 50 => world.live(ms, 2, true, true),
+            30 | 60 => world.live(ms, 1, true, true),
+            40 => world.live(ms, 2, true, false),
+            100 => assert_eq!(behind(&world), Some(at(0).into()), "the push itself is not everywhere"),
+            _ => {}
+        }
+        world.tally(ms, admitted(accepted(10)));
+    }
+    assert_eq!((world.state(), behind(&world)), (RolloutState::Settling, Some(at(30_000).into())));
+    (161..=400).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(world.past()[0], (1, Outcome::Finished));
+    assert_eq!(behind(&world), Some(at(30_000).into()));
+    world.live(401_000, 1, false, false);
+    assert_eq!(behind(&world), Some(at(50_000).into()), "each unit has its own time");
+    world.live(401_000, 2, false, false);
+    assert_eq!(behind(&world), None);
 }
 
 #[test]

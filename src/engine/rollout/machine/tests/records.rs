@@ -38,6 +38,43 @@ fn wav_8_a_halted_push_is_halted_after_a_restart() {
 }
 
 #[test]
+fn tru_7_what_is_held_back_is_as_old_after_a_restart() {
+    let behind = |world: &World| world.rollout.report().behind_from;
+    let age = |world: &World| behind(world).map(|from| from.age(at(world.now)));
+    let secs = |seconds| Some(Duration::from_secs(seconds));
+    // A halted push.
+    let mut world = World::enforced(&[1]);
+    world.tally(2_000, Tally { blamed: vec![unit(1)], ..admitted(Counts { rejected: 1, ..accepted(9) }) });
+    world.run(100_000, Rollout::handle_timeout);
+    let mut other = restored(&world, 60);
+    assert_eq!(age(&other), secs(160), "older than the process");
+    other.run(5_000, |rollout, _| rollout.found(unit(1), unit(71)));
+    assert_eq!((age(&other), age(&restored(&other, 10))), (secs(165), secs(175)));
+    // Changes without a push, of which the new process hears later: a unit is behind once it is known to differ.
+    let mut world = World::of(enforcing());
+    world.command(0, Command::Freeze { length: Duration::from_secs(7_200) }).unwrap();
+    [1, 2].into_iter().for_each(|number| world.live(1_000, number, true, true));
+    world.run(101_000, Rollout::handle_timeout);
+    let mut other = restored(&world, 50);
+    for number in [1, 2] {
+        other.run(1_000, |rollout, _| rollout.found(unit(number), unit(70 + number)));
+    }
+    assert_eq!((age(&other), age(&restored(&restored(&other, 0), 9))), (None, None));
+    other.live(2_000, 71, false, false);
+    let mut third = restored(&other, 9);
+    third.live(3_000, 72, true, true);
+    assert_eq!(age(&third), secs(100 + 50 + 2 + 9 + 3), "after two restarts");
+    // The server of the other unit took its change back meanwhile.
+    other.run(4_000, |rollout, _| rollout.answered(unit(71)));
+    other.live(5_000, 71, true, true);
+    assert_eq!(age(&other), Some(Duration::ZERO));
+    other.live(5_000, 72, true, true);
+    assert_eq!(age(&other), secs(155));
+    other.run(6_000, |rollout, now| rollout.gone(unit(72), now));
+    assert_eq!(age(&other), secs(1));
+}
+
+#[test]
 fn wav_8_a_push_on_its_way_begins_anew_after_a_restart() {
     let mut world = World::enforced(&[1]);
     (2..=40).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
