@@ -98,11 +98,20 @@ async fn his_4_a_freeze_holds_the_next_push_and_a_rollback_serves_the_release_be
     fleet.origin.set(CDS, "a", "2");
     later(&mut fleet).await;
     assert_eq!(fleet.relay.json("/rollouts/edge").await["state"], "frozen");
+    fleet.relay.logged("no push begins: an operator froze the plan").await;
+    let told = fleet.relay.warnings("an operator froze the plan");
+    assert!(told.len() == 1 && told[0].contains("left=\"2d\""), "{told:#?}");
+    let frozen =
+        async |fleet: &Fleet| fleet.relay.metric("sluice_rollout_frozen_seconds", &["plan=\"edge\""]).await;
+    let left = frozen(&fleet).await;
+    assert!(left > 0.0 && left <= 172_800.0, "{left}");
+    eventually("a shorter freeze", async || frozen(&fleet).await < left).await;
     assert!(fleet.all_hold(CDS, &before));
     fleet.origin.set(EDS, "b", "2");
     fleet.until("endpoints", |fleet| fleet.all_hold(EDS, &[("a", "1"), ("b", "2")])).await;
     assert_eq!(fleet.had(CDS, "a", "2"), 0);
     assert_eq!(done(&fleet, "unfreeze").await, "done in edge\n");
+    assert_eq!(frozen(&fleet).await, 0.0);
     fleet.until("the push", |fleet| fleet.all_hold(CDS, &after)).await;
     fleet.until_plan("end", |found| found["state"] == "open").await;
 
@@ -110,6 +119,11 @@ async fn his_4_a_freeze_holds_the_next_push_and_a_rollback_serves_the_release_be
     assert!(back.starts_with("edge: pinned"), "{back}");
     fleet.until("the release before", |fleet| fleet.all_hold(CDS, &before)).await;
     assert!(done(&fleet, "rollback edge --push 1").await.starts_with("edge: pinned"), "twice");
+    done(&fleet, "freeze --for 1h").await;
+    let left = frozen(&fleet).await;
+    assert!(left > 3_000.0 && left <= 3_600.0, "{left}");
+    assert_eq!(fleet.relay.json("/rollouts/edge").await["state"], "pinned", "no state tells of the freeze");
+    done(&fleet, "unfreeze").await;
     done(&fleet, "unpin edge").await;
     fleet.until("the push again", |fleet| fleet.all_hold(CDS, &after)).await;
     fleet.until_plan("end", |found| found["state"] == "open").await;

@@ -30,6 +30,7 @@ pub struct RolloutMetrics {
     clients: Gauges<2>,
     pushes: Counters<2>,
     behind: Gauges<1>,
+    frozen: Gauges<1>,
     held: Gauges<1>,
     hook_answers: Counters<2>,
 }
@@ -47,6 +48,10 @@ impl RolloutMetrics {
             behind: catalogue.timed(
                 "sluice_rollout_behind",
                 "Age of the oldest change that the plan holds back from some client",
+            ),
+            frozen: catalogue.timed(
+                "sluice_rollout_frozen",
+                "Time until the freeze of the plan ends, and 0 without a freeze",
             ),
             held: catalogue.sized(
                 "sluice_rollout_held",
@@ -73,11 +78,15 @@ pub struct PlanMetrics {
 }
 
 impl PlanMetrics {
-    /// Shows a state, the clients of the push that the report has, and the age of what is held back.
+    /// Shows a state, the clients of the push that the report has, the age of what is held back, and the rest of a freeze, which no
+    /// state tells while a push is paused, halted or pinned (HIS-4).
     pub fn show(&self, report: &RolloutReport, now: Time) {
         let behind = report.behind_from.map_or(0, |from| from.age(now).as_secs());
-        let behind = i64::try_from(behind).unwrap_or(i64::MAX);
-        self.all.behind.get_or_create(&[("plan", self.name.clone())]).set(behind);
+        // Rounded up: above 0 as long as the plan is frozen.
+        let frozen = report.frozen_until.map_or(0, |until| until.since(now).as_micros().div_ceil(1_000_000));
+        let labels = [("plan", self.name.clone())];
+        self.all.behind.get_or_create(&labels).set(i64::try_from(behind).unwrap_or(i64::MAX));
+        self.all.frozen.get_or_create(&labels).set(i64::try_from(frozen).unwrap_or(i64::MAX));
         for state in RolloutState::ALL {
             let labels = self.labels("state", state.name());
             self.all.states.get_or_create(&labels).set(i64::from(state == report.state));
@@ -124,9 +133,40 @@ impl Drop for PlanMetrics {
             self.all.states.remove(&self.labels("state", state.name()));
         }
         self.all.behind.remove(&[("plan", self.name.clone())]);
+        self.all.frozen.remove(&[("plan", self.name.clone())]);
         self.all.held.remove(&[("plan", self.name.clone())]);
         for (state, _) in CLIENTS {
             self.all.clients.remove(&self.labels("state", state));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn his_4_the_rest_of_a_freeze_is_a_metric_in_each_state() {
+        let metrics = Metrics::new();
+        let plan = metrics.rollouts.plan("edge");
+        let shown = |state, frozen_until| {
+            plan.show(
+                &RolloutReport { state, frozen_until, ..RolloutReport::default() },
+                Time::from_micros(1_000_000),
+            );
+            let text = metrics.encode().unwrap();
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("sluice_rollout_frozen_seconds{plan=\"edge\"} "));
+            line.unwrap().to_owned()
+        };
+        let until = Some(Time::from_micros(3_600_000_001));
+        assert_eq!(shown(RolloutState::Frozen, until), "3600");
+        assert_eq!(shown(RolloutState::Halted, until), "3600", "no state tells of the freeze");
+        assert_eq!(shown(RolloutState::Halted, None), "0");
+        drop(plan);
+        assert!(!metrics.encode().unwrap().contains("sluice_rollout_frozen_seconds{"), "the plan is gone");
     }
 }
