@@ -36,7 +36,7 @@ where
     let (chunks, received) = mpsc::channel(1);
     let Page { form, limit, .. } = *page;
     // The writer stops when the body is dropped.
-    tokio::spawn(write(ListWriter { name, form, limit, chunks }));
+    tokio::spawn(write(ListWriter { name, form, limit, about: None, chunks }));
     let body = stream::try_unfold(Some(received), |received| async move {
         let Some(mut received) = received else { return Ok(None) };
         match received.recv().await {
@@ -53,10 +53,16 @@ pub(super) struct ListWriter {
     name: &'static str,
     form: Form,
     limit: usize,
+    about: Option<&'static str>,
     chunks: mpsc::Sender<Chunk>,
 }
 
 impl ListWriter {
+    /// A sentence about all items, as `about` beside the list. A document of lines has no place for it.
+    pub(super) fn about(self, sentence: &'static str) -> ListWriter {
+        ListWriter { about: Some(sentence), ..self }
+    }
+
     /// Writes the items. `render` appends an item's JSON and returns true, or returns false to leave the item
     /// out. `cursor` is the place behind an item. Ends early when the reader is gone.
     pub(super) async fn write_all<T>(
@@ -79,7 +85,9 @@ impl ListWriter {
         let is_document = self.form == Form::Document;
         let mut buffer = Vec::new();
         if is_document {
-            buffer.extend_from_slice(format!("{{\"{}\":[", self.name).as_bytes());
+            let about = self.about.map(|about| format!("\"about\":{},", serde_json::Value::from(about)));
+            let start = format!("{{{}\"{}\":[", about.unwrap_or_default(), self.name);
+            buffer.extend_from_slice(start.as_bytes());
         }
         let (mut count, mut seen, mut next) = (0, 0, None);
         let truncated = loop {

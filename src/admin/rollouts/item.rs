@@ -20,7 +20,8 @@ use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// TRU-5, beside the numbers.
-const ABOUT: &str = "accepted means that a client acknowledged the push, not that the client uses it";
+pub(super) const ABOUT: &str =
+    "accepted means that a client acknowledged the push, not that the client uses it";
 
 /// The state of a plan, and of its latest push.
 #[derive(Debug, Serialize)]

@@ -38,7 +38,7 @@ pub(super) async fn plans(
     Ok(list::respond("rollouts", &page, move |writer| async move {
         let render = |of: &Arc<RolloutStatus>, out: &mut _| list::append(out, Some(item::Rollout::of(of)));
         let plans = plans.into_iter().skip(from);
-        writer.write_all(plans, |of| cursor(&of.plan.name), render).await
+        writer.about(item::ABOUT).write_all(plans, |of| cursor(&of.plan.name), render).await
     }))
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn pushes(
         let pushes = pushes.into_iter().filter(|push| after.is_none_or(|after| push.number < after));
         let render =
             |push: &Arc<PushReport>, out: &mut _| list::append(out, Some(item::Push::of(&status, push)));
-        writer.write_all(pushes, |push| cursor(&push.number), render).await
+        writer.about(item::ABOUT).write_all(pushes, |push| cursor(&push.number), render).await
     }))
 }
 
