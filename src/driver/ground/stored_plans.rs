@@ -85,12 +85,15 @@ pub enum StoredPinEnd {
     LeftMs(u64),
 }
 
-/// A content that clients rejected by its name (QUA-2).
+/// A content that clients rejected by its name, or that an operator condemned (QUA-2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredContent {
     pub type_url: String,
     pub name: String,
     pub version: StoredDigest,
+    /// The time for which the content is remembered (QUA-5). Files of earlier builds lack it.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
 }
 
 /// 128 bits, as 32 hexadecimal digits.
@@ -167,7 +170,12 @@ mod tests {
             frozen_ms: Some(5),
             pin: Some(StoredPin { release: 41, until: StoredPinEnd::LeftMs(9) }),
             served: Some(2),
-            condemned: vec![StoredContent { type_url: "t".into(), name: "a".into(), version: digest }],
+            condemned: vec![StoredContent {
+                type_url: "t".into(),
+                name: "a".into(),
+                version: digest,
+                left_ms: Some(3),
+            }],
         }
     }
 
@@ -186,5 +194,8 @@ mod tests {
             decode_plans(broken.as_bytes()).unwrap_err().contains("\"fffg\" is not 32 hexadecimal digits")
         );
         assert!(decode_plans(b"").is_err());
+        let earlier = text.replacen(",\"left_ms\":3", "", 1);
+        let condemned = decode_plans(earlier.as_bytes()).unwrap().remove(0).condemned.remove(0);
+        assert_eq!((condemned.name.as_str(), condemned.left_ms), ("a", None), "a file of an earlier build");
     }
 }

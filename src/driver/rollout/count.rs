@@ -43,7 +43,7 @@ impl Clients {
         (rejecters, leavers): (&mut Rejecters, &Leavers),
         (shared, tables): (&DriverContext, &Tables),
     ) -> Tally {
-        let mut count = self.counted.begin(plan, admission, rejecters);
+        let mut count = self.counted.begin(plan, admission, rejecters, shared.clock.now());
         let noted = self.watched.take_rejected();
         let noted = noted.filter(|of| is_of(units, of.sources.iter().copied())).map(|of| of.seen);
         let noted = noted.map(|seen| Seen { standing: of_units(seen.standing), ..seen });

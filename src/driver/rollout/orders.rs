@@ -49,7 +49,7 @@ pub fn carry_out_order(
     rollout.command(command, now)?;
     if let Some(set) = set {
         for (type_name, name) in condemn {
-            rejecters.condemn(set, &|type_url, of| names_type(type_name, type_url) && of == name);
+            rejecters.condemn(set, &|type_url, of| names_type(type_name, type_url) && of == name, now);
         }
     }
     Ok(())

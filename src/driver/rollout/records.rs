@@ -9,7 +9,8 @@ use crate::driver::ground::stored_plans::{
 };
 use crate::driver::rollout::task::{PlanTask, own_sources};
 use crate::driver::source::handle::SourceHandle;
-use crate::engine::evidence::Content;
+use crate::engine::Time;
+use crate::engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
 use crate::engine::rollout::{
     PinEnd, PinRecord, PushRecord, Record, ReleaseDigest, ReleaseRecord, Rollout, UnitId, UnitRecord,
 };
@@ -43,11 +44,7 @@ impl PlanTask {
         let passed = wall_now().duration_since(written_at).unwrap_or_default();
         let (record, recorded) = record_of(&stored);
         self.recorded = recorded;
-        let of = |content: &StoredContent| -> Content {
-            let name = ResourceName::new(content.name.as_str());
-            (TypeUrl::new(content.type_url.as_str()), name, Version(content.version.0))
-        };
-        self.rejecters.condemn_again(stored.condemned.iter().map(of));
+        self.rejecters.condemn_again(condemned_of(&stored.condemned, passed), now);
         self.rollout = Rollout::restore(self.plan.clone(), record, passed, now);
         self.find();
     }
@@ -75,14 +72,9 @@ impl PlanTask {
             self.shared.plan_store.forget(&self.plan.name);
             return true;
         }
-        let record = self.rollout.record(self.shared.clock.now());
-        let condemned = self.rejecters.condemned().map(|(type_url, name, version)| StoredContent {
-            type_url: type_url.as_str().to_owned(),
-            name: name.as_str().to_owned(),
-            version: StoredDigest(version.0),
-        });
-        let mut stored = stored_of(&self.plan.name, record, wall_now());
-        stored.condemned = condemned.collect();
+        let now = self.shared.clock.now();
+        let mut stored = stored_of(&self.plan.name, self.rollout.record(now), wall_now());
+        stored.condemned = stored_contents(self.rejecters.condemned(), now);
         let found = self.stored_units().into_iter();
         let lost = self.recorded.units.iter().map(|(unit, stored)| (*unit, stored.clone()));
         stored.units = found.chain(lost).map(|(unit, stored)| (unit.0, stored)).collect();
@@ -154,8 +146,32 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
     (record, Recorded { units: recorded, pushed })
 }
 
+/// The condemned contents, each with the time left. `passed`: the time since the file was written.
+fn condemned_of(stored: &[StoredContent], passed: Duration) -> impl Iterator<Item = (Content, Duration)> {
+    stored.iter().map(move |of| {
+        let name = ResourceName::new(of.name.as_str());
+        let content = (TypeUrl::new(of.type_url.as_str()), name, Version(of.version.0));
+        // A file cannot make a content outlive its time (QUA-5).
+        let left = of.left_ms.map_or(REMEMBERED_FOR, Duration::from_millis).min(REMEMBERED_FOR);
+        (content, left.saturating_sub(passed))
+    })
+}
+
+fn stored_contents(condemned: &CondemnedContents, now: Time) -> Vec<StoredContent> {
+    let stored = |(end, (type_url, name, version)): &(Time, Content)| StoredContent {
+        type_url: type_url.as_str().to_owned(),
+        name: name.as_str().to_owned(),
+        version: StoredDigest(version.0),
+        left_ms: Some(millis(end.since(now))),
+    };
+    condemned.latest_first().map(stored).collect()
+}
+
+fn millis(of: Duration) -> u64 {
+    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
-    let millis = |of: Duration| u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
     let digest = |of: ReleaseDigest| StoredDigest(of.0);
     let push = record.push.map(|of| StoredPush {
         number: of.number,
@@ -191,5 +207,33 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
         pin: record.pin.map(pin),
         served: record.served,
         condemned: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::evidence::Rejecters;
+
+    #[test]
+    fn qua_5_a_condemned_content_keeps_its_end_over_a_restart() {
+        let (day, began) = (Duration::from_secs(24 * 3_600), Time::ZERO + Duration::from_secs(50));
+        let content = |name: &str| (TypeUrl::new("t"), ResourceName::new(name), Version(7));
+        let mut before = Rejecters::default();
+        before.condemn_again(
+            [("a", 5), ("b", 2)].map(|(name, days)| (content(name), days * day)).into_iter(),
+            began,
+        );
+        let mut stored = stored_contents(before.condemned(), began + day);
+        let left: Vec<_> = stored.iter().map(|of| (of.name.as_str(), of.left_ms)).collect();
+        assert_eq!(left, [("a", Some(4 * 86_400_000)), ("b", Some(86_400_000))]);
+        // A file of an earlier build, and one by hand.
+        let by_hand = |name: &str, left_ms| StoredContent { name: name.into(), left_ms, ..stored[0].clone() };
+        let more = [by_hand("earlier", None), by_hand("far", Some(u64::MAX))];
+        stored.extend(more);
+        let mut after = Rejecters::default();
+        after.condemn_again(condemned_of(&stored, day), began);
+        let found = after.condemned().latest_first().map(|(end, of)| (of.1.as_str(), end.since(began)));
+        assert_eq!(found.collect::<Vec<_>>(), [("far", 6 * day), ("earlier", 6 * day), ("a", 3 * day)]);
     }
 }

@@ -324,7 +324,7 @@ impl PlanTask {
         }
         let blank: Vec<_> = pushed.iter().filter(|push| push.is_empty()).map(|push| push.unit).collect();
         let set = PushSet::new(changes);
-        condemn(&mut pushed, self.rejecters.condemned_in(&set));
+        condemn(&mut pushed, self.rejecters.condemned_in(&set, self.shared.clock.now()));
         let former = self.known.candidates();
         if self.plan.enforces() {
             after.iter().for_each(|(unit, candidate)| self.known.know(*unit, candidate.clone()));

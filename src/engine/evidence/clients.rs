@@ -67,9 +67,10 @@ impl Clients {
         plan: &'a Plan,
         admission: Admission,
         rejecters: &mut Rejecters,
+        now: Time,
     ) -> TallyInMaking<'a> {
         rejecters.next_tally();
-        TallyInMaking::new(plan, admission)
+        TallyInMaking::new(plan, admission, now)
     }
 
     /// Counts the rejections since the last tally, before the streams are seen: a client may have gone back by now, and have accepted
@@ -264,6 +265,7 @@ fn rejection(
 pub struct TallyInMaking<'a> {
     plan: &'a Plan,
     admission: Admission,
+    now: Time,
     tally: Tally,
     buckets: Vec<u16>,
     /// The rejections of all other streams than the admitted.
@@ -278,11 +280,12 @@ pub struct TallyInMaking<'a> {
 }
 
 impl<'a> TallyInMaking<'a> {
-    fn new(plan: &'a Plan, admission: Admission) -> TallyInMaking<'a> {
+    fn new(plan: &'a Plan, admission: Admission, now: Time) -> TallyInMaking<'a> {
         let tally = Tally { labelled: vec![0; plan.steps.len()], ..Tally::default() };
         TallyInMaking {
             plan,
             admission,
+            now,
             tally,
             buckets: Vec::new(),
             of_others: Vec::new(),
@@ -334,7 +337,7 @@ impl<'a> TallyInMaking<'a> {
     fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
         let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
         let enough = self.plan.times.condemn_after;
-        self.tally.condemned.extend(rejecters.note(rejection, votes, enough));
+        self.tally.condemned.extend(rejecters.note(rejection, votes, enough, self.now));
     }
 
     fn reject(&mut self, rejection: &Rejection) {
@@ -393,7 +396,7 @@ mod tests {
             let state = RolloutState::Waving;
             let admission = Admission { push: 1, threshold, step: 1, state, ..Admission::NOBODY };
             let (mut clients, mut rejecters) = (Clients::default(), Rejecters::default());
-            let mut count = clients.begin(&plan, admission, &mut rejecters);
+            let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
             for (stream, sent_at) in [(1, None), (2, Some(Time::ZERO))] {
                 let standing = PushStanding { state: ClientState::Pending, sent_at, ..Default::default() };
                 clients.see(
@@ -427,7 +430,7 @@ mod tests {
             words: "no".into(),
             suspects: Suspects::default(),
         };
-        let mut count = clients.begin(&plan, admission, &mut rejecters);
+        let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
         let heard = [seen(ClientState::Rejected, vec![rejection])].into_iter();
         clients.hear(heard, &mut count, &mut rejecters);
         clients.see(seen(ClientState::Unaffected, Vec::new()), &mut count, &mut rejecters);
@@ -448,7 +451,7 @@ mod tests {
         let plan = Plan { steps, ..Plan::new("edge") };
         let state = RolloutState::Waving;
         let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
-        let mut count = TallyInMaking::new(&plan, admission);
+        let mut count = TallyInMaking::new(&plan, admission, Time::ZERO);
         count.add(seat(700, None), ClientState::Accepted, (false, true));
         count.add(seat(99, None), ClientState::Accepted, (false, true));
         count.add(seat(100, None), ClientState::Pending, (false, true));

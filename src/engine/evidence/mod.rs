@@ -1,11 +1,12 @@
 //! The evidence for and against a push: the content of the push, what clients say about it, and what they said before
 //! (TRU, QUA).
 //!
-//! Everything is derived from snapshots and sessions. In order: the content of a push; the memory of rejections; clients that
+//! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of rejections; clients that
 //! are lost whatever they are served; and the count of clients.
 
 mod content;
 mod known;
+mod remembered;
 mod rejecters;
 mod excuses;
 mod clients;
@@ -14,4 +15,5 @@ pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
 pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use excuses::{Leavers, WINDOW};
 pub use known::{Comparison, KnownContents};
-pub use rejecters::{Content, Rejecters};
+pub use rejecters::Rejecters;
+pub use remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};

@@ -1,22 +1,19 @@
-//! The memory of rejections: nodes with rejections of push after push, and condemned contents (QUA-2, QUA-4).
+//! The memory of rejections: nodes with rejections of push after push, and condemned contents (QUA-2, QUA-4, QUA-5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};
+use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit};
 use crate::engine::rollout::UnitId;
 use crate::engine::rollout::push::Condemned;
 use crate::engine::rollout::tally::Rejection;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use crate::xds::{ResourceName, TypeUrl};
 
 /// The nodes remembered from push to push.
 const NODES_MAX: usize = 10_000;
-
-/// The contents with a vote, condemned or not.
-const CONTENTS_MAX: usize = 10_000;
-
-/// A resource with its version.
-pub type Content = (TypeUrl, ResourceName, Version);
 
 /// The memory of a plan.
 #[derive(Debug, Default)]
@@ -28,9 +25,9 @@ pub struct Rejecters {
     now: BTreeMap<Arc<str>, u32>,
     /// The rejecting streams of each node in the tally under way.
     live: BTreeMap<Arc<str>, u32>,
-    /// The blaming nodes of each content.
-    votes: BTreeMap<Content, BTreeSet<Arc<str>>>,
-    condemned: BTreeSet<Content>,
+    /// The blaming nodes of each content that is not condemned yet.
+    votes: Remembered<BTreeSet<Arc<str>>>,
+    condemned: CondemnedContents,
 }
 
 impl Rejecters {
@@ -66,28 +63,34 @@ impl Rejecters {
 
     /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only change. A known rejecter
     /// has no vote, as it blames whatever comes. Returns the contents newly condemned: `enough` different nodes blame them.
-    pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32) -> Vec<Condemned> {
-        let mut condemned = Vec::new();
+    pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32, now: Time) -> Vec<Condemned> {
+        self.forget(now);
+        let (mut condemned, end) = (Vec::new(), now + REMEMBERED_FOR);
         for (name, version) in rejection.suspects.iter().filter(|_| votes && !rejection.is_known_rejecter) {
             let content = (rejection.type_url.clone(), name.clone(), *version);
-            let is_full = self.votes.len() + self.condemned.len() >= CONTENTS_MAX;
-            if self.condemned.contains(&content) || is_full && !self.votes.contains_key(&content) {
+            if self.condemned.contains(&content) {
                 continue;
             }
-            let nodes = self.votes.entry(content.clone()).or_default();
+            let mut nodes = self.votes.take(&content).unwrap_or_default();
             nodes.insert(rejection.node.clone());
-            if nodes.len() >= enough as usize {
-                self.votes.remove(&content);
-                self.condemned.insert(content);
-                let (type_url, name, version) = (rejection.type_url.clone(), name.clone(), *version);
-                condemned.push(Condemned { type_url, name, version });
+            if nodes.len() < enough as usize {
+                self.votes.put(content, end, nodes);
+                continue;
             }
+            self.condemned.put(content, end, ());
+            let (type_url, name, version) = (rejection.type_url.clone(), name.clone(), *version);
+            condemned.push(Condemned { type_url, name, version });
         }
         condemned
     }
 
     /// Condemns contents of a push on an operator's word. Returns false if the push brings none of them.
-    pub fn condemn(&mut self, set: &PushSet, is_meant: &dyn Fn(&TypeUrl, &ResourceName) -> bool) -> bool {
+    pub fn condemn(
+        &mut self,
+        set: &PushSet,
+        is_meant: &dyn Fn(&TypeUrl, &ResourceName) -> bool,
+        now: Time,
+    ) -> bool {
         let types = set.units().iter().flat_map(|unit| &unit.types);
         let contents = types.flat_map(|of| of.names().map(move |name| (&of.type_url, name)));
         let meant = contents.filter(|(type_url, of)| is_meant(type_url, &of.name));
@@ -95,22 +98,38 @@ impl Rejecters {
             .filter_map(|(type_url, of)| Some((type_url.clone(), of.name.clone(), of.version()?)))
             .collect();
         let is_found = !found.is_empty();
-        self.condemned.extend(found);
+        for content in found {
+            self.votes.take(&content);
+            self.condemned.put(content, now + REMEMBERED_FOR, ());
+        }
         is_found
     }
 
     /// All condemned contents.
-    pub fn condemned(&self) -> impl Iterator<Item = &Content> {
-        self.condemned.iter()
+    pub fn condemned(&self) -> &CondemnedContents {
+        &self.condemned
     }
 
-    /// Contents that were condemned before the relay began anew.
-    pub fn condemn_again(&mut self, contents: impl Iterator<Item = Content>) {
-        self.condemned.extend(contents.take(CONTENTS_MAX));
+    /// Contents that were condemned before the relay began anew, each with the time left.
+    pub fn condemn_again(&mut self, contents: impl Iterator<Item = (Content, Duration)>, now: Time) {
+        contents.for_each(|(content, left)| self.condemned.put(content, now + left, ()));
+        self.forget(now);
+    }
+
+    /// Forgets the contents whose time has come (QUA-5).
+    pub fn forget(&mut self, now: Time) {
+        self.votes.forget(now);
+        self.condemned.forget(now);
+    }
+
+    /// The time at which the next content is forgotten.
+    pub fn next_end(&self) -> Option<Time> {
+        self.votes.next_end().into_iter().chain(self.condemned.next_end()).min()
     }
 
     /// The condemned contents of a push: of each unit the first.
-    pub fn condemned_in(&self, set: &PushSet) -> Vec<(UnitId, Condemned)> {
+    pub fn condemned_in(&mut self, set: &PushSet, now: Time) -> Vec<(UnitId, Condemned)> {
+        self.forget(now);
         if self.condemned.is_empty() {
             return Vec::new();
         }
@@ -131,7 +150,11 @@ impl Rejecters {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::engine::evidence::remembered::CONTENTS_MAX;
     use crate::engine::rollout::Seat;
+    use crate::xds::Version;
+
+    const ZERO: Time = Time::ZERO;
 
     fn rejection(node: &str, name: &str) -> Rejection {
         Rejection {
@@ -149,12 +172,50 @@ mod tests {
     #[test]
     fn qua_2_different_nodes_condemn_a_content_once() {
         let mut of = Rejecters::default();
-        assert!(of.note(&rejection("a", "x"), true, 2).is_empty());
-        assert!(of.note(&rejection("a", "x"), true, 2).is_empty(), "the same node");
-        assert!(of.note(&rejection("b", "x"), false, 2).is_empty(), "its words name nothing");
-        assert!(of.note(&rejection("b", "y"), true, 2).is_empty(), "another content");
-        assert_eq!(of.note(&rejection("b", "x"), true, 2)[0].name.as_str(), "x");
-        assert!(of.note(&rejection("c", "x"), true, 2).is_empty(), "told once");
+        assert!(of.note(&rejection("a", "x"), true, 2, ZERO).is_empty());
+        assert!(of.note(&rejection("a", "x"), true, 2, ZERO).is_empty(), "the same node");
+        assert!(of.note(&rejection("b", "x"), false, 2, ZERO).is_empty(), "its words name nothing");
+        assert!(of.note(&rejection("b", "y"), true, 2, ZERO).is_empty(), "another content");
+        assert_eq!(of.note(&rejection("b", "x"), true, 2, ZERO)[0].name.as_str(), "x");
+        assert!(of.note(&rejection("c", "x"), true, 2, ZERO).is_empty(), "told once");
+    }
+
+    /// Votes and condemned contents do not crowd each other out: the oldest of their kind makes room.
+    #[test]
+    fn qua_5_a_content_is_condemned_whatever_is_remembered() {
+        let mut of = Rejecters::default();
+        let names: Vec<_> = (0..CONTENTS_MAX as u64).map(|number| number.to_string()).collect();
+        let at = |number: usize| Time::from_micros(number as u64);
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(of.note(&rejection("a", name), true, 1, at(number)).len(), 1);
+            assert!(of.note(&rejection("a", &format!("vote-{name}")), true, 2, at(number)).is_empty());
+        }
+        assert_eq!((of.condemned.len(), of.votes.len()), (CONTENTS_MAX, CONTENTS_MAX));
+        let now = at(CONTENTS_MAX);
+        assert!(of.note(&rejection("a", "new"), true, 2, now).is_empty());
+        assert_eq!(of.note(&rejection("b", "new"), true, 2, now).len(), 1);
+        let content = |name: &str| (rejection("a", name).type_url, ResourceName::new(name), Version(7));
+        let is_condemned = ["0", "1", "new"].map(|name| of.condemned.contains(&content(name)));
+        assert_eq!(is_condemned, [false, true, true], "the oldest is forgotten");
+        assert_eq!(of.note(&rejection("b", "vote-1"), true, 2, now).len(), 1, "its first vote is remembered");
+    }
+
+    #[test]
+    fn qua_5_votes_and_condemned_contents_are_forgotten_after_seven_days() {
+        let (mut of, day) = (Rejecters::default(), Duration::from_secs(24 * 3_600));
+        let (early, late) = (ZERO + 7 * day - Duration::from_secs(1), ZERO + 7 * day);
+        assert!(of.note(&rejection("a", "x"), true, 2, ZERO).is_empty());
+        assert_eq!(of.note(&rejection("a", "y"), true, 1, ZERO).len(), 1);
+        assert!(of.note(&rejection("b", "y"), true, 1, early).is_empty(), "condemned already");
+        assert_eq!(of.next_end(), Some(late));
+        assert!(of.note(&rejection("b", "x"), true, 2, late).is_empty(), "the first vote is forgotten");
+        assert!(of.condemned.is_empty());
+        assert_eq!(of.note(&rejection("b", "y"), true, 1, late).len(), 1, "condemned anew");
+        let left = [("old", Duration::ZERO), ("young", day)];
+        let again = left.map(|(name, left)| ((rejection("a", name).type_url, name.into(), Version(7)), left));
+        of.condemn_again(again.into_iter(), late);
+        let found: Vec<_> = of.condemned.latest_first().map(|(end, of)| (*end, of.1.as_str())).collect();
+        assert_eq!(found, [(late + 7 * day, "y"), (late + day, "young")]);
     }
 
     #[test]
@@ -162,9 +223,9 @@ mod tests {
         let mut of = Rejecters::default();
         for node in ["a", "b"] {
             let known = Rejection { is_known_rejecter: true, ..rejection(node, "x") };
-            assert!(of.note(&known, true, 1).is_empty());
+            assert!(of.note(&known, true, 1, ZERO).is_empty());
         }
-        assert_eq!(of.note(&rejection("c", "x"), true, 1).len(), 1);
+        assert_eq!(of.note(&rejection("c", "x"), true, 1, ZERO).len(), 1);
     }
 
     #[test]

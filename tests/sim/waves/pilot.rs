@@ -556,7 +556,8 @@ impl World {
         let cut: Vec<_> = after.keys().filter_map(|id| self.unit_of(UnitId(id.0))).collect();
         cut.into_iter().for_each(|unit| self.compare_unit(unit));
         let set = PushSet::new(changes);
-        condemn(&mut pushed, self.pilot.rejecters.condemned_in(&set));
+        let now = self.time();
+        condemn(&mut pushed, self.pilot.rejecters.condemned_in(&set, now));
         self.pilot.next = Some(Next { number, set, after });
         let time = self.time();
         self.pilot.rollout.ready(pushed, time);
@@ -677,7 +678,7 @@ impl World {
         let (admission, plan) = (self.pilot.admission, self.pilot.plan.clone());
         let Some(mut counted) = self.pilot.counted.take() else { return };
         let mut rejecters = std::mem::take(&mut self.pilot.rejecters);
-        let mut count = counted.clients.begin(&plan, admission, &mut rejecters);
+        let mut count = counted.clients.begin(&plan, admission, &mut rejecters, time);
         let heard = std::mem::take(&mut self.pilot.heard);
         counted.clients.hear(heard.into_values(), &mut count, &mut rejecters);
         let mut compared = Compared::default();

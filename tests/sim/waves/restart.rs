@@ -17,7 +17,7 @@ use crate::world::Invariant;
 /// The state on the disk.
 #[derive(Default)]
 pub struct Disk {
-    record: Option<(Record, Vec<Content>, u64)>,
+    record: Option<(Record, Vec<(Content, Duration)>, u64)>,
     /// The units of the record, which outlive its process.
     units: Vec<UnitId>,
 }
@@ -30,7 +30,9 @@ impl World {
     /// Keeps the state of the plan.
     pub fn keep(&mut self) {
         let record = self.pilot.rollout.record(self.time());
-        let condemned = self.pilot.rejecters.condemned().cloned().collect();
+        let now = self.time();
+        let condemned = self.pilot.rejecters.condemned().latest_first();
+        let condemned = condemned.map(|(end, content)| (content.clone(), end.since(now))).collect();
         self.disk.record = Some((record, condemned, self.now));
         self.disk.units = (0..self.units.len()).map(|unit| UnitId(self.id_of(unit))).collect();
         self.judge_clocks();
@@ -119,8 +121,10 @@ impl World {
             ends_by_change: pin.until == PinEnd::NextPush,
         });
         self.reference.halted = None;
-        self.reference.condemned = condemned.iter().cloned().collect();
-        self.pilot.rejecters.condemn_again(condemned.into_iter());
+        self.reference.condemned = condemned.iter().map(|(content, _)| content.clone()).collect();
+        let left = condemned.into_iter().map(|(content, left)| (content, left.saturating_sub(passed)));
+        let time = self.time();
+        self.pilot.rejecters.condemn_again(left, time);
         self.pilot.rollout = Rollout::restore(self.pilot.plan.clone(), record, passed, self.time());
         for (unit, former) in self.disk.units.clone().iter().enumerate() {
             let id = UnitId(self.id_of(unit));
