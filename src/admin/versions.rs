@@ -63,7 +63,7 @@ struct Answer<'a> {
 struct Item {
     version: String,
     /// `live`: a source has this version now. `candidate`: a push under way brings it. `stable`: clients outside of the
-    /// push's steps have it. `condemned`: clients rejected it by its name.
+    /// push's steps have it. `condemned`: no push of a plan may bring it.
     is: Vec<&'static str>,
     /// The servers that have this version now.
     servers: Vec<String>,
@@ -187,11 +187,10 @@ fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeSet<
         Release::Candidate => (version, "candidate"),
         Release::Stable => (version, "stable"),
     });
+    // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a push of long ago.
     let rollouts = admin.relay.rollouts();
-    let pushes = rollouts.iter().flat_map(|of| of.report.push.iter().chain(&of.report.past));
-    let condemned = pushes.flat_map(|push| &push.condemned);
-    let condemned = condemned.filter(|of| of.type_url == *type_url && of.name == *name);
-    releases.chain(condemned.map(|of| (of.version, "condemned"))).collect()
+    let condemned = rollouts.iter().flat_map(|of| of.condemned.versions_of(type_url, name));
+    releases.chain(condemned.map(|version| (version, "condemned"))).collect()
 }
 
 async fn walk(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Walk {

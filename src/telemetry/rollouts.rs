@@ -249,7 +249,7 @@ fn reason_text(reason: &Reason) -> String {
         ),
         Reason::Grown(grown) => grown_text(grown),
         Reason::Found(found) => found_text(found),
-        Reason::Condemned(of) => format!("clients have rejected {} before", content(of)),
+        Reason::Condemned(of) => format!("it brings {}, which is condemned", content(of)),
         Reason::NoEvidence { accepted, of } => {
             format!("only {accepted} of {} accepted it in time", count(*of, "client"))
         }

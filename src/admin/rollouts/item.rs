@@ -23,6 +23,9 @@ use crate::xds::{ResourceName, TypeUrl};
 pub(super) const ABOUT: &str =
     "accepted means that a client acknowledged the push, not that the client uses it";
 
+/// The condemned contents in an answer. A plan may remember many more.
+const CONDEMNED_MAX: usize = 100;
+
 /// The state of a plan, and of its latest push.
 #[derive(Debug, Serialize)]
 pub(super) struct Rollout<'a> {
@@ -199,6 +202,24 @@ pub(super) struct Plan<'a> {
     latest: Option<WholePush<'a>>,
     /// The numbers of the pushes that the plan remembers, the latest first.
     pushes: Vec<u64>,
+    /// The contents that no push may bring (TRU-4).
+    condemned: AllCondemned<'a>,
+}
+
+/// Contents, the latest first, bounded, and their number.
+#[derive(Debug, Serialize)]
+struct AllCondemned<'a> {
+    count: usize,
+    contents: Vec<CondemnedUntil<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct CondemnedUntil<'a> {
+    r#type: &'a str,
+    name: &'a str,
+    version: String,
+    /// The time at which the plan forgets the content.
+    until: String,
 }
 
 impl<'a> Plan<'a> {
@@ -210,8 +231,20 @@ impl<'a> Plan<'a> {
             waits: units(status, &status.report.waiting),
             latest: status.report.push.as_deref().map(|push| WholePush::of(status, push)),
             pushes: of_plan(status).map(|push| push.number).collect(),
+            condemned: all_condemned(status),
         }
     }
+}
+
+fn all_condemned(status: &RolloutStatus) -> AllCondemned<'_> {
+    let latest = status.condemned.latest_first().take(CONDEMNED_MAX);
+    let contents = latest.map(|(end, (type_url, name, version))| CondemnedUntil {
+        r#type: type_url.message(),
+        name: name.as_str(),
+        version: version.to_string(),
+        until: rfc_3339(status.wall(*end)),
+    });
+    AllCondemned { count: status.condemned.len(), contents: contents.collect() }
 }
 
 /// A unit: a source.

@@ -3,6 +3,9 @@
 use super::*;
 use crate::admin::ContentMode;
 use crate::driver::api::clients::{ClientState, ClientTypes, TypeState};
+use crate::driver::api::rollouts::RolloutStatus;
+use crate::engine::Time;
+use crate::engine::evidence::CondemnedContents;
 
 #[tokio::test]
 async fn a_difference_leads_to_what_the_client_should_have() {
@@ -87,6 +90,39 @@ pub(super) fn version_verdict(id: u64) -> (String, Option<NackStatus>) {
     let nack = NackStatus { version: None, detail: detail.into(), at: now(), names };
     let user_agent = if id < 100 { "envoy 1.38.2" } else { "grpc 1.85.0" };
     (user_agent.to_owned(), id.is_multiple_of(2).then_some(nack))
+}
+
+/// Contents in the memory of a plan. No push of the plan names them.
+pub(super) fn condemned(count: u64) -> CondemnedContents {
+    let mut condemned = CondemnedContents::default();
+    for number in 1..=count {
+        let (cluster, name) =
+            (TypeUrl::of_message("envoy.config.cluster.v3.Cluster"), ResourceName::new("b"));
+        // Version 2 of `b` is the oldest of them.
+        let version = Version(u128::from(number) + 1);
+        condemned.put((cluster, name, version), Time::from_micros(number * 1_000_000), ());
+    }
+    condemned
+}
+
+/// TRU-4: a push of long ago, a command, or the time before a restart: the plan's memory counts, and is listed, bounded.
+#[tokio::test]
+async fn tru_4_a_content_in_a_plans_memory_is_condemned_without_a_push() {
+    let edge = RolloutStatus { condemned: condemned(120), ..RolloutStatus::clone(&rollouts::some()[0]) };
+    let view = FakeView { clients: 300, rollouts: vec![Arc::new(edge)], ..FakeView::default() };
+    let admin = Fixture::of(view, AdminSettings::default(), None);
+    let found = admin.get("/versions?type=Cluster&name=b").await.json();
+    let versions = found["versions"].as_array().unwrap().iter();
+    let is: Vec<_> = versions.map(|of| (of["version"].clone(), of["is"].to_string())).collect();
+    let of = |number: u64, is: &str| (Value::from(Version(number.into()).to_string()), is.to_owned());
+    assert!(is.contains(&of(1, r#"["live"]"#)) && is.contains(&of(2, r#"["live","condemned"]"#)), "{is:?}");
+
+    let found = admin.get("/rollouts/edge").await.json();
+    let contents = found["condemned"]["contents"].as_array().unwrap();
+    assert_eq!((&found["condemned"]["count"], contents.len()), (&120.into(), 100));
+    let latest = serde_json::json!({"type": "envoy.config.cluster.v3.Cluster", "name": "b",
+        "version": Version(121).to_string(), "until": "2026-11-19T14:55:20.000Z"});
+    assert_eq!(contents[0], latest, "the latest first");
 }
 
 /// TRU-4, TRU-5, TRU-6: of 200 clients a part rejects the newest version of `b`, and others like them have it not.

@@ -56,6 +56,7 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
             units: units.iter().cloned().collect(),
             unproved: 0,
             diverged: Vec::new(),
+            condemned: questions::condemned(2),
             origin: now(),
         })
     };

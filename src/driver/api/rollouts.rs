@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::driver::api::status::ClassStatus;
 use crate::driver::ground::clock::wall_from;
 use crate::engine::Time;
+use crate::engine::evidence::CondemnedContents;
 use crate::engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
 use crate::xds::ResourceName;
 
@@ -55,6 +56,8 @@ pub struct RolloutStatus {
     pub unproved: usize,
     /// Units without the content of the pinned release: they came after the pin, and have the newest content (HIS-3).
     pub diverged: Vec<UnitId>,
+    /// The contents that no push may bring (QUA-2), by clients' rejections or an operator's word, each until its end.
+    pub condemned: CondemnedContents,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
 }

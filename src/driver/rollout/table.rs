@@ -16,6 +16,7 @@ use crate::driver::rollout::task::{PlanTask, named, own_sources, unit_status};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
+use crate::engine::evidence::CondemnedContents;
 use crate::engine::rollout::{Plan, Rollout, RolloutReport, UnitId};
 
 /// The pause before a task begins anew.
@@ -40,15 +41,9 @@ pub struct Shown(ArcSwap<RolloutStatus>);
 impl Shown {
     fn new(plan: Arc<Plan>, shared: &DriverContext) -> Shown {
         let (report, units) = (Rollout::new(plan.clone()).report(), BTreeMap::new());
-        let origin = shared.clock.wall(Time::ZERO);
-        Shown(ArcSwap::from_pointee(RolloutStatus {
-            plan,
-            report,
-            units,
-            unproved: 0,
-            diverged: Vec::new(),
-            origin,
-        }))
+        let (origin, condemned) = (shared.clock.wall(Time::ZERO), CondemnedContents::default());
+        let status = RolloutStatus { plan, report, units, unproved: 0, diverged: Vec::new(), condemned, origin };
+        Shown(ArcSwap::from_pointee(status))
     }
 
     pub(super) fn show(&self, status: RolloutStatus) {

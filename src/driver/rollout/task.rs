@@ -138,7 +138,8 @@ impl PlanTask {
             let recalls = self.rollout.recalled().any(|unit| !is_recorded(unit));
             let looks = is_watched || self.is_changed || self.is_full || self.is_behind || recalls;
             let tally = looks.then_some(self.tally_due);
-            let due = [timeout, tally].into_iter().flatten().min();
+            let forgets = self.rejecters.next_end().map(|end| clock.instant(end));
+            let due = [timeout, tally, forgets].into_iter().flatten().min();
             let said = tokio::select! {
                 () = self.handle.noted() => None,
                 () = wait_until(due) => None,
@@ -153,6 +154,7 @@ impl PlanTask {
             self.find();
             self.take_changes();
             self.rollout.handle_timeout(clock.now());
+            self.rejecters.forget(clock.now());
             said.into_iter().for_each(|said| self.hear(said));
             let answers = self.obey();
             self.carry_out().await;
@@ -462,14 +464,8 @@ impl PlanTask {
         let sources = if new.is_empty() { HashMap::new() } else { self.sources() };
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
-        self.shown.show(RolloutStatus {
-            plan: self.plan.clone(),
-            report,
-            units,
-            unproved: 0,
-            diverged: Vec::new(),
-            origin,
-        });
+        let (plan, condemned) = (self.plan.clone(), self.rejecters.condemned().clone());
+        self.shown.show(RolloutStatus { plan, report, units, unproved: 0, diverged: Vec::new(), condemned, origin });
     }
 }
 

@@ -1,8 +1,8 @@
 //! The evidence for and against a push: the content of the push, what clients say about it, and what they said before
 //! (TRU, QUA).
 //!
-//! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of rejections; clients that
-//! are lost whatever they are served; and the count of clients.
+//! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of
+//! rejections; clients that are lost whatever they are served; and the count of clients.
 
 mod content;
 mod known;

@@ -64,7 +64,7 @@ impl<V: Clone> Remembered<V> {
     }
 
     /// Remembers a content until `end`, also if it is known already. A full memory forgets the content that would be forgotten next.
-    pub(super) fn put(&mut self, content: Content, end: Time, value: V) {
+    pub fn put(&mut self, content: Content, end: Time, value: V) {
         self.take(&content);
         self.ends.insert((end, content.clone()));
         self.known.insert(content, (end, value));
