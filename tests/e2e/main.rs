@@ -39,6 +39,7 @@ mod reload;
 mod restart;
 mod rollouts;
 mod rollout_commands;
+mod rollout_condemned;
 mod rollout_guards;
 mod rollout_hook;
 mod rollout_nights;

@@ -57,7 +57,7 @@ impl Kept {
         self.fleet.kill(|setup| setup.line(&plan).line(&line)).await;
     }
 
-    async fn order(&self, line: &str) {
+    pub async fn order(&self, line: &str) {
         let words: Vec<_> = ["rollout"].into_iter().chain(line.split(' ')).collect();
         let done = sluice(&self.fleet.relay.admin, &words).await;
         assert_eq!(done.code, 0, "{line}: {done:?}");
@@ -77,7 +77,7 @@ impl Kept {
         assert!(after["behind_seconds"].as_f64() >= before, "{before:?} before the restart, then {after}");
     }
 
-    async fn state(&mut self, wanted: &str) -> Value {
+    pub async fn state(&mut self, wanted: &str) -> Value {
         self.fleet.until_plan(wanted, |found| found["state"] == wanted).await
     }
 }

@@ -341,6 +341,11 @@ fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response)
         }
         CommandError::NoSuchUnit => "class: has no unit in the push".to_owned(),
         CommandError::NoSuchContent => "condemn: the push brings no such content".to_owned(),
+        CommandError::ContentNotKnown => {
+            "condemn: the push was halted before a restart, and its content is not known \
+            until the server sends it again; nothing was done"
+                .to_owned()
+        }
         CommandError::TooLong => "for: at most 7d".to_owned(),
     };
     let answer: fn(String) -> Response = match of {

@@ -1,12 +1,17 @@
 //! The commands of operators, at the plan's task (HIS-5).
 
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+
 use tokio::sync::oneshot;
 
 use crate::driver::api::status::names_type;
+use crate::driver::ground::plans::{Order, Turn};
+use crate::driver::rollout::task::PlanTask;
 use crate::engine::Time;
 use crate::engine::downstream::PushSet;
 use crate::engine::evidence::Rejecters;
-use crate::engine::rollout::{Command, CommandError, Rollout};
+use crate::engine::rollout::{Command, CommandError, Mode, Rollout, UnitId};
 use crate::xds::ResourceName;
 
 /// The answer to a command, until readers see the state after it.
@@ -22,37 +27,69 @@ impl Answer {
     }
 }
 
-/// Carries out a command. `set`: the content of the push under way, for the contents to condemn.
+impl PlanTask {
+    /// Carries out the commands of operators.
+    pub(super) fn obey(&mut self) -> Vec<Answer> {
+        let is_succeeded = self.shared.is_succeeded.load(Relaxed);
+        if self.shared.plans.turn() == Turn::Successor && !is_succeeded {
+            // The state of the plan is on its way to the successor, and the hand-over may still fail.
+            return Vec::new();
+        }
+        let orders = self.handle.take_orders();
+        if is_succeeded {
+            let refused = |Order { done, .. }| Answer { said: Err(CommandError::Succeeded), done };
+            return orders.into_iter().map(refused).collect();
+        }
+        let now = self.shared.clock.now();
+        let condemns = orders.iter().any(|order| !order.condemn.is_empty());
+        let sources = if condemns { self.sources() } else { HashMap::new() };
+        let stable = |unit| Some(sources.get(&unit)?.published().stable().clone());
+        let (plan, known) = (&self.plan, &self.known);
+        let contents = |units: &[UnitId]| known.changes(plan, units, &stable);
+        let obeyed = |Order { command, condemn, done }| {
+            let machine = (&mut self.rollout, &mut self.rejecters);
+            Answer { said: carry_out_order(machine, &contents, (command, &condemn), now), done }
+        };
+        orders.into_iter().map(obeyed).collect()
+    }
+}
+
+/// Carries out a command. `contents`: the changes of the push under way in these units, for the contents to condemn, and whether all are
+/// known.
 ///
 /// # Errors
 /// The reason why nothing was done.
 pub fn carry_out_order(
     (rollout, rejecters): (&mut Rollout, &mut Rejecters),
-    set: Option<&PushSet>,
+    contents: &dyn Fn(&[UnitId]) -> (PushSet, bool),
     (command, condemn): (Command, &[(Box<str>, ResourceName)]),
     now: Time,
 ) -> Result<(), CommandError> {
-    let has = |meant: &(Box<str>, ResourceName)| {
-        let (type_name, name) = meant;
-        set.is_some_and(|set| {
-            let types = set.units().iter().flat_map(|unit| &unit.types);
-            let mut of_type = types.filter(|of| names_type(type_name, &of.type_url));
-            of_type.any(|of| of.names().any(|of| of.name == *name && of.version().is_some()))
-        })
-    };
-    // Nothing is done by halves: a name that the push does not bring is an error before the halt.
-    let is_complete = condemn.iter().all(has);
-    let under_way = rollout.under_way().map(|push| push.number);
-    if !is_complete && matches!(command, Command::Abort { push } if under_way == Some(push)) {
-        return Err(CommandError::NoSuchContent);
+    let is_meant = matches!(command, Command::Abort { .. }) && !condemn.is_empty();
+    let under_way = rollout.under_way().filter(|push| is_meant && command.push() == Some(push.number));
+    let pushed = under_way.filter(|push| push.mode == Mode::Enforce).map(|push| contents(&push.units));
+    if let Some((set, are_all_known)) = &pushed {
+        // Nothing is done by halves: a name that the push does not bring is an error before the halt.
+        if !condemn.iter().all(|meant| brings(set, meant)) {
+            return Err(match are_all_known {
+                true => CommandError::NoSuchContent,
+                false => CommandError::ContentNotKnown,
+            });
+        }
     }
     rollout.command(command, now)?;
-    if let Some(set) = set {
+    if let Some((set, _)) = &pushed {
         for (type_name, name) in condemn {
             rejecters.condemn(set, &|type_url, of| names_type(type_name, type_url) && of == name, now);
         }
     }
     Ok(())
+}
+
+fn brings(set: &PushSet, (type_name, name): &(Box<str>, ResourceName)) -> bool {
+    let types = set.units().iter().flat_map(|unit| &unit.types);
+    let mut of_type = types.filter(|of| names_type(type_name, &of.type_url));
+    of_type.any(|of| of.names().any(|of| of.name == *name && of.version().is_some()))
 }
 
 #[cfg(test)]
@@ -64,7 +101,7 @@ mod tests {
     use crate::driver::ground::plans::PlanHandle;
     use crate::engine::change::NameList;
     use crate::engine::rollout::push::{Differs, Growth, TypePush};
-    use crate::engine::rollout::{Mode, Plan, ReleaseDigest, RolloutState, UnitId, UnitPush};
+    use crate::engine::rollout::{Plan, ReleaseDigest, RolloutState, UnitPush};
     use crate::xds::TypeUrl;
 
     /// A machine with push 1 under way.
@@ -103,16 +140,24 @@ mod tests {
 
     #[test]
     fn qua_2_an_abort_that_condemns_what_the_push_does_not_bring_does_nothing() {
-        let (mut rollout, mut rejecters, set) = (waving(), Rejecters::default(), PushSet::new(Vec::new()));
-        let mut abort = |push, condemn: &[(Box<str>, ResourceName)]| {
+        let (mut rollout, mut rejecters) = (waving(), Rejecters::default());
+        let mut abort = |push, condemn: &[(Box<str>, ResourceName)], are_all_known| {
             let order = (Command::Abort { push }, condemn);
-            let said = carry_out_order((&mut rollout, &mut rejecters), Some(&set), order, Time::ZERO);
+            let contents = |units: &[UnitId]| {
+                assert_eq!(units, [UnitId(1)], "the units of the push");
+                (PushSet::new(Vec::new()), are_all_known)
+            };
+            let said = carry_out_order((&mut rollout, &mut rejecters), &contents, order, Time::ZERO);
             (said, rollout.report().state)
         };
         let content = [("Cluster".into(), ResourceName::from("payments"))];
-        assert_eq!(abort(1, &content), (Err(CommandError::NoSuchContent), RolloutState::Waving));
-        assert_eq!(abort(2, &content), (Err(CommandError::AnotherPush(Some(1))), RolloutState::Waving));
-        assert_eq!(abort(1, &[]), (Ok(()), RolloutState::Halted));
+        assert_eq!(abort(1, &content, true), (Err(CommandError::NoSuchContent), RolloutState::Waving));
+        let another = Err(CommandError::AnotherPush(Some(1)));
+        assert_eq!(abort(2, &content, true), (another, RolloutState::Waving));
+        assert_eq!(abort(1, &[], true), (Ok(()), RolloutState::Halted));
+        // After a restart the plan does not say more than it knows.
+        let unknown = Err(CommandError::ContentNotKnown);
+        assert_eq!(abort(1, &content, false), (unknown, RolloutState::Halted));
     }
 
     #[tokio::test]

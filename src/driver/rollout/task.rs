@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::{Order, PlanHandle, Turn, Watched};
+use crate::driver::ground::plans::{PlanHandle, Turn, Watched};
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::hook::{Asking, answered};
 use crate::driver::rollout::inspect::Contents;
-use crate::driver::rollout::orders::{Answer, carry_out_order};
+use crate::driver::rollout::orders::Answer;
 use crate::driver::rollout::records::{Recorded, is_recorded};
 use crate::driver::rollout::table::Shown;
 use crate::driver::source::handle::SourceHandle;
@@ -23,7 +22,7 @@ use crate::engine::Time;
 use crate::engine::downstream::{PushSet, PushUnit, SourceId};
 use crate::engine::evidence::{KnownContents, Rejecters, condemn, unit_of};
 use crate::engine::rollout::{
-    Admission, CommandError, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
+    Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId, UnitPush,
 };
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::PlanMetrics;
@@ -236,28 +235,6 @@ impl PlanTask {
         }
     }
 
-    /// Carries out the commands of operators.
-    fn obey(&mut self) -> Vec<Answer> {
-        let is_succeeded = self.shared.is_succeeded.load(Relaxed);
-        if self.shared.plans.turn() == Turn::Successor && !is_succeeded {
-            // The state of the plan is on its way to the successor, and the hand-over may still fail.
-            return Vec::new();
-        }
-        let orders = self.handle.take_orders();
-        if is_succeeded {
-            let refused = |Order { done, .. }| Answer { said: Err(CommandError::Succeeded), done };
-            return orders.into_iter().map(refused).collect();
-        }
-        let now = self.shared.clock.now();
-        let obeyed = |Order { command, condemn, done }| {
-            let set = self.clients.as_ref().map(|clients| &clients.watched.set);
-            let said =
-                carry_out_order((&mut self.rollout, &mut self.rejecters), set, (command, &condemn), now);
-            Answer { said, done }
-        };
-        orders.into_iter().map(obeyed).collect()
-    }
-
     async fn carry_out(&mut self) {
         while let Some(output) = self.rollout.poll_output() {
             self.is_changed = true;
@@ -446,7 +423,7 @@ impl PlanTask {
         own.iter().map(|source| UnitId(source.id().0)).collect()
     }
 
-    fn sources(&self) -> HashMap<UnitId, Arc<SourceHandle>> {
+    pub(super) fn sources(&self) -> HashMap<UnitId, Arc<SourceHandle>> {
         let all = self.tables.sources.all().into_iter();
         all.map(|source| (UnitId(source.id().0), source)).collect()
     }

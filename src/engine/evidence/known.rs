@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::content::{compare, is_current, renew};
+use crate::engine::downstream::{PushSet, PushUnit, SourceId};
 use crate::engine::lanes::Published;
 use crate::engine::rollout::push::Differs;
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId};
 use crate::engine::snapshot::Snapshot;
+use crate::xds::TypeUrl;
 
 /// The latest candidate of each unit, and contents of a push that was halted before a restart.
 #[derive(Debug, Default)]
@@ -69,6 +71,25 @@ impl KnownContents {
     /// Whether the server of the unit has not answered for all types since a restart after a halt.
     pub fn awaits(&self, unit: UnitId) -> bool {
         self.awaited.contains_key(&unit)
+    }
+
+    /// The changes of the push under way, also after its clients are counted no longer, and after a restart (QUA-2). `units`: those of the
+    /// push; `stable`: the content of a unit that all clients may have. Also returns whether the contents of all units are known: after a
+    /// restart, a content is known when the server has said it again.
+    pub fn changes(
+        &self,
+        plan: &Plan,
+        units: &[UnitId],
+        stable: &dyn Fn(UnitId) -> Option<Arc<Snapshot>>,
+    ) -> (PushSet, bool) {
+        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+        let of_unit = |unit: &UnitId| {
+            let (candidate, stable) = (self.candidate(*unit)?, stable(*unit)?);
+            Some(PushUnit::between(SourceId(unit.0), &stable, candidate, &is_gated))
+        };
+        let known: Vec<_> = units.iter().filter_map(of_unit).collect();
+        let are_all_known = known.len() == units.len();
+        (PushSet::new(known), are_all_known)
     }
 
     /// Compares the newest content of a unit. `is_kept`: [`Rollout::keeps`](crate::engine::rollout::Rollout::keeps); `last`: the number

@@ -30,6 +30,11 @@ impl Published {
         Published { live, ..Published::default() }
     }
 
+    /// The content that all clients may have.
+    pub fn stable(&self) -> &Arc<Snapshot> {
+        self.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()).unwrap_or(&self.live)
+    }
+
     /// All snapshots that some client may be served.
     pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
         let lanes = self.lanes.iter();

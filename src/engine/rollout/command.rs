@@ -124,6 +124,8 @@ pub enum CommandError {
     NoSuchUnit,
     /// The push changes no resource with the name that was to be condemned.
     NoSuchContent,
+    /// As above, as far as is known: a content of the push was halted before a restart, and its server has not said it again.
+    ContentNotKnown,
     /// Longer than [`FREEZE_MAX`].
     TooLong,
 }

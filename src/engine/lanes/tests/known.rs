@@ -1,9 +1,11 @@
 //! Contents that a plan knows of a unit.
 
 use super::*;
-use crate::engine::evidence::KnownContents;
+use crate::engine::downstream::PushSet;
+use crate::engine::evidence::{KnownContents, Rejecters, condemn, unit_of};
 use crate::engine::rollout::push::Differs;
-use crate::engine::rollout::{Mode, ReleaseDigest, UnitId};
+use crate::engine::rollout::report::Reason;
+use crate::engine::rollout::{Mode, Output, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush};
 
 const UNIT: UnitId = UnitId(7);
 
@@ -70,4 +72,82 @@ fn wav_17_a_unit_with_stable_content_has_no_candidate() {
     let compared = known.compare(&plan(), UNIT, &bench.published, (false, 1));
     assert_eq!(compared.differs, Differs { from_stable: false, from_candidate: true });
     assert!(compared.has_forgotten && known.candidate(UNIT).is_none());
+}
+
+fn changes(known: &KnownContents, bench: &Bench, units: &[UnitId]) -> (Vec<(String, u128)>, bool) {
+    let stable = |unit| (unit == UNIT).then(|| bench.published.stable().clone());
+    let (set, are_all_known) = known.changes(&plan(), units, &stable);
+    let types = set.units().iter().flat_map(|unit| &unit.types);
+    let names = types.flat_map(|of| of.names());
+    let found = names.filter_map(|of| Some((of.name.as_str().to_owned(), of.version()?.0)));
+    (found.collect(), are_all_known)
+}
+
+/// The audit of QUA-2: the push stays halted longer than its clients are counted, and over a restart.
+#[test]
+fn qua_2_the_changes_of_a_halted_push_are_known_until_another_push() {
+    let mut bench = holding();
+    let mut known = KnownContents::default();
+    bench.operate(|lanes| lanes.cut(1));
+    known.know(UNIT, bench.published.candidate_of(1).unwrap().clone());
+    bench.operate(|lanes| lanes.go_back(1));
+    let halted = digest(&bench);
+    let brought = (vec![("a".to_owned(), 2)], true);
+    assert_eq!(changes(&known, &bench, &[UNIT]), brought);
+    bench.say(CollectionKind::Wildcard, &[("a", 3)], &[]);
+    from_candidate(&mut known, &bench, 1);
+    assert_eq!(changes(&known, &bench, &[UNIT]), brought, "whatever waits");
+    assert_eq!(changes(&known, &bench, &[UNIT, UnitId(8)]), (brought.0.clone(), false), "a unit is gone");
+
+    // After a restart the content is known when the server says it again.
+    let mut known = KnownContents::default();
+    known.halted_before(UNIT, halted);
+    assert_eq!(changes(&known, &bench, &[UNIT]), (Vec::new(), false));
+    bench.say(CollectionKind::Wildcard, &[("a", 2)], &[]);
+    from_candidate(&mut known, &bench, 1);
+    assert_eq!(changes(&known, &bench, &[UNIT]), brought);
+}
+
+/// Begins a push with the newest content of the bench. Returns the machine after that.
+fn pushed(bench: &mut Bench, rejecters: &mut Rejecters, number: u64) -> Rollout {
+    let mut rollout = Rollout::new(Arc::new(plan()));
+    rollout.compared(UNIT, Differs { from_stable: true, from_candidate: true }, bench.now);
+    let due = rollout.poll_timeout().unwrap();
+    rollout.handle_timeout(due);
+    assert_eq!(rollout.poll_output(), Some(Output::Cut { push: 1, units: vec![UNIT] }));
+    bench.operate(|lanes| lanes.cut(number));
+    let candidate = bench.published.candidate_of(number).unwrap();
+    let (of_unit, push) = unit_of(&plan(), UNIT, (bench.published.stable(), candidate), None);
+    // The bench has no server that could be heard.
+    let mut pushed = [UnitPush { is_current: true, ..push }];
+    condemn(&mut pushed, rejecters.condemned_in(&PushSet::new(vec![of_unit]), due));
+    rollout.ready(pushed.into(), due);
+    rollout
+}
+
+/// GRD-8: the control plane says a condemned content again, with other changes.
+#[test]
+fn grd_8_a_push_with_a_content_that_an_operator_condemned_halts_before_its_first_client() {
+    let (mut bench, mut rejecters) = (holding(), Rejecters::default());
+    assert_eq!(pushed(&mut bench, &mut rejecters, 1).state(), RolloutState::Waving);
+    let mut known = KnownContents::default();
+    known.know(UNIT, bench.published.candidate_of(1).unwrap().clone());
+    let stable = bench.published.stable().clone();
+    let (set, _) = known.changes(&plan(), &[UNIT], &|_| Some(stable.clone()));
+    assert!(rejecters.condemn(&set, &|_, name| name.as_str() == "a", bench.now));
+    bench.operate(|lanes| lanes.go_back(1));
+    bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
+
+    bench.say(CollectionKind::Wildcard, &[("a", 2), ("b", 1), ("c", 1)], &[]);
+    let rollout = pushed(&mut bench, &mut rejecters, 2);
+    let push = rollout.under_way().unwrap();
+    assert!(push.steps.is_empty() && push.state == RolloutState::Halted, "{push:?}");
+    let reason = push.verdict.clone().map(|verdict| verdict.reason);
+    let Some(Reason::Condemned(of)) = reason else { panic!("{reason:?}") };
+    assert_eq!((of.name.as_str(), of.version), ("a", Version(2)));
+
+    // Once the content is another one, its names go their way.
+    bench.operate(|lanes| lanes.go_back(2));
+    bench.say(CollectionKind::Wildcard, &[("a", 3), ("b", 1), ("c", 1)], &[]);
+    assert_eq!(pushed(&mut bench, &mut rejecters, 3).state(), RolloutState::Waving);
 }
