@@ -3,7 +3,7 @@
 //! The task changes nothing at sources and streams. It locks one stream at a time, once a second, and only while a push is
 //! under way. After a panic the task begins anew, without the push under way.
 //!
-//! In order: the commands of operators; the count of clients; the questions to the hook; the task; and all plans.
+//! In order: the commands of operators; the count of clients; the questions to the hook; the lanes; the cut of a push; the task; and all plans.
 
 pub mod orders;
 pub mod count;
@@ -11,5 +11,6 @@ mod hook;
 mod inspect;
 pub mod records;
 pub mod lanes;
+mod cut;
 pub mod task;
 pub mod table;
