@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::driver::ground::plans::Watched;
 use crate::driver::rollout::count::Clients;
 use crate::driver::rollout::inspect::Contents;
 use crate::driver::rollout::task::PlanTask;
+use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use crate::engine::downstream::{PushSet, SourceId};
 use crate::engine::evidence::{condemn, unit_of};
@@ -30,34 +32,25 @@ pub(super) struct Next {
 impl PlanTask {
     /// Sums up the changes of the units since their first.
     pub(super) async fn cut(&mut self, number: u64, units: &[UnitId]) {
-        let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
         let sources = self.sources();
+        let present = units.iter().filter_map(|unit| Some((*unit, sources.get(unit)?)));
         // A server may have been lost since the last tally (WAV-18).
-        for (unit, source) in units.iter().filter_map(|unit| Some((*unit, sources.get(unit)?))) {
-            self.note_reach(unit, source);
-        }
+        present.clone().for_each(|(unit, source)| self.note_reach(unit, source));
         if self.is_put_off(units, &sources) {
             return;
         }
-        for unit in units {
-            let Some(source) = sources.get(unit) else { continue };
-            let releases = match self.plan.enforces() {
-                true => source.order(LaneOrder::Cut(number)).await,
-                false => self
-                    .before
-                    .get(unit)
-                    .map(|before| LaneContent { stable: before.clone(), candidate: source.snapshot() }),
-            };
-            let Some(LaneContent { stable, candidate }) = releases else { continue };
-            let former = self.known.candidate(*unit);
-            let (of_unit, mut push) = unit_of(&self.plan, *unit, (&stable, &candidate), former);
+        let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
+        let releases = together(present.map(|(unit, source)| (unit, self.releases(number, unit, source))));
+        for (unit, LaneContent { stable, candidate }) in releases.await {
+            let former = self.known.candidate(unit);
+            let (of_unit, mut push) = unit_of(&self.plan, unit, (&stable, &candidate), former);
             let (contents, guards) = (Contents::new(&of_unit, &stable, &candidate), self.plan.guards);
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
             push.findings = inspected.unwrap_or_default();
             changes.push(of_unit);
             // Without a known change the unit is in no push.
             if !(self.plan.enforces() && push.is_empty()) {
-                after.insert(*unit, candidate);
+                after.insert(unit, candidate);
             }
             pushed.push(push);
         }
@@ -86,6 +79,15 @@ impl PlanTask {
             // Names that the source forgot were only held for the cut.
             self.compare(unit, source, self.shared.clock.now());
         }
+    }
+
+    /// The two releases of a unit at the cut; `None` if the unit has nothing to push.
+    async fn releases(&self, number: u64, unit: UnitId, source: &SourceHandle) -> Option<LaneContent> {
+        if self.plan.enforces() {
+            return source.order(LaneOrder::Cut(number)).await;
+        }
+        let stable = self.before.get(&unit)?.clone();
+        Some(LaneContent { stable, candidate: source.snapshot() })
     }
 
     /// The latest cut is the push under way.
@@ -119,5 +121,36 @@ impl PlanTask {
             // The changes went back before the push began.
             next.after.keys().for_each(|unit| drop(self.before.remove(unit)));
         }
+    }
+}
+
+/// The contents of all units at one moment (WAV-4). No unit waits until another has answered, and none until guards have read another's
+/// content: what comes meanwhile is of the next push.
+async fn together<C>(
+    cuts: impl Iterator<Item = (UnitId, impl Future<Output = Option<C>>)>,
+) -> Vec<(UnitId, C)> {
+    let cuts = cuts.map(|(unit, content)| async move { Some((unit, content.await?)) });
+    join_all(cuts).await.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Barrier;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Each source answers when all have been asked.
+    #[tokio::test(start_paused = true)]
+    async fn wav_4_all_units_are_cut_before_any_is_looked_at() {
+        let all_asked = Barrier::new(3);
+        let answer = async |has_hold: bool| {
+            all_asked.wait().await;
+            has_hold.then_some("content")
+        };
+        let cuts = [(1, true), (2, false), (3, true)].into_iter();
+        let cuts = cuts.map(|(unit, has_hold)| (UnitId(unit), answer(has_hold)));
+        let cut = timeout(Duration::from_secs(1), together(cuts)).await;
+        assert_eq!(cut, Ok(vec![(UnitId(1), "content"), (UnitId(3), "content")]));
     }
 }
