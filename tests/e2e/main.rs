@@ -47,6 +47,7 @@ mod rollout_lists;
 mod rollout_orders;
 mod rollout_outages;
 mod rollout_places;
+mod rollout_rejecters;
 mod rollout_reloads;
 mod rollout_restarts;
 mod routing;

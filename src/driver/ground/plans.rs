@@ -69,11 +69,11 @@ impl Plans {
         let _ = self.turn.subscribe().wait_for(|turn| *turn != Turn::Predecessor).await;
     }
 
-    /// The latest push that went back after a rejection by this node.
+    /// The latest push that went back, or was halted, if this node rejected it.
     pub fn rejected_by(&self, node: &str) -> Option<u64> {
         let plans = self.all.load();
         plans.iter().find_map(|plan| {
-            let of = plan.taken_back.load();
+            let of = plan.rejected.load();
             of.nodes.contains(node).then_some(of.push)
         })
     }
@@ -91,8 +91,8 @@ pub struct PlanHandle {
     plan: ArcSwap<Plan>,
     /// The clients that may have the candidate of a push (WAV-2).
     admission: ArcSwap<Admission>,
-    /// The latest push that went back.
-    taken_back: ArcSwap<TakenBack>,
+    /// The latest push that went back, or that was halted.
+    rejected: ArcSwap<Rejected>,
     /// The configuration has no such plan any more.
     is_over: AtomicBool,
     /// The content of units before the first change without the task's knowledge.
@@ -117,9 +117,10 @@ pub struct Order {
     pub done: oneshot::Sender<Result<(), CommandError>>,
 }
 
-/// A push that went back, and the nodes with a rejection. Each is restated all differences, whatever the node presents (WAV-10).
+/// A push that went back, or that was halted, and the nodes with a rejection. Each is restated all differences, whatever the node presents
+/// (WAV-10).
 #[derive(Debug, Default)]
-pub struct TakenBack {
+pub struct Rejected {
     pub push: u64,
     /// Bounded by the rejections that a plan keeps.
     pub nodes: BTreeSet<Arc<str>>,
@@ -159,7 +160,7 @@ impl PlanHandle {
         PlanHandle {
             plan: ArcSwap::new(plan),
             admission: ArcSwap::from_pointee(Admission::NOBODY),
-            taken_back: ArcSwap::default(),
+            rejected: ArcSwap::default(),
             is_over: AtomicBool::new(false),
             changed: Mutex::default(),
             is_stored: AtomicBool::new(false),
@@ -184,9 +185,9 @@ impl PlanHandle {
         self.admission.swap(Arc::new(admission))
     }
 
-    /// Notes the nodes with a rejection of a push that went back. Returns the new ones.
-    pub fn take_back(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
-        let known = self.taken_back.swap(Arc::new(TakenBack { push, nodes: nodes.clone() }));
+    /// Notes the nodes with a rejection of a push that went back, or that was halted. Returns the new ones.
+    pub fn note_rejecters(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        let known = self.rejected.swap(Arc::new(Rejected { push, nodes: nodes.clone() }));
         match known.push == push {
             true => nodes.difference(&known.nodes).cloned().collect(),
             false => nodes,

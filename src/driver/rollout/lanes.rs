@@ -111,7 +111,7 @@ impl PlanTask {
         match order {
             LaneOrder::Open => return self.known.clear(),
             // The contents are as they were.
-            LaneOrder::Give(_) => return,
+            LaneOrder::Give(_) | LaneOrder::Stay(_) => return,
             _ => {}
         }
         for source in &sources {
@@ -123,11 +123,18 @@ impl PlanTask {
         }
     }
 
-    /// Restates the differences of a push that went back to the clients with a rejection, on present and later streams.
+    /// A push went back, or was halted: clients with a rejection are restated its differences from now on.
+    pub(super) async fn restate_of(&mut self, push: u64) {
+        self.restates = Some(push);
+        self.restate().await;
+    }
+
+    /// Restates the differences of the push to the clients with a rejection, on present and later streams. Their nodes stay noted when
+    /// the clients are not counted any more, until another push takes the place of this one (WAV-10).
     pub(super) async fn restate(&mut self) {
-        let Some(push) = self.taken_back else { return };
+        let Some(push) = self.restates else { return };
         let Some(clients) = self.clients.as_ref().filter(|clients| clients.number == push) else { return };
-        let nodes = self.handle.take_back(push, clients.rejecting_nodes());
+        let nodes = self.handle.note_rejecters(push, clients.rejecting_nodes());
         if nodes.is_empty() {
             return;
         }

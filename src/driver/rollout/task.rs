@@ -53,8 +53,8 @@ pub(super) struct PlanTask {
     pub(super) known: KnownContents,
     pub(super) clients: Option<Clients>,
     pub(super) rejecters: Rejecters,
-    /// The latest push that went back.
-    pub(super) taken_back: Option<u64>,
+    /// The latest push that went back, or that was halted. Clients that rejected it are restated what differs.
+    pub(super) restates: Option<u64>,
     /// The units of the state before a restart.
     pub(super) recorded: Recorded,
     /// Something is held back from some client, and its age is shown.
@@ -98,7 +98,7 @@ impl PlanTask {
             known: KnownContents::default(),
             clients: None,
             rejecters: Rejecters::default(),
-            taken_back: None,
+            restates: None,
             recorded: Recorded::default(),
             is_behind: false,
             is_full: false,
@@ -247,8 +247,11 @@ impl PlanTask {
                 Output::Release { push } => self.release(push),
                 Output::Back { push } => {
                     self.order(LaneOrder::Back(push)).await;
-                    self.taken_back = Some(push);
-                    self.restate().await;
+                    self.restate_of(push).await;
+                }
+                Output::Stay { push } => {
+                    self.order(LaneOrder::Stay(push)).await;
+                    self.restate_of(push).await;
                 }
                 Output::Settle { push } => self.order(LaneOrder::Settle(push)).await,
                 Output::Serve { release } => self.order(LaneOrder::Serve(release)).await,
@@ -309,7 +312,7 @@ impl PlanTask {
         let around = (&*self.shared, &self.tables);
         let tally = clients.tally(&self.plan, &units, self.admission, memory, around).await;
         self.rollout.tally(tally, self.shared.clock.now());
-        // A rejection of a push that went back may come late.
+        // A rejection of a push that went back, or that was halted, may come late.
         self.restate().await;
     }
 

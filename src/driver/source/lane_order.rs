@@ -17,6 +17,8 @@ pub enum LaneOrder {
     Give(u64),
     /// The candidate of this push is taken back (WAV-10).
     Back(u64),
+    /// The push is halted, and clients keep its candidate (WAV-16).
+    Stay(u64),
     /// All clients have the candidate of this push. The candidate becomes stable.
     Settle(u64),
     /// All clients are served the latest release with this number or a smaller one (HIS-3).

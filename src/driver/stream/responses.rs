@@ -219,9 +219,14 @@ impl Inner {
         self.session.poll_answer(&newest(&self.sources), now)
     }
 
-    /// Begins to restate what differs from a rejected push, once the client has a source of the push.
+    /// Begins to restate what differs from a rejected push, once the client has a source of the push. A client that keeps the halted push is
+    /// restated when it is given another content (WAV-16).
     fn restate(&mut self) {
         let Some(push) = self.restating else { return };
+        let mut served = self.sources.iter().map(|(_, source)| self.sources.served(source));
+        if served.any(|snapshot| snapshot.lane().push == Some(push)) {
+            return;
+        }
         let restated =
             |source: &SourceHandle| source.published().restated.clone().filter(|of| of.push == push);
         if let Some(of) = self.sources.iter().find_map(|(_, source)| restated(source)) {

@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     /// The session has the grant of a decision (AUT-1).
     pub(crate) is_admitted: bool,
     pub(crate) sources: OwnSources,
-    /// The client rejected this push, which went back, and has to be restated what differs (WAV-10).
+    /// The client rejected this push, which went back or was halted, and has to be restated what differs (WAV-10).
     pub(crate) restating: Option<u64>,
     /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,

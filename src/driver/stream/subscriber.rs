@@ -48,7 +48,7 @@ impl Subscriber for StreamState {
 }
 
 impl StreamState {
-    /// The client rejected this push, which went back: the client is restated what differs (WAV-10).
+    /// The client rejected this push, which went back or was halted: the client is restated what differs (WAV-10).
     pub(crate) fn restate(&self, push: u64) {
         lock(&self.inner).restating = Some(push);
         self.wake();

@@ -260,6 +260,15 @@ impl Lanes {
         self.end_if_equal();
     }
 
+    /// The push is halted, and who has it keeps it. What differs is known already, for clients that rejected the push and come back, and for
+    /// the time when another push takes the place of this one (WAV-10).
+    pub fn stay(&mut self, push: u64) {
+        let given = self.candidate.as_ref().filter(|of| of.mark.push == Some(push) && of.is_given);
+        if let Some((candidate, stable)) = given.zip(self.stable.as_ref()) {
+            self.restated = Some(Arc::new(self.restated(push, candidate, stable)));
+        }
+    }
+
     /// Another plan has the source: its pushes have numbers of their own, and give nothing of the former plan's.
     pub fn change_hands(&mut self) {
         if let Some(push) = self.candidate.as_ref().and_then(|candidate| candidate.mark.push) {

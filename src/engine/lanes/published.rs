@@ -12,7 +12,8 @@ pub struct Published {
     pub live: Arc<Snapshot>,
     /// `None` without a plan, and while nothing is held.
     pub lanes: Option<Box<PublishedLanes>>,
-    /// The latest push that went back. A client that rejected it is restated all of its names (WAV-10).
+    /// The latest push that went back, or that was halted while clients keep it. A client that rejected it is restated all of its names
+    /// (WAV-10).
     pub restated: Option<Arc<Restated>>,
 }
 

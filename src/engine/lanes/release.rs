@@ -1,4 +1,4 @@
-//! Releases of the history (HIS-3), and what a push that went back has to be restated of (WAV-10).
+//! Releases of the history (HIS-3), and what a rejected push has to be restated of (WAV-10).
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Release {
     }
 }
 
-/// The names that differ between a push that went back and stable. A client that rejected the push may have any part
+/// The names that differ between stable and a push that went back, or that was halted. A client that rejected the push may have any part
 /// of it, whatever versions the client presents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restated {

@@ -67,6 +67,7 @@ pub enum Order {
     PutOff(u64),
     Give(u64),
     Back(u64),
+    Stay(u64),
     Settle(u64),
     Serve(u64),
     Rest,
@@ -99,9 +100,10 @@ pub struct Pilot {
     pub counted: Option<Counted>,
     pub rejecters: Rejecters,
     leavers: Leavers,
-    taken_back: Option<u64>,
-    /// The latest push that went back, and the nodes that rejected it.
-    taken: (u64, BTreeSet<Arc<str>>),
+    /// The latest push that went back, or that was halted.
+    restates: Option<u64>,
+    /// This push, and the nodes that rejected it.
+    rejected: (u64, BTreeSet<Arc<str>>),
     pub lost: BTreeSet<UnitId>,
     /// The units that know that their hold outlives their names.
     kept: BTreeSet<UnitId>,
@@ -141,8 +143,8 @@ impl Pilot {
             counted: None,
             rejecters: Rejecters::default(),
             leavers: Leavers::default(),
-            taken_back: None,
-            taken: (0, BTreeSet::new()),
+            restates: None,
+            rejected: (0, BTreeSet::new()),
             lost: BTreeSet::new(),
             kept: BTreeSet::new(),
             is_changed: false,
@@ -163,9 +165,9 @@ impl Pilot {
         }
     }
 
-    /// The latest push that went back after a rejection by this node.
+    /// The latest push that went back, or was halted, if this node rejected it.
     pub fn rejected_by(&self, node: &str) -> Option<u64> {
-        self.taken.1.contains(node).then_some(self.taken.0)
+        self.rejected.1.contains(node).then_some(self.rejected.0)
     }
 }
 
@@ -333,6 +335,7 @@ impl World {
                 Output::Event(event) => self.judge_event(&event),
                 Output::Release { push } => self.release(push),
                 Output::Back { push } => self.send_order(Order::Back(push), self.all_units()),
+                Output::Stay { push } => self.send_order(Order::Stay(push), self.all_units()),
                 Output::Settle { push } => self.send_order(Order::Settle(push), self.all_units()),
                 Output::Serve { release } => self.send_order(Order::Serve(release), self.all_units()),
                 Output::Open => self.send_order(Order::Open, self.all_units()),
@@ -471,6 +474,7 @@ impl World {
             Order::PutOff(push) => lanes.put_off(push),
             Order::Give(push) => lanes.give(push),
             Order::Back(push) => lanes.go_back(push),
+            Order::Stay(push) => lanes.stay(push),
             Order::Settle(push) => lanes.settle(push),
             Order::Serve(number) => {
                 let release = lanes.released().filter(|release| release.push <= number).last().cloned();
@@ -510,6 +514,7 @@ impl World {
             Order::Cut(number) => self.finish_cut(number),
             Order::Open => self.pilot.known.clear(),
             Order::Give(_) => self.admit(self.pilot.stated),
+            Order::Stay(_) => {}
             Order::PutOff(_) => {
                 std::mem::take(&mut self.pilot.outside).into_iter().for_each(|unit| self.compare_unit(unit));
             }
@@ -528,8 +533,8 @@ impl World {
             }
         }
 
-        if let Order::Back(push) = order {
-            self.pilot.taken_back = Some(push);
+        if let Order::Back(push) | Order::Stay(push) = order {
+            self.pilot.restates = Some(push);
             self.restate_rejecters();
         }
     }
@@ -704,14 +709,14 @@ impl World {
         self.restate_rejecters();
     }
 
-    /// Restates the differences of a push that went back to the clients with a rejection.
+    /// Restates the differences of a push that went back, or that was halted, to the clients with a rejection.
     fn restate_rejecters(&mut self) {
-        let Some(push) = self.pilot.taken_back else { return };
+        let Some(push) = self.pilot.restates else { return };
         let Some(counted) = self.pilot.counted.as_ref().filter(|counted| counted.number == push) else {
             return;
         };
         let nodes = counted.clients.rejecting_nodes();
-        let known = std::mem::replace(&mut self.pilot.taken, (push, nodes.clone()));
+        let known = std::mem::replace(&mut self.pilot.rejected, (push, nodes.clone()));
         let is_new = |node: &Arc<str>| known.0 != push || !known.1.contains(node);
         let new: BTreeSet<_> = nodes.iter().filter(|node| is_new(node)).cloned().collect();
         for id in 0..self.streams.len() {

@@ -299,7 +299,7 @@ impl Releases {
                 self.end_stable();
                 self.candidate = None;
             }
-            Order::Cut(_) | Order::Give(_) => {}
+            Order::Cut(_) | Order::Give(_) | Order::Stay(_) => {}
         }
         self.end_if_equal();
     }

@@ -424,6 +424,11 @@ impl World {
 
     fn restate(&self, stream: &mut Stream) {
         let Some(push) = stream.restating else { return };
+        let served = (stream.push, &stream.found);
+        let served = self.served(stream.client, served, SourceId(self.id_of(stream.unit)));
+        if served.is_some_and(|snapshot| snapshot.lane().push == Some(push)) {
+            return;
+        }
         let restated = self.units[stream.unit].published.restated.clone();
         if let Some(of) = restated.filter(|of| of.push == push && !stream.told.is_empty()) {
             stream.session.restate(of);

@@ -108,6 +108,7 @@ impl SourceTask {
             LaneOrder::PutOff(push) => lanes.put_off(push),
             LaneOrder::Give(push) => lanes.give(push),
             LaneOrder::Back(push) => lanes.go_back(push),
+            LaneOrder::Stay(push) => lanes.stay(push),
             LaneOrder::Settle(push) => lanes.settle(push),
             LaneOrder::Serve(number) => {
                 let release = lanes.released().filter(|release| release.push <= number).last().cloned();

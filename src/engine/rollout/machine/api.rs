@@ -29,6 +29,11 @@ pub enum Output {
     Back {
         push: u64,
     },
+    /// Clients keep the halted push that they have, until they are given another content: what they have to be restated then is known from
+    /// now on (WAV-10, WAV-16). Comes before the admission of the halt.
+    Stay {
+        push: u64,
+    },
     /// All units of the push: the candidate is the stable content from now on. The admission stays as it is.
     Settle {
         push: u64,

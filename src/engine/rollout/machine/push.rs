@@ -388,9 +388,8 @@ impl Push {
         let stays = self.on_halt == OnHalt::Stay && reason != Reason::Operator;
         if self.report.mode == Mode::Enforce && !self.report.steps.is_empty() {
             self.has_holders = stays;
-            if !stays {
-                outputs.push_back(Output::Back { push: self.report.number });
-            }
+            let push = self.report.number;
+            outputs.push_back(if stays { Output::Stay { push } } else { Output::Back { push } });
         }
         self.stop(RolloutState::Halted, What::Halted, reason, outputs, now);
     }

@@ -23,6 +23,7 @@ pub(super) const REJECTED: Counts = Counts {
 fn moves(world: &mut World) -> String {
     let of = |output: Output| match output {
         Output::Back { push } => format!("back {push}"),
+        Output::Stay { push } => format!("stay {push}"),
         Output::Settle { push } => format!("settle {push}"),
         Output::Serve { release } => format!("serve {release}"),
         Output::Open => "open".into(),
@@ -293,7 +294,7 @@ fn wav_16_who_has_a_halted_push_may_keep_it_and_is_first_with_the_next() {
     let halted = *world.admissions.last().unwrap();
     let (in_step, last) =
         (Seat { bucket: 3, labelled_step: None }, Seat { bucket: 9_000, labelled_step: None });
-    assert_eq!(moves(&mut world), "1 waving 1, 1 halted 1");
+    assert_eq!(moves(&mut world), "1 waving 1, stay 1, 1 halted 1");
     assert!(
         halted.admits(last, Some(1)) && !halted.admits(in_step, None) && !halted.admits(in_step, Some(0))
     );
@@ -304,6 +305,19 @@ fn wav_16_who_has_a_halted_push_may_keep_it_and_is_first_with_the_next() {
     assert_eq!((next.push, next.holders_of, next.holders_only), (2, Some(1), false));
     assert!(next.admits(last, Some(1)) && next.admits(last, Some(2)) && next.admits(in_step, None));
     assert!(!next.admits(last, None));
+}
+
+/// WAV-10: rejecters of a push that stays are known from the halt on. An abort long after the last count of clients takes the push back.
+#[test]
+fn wav_16_a_push_that_stays_goes_back_by_an_abort_however_late() {
+    let mut world = World::of(Plan { on_halt: OnHalt::Stay, ..enforcing() });
+    world.push_of(&[1]);
+    world.tally(1_400, Tally { blamed: vec![unit(1)], ..admitted(REJECTED) });
+    assert_eq!(moves(&mut world), "1 waving 1, stay 1, 1 halted 1");
+    world.tally(61_400, admitted(REJECTED));
+    assert_eq!((world.released.as_slice(), world.rollout.wants_tally()), (&[1][..], false));
+    world.command(120_000, Command::Abort { push: 1 }).unwrap();
+    assert_eq!(moves(&mut world), "back 1, 1 halted 1");
 }
 
 /// Each cut takes the place of a halted push. The look before it finds the reasons to put it off, and the push stays with its clients.

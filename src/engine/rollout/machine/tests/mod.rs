@@ -109,9 +109,11 @@ impl World {
                     self.admissions.push(admission);
                     self.moves.push(output);
                 }
-                Output::Back { .. } | Output::Settle { .. } | Output::Serve { .. } | Output::Open => {
-                    self.moves.push(output);
-                }
+                Output::Back { .. }
+                | Output::Stay { .. }
+                | Output::Settle { .. }
+                | Output::Serve { .. }
+                | Output::Open => self.moves.push(output),
                 Output::Ask { push, step } => self.asked.push((push, step)),
                 Output::Event(event) => self.events.push(event.what),
                 Output::Release { push } => self.released.push(push),

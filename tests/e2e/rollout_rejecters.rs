@@ -1,0 +1,97 @@
+//! Clients that rejected a push may have any part of it, whatever versions they present: they are restated all that differs (WAV-10).
+
+use std::collections::BTreeMap;
+
+use crate::enforced::plan;
+use crate::support::control_plane::eventually;
+use crate::support::words::Ask;
+use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
+
+/// A client that rejected cluster a of a push, and has taken cluster b of it.
+struct Rejecter {
+    origin: ControlPlane,
+    relay: Relay,
+    client: Client,
+    /// The first content of the client, as it presents it.
+    versions: BTreeMap<String, String>,
+    version: String,
+    /// Accepts the push, and keeps the source alive.
+    _other: Client,
+}
+
+impl Rejecter {
+    /// Waits until the push is halted.
+    async fn halted(variant: Variant, plan: &str) -> Rejecter {
+        let origin = ControlPlane::obedient().await;
+        origin.set_many(CDS, &[("a", "1"), ("b", "1"), ("c", "1")]);
+        let relay = Relay::start(Setup::of(origin.address).line(plan)).await;
+        let mut client = Client::open(&relay.address, variant, "rejecter").await;
+        client.want(CDS, &["*"]);
+        let version = client.take(CDS).await.version;
+        let mut other = Client::open(&relay.address, Variant::Delta, "other").await;
+        other.want(CDS, &["*"]);
+        other.take(CDS).await;
+        origin.set_many(CDS, &[("a", "bad"), ("b", "2")]);
+        other.take(CDS).await;
+        let answer = client.next(CDS).await;
+        let versions = client.versions(CDS);
+        client.nack(&answer, "a: no such extension");
+        eventually("the halt", || async { relay.json("/rollouts/edge").await["state"] == "halted" }).await;
+        Rejecter { origin, relay, client, versions, version, _other: other }
+    }
+
+    /// The client comes back, and presents what it had before the push.
+    async fn come_back(&mut self) {
+        let variant = self.client.variant;
+        self.client = Client::open(&self.relay.address, variant, "rejecter").await;
+        let ask = Ask::of(CDS);
+        self.client.send(match variant {
+            Variant::Delta => Ask { initial: self.versions.clone(), ..ask.subscribe(&["*"]) },
+            Variant::Sotw => ask.names(&["*"]).version(&self.version),
+        });
+    }
+}
+
+fn stays() -> String {
+    plan("percent: 100")
+        .replace("final_bake", "on_halt: stay, final_bake")
+        .replace("bake: 1s }", "bake: 60s }")
+}
+
+async fn who_comes_back_is_restated_all_that_differs(plan: &str) {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut rejecter = Rejecter::halted(variant, plan).await;
+        for _ in 0..2 {
+            rejecter.come_back().await;
+            let mut texts = rejecter.client.take(CDS).await.texts();
+            texts.retain(|(name, _)| name != "c" || variant == Variant::Delta);
+            let stable = [("a", "1"), ("b", "1")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+            assert_eq!(texts, stable, "{variant:?}");
+        }
+        rejecter.client.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn wav_10_a_rejecter_that_comes_back_is_restated_all_that_differs() {
+    who_comes_back_is_restated_all_that_differs(&plan("percent: 100")).await;
+}
+
+#[tokio::test]
+async fn wav_10_a_rejecter_of_a_push_that_stays_is_restated_when_it_comes_back() {
+    who_comes_back_is_restated_all_that_differs(&stays()).await;
+}
+
+/// WAV-16: a rejecter with its stream keeps the push. The next push takes its place, and then the rejecter is sent also what it took of the
+/// former push and the next one has unchanged.
+#[tokio::test]
+async fn wav_10_a_rejecter_that_keeps_a_push_is_restated_with_the_next_one() {
+    let mut rejecter = Rejecter::halted(Variant::Delta, &stays()).await;
+    rejecter.client.quiet().await;
+    rejecter.origin.set(CDS, "a", "3");
+    let mut told = BTreeMap::new();
+    while told.get("a").is_none_or(|text| text != "3") {
+        told.extend(rejecter.client.take(CDS).await.texts());
+    }
+    assert_eq!(told.get("b").map(String::as_str), Some("2"));
+}
