@@ -42,7 +42,8 @@ impl Shown {
     fn new(plan: Arc<Plan>, shared: &DriverContext) -> Shown {
         let (report, units) = (Rollout::new(plan.clone()).report(), BTreeMap::new());
         let (origin, condemned) = (shared.clock.wall(Time::ZERO), CondemnedContents::default());
-        let status = RolloutStatus { plan, report, units, unproved: 0, diverged: Vec::new(), condemned, origin };
+        let status =
+            RolloutStatus { plan, report, units, unproved: 0, diverged: Vec::new(), condemned, origin };
         Shown(ArcSwap::from_pointee(status))
     }
 

@@ -21,9 +21,7 @@ use crate::driver::stream::state::Tables;
 use crate::engine::Time;
 use crate::engine::downstream::PushUnit;
 use crate::engine::evidence::{KnownContents, Rejecters};
-use crate::engine::rollout::{
-    Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId,
-};
+use crate::engine::rollout::{Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId};
 use crate::engine::snapshot::Snapshot;
 use crate::telemetry::metrics::PlanMetrics;
 use crate::telemetry::rollouts;
@@ -341,7 +339,15 @@ impl PlanTask {
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
         let (plan, condemned) = (self.plan.clone(), self.rejecters.condemned().clone());
-        self.shown.show(RolloutStatus { plan, report, units, unproved: 0, diverged: Vec::new(), condemned, origin });
+        self.shown.show(RolloutStatus {
+            plan,
+            report,
+            units,
+            unproved: 0,
+            diverged: Vec::new(),
+            condemned,
+            origin,
+        });
     }
 }
 

@@ -156,7 +156,8 @@ impl Rollout {
         // Without evidence, all units are blamed.
         let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason.names_units());
         let blamed = push.report.blamed.clone();
-        let has_changed = |unit: &UnitId| self.gathering.as_ref().is_some_and(|of| of.units.contains_key(unit));
+        let has_changed =
+            |unit: &UnitId| self.gathering.as_ref().is_some_and(|of| of.units.contains_key(unit));
         let mut barred: Vec<_> = units.iter().copied().filter(|unit| !has_changed(unit)).collect();
         barred.retain(|unit| self.held.barred.insert(*unit));
         if barred.is_empty() {
