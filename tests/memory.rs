@@ -16,6 +16,7 @@ mod paths;
 use std::hint::black_box;
 
 use paths::authorization::Authorize;
+use paths::hold::Hold;
 use paths::relay::Relay;
 use paths::{ENDPOINTS, name};
 use sluice::engine::authorization::Grant;
@@ -33,6 +34,9 @@ const KNOWN: usize = 2 * NAMES + 1;
 
 /// The bound for each name of a private set, if the source knows the names.
 const BYTES_MAX: f64 = 100.0;
+
+/// The bound for what a step of a hold allocates beyond the same step of a small source.
+const HOLD_BYTES_MAX: u64 = 4 << 10;
 
 /// The allocated bytes of this thread.
 fn allocated() -> u64 {
@@ -234,5 +238,23 @@ fn rules_allocate_nothing_for_the_names_of_a_request() {
             "{variant:?}: rules allocate {one} bytes for a request of one name, {all} for {NAMES} names"
         );
         assert_eq!(one, all, "{variant:?}");
+    }
+}
+
+/// WAV-4: a plan holds the content of a source as it is, whatever its size. Persistent maps allocate a path to the changed resource, which
+/// has at most two nodes more with a thousand times the resources.
+#[test]
+fn wav_4_a_hold_allocates_no_more_for_more_resources() {
+    for (step, way) in ["begin", "cut", "settle"].into_iter().enumerate() {
+        let [few, many] = [100, 100_000].map(|clusters| {
+            let mut hold = Hold::before(step, clusters);
+            allocated_by(|| match step {
+                0 => hold.begin(),
+                1 => hold.cut(),
+                _ => hold.settle(),
+            })
+        });
+        println!("{way}: {few} bytes for 100 clusters, {many} for 100,000");
+        assert!(many <= few + HOLD_BYTES_MAX, "{way}: {few} bytes for 100 clusters, {many} for 100,000");
     }
 }
