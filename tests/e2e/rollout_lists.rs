@@ -1,4 +1,4 @@
-//! A plan that enforces over a list of two servers, of which the first goes away and comes back (WAV-18).
+//! An enforcing plan over a list of two servers. The first server goes away and comes back (WAV-18).
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ async fn second() -> ControlPlane {
     second
 }
 
-/// Clients leave a server as soon as it is lost.
+/// Clients leave a lost server at once.
 fn behind(setup: Setup, second: &ControlPlane) -> Setup {
     let list = setup.server_line(QUICK_BACKOFF).next_server(second.address);
     list.line("fallback_on_reachability_only: true")
 }
 
-/// Waits until all clients have these clusters. No client is without a cluster meanwhile.
+/// Waits until all clients have the wanted clusters. No client is without a cluster meanwhile.
 async fn until_all_hold(fleet: &mut Fleet, what: &str, wanted: &[(&str, &str)]) {
     let is_over = |fleet: &Fleet| {
         let empty = fleet.clients.iter().filter(|client| client.holds(CDS).len() < 2).count();
@@ -65,7 +65,7 @@ async fn wav_18_a_move_to_the_next_server_is_not_held_and_spreads_no_push() {
     until_all_hold(&mut fleet, "the push", &[("a", "2"), ("b", "1")]).await;
 }
 
-/// WAV-18, QUA-2: a content that clients of the first server condemned stays condemned when the second server brings it.
+/// WAV-18, QUA-2: a content condemned by clients of the first server stays condemned when the second server brings the content.
 #[tokio::test]
 async fn wav_18_a_condemned_content_stays_condemned_at_another_server() {
     let second = second().await;

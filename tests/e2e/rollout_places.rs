@@ -1,4 +1,4 @@
-//! The places of clients in a plan that enforces: relays, clients that poll, and what the admin listener says of each client.
+//! The places of clients in an enforcing plan: relays, polling clients, and the lanes in `/clients`.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn unjudged(of: &Value) -> u64 {
     of["unjudged"].as_u64().unwrap() + of["others"]["unjudged"].as_u64().unwrap()
 }
 
-/// TIR-1: relays below are served what the control plane says, at once. Neither their ACK nor their NACK says anything of the push.
+/// TIR-1: relays below are served the newest content at once. Neither their ACK nor their NACK says anything of the push.
 #[tokio::test]
 async fn tir_1_a_relay_below_is_given_each_push_at_once_and_judges_none() {
     let slow = plan("percent: 50").replace("quiet: 100ms, max: 1s", "quiet: 3s, max: 3s");
@@ -74,7 +74,7 @@ async fn tir_1_a_relay_below_is_given_each_push_at_once_and_judges_none() {
     );
 }
 
-/// TIR-1: a push that only relays acknowledge has no evidence.
+/// TIR-1: a push has no evidence if only relays acknowledge the push.
 #[tokio::test]
 async fn tir_1_the_word_of_a_relay_finishes_no_push() {
     let origin = ControlPlane::obedient().await;
@@ -102,7 +102,7 @@ async fn fetched(fleet: &Fleet, index: usize) -> Answer {
     fetch(&fleet.relay.address, path, ask).await.unwrap()
 }
 
-/// The status of a poll of a client that has this version, and the answer.
+/// The status of a poll of a client with a version, and the answer.
 async fn polled(fleet: &Fleet, index: usize, version: &str) -> (u16, Option<Answer>) {
     let mut body = poll::request(Some(&node(&id(index))), version, &[]);
     body["type_url"] = json!(CDS);
@@ -114,7 +114,7 @@ fn of(contents: [(&str, &str); 2]) -> Vec<(String, String)> {
     contents.map(|(name, text)| (name.to_owned(), text.to_owned())).into()
 }
 
-/// WAV-21: a poll takes the lane of its node's seat, and the version that it states is the lane's.
+/// WAV-21: a poll takes the lane of the node's seat, and states the lane's version.
 #[tokio::test]
 async fn wav_21_polls_take_the_lane_of_their_seat_and_its_version() {
     let mut fleet = Fleet::with(|setup| setup, &half(), 20).await;
@@ -130,13 +130,13 @@ async fn wav_21_polls_take_the_lane_of_their_seat_and_its_version() {
     assert_eq!((admitted.texts(), others.texts()), (of(AFTER), of(BEFORE)));
     assert_eq!(others.version, before.version, "the content of before");
     assert_ne!(admitted.version, before.version);
-    // REST, with the version of before: there is nothing new for the client that waits.
+    // REST, with the version of before: there is nothing new for the waiting client.
     assert_eq!(polled(&fleet, last, &before.version).await.0, 304);
     let (_, answer) = polled(&fleet, first, &before.version).await;
     let answer = answer.expect("the push");
     assert_eq!((answer.texts(), &answer.version), (of(AFTER), &admitted.version));
     assert_eq!(polled(&fleet, first, &admitted.version).await.0, 304);
-    // A client that comes with the version of the push, and has another seat now, is sent back.
+    // A client with the version of the push and another seat is sent back.
     let (_, answer) = polled(&fleet, last, &admitted.version).await;
     assert_eq!(answer.expect("stable").version, before.version);
 
@@ -146,7 +146,7 @@ async fn wav_21_polls_take_the_lane_of_their_seat_and_its_version() {
     assert_eq!(answer.expect("the push").version, admitted.version);
 }
 
-/// The seats that `/clients` shows, by client.
+/// The seats in `/clients`, by client.
 async fn seats(fleet: &Fleet) -> Vec<(usize, Value)> {
     let found = fleet.relay.json("/clients?limit=all").await;
     let clients = found["clients"].as_array().unwrap().iter();
@@ -154,7 +154,7 @@ async fn seats(fleet: &Fleet) -> Vec<(usize, Value)> {
     clients.map(|client| (number(client), client["seats"].clone())).collect()
 }
 
-/// WAV-13: `/clients` says which release each client is served during a step.
+/// WAV-13: `/clients` shows each client's release during a step.
 #[tokio::test]
 async fn wav_13_clients_are_listed_with_their_lanes() {
     let mut fleet = Fleet::with(|setup| setup, &half(), 20).await;
@@ -181,7 +181,7 @@ async fn wav_13_clients_are_listed_with_their_lanes() {
     assert!(seats(&fleet).await.iter().all(|(_, seats)| is_without_lane(seats)));
 }
 
-/// The bodies that were encoded for a push of a cluster and a route to 60 clients.
+/// The number of encoded bodies for a push of a cluster and a route to 60 clients.
 async fn misses(plan: &str) -> f64 {
     let mut fleet = Fleet::with(|setup| setup, plan, 60).await;
     let before = fleet.relay.series("sluice_encoding_misses_total").await;
@@ -204,7 +204,7 @@ async fn wav_6_four_waves_encode_a_push_once_each() {
     let steps = [25, 50, 75].map(step).join(", ");
     let waves = plan("percent: 1").replace("{ percent: 1, bake: 1s }", &steps);
     let by_waves = misses(&waves).await;
-    // Two types and two variants. A client may be given one of its answers a moment before the other change.
+    // Two types and two variants. A client may be given the cluster a moment before the other change.
     assert!((4.0..=12.0).contains(&plain), "{plain}");
     assert!(by_waves <= plain * 5.0, "{by_waves} bodies by four waves, and {plain} without a plan");
 }

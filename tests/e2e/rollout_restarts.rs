@@ -167,7 +167,7 @@ async fn wav_8_the_word_of_an_operator_survives_the_relay() {
     kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
 }
 
-/// WAV-8, HIS-3: a pin without an end of its own outlives the relay. Nobody is given what it holds back.
+/// WAV-8, HIS-3: a pin without an end of its own outlives the relay. Nobody is given the held content.
 #[tokio::test]
 async fn wav_8_a_killed_relay_stays_pinned() {
     let mut kept = Kept::start(WAVING).await;
@@ -190,11 +190,11 @@ async fn wav_8_a_killed_relay_stays_pinned() {
     }
 }
 
-/// WAV-8, WAV-16: with `on_halt: stay`, too, a halted push stays halted. Its clients come back with new streams, and get the content
-/// of the others.
+/// WAV-8, WAV-16: with `on_halt: stay`, too, a halted push stays halted. The clients of the push come back with new streams, and get the
+/// content of the others.
 #[tokio::test]
 async fn wav_8_a_relay_killed_after_a_halt_that_stays_keeps_it_halted() {
-    // The content is not condemned: the halt alone keeps it from clients.
+    // The content is not condemned: the halt alone keeps the content from clients.
     let stays = WAVING.replace("final_bake", "on_halt: stay, condemn_after: 100, final_bake");
     let mut kept = Kept::start(&stays).await;
     let seated = kept.fleet.seated_below(25.0).await;
@@ -214,7 +214,7 @@ async fn wav_8_a_relay_killed_after_a_halt_that_stays_keeps_it_halted() {
     assert_eq!(kept.fleet.had(CDS, "a", "2"), 0, "{found}");
 }
 
-/// WAV-8: a push that is paused because a client is silent was on its way, and begins anew.
+/// WAV-8: a push in a pause for a silent client begins anew.
 #[tokio::test]
 async fn wav_8_a_relay_killed_while_a_client_is_silent_begins_the_push_anew() {
     let impatient = "halt_on: { rejected_percent: 0, accepted_percent: 100, patience: 1s }";
@@ -242,7 +242,7 @@ async fn wav_8_a_relay_killed_while_a_client_is_silent_begins_the_push_anew() {
     kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
 }
 
-/// WAV-20, ADR 45: a push that waits for its hook is asked for again, before its first client.
+/// WAV-20, ADR 45: the hook of a waiting push is asked again, before the first client.
 #[tokio::test]
 async fn wav_8_a_relay_killed_while_its_hook_says_wait_asks_again() {
     let hook = Hook::start().await;
@@ -260,7 +260,7 @@ async fn wav_8_a_relay_killed_while_its_hook_says_wait_asks_again() {
     assert_eq!((&again.body["step"], &again.body["changes"]), (&0.into(), &changes));
     assert_eq!(kept.fleet.had(CDS, "a", "2"), 0);
     again.say("go", "");
-    // The relay dies between the steps, and the answer to its question is lost.
+    // The relay dies between the steps, and the answer of the hook is lost.
     let lost = hook.asked(&mut kept.fleet).await;
     assert_eq!((&lost.body["step"], kept.fleet.had(CDS, "a", "2")), (&1.into(), seated));
     kept.kill().await;
