@@ -10,7 +10,7 @@ use super::content::{FATAL, IGNORED, REJECTED, cluster_of, content, entry, table
 use super::world::{Table, World, show_table};
 use crate::control_plane::Reachable;
 use crate::schedule::{Act, MILLI, SECOND};
-use crate::words::{CDS, EDS, LDS, OLD, RDS, SHORT, has_endpoints};
+use crate::words::{CDS, EDS, LDS, OLD, RDS, SHORT, bit, has_endpoints};
 use crate::world::Invariant;
 
 /// A removal may wait so long for a client that is told nothing about the routes to it (RLY-51), and longer than patience.
@@ -362,8 +362,9 @@ impl World {
         for client in 0..self.clients.len() {
             let (_, release) = self.release_for(client, None);
             let (of, release) = (&self.clients[client], release.clone());
-            for ty in [CDS, EDS, LDS, RDS].into_iter().filter(|ty| !of.has_claimed[*ty]) {
-                for name in (0..OLD).filter(|name| of.wants[ty].covers(*name)) {
+            for ty in [CDS, EDS, LDS, RDS] {
+                let told = (0..OLD).filter(|name| of.has_claimed[ty] & bit(*name) == 0);
+                for name in told.filter(|name| of.wants[ty].covers(*name)) {
                     let due = release.for_want(ty, name, of.wants[ty]);
                     let tells_absence = of.plan.delta || matches!(ty, CDS | LDS);
                     let has = of.has[ty][name];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluice::engine::rollout::{Plan, Seat};
 use sluice::xds::{Code, DeltaRequest, Node, Request, SotwRequest, Status};
 
-use super::content::{FATAL, FLAGS, IGNORED, REJECTED, cluster_of};
+use super::content::{FATAL, FLAGS, IGNORED, REJECTED, cluster_of, is_gated};
 use super::plan::{ClientPlan, Kind, WavePlan};
 use super::relay::Given;
 use super::world::{Job, Table, World, show_table};
@@ -47,11 +47,13 @@ pub struct Client {
     /// The versions of the latest contents that the client took. A client ACKs what it took at once, though the ACK may be on its way
     /// for long.
     taken: [String; TYPES],
-    /// The contents with these versions.
+    /// The contents with these versions, as the client presents them.
     taken_contents: Table,
-    /// At its latest reconnect the client claimed another set than it had, and was sent none since: nobody can know that its set is
-    /// another.
-    pub has_claimed: [bool; TYPES],
+    /// The names of which the client presented another content at its latest reconnect than it had, and was told nothing since. Nobody can
+    /// know that it has another.
+    pub has_claimed: [Mask; TYPES],
+    /// The pushes with content in rejected responses since the client last presented what it had; 0 for responses of no push.
+    refused: [BTreeSet<u64>; TYPES],
     /// A request for the type was sent on the present stream.
     asked: [bool; TYPES],
     /// Responses without an answer: nonce, version and verdict.
@@ -84,19 +86,34 @@ impl Client {
             taken: Default::default(),
             taken_contents: Table::default(),
             has_claimed: Default::default(),
+            refused: Default::default(),
             asked: Default::default(),
             answers: Default::default(),
         }
     }
 
-    /// The contents that the client claims to have. The version of a complete set is that of the last set that the client took whole,
-    /// though the client has the rest of a rejected one.
+    /// The contents that the client claims to have. Its versions are those of the last responses that it took whole, though it has the
+    /// rest of rejected ones.
     fn presented(&self) -> Table {
         let mut presented = self.has;
-        for ty in [CDS, LDS].into_iter().filter(|_| !self.plan.delta) {
+        for ty in (0..TYPES).filter(|ty| self.plan.delta || matches!(*ty, CDS | LDS)) {
             presented[ty] = self.taken_contents[ty];
         }
         presented
+    }
+
+    /// A delta client has no versions of names that it does not ask for. The version of a complete set stands for the whole set.
+    fn forget(&mut self, ty: usize) {
+        for name in (0..OLD).filter(|name| self.plan.delta && !self.wants[ty].covers(*name)) {
+            self.taken_contents[ty][name] = 0;
+        }
+    }
+
+    /// The names of a type of which the client claims another content than it has.
+    fn claims(&self, ty: usize) -> Mask {
+        let presented = self.presented()[ty];
+        let differing = (0..OLD).filter(|name| presented[*name] != self.has[ty][*name]);
+        differing.fold(0, |mask, name| mask | bit(name))
     }
 
     /// What this content does to the client.
@@ -124,13 +141,20 @@ impl World {
         (this.answers, this.nonces, this.asked) = Default::default();
         let (wants, has) = (this.wants, this.has);
         self.tell(|| format!("client {client} opens stream {id} with {}", show_all(&has)));
-        let presented = self.clients[client].presented();
-        let this = &mut self.clients[client];
-        this.has_claimed = std::array::from_fn(|ty| presented[ty] != this.has[ty]);
+        let this = &self.clients[client];
+        let presented = this.presented();
+        let rejected = self.pilot.rejected_by(&this.node.id);
+        // The relay knows what the client may have of a push whose rejection it has heard of (WAV-10).
+        let is_of_it = |push: &u64| Some(*push) == rejected;
+        let is_known =
+            |ty: usize| is_gated(ty) && !this.refused[ty].is_empty() && this.refused[ty].iter().all(is_of_it);
+        let has_claimed = std::array::from_fn(|ty| if is_known(ty) { 0 } else { this.claims(ty) });
+        self.clients[client].has_claimed = has_claimed;
         self.reference_presents(id, &presented);
         for ty in [CDS, LDS, EDS, RDS] {
             if wants[ty].is_nothing() {
                 self.clients[client].has[ty] = [0; OLD];
+                self.clients[client].forget(ty);
             } else {
                 self.ask(client, ty, wants[ty]);
             }
@@ -219,6 +243,7 @@ impl World {
         for name in (0..OLD).filter(|name| !want.covers(*name)) {
             this.has[ty][name] = 0;
         }
+        this.forget(ty);
         let request = match this.plan.delta {
             false => self.sotw(client, ty, None, is_first),
             true => self.delta(client, ty, (before, want), is_first),
@@ -253,9 +278,9 @@ impl World {
             (true, false) => unsubscribe.push(self.words.star.clone()),
             _ => {}
         }
-        let presented = (0..OLD).filter(|name| is_first && this.has[ty][*name] != 0);
+        let presented = (0..OLD).filter(|name| is_first && this.taken_contents[ty][*name] != 0);
         let versions = presented.map(|name| {
-            let version = version(ty, name, this.plan.unit, this.has[ty][name]);
+            let version = version(ty, name, this.plan.unit, this.taken_contents[ty][name]);
             (self.words.names[ty][name].clone(), version.to_string())
         });
         Request::Delta(DeltaRequest {
@@ -274,6 +299,8 @@ impl World {
     pub fn reach_client(&mut self, id: u64, given: &Given) {
         let Some(Some(stream)) = self.streams.get(id as usize) else { return };
         let (client, ty) = (stream.client, given.ty);
+        let open = stream.of.open[ty].iter().find(|open| open.nonce == given.nonce);
+        let push = open.and_then(|open| open.push).unwrap_or(0);
         self.tell(|| format!("client {client} < {}", given.show()));
         let worst = |this: &Client, flag: u32| {
             given.put.iter().find(|(_, content)| this.fate(*content) & flag != 0).map(|(name, _)| *name)
@@ -287,7 +314,8 @@ impl World {
             return self.tell(|| format!("client {client} says nothing more about {}", SHORT[ty]));
         }
         this.nonces[ty].clone_from(&given.nonce);
-        this.has_claimed[ty] = false;
+        let told = given.put.iter().fold(given.removed, |mask, (name, _)| mask | bit(*name));
+        this.has_claimed[ty] &= if given.is_full { 0 } else { !told };
         let rejected = worst(this, REJECTED);
         let error = rejected.map(|name| match this.plan.names_suspects {
             true => format!("{} is bad", show(bit(name))),
@@ -300,11 +328,20 @@ impl World {
         let kept = rejected.map(|name| (name, this.has[ty][name]));
         take(&mut this.has[ty], given, this.wants[ty]);
         match kept {
-            Some((name, content)) => this.has[ty][name] = content,
+            Some((name, content)) => {
+                this.has[ty][name] = content;
+                this.refused[ty].insert(push);
+            }
             None => {
                 this.taken[ty].clone_from(&given.version);
-                this.taken_contents[ty] = this.has[ty];
+                match this.plan.delta {
+                    true => take(&mut this.taken_contents[ty], given, this.wants[ty]),
+                    false => this.taken_contents[ty] = this.has[ty],
+                }
             }
+        }
+        if this.claims(ty) == 0 {
+            this.refused[ty].clear();
         }
         let delay = self.rng.below(within);
         self.after(delay, Job::Answer(client, id, ty));
