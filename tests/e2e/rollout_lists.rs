@@ -85,7 +85,7 @@ async fn wav_18_a_condemned_content_stays_condemned_at_another_server() {
     until_all_hold(&mut fleet, "the second server", &[("a", "second"), ("b", "second")]).await;
     second.set(CDS, "a", "bad");
     let found = fleet.until_plan("halt", |found| found["push"] == 3 && found["state"] == "halted").await;
-    assert!(found["why"].as_str().unwrap().contains("clients have rejected Cluster"), "{found}");
+    assert!(found["why"].as_str().unwrap().contains("it brings Cluster"), "{found}");
     assert_eq!(fleet.had(CDS, "a", "bad"), had, "no client of the second server was given it: {found}");
     assert!(fleet.all_hold(CDS, &[("a", "second"), ("b", "second")]));
 }
