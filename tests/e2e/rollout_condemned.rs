@@ -24,7 +24,11 @@ async fn condemned(fleet: &Fleet) -> Vec<String> {
 /// Whether the version of cluster `a` that the server has now is condemned (TRU-4).
 async fn is_live_condemned(fleet: &Fleet) -> bool {
     let found = fleet.relay.json("/versions?type=Cluster&name=a").await;
-    found["versions"].as_array().unwrap().iter().any(|of| of["is"].to_string() == r#"["live","condemned"]"#)
+    found["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|of| of["is"] == serde_json::json!(["live", "condemned"]))
 }
 
 /// The control plane takes the push back, and says its cluster `a` again with other changes.

@@ -1,17 +1,16 @@
 //! Plans and pushes in JSON.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use serde::{Serialize, Serializer};
 
 use super::super::changes::Names;
 use super::super::item::rfc_3339;
 use super::of_plan;
+use super::standing::{Pinned, behind_seconds, frozen_until};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
 use crate::engine::change::NameList;
-use crate::engine::rollout::command::Until;
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::StepReport;
 use crate::engine::rollout::tally::Rejection;
@@ -71,46 +70,6 @@ pub(super) struct Rollout<'a> {
     waits_for_server: bool,
     /// The releases that `pin` can serve again, the latest first.
     releases: &'a [u64],
-}
-
-/// A release in the place of the newest content.
-#[derive(Debug, Serialize)]
-pub(in crate::admin) struct Pinned {
-    release: u64,
-    /// `next_push`, `unpin`, or a time.
-    until: String,
-}
-
-impl Pinned {
-    pub fn of(status: &RolloutStatus) -> Option<Pinned> {
-        let pin = status.report.pin?;
-        let until = match pin.until {
-            Until::NextPush => "next_push".to_owned(),
-            Until::Unpin => "unpin".to_owned(),
-            Until::Time(until) => rfc_3339(status.wall(until)),
-        };
-        Some(Pinned { release: pin.release, until })
-    }
-
-    /// The pin in a sentence.
-    pub fn says(&self) -> String {
-        let until = match self.until.as_str() {
-            "next_push" => "until the control plane changes something",
-            "unpin" => "until `unpin`",
-            time => return format!("Pinned: all clients are served release {} until {time}.", self.release),
-        };
-        format!("Pinned: all clients are served release {} {until}.", self.release)
-    }
-}
-
-/// The end of a freeze.
-pub(in crate::admin) fn frozen_until(status: &RolloutStatus) -> Option<String> {
-    status.report.frozen_until.map(|until| rfc_3339(status.wall(until)))
-}
-
-/// The age of the oldest change that is held from somebody.
-pub(in crate::admin) fn behind_seconds(status: &RolloutStatus) -> f64 {
-    status.behind_from().map_or(0.0, seconds_since)
 }
 
 /// Clients by their standing.
@@ -177,10 +136,6 @@ fn why_of(status: &RolloutStatus) -> Option<String> {
     let verdict = status.report.push.as_deref().and_then(why);
     let parts: Vec<_> = verdict.into_iter().chain(without_server(&status.report)).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-fn seconds_since(time: SystemTime) -> f64 {
-    time.elapsed().unwrap_or_default().as_secs_f64()
 }
 
 fn reached(push: &PushReport) -> u8 {

@@ -2,8 +2,9 @@
 //!
 //! The data are those of the last tally: an answer looks at no stream. "Accepted" never means "in use" (TRU-5).
 
-mod command;
+mod standing;
 mod item;
+mod command;
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
 pub(super) use command::{command, freeze, is_order, unfreeze};
-pub(super) use item::{Pinned, behind_seconds, frozen_until, plan_state, step_percent};
+pub(super) use item::{plan_state, step_percent};
+pub(super) use standing::{Pinned, behind_seconds, frozen_until};
 
 fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
     Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)

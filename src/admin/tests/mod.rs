@@ -20,8 +20,7 @@ mod rollouts;
 mod tail;
 mod ui;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, atomic::AtomicUsize, atomic::Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{FutureExt, future::BoxFuture};

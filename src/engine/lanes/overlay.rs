@@ -276,7 +276,8 @@ impl Lanes {
         }
     }
 
-    /// What is held back must not come back with names that the source forgot, until a push of it is given to clients, or rests.
+    /// The content that is held back must not come back with names that the source forgot, until a push of it is given to clients,
+    /// or nothing stands any more.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }

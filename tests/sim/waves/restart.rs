@@ -14,10 +14,14 @@ use super::world::World;
 use crate::schedule::SECOND;
 use crate::world::Invariant;
 
+/// The condemned contents, each with the time left.
+type Condemned = Vec<(Content, Duration)>;
+
 /// The state on the disk.
 #[derive(Default)]
 pub struct Disk {
-    record: Option<(Record, Vec<(Content, Duration)>, u64)>,
+    /// With the time of writing.
+    record: Option<(Record, Condemned, u64)>,
     /// The units of the record, which outlive its process.
     units: Vec<UnitId>,
 }
