@@ -157,7 +157,7 @@ async fn his_5_a_class_is_barred_with_all_of_its_units() {
 }
 
 /// A second control plane, for routes.
-fn routes_of(routes: &ControlPlane) -> String {
+pub fn routes_of(routes: &ControlPlane) -> String {
     let server = format!(
         "{{ server_uri: {:?}, channel_creds: [ {{ type: insecure }} ] }}",
         routes.address.to_string()

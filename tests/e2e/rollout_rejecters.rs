@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::enforced::plan;
+use crate::rollout_orders::routes_of;
 use crate::support::control_plane::eventually;
 use crate::support::words::Ask;
-use crate::support::{CDS, Client, ControlPlane, Relay, Setup, Variant};
+use crate::support::{CDS, Client, ControlPlane, RDS, Relay, Setup, Variant};
 
 /// A client that rejected cluster a of a push, and has taken cluster b.
 struct Rejecter {
@@ -96,4 +97,42 @@ async fn wav_10_a_rejecter_that_keeps_a_push_is_restated_with_the_next_one() {
         told.extend(rejecter.client.take(CDS).await.texts());
     }
     assert_eq!(told.get("b").map(String::as_str), Some("2"));
+}
+
+/// A push of clusters from one control plane and of routes from another one is restated at both.
+#[tokio::test]
+async fn wav_10_a_rejecter_is_restated_at_each_control_plane_of_the_push() {
+    let (origin, routes) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+    let all = |text: &str| {
+        origin.set(CDS, "a", text);
+        routes.set(RDS, "r", text);
+    };
+    all("1");
+    let plan = plan("percent: 100");
+    let relay = Relay::start(Setup::of(origin.address).line(&routes_of(&routes)).line(&plan)).await;
+    let mut clients = Vec::new();
+    for node in ["rejecter", "other"] {
+        let mut client = Client::open(&relay.address, Variant::Delta, node).await;
+        for (type_url, name) in [(CDS, "a"), (RDS, "r")] {
+            client.want(type_url, &[name]);
+            client.take(type_url).await;
+        }
+        clients.push(client);
+    }
+    let versions = [CDS, RDS].map(|type_url| clients[0].versions(type_url));
+    all("2");
+    let answer = clients[0].next(CDS).await;
+    clients[0].nack(&answer, "a: no such extension");
+    eventually("the halt", || async {
+        let found = relay.json("/rollouts/edge").await;
+        found["state"] == "halted" && found["latest"]["units"] == 2
+    })
+    .await;
+    let mut again = Client::open(&relay.address, Variant::Delta, "rejecter").await;
+    for ((type_url, name), initial) in [(CDS, "a"), (RDS, "r")].into_iter().zip(versions) {
+        again.send(Ask { initial, ..Ask::of(type_url).subscribe(&[name]) });
+        let texts: Vec<_> = again.take(type_url).await.texts().into_iter().collect();
+        assert_eq!(texts, [(name.to_owned(), "1".to_owned())]);
+    }
+    again.quiet().await;
 }

@@ -13,7 +13,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::stream::private_part::{session_at, shared_source};
 use crate::driver::stream::routes::Routes;
-use crate::driver::stream::state::{Inner, StreamState};
+use crate::driver::stream::state::{Inner, Restating, StreamState};
 use crate::driver::stream::subscriber::subscriber_at;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
@@ -306,7 +306,7 @@ impl Inner {
             }
             let node = Arc::new(node);
             self.sources.seat_by(&node);
-            self.restating = stream.shared.plans.rejected_by(&node.id);
+            self.restating = stream.shared.plans.rejected_by(&node.id).map(Restating::of);
             self.node = Some(node);
             return false;
         };

@@ -431,7 +431,7 @@ impl World {
         }
         let restated = self.units[stream.unit].published.restated.clone();
         if let Some(of) = restated.filter(|of| of.push == push && !stream.told.is_empty()) {
-            stream.session.restate(of);
+            stream.session.restate(SourceId(self.id_of(stream.unit)), of);
             stream.restating = None;
         }
     }

@@ -25,7 +25,7 @@ const MOVED_MAX: Duration = ORDER_WAIT_MAX.saturating_mul(2);
 #[derive(Debug, Default)]
 pub struct Lanes {
     positions: Vec<Position>,
-    restating: Option<Restating>,
+    restating: Vec<Restating>,
 }
 
 /// The release of one source.
@@ -37,8 +37,10 @@ struct Position {
     moved_until: Option<Time>,
 }
 
+/// The content of one source that has to be restated.
 #[derive(Debug)]
 struct Restating {
+    source: SourceId,
     of: Arc<Restated>,
     /// The types that are restated already.
     done: Vec<TypeUrl>,
@@ -46,10 +48,11 @@ struct Restating {
 
 impl Session {
     /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
-    /// it, whatever the client presents. All that differs is sent again, once for each type (WAV-10).
-    pub fn restate(&mut self, restated: Arc<Restated>) {
-        let restating = Restating { of: restated, done: Vec::new() };
-        self.lanes.get_or_insert_default().restating = Some(restating);
+    /// it, whatever the client presents. All that differs at the source is sent again, once for each type (WAV-10).
+    pub fn restate(&mut self, source: SourceId, restated: Arc<Restated>) {
+        let restating = &mut self.lanes.get_or_insert_default().restating;
+        restating.retain(|of| of.source != source);
+        restating.push(Restating { source, of: restated, done: Vec::new() });
     }
 
     /// Notes the releases of these snapshots. A session that is served another release than before moves. Nearly all polls find
@@ -65,7 +68,7 @@ impl Session {
     fn note_releases(&mut self, newest: &Snapshots, now: Time) {
         // Nearly all clients have one source, whose position is known.
         if let Some(lanes) = &mut self.lanes
-            && lanes.restating.is_none()
+            && lanes.restating.is_empty()
             && let ([position], [(source, snapshot)]) = (lanes.positions.as_mut_slice(), newest.as_slice())
             && position.source == *source
         {
@@ -90,7 +93,7 @@ impl Session {
                 *round = None;
             }
         }
-        if lanes.restating.is_some() {
+        if !lanes.restating.is_empty() {
             lanes.restate_types(subscriptions, newest);
         }
     }
@@ -148,17 +151,17 @@ impl Lanes {
     }
 
     fn restate_types(&mut self, subscriptions: &mut [Subscription], newest: &Snapshots) {
-        let Some(Restating { of, done }) = &mut self.restating else { return };
-        for subscription in subscriptions {
-            let type_url = &subscription.type_url;
-            if of.types.contains_key(type_url) && !done.contains(type_url) {
-                done.push(type_url.clone());
-                subscription.restate(of, newest);
+        for Restating { source, of, done } in &mut self.restating {
+            for subscription in subscriptions.iter_mut() {
+                let type_url = &subscription.type_url;
+                let has_part = || subscription.parts.iter().any(|part| part.source() == *source);
+                if of.types.contains_key(type_url) && !done.contains(type_url) && has_part() {
+                    done.push(type_url.clone());
+                    subscription.restate(*source, of, newest);
+                }
             }
         }
-        if done.len() == of.types.len() {
-            self.restating = None;
-        }
+        self.restating.retain(|restating| restating.done.len() < restating.of.types.len());
     }
 
     /// Whether the move at a source is so recent that clients may be on their way to other names.
@@ -174,13 +177,13 @@ fn release_of(snapshot: Option<&Arc<Snapshot>>) -> u64 {
 }
 
 impl Subscription {
-    /// Makes all names due that differ between a release and the former one, as if the client had unknown versions. What the client
+    /// Makes all names of a source due that differ between a release and the former one, as if the client had unknown versions. What the client
     /// was sent and has to lose keeps its version: no other last bytes may stand for it until then.
-    fn restate(&mut self, restated: &Restated, newest: &Snapshots) {
+    fn restate(&mut self, source: SourceId, restated: &Restated, newest: &Snapshots) {
         self.interrupt();
         let Some(kinds) = restated.types.get(&self.type_url) else { return };
         self.keep_content();
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().filter(|part| part.source() == source) {
             let names = kinds.get(&part.kind()).into_iter().flatten();
             let snapshot = newest.iter().find(|(source, _)| *source == part.source());
             let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(&self.type_url));

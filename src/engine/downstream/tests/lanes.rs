@@ -1,10 +1,15 @@
 //! Moves between the releases of a source (WAV).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
+use imbl::OrdSet;
+
+use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, name_of, streams, url};
+use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::{Answer, SourceId};
-use crate::engine::lanes::Lanes;
+use crate::engine::lanes::{Lanes, Restated};
 use crate::engine::rollout::plan::Gated;
 use crate::engine::source::{Attachment, Files};
 use crate::xds::{Code, Status};
@@ -291,6 +296,24 @@ fn wav_10_who_rejected_a_push_is_restated_all_that_differs_whatever_it_presents(
     assert_eq!(bench.drain(again), "Cluster a=e1 -b");
     bench.change(again, CDS, "+c");
     assert_eq!(bench.drain(again), "Cluster -c", "once");
+}
+
+/// A push of several control planes is restated at each of them.
+#[test]
+fn wav_10_who_rejected_a_push_of_two_sources_is_restated_both() {
+    let mut bench = Bench::new(vec![streams(), streams()]);
+    let client = bench.delta();
+    bench.change(client, CDS, "+x +xdstp:y");
+    bench.changes(0, CDS, CollectionKind::Names, "x=1", false);
+    bench.changes(1, CDS, CollectionKind::Names, "xdstp:y=1", false);
+    bench.drain(client);
+    for (source, name) in [(0, "x"), (1, "xdstp:y")] {
+        let names = OrdSet::unit(name_of(CDS, name));
+        let types = BTreeMap::from([(url(CDS), BTreeMap::from([(CollectionKind::Names, names)]))]);
+        bench.clients[client].session.restate(SourceId(source), Arc::new(Restated { push: 1, types }));
+    }
+    assert_eq!(bench.drain(client), "Cluster x=1 xdstp:y=1");
+    assert_eq!(bench.drain(client), "", "once");
 }
 
 /// A client is restated a content before it has answered, and rejects what it was sent before: that content is the suspect.

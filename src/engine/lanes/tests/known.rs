@@ -83,7 +83,7 @@ fn changes(known: &KnownContents, bench: &Bench, units: &[UnitId]) -> (Vec<(Stri
     (found.collect(), are_all_known)
 }
 
-/// The audit of QUA-2: the push stays halted longer than its clients are counted, and over a restart.
+/// QUA-2: the push stays halted longer than its clients are counted, and over a restart.
 #[test]
 fn qua_2_the_changes_of_a_halted_push_are_known_until_another_push() {
     let mut bench = holding();

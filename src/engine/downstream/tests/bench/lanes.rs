@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tests::bench::{Bench, ClientId};
 use crate::engine::lanes::{Lanes, Published};
 use crate::engine::rollout::plan::Gated;
@@ -86,7 +87,7 @@ impl Bench {
     /// The latest push that went back, for a client that rejected it.
     pub fn restate(&mut self, client: ClientId) {
         let restated = self.lanes.as_ref().unwrap().published.restated.clone();
-        self.clients[client].session.restate(restated.unwrap());
+        self.clients[client].session.restate(SourceId(0), restated.unwrap());
     }
 
     /// The snapshots for a client.
