@@ -331,6 +331,7 @@ const CORPUS: &[u64] = &[
     1125899925347506,
     1125899927121015,
     1125899927213340,
+    1125899928190012,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
