@@ -84,10 +84,11 @@ impl PlanTask {
     /// Tells units that their hold outlives the names that they forget, once for each halt and each pin (WAV-8). A halt of before a restart
     /// has sent nobody back, so they know nothing of it.
     pub(super) async fn keep_holds(&mut self) {
-        let is_kept = |source: &SourceHandle| self.rollout.keeps_hold(UnitId(source.id().0));
-        if self.kept.is_empty() && self.rollout.report().pin.is_none() && self.rollout.under_way().is_none() {
+        let is_pinned = self.rollout.state() == RolloutState::Pinned;
+        if self.kept.is_empty() && !is_pinned && self.rollout.under_way().is_none() {
             return;
         }
+        let is_kept = |source: &SourceHandle| self.rollout.keeps_hold(UnitId(source.id().0));
         let sources = own_sources(&self.handle, &self.shared, &self.tables);
         let kept: Vec<_> = sources.into_iter().filter(|source| is_kept(source)).collect();
         let new = kept.iter().filter(|source| !self.kept.contains(&UnitId(source.id().0)));
