@@ -332,17 +332,16 @@ const CORPUS: &[u64] = &[
     1125899927121015,
     1125899927213340,
     1125899928190012,
-];
-
-/// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
-/// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[
     1125899930021888,
     1125899930070292,
     1125899930096171,
     1125899931090071,
     1125899931097752,
 ];
+
+/// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
+/// Batches leave them out, so that a run fails only by a violation that is new.
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

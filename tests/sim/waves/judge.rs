@@ -302,25 +302,13 @@ impl World {
         if stream.of.equal.is_some() {
             let (_, release) = self.release_for(stream.client, stream.of.push);
             let is_due = given.put.iter().all(|of| self.is_due(stream, given, *of, release));
-            if !is_due || !self.may_be_from(stream, given, stream.of.push) {
+            if !is_due {
                 stream.of.push = stream.of.equal;
             }
         }
     }
 
-    /// Whether a response has nothing but the content of the release for a client that has content of this push.
-    fn may_be_from(&self, stream: &Stream, given: &Given, had: Option<u64>) -> bool {
-        let (_, release) = self.release_for(stream.client, had);
-        let want = stream.of.wants[given.ty];
-        let is_of = |(name, content): &(usize, u32)| {
-            !want.covers(*name)
-                || release.for_want(given.ty, *name, want) == Some(*content)
-                || self.is_last(stream, given.ty, (*name, *content))
-        };
-        given.put.iter().all(is_of)
-    }
-
-    /// Whether a response has the content of the release for such a client, and removes nothing else than what the release lacks.
+    /// Whether a response has the content of the release for a client that has content of this push, and removes nothing else than what the release lacks.
     fn is_from(&self, stream: &Stream, given: &Given, had: Option<u64>) -> bool {
         let (_, release) = self.release_for(stream.client, had);
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);

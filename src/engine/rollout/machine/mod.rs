@@ -61,6 +61,8 @@ pub struct Rollout {
     gathering: Option<Gathering>,
     /// The changes that the driver was asked to cut.
     cutting: Option<Gathering>,
+    /// The units of the latest cut.
+    cut_units: Vec<UnitId>,
     push: Option<Push>,
     /// The latest first.
     past: VecDeque<Arc<PushReport>>,
@@ -85,6 +87,7 @@ impl Rollout {
             last_push: 0,
             gathering: None,
             cutting: None,
+            cut_units: Vec::new(),
             push: None,
             past: VecDeque::new(),
             lost: BTreeSet::new(),
@@ -195,7 +198,9 @@ impl Rollout {
     /// wait. Only another content is news then.
     pub fn keeps(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
-        is_of_push || self.cutting.is_some() || self.pin.is_some() || self.held.barred.contains(&unit)
+        // A unit that begins to hold after the cut waits for the next push (WAV-4).
+        let is_cut = self.cutting.is_some() && self.cut_units.contains(&unit);
+        is_of_push || is_cut || self.pin.is_some() || self.held.barred.contains(&unit)
     }
 
     /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable content, or the content that is held
@@ -390,6 +395,7 @@ impl Rollout {
         if units.is_empty() {
             return;
         }
+        self.cut_units.clone_from(&units);
         self.outputs.push_back(Output::Cut { push: self.last_push + 1, units });
         self.cutting = Some(gathering);
     }

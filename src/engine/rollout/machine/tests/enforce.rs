@@ -467,3 +467,19 @@ fn a_push_whose_units_belong_to_another_plan_is_abandoned() {
     world.run(2_000, |rollout, now| rollout.taken(unit(2), now));
     assert_eq!(world.past(), [(1, Outcome::Abandoned)]);
 }
+
+/// A plan is on its way to a cut of one unit when another unit begins to hold something back.
+#[test]
+fn wav_4_a_unit_that_holds_after_the_cut_waits_for_the_next_push() {
+    let mut world = World::of(enforcing());
+    world.live(0, 1, true, true);
+    world.timer(1_000);
+    assert_eq!(world.cuts, [(1, vec![unit(1)])]);
+    assert!(world.rollout.keeps(unit(1)) && !world.rollout.keeps(unit(2)));
+    // The content of the second unit is that of its latest candidate, so only its difference from stable is news.
+    world.live(1_000, 2, true, false);
+    world.live(1_000, 1, false, false);
+    world.ready(1_000, vec![UnitPush { types: vec![], ..unit_push(1) }]);
+    world.timer(2_000);
+    assert_eq!(world.cuts[1], (1, vec![unit(2)]));
+}
