@@ -201,7 +201,7 @@ pub fn without_server(report: &RolloutReport) -> Option<String> {
 /// The hook keeps a push from its next step. `None` also if the verdict of the push says so.
 fn hook_waits(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref().filter(|_| push.verdict.is_none() && push.end.is_none())?;
-    let reached = push.steps.last().map_or(0, |step| step.number);
+    let reached = push.reached();
     let said = hook.said.as_ref();
     if hook.step != reached || said.is_some_and(|said| said.verdict == HookVerdict::Go) {
         return None;

@@ -107,7 +107,7 @@ impl<'a> Rollout<'a> {
             mode: status.plan.mode.name(),
             state: plan_state(status).name(),
             push: push.map(|push| push.number),
-            step: push.map_or(0, reached),
+            step: push.map_or(0, PushReport::reached),
             steps: push.map_or_else(|| status.plan.step_count(), |push| push.step_count),
             percent: push.and_then(|push| push.steps.last()).map(step_percent),
             units: status.units.len(),
@@ -136,10 +136,6 @@ fn why_of(status: &RolloutStatus) -> Option<String> {
     let verdict = status.report.push.as_deref().and_then(why);
     let parts: Vec<_> = verdict.into_iter().chain(without_server(&status.report)).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-fn reached(push: &PushReport) -> u8 {
-    push.steps.last().map_or(0, |step| step.number)
 }
 
 fn classes<'a>(status: &'a RolloutStatus, units: &[UnitId]) -> Vec<&'a str> {
@@ -255,7 +251,7 @@ impl<'a> Push<'a> {
             began: wall(push.began),
             ended: push.end.map(|end| wall(end.at)),
             seconds: push.end.map(|end| end.at.since(push.began).as_secs_f64()),
-            step: reached(push),
+            step: push.reached(),
             steps: push.step_count,
             units: push.units.len(),
             resources: push.resources(),

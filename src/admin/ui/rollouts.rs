@@ -304,12 +304,9 @@ fn commands(status: &RolloutStatus) -> Vec<Command> {
 /// The argument of a promotion that goes on by one step. A halted push begins anew without.
 fn next_step(status: &RolloutStatus) -> String {
     let push = status.report.push.as_ref().filter(|push| push.state != RolloutState::Halted);
-    push.map_or_else(String::new, |push| {
-        let reached = push.steps.last().map_or(0, |step| step.number);
-        match reached + 1 < push.step_count {
-            true => format!(" --step {}", reached + 1),
-            false => " --all".to_owned(),
-        }
+    push.map_or_else(String::new, |push| match push.next_step() < push.step_count {
+        true => format!(" --step {}", push.next_step()),
+        false => " --all".to_owned(),
     })
 }
 
@@ -348,7 +345,7 @@ fn steps(status: &RolloutStatus, push: &PushReport) -> Vec<StepRow> {
         took: of.ended.map_or_else(|| "under way".to_owned(), |ended| span(ended.since(of.began))),
         bar: Some(bar(of.admitted)),
     };
-    let reached = push.steps.last().map_or(0, |step| step.number);
+    let reached = push.reached();
     let left = if push.end.is_some() { "not reached" } else { "to come" };
     let to_come = |number: u8| StepRow {
         number,

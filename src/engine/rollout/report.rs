@@ -289,6 +289,16 @@ pub enum Note {
 }
 
 impl PushReport {
+    /// The step that the push has reached; 0 before the first.
+    pub fn reached(&self) -> u8 {
+        self.steps.last().map_or(0, |step| step.number)
+    }
+
+    /// The step after the reached one; the last step if that is reached.
+    pub fn next_step(&self) -> u8 {
+        self.step_count.min(self.reached() + 1)
+    }
+
     /// The resources that changed, were added or removed.
     pub fn resources(&self) -> usize {
         self.types.iter().map(|of| of.added.count + of.changed.count + of.removed.count).sum()

@@ -385,8 +385,5 @@ impl World {
 /// The step after the one that the latest push has reached.
 fn next_step(report: &RolloutReport) -> Promotion {
     let push = report.push.as_ref().filter(|push| push.state != RolloutState::Halted);
-    push.map_or(Promotion::Anew, |push| {
-        let reached = push.steps.last().map_or(0, |step| step.number);
-        Promotion::Step(push.step_count.min(reached + 1))
-    })
+    push.map_or(Promotion::Anew, |push| Promotion::Step(push.next_step()))
 }

@@ -296,7 +296,7 @@ impl World {
 
     /// The push under way, and its latest step.
     fn step_begun(&self) -> (u64, usize) {
-        let step = |push: &PushReport| push.steps.last().map_or(0, |step| usize::from(step.number));
+        let step = |push: &PushReport| usize::from(push.reached());
         self.pilot.rollout.under_way().map_or((0, 0), |push| (push.number, step(push)))
     }
 

@@ -46,7 +46,7 @@ pub struct Extent {
     pub bytes: usize,
 }
 
-/// A name whose known content a push changes. What flows is in no push (WAV-3).
+/// A name whose known content a push changes. A resource that flows is in no push (WAV-3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedName {
     pub name: ResourceName,

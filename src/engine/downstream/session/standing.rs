@@ -62,20 +62,39 @@ pub struct PushRejection {
 #[derive(Debug, Default)]
 pub struct Compared(HashMap<Place, Progress>);
 
-/// Everything that a comparison depends on.
+/// Everything that the sent content of a part depends on.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Place {
+pub(super) struct SentPlace {
     source: SourceId,
     type_url: TypeUrl,
     kind: CollectionKind,
     names: Option<SetId>,
     sent: ViewId,
+    /// The unfinished answer, and the number of its messages so far.
+    unfinished: Option<(AnswerKey, usize)>,
+}
+
+impl SentPlace {
+    pub(super) fn of(of: &Subscription, part: &Part) -> SentPlace {
+        SentPlace {
+            source: part.source(),
+            type_url: of.type_url.clone(),
+            kind: part.kind(),
+            names: part.names().map(|names| names.id()),
+            sent: part.held.id(),
+            unfinished: of.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
+        }
+    }
+}
+
+/// Everything that a comparison depends on.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place {
+    sent: SentPlace,
     before: Option<ViewId>,
     rejected: Option<(ViewId, ViewId)>,
     live: u64,
     tells_removals: bool,
-    /// The unfinished answer, and the number of its messages so far.
-    unfinished: Option<(AnswerKey, usize)>,
 }
 
 /// The names of a push at a client.
@@ -198,16 +217,11 @@ impl Compared {
         (live, tells_removals): (Option<&Snapshot>, bool),
     ) -> Progress {
         let place = Place {
-            source: part.source(),
-            type_url: of.type_url.clone(),
-            kind: part.kind(),
-            names: part.names().map(|names| names.id()),
-            sent: part.held.id(),
+            sent: SentPlace::of(of, part),
             before: part.before.as_ref().map(|view| view.id()),
             rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
             live: live.map_or(0, Snapshot::last_change),
             tells_removals,
-            unfinished: of.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
         };
         *self.0.entry(place).or_insert_with(|| progress(of, part, pushed, (live, tells_removals)))
     }

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::engine::change::NameList;
-use crate::engine::collection::{CollectionKind, SetId};
-use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::push_set::{PushSet, PushType};
+use crate::engine::downstream::session::standing::SentPlace;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::view::ViewId;
 use crate::xds::{ResourceName, TypeUrl};
 
 /// The changed and added resources of a push that no admitted client was sent yet: whatever the clients of the push say, they say
@@ -20,19 +18,7 @@ pub struct WithoutEvidence {
     /// Only types with such a resource.
     types: BTreeMap<(SourceId, TypeUrl), BTreeSet<ResourceName>>,
     /// The contents that this tally has looked at. Many clients have the same.
-    seen: HashSet<Place>,
-}
-
-/// Everything that the sent content of a part depends on.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Place {
-    source: SourceId,
-    type_url: TypeUrl,
-    kind: CollectionKind,
-    names: Option<SetId>,
-    sent: ViewId,
-    /// The unfinished answer, and the number of its messages so far.
-    unfinished: Option<(AnswerKey, usize)>,
+    seen: HashSet<SentPlace>,
 }
 
 impl WithoutEvidence {
@@ -69,15 +55,7 @@ impl WithoutEvidence {
     fn take(&mut self, of: &Subscription, part: &Part, pushed: &PushType) {
         let key = (part.source(), of.type_url.clone());
         let Some(names) = self.types.get_mut(&key) else { return };
-        let place = Place {
-            source: part.source(),
-            type_url: of.type_url.clone(),
-            kind: part.kind(),
-            names: part.names().map(|names| names.id()),
-            sent: part.held.id(),
-            unfinished: of.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
-        };
-        if !self.seen.insert(place) {
+        if !self.seen.insert(SentPlace::of(of, part)) {
             return;
         }
         let part = of.part_so_far(part);

@@ -329,7 +329,7 @@ impl Push {
     }
 
     pub(super) fn number_of_step(&self) -> u8 {
-        self.report.steps.last().map_or(0, |step| step.number)
+        self.report.reached()
     }
 
     pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {

@@ -61,10 +61,7 @@ fn check(before: &RolloutReport, world: &World, tally: Option<&Tally>) {
 
 fn next_step(report: &RolloutReport) -> Promotion {
     let push = report.push.as_ref().filter(|push| push.state != RolloutState::Halted);
-    push.map_or(Promotion::Anew, |push| {
-        let reached = push.steps.last().map_or(0, |step| step.number);
-        Promotion::Step(push.step_count.min(reached + 1))
-    })
+    push.map_or(Promotion::Anew, |push| Promotion::Step(push.next_step()))
 }
 
 #[test]
