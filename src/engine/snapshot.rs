@@ -307,7 +307,7 @@ impl TypeSnapshot {
     pub(super) fn keep_last(
         &mut self,
         kind: CollectionKind,
-        lasts: Vec<(ResourceName, Arc<Resource>)>,
+        lasts: Vec<(ResourceName, LastVersion)>,
         mark: u64,
     ) {
         if lasts.is_empty() {
@@ -315,13 +315,13 @@ impl TypeSnapshot {
         }
         self.evicted = u64::MAX - 1 - mark;
         let departed = self.departed_bodies_mut(kind);
-        for (name, resource) in &lasts {
-            departed.entry(name.clone()).or_insert_with(|| resource.clone());
+        for (name, last) in &lasts {
+            departed.entry(name.clone()).or_insert_with(|| last.resource.clone());
         }
         if let Some(versions) = &mut self.lasts {
             let names = Arc::make_mut(versions).0.entry(kind).or_default();
-            for (name, resource) in lasts {
-                names.entry(name).or_default().push(LastVersion { resource, is_open: false });
+            for (name, last) in lasts {
+                names.entry(name).or_default().push(last);
             }
         }
     }

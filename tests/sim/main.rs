@@ -51,7 +51,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
-use schedule::{EVENTS_MIN, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES, Plan, WAVES};
+use schedule::{
+    EVENTS_MIN, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES, Plan, WAVES,
+};
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
 /// run once, so that a fast machine meets no unknown violation either.
@@ -337,6 +339,36 @@ const CORPUS: &[u64] = &[
     1125899930096171,
     1125899931090071,
     1125899931097752,
+    1125899932134268,
+    1125899933007430,
+    1125899933024564,
+    1125899933086206,
+    1125899940402165,
+    1125899940403309,
+    1125899940404680,
+    1125899940409794,
+    1125899941000641,
+    1125899941016012,
+    1125899941019411,
+    1125899941020218,
+    1125899941022668,
+    1125899941023078,
+    1125899941027085,
+    1125899942000428,
+    1125899942000688,
+    1125899942006953,
+    1125899942009537,
+    1125899942012384,
+    1125899942016845,
+    1125899943035020,
+    1125899943041988,
+    1125899943053877,
+    1125899943065447,
+    1125899944000127,
+    1125899944000474,
+    1125899944031461,
+    1125899944056198,
+    1125899945026142,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
@@ -536,20 +568,21 @@ fn no_schedule_with_other_lists_violates_an_invariant() -> Result<String, String
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 
-/// The first schedules with a plan of rollouts, and with a hook of the plan.
+/// The first schedules with a plan of rollouts, with a hook of the plan, and with lists of two servers.
 fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
     let batch = |first| {
         let (count, within) = (ROLLOUTS, None);
         run_seeds(Batch { first, count, within, threads: cores(), shows_progress: false })
     };
     let former = batch(WAVES)?;
-    Ok(format!("{former} and {}, with a hook", batch(GROWN_HOOKS)?))
+    let hooks = batch(GROWN_HOOKS)?;
+    Ok(format!("{former}, {hooks}, with a hook, and {}, with two servers", batch(GROWN_FALLBACK)?))
 }
 
 /// The bytes, the order and the times of all responses are the same with an idle plan and without a plan.
 fn i33_an_idle_plan_changes_no_response() -> Result<String, String> {
     let mut count = 0;
-    for seed in WAVES..WAVES + IDLE_RUN {
+    for seed in [WAVES, GROWN_FALLBACK].into_iter().flat_map(|first| first..first + IDLE_RUN) {
         let acts = run::acts_of(seed);
         for idle in [waves::Idle::GatesNothing, waves::Idle::NothingChanges] {
             let compared = waves::compare_idle(seed, &acts, idle);

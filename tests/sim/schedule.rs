@@ -24,6 +24,8 @@ pub const GROWN_LISTS: u64 = 1 << 49;
 pub const WAVES: u64 = 1 << 50;
 /// From this seed on plans of rollouts have a hook.
 pub const GROWN_HOOKS: u64 = WAVES + (1 << 20);
+/// From this seed on rollouts have lists of two servers.
+pub const GROWN_FALLBACK: u64 = WAVES + (1 << 25);
 
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

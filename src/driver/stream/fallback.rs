@@ -48,6 +48,9 @@ impl StreamState {
                 let mut shifted =
                     inner.session.shift(&newest(&sources), &mut routes, stream.shared.clock.now());
                 stream.note_moves(&settings.lists, &mut inner.fallbacks, &shifted.moves);
+                if !shifted.moves.is_empty() {
+                    inner.sources.forget_push();
+                }
                 if shifted.is_settled {
                     shifted.watches.extend(stream.settle(inner));
                 }

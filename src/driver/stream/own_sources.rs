@@ -58,6 +58,11 @@ impl OwnSources {
         self.push = Answer::push_after(self.push, self.found.get(), (messages, holds), brings);
     }
 
+    /// The client moved to another server of a list, and has what that server serves: nothing of a push that others keep (WAV-16, WAV-18).
+    pub(super) fn forget_push(&mut self) {
+        self.push = None;
+    }
+
     /// The push of the latest candidate with content in a sent answer.
     pub fn served_push(&self) -> Option<u64> {
         self.push

@@ -31,6 +31,8 @@ pub struct Clients {
     first_sent: HashMap<u64, Time>,
     /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
     rejected: BTreeMap<u64, Rejection>,
+    /// The units whose content each of these streams rejected.
+    blamed: BTreeMap<u64, BTreeSet<UnitId>>,
     /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
     gone: BTreeMap<Arc<str>, Rejection>,
     /// The lost streams so far: the seat, and the source of the push for the stream.
@@ -145,13 +147,13 @@ impl Clients {
         let own = self.rejected.get_mut(&seen.stream);
         if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
             rejection.is_known_rejecter = is_known;
-            count.reject(rejection);
+            count.reject(rejection, self.blamed.get(&rejection.stream));
             count.rejecting.insert(seen.stream);
             count.spoken.insert(node_id);
         }
     }
 
-    /// Keeps the first rejection of a stream.
+    /// Keeps the first rejection of a stream, and the units of all.
     fn note(
         &mut self,
         seen: &Seen,
@@ -166,6 +168,10 @@ impl Clients {
             let rejection = rejection(of, (seen.stream, node), seat, is_known);
             count.vote(of, &rejection, rejecters);
             self.rejected.insert(seen.stream, rejection);
+        }
+        if self.rejected.contains_key(&seen.stream) && !seen.standing.rejections.is_empty() {
+            let units = seen.standing.rejections.iter().map(|of| UnitId(of.source.0));
+            self.blamed.entry(seen.stream).or_default().extend(units);
         }
     }
 
@@ -224,7 +230,7 @@ impl Clients {
             if count.spoken.insert(node.clone()) {
                 rejection.is_known_rejecter = rejecters.is_known(node);
                 count.group(rejection.seat).count(ClientState::Rejected, rejection.is_known_rejecter);
-                count.reject(rejection);
+                count.reject(rejection, self.blamed.get(&rejection.stream));
             }
         }
     }
@@ -340,8 +346,10 @@ impl<'a> TallyInMaking<'a> {
         self.tally.condemned.extend(rejecters.note(rejection, votes, enough, self.now));
     }
 
-    fn reject(&mut self, rejection: &Rejection) {
+    /// `units`: all units whose content the client rejected, if there are others than that of the first rejection.
+    fn reject(&mut self, rejection: &Rejection, units: Option<&BTreeSet<UnitId>>) {
         self.blamed.insert(rejection.unit);
+        self.blamed.extend(units.into_iter().flatten());
         let list = match self.admission.is_seated(rejection.seat) {
             true => &mut self.tally.rejections,
             false => &mut self.of_others,
@@ -423,15 +431,15 @@ mod tests {
             let standing = PushStanding { state, rejections, ..Default::default() };
             Seen { stream: 1, node: None, standing, is_relay: false }
         };
-        let rejection = PushRejection {
-            source: SourceId(1),
+        let rejection = |source| PushRejection {
+            source: SourceId(source),
             type_url: crate::xds::TypeUrl::of_message("a.B"),
             at: Time::ZERO,
             words: "no".into(),
             suspects: Suspects::default(),
         };
         let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
-        let heard = [seen(ClientState::Rejected, vec![rejection])].into_iter();
+        let heard = [seen(ClientState::Rejected, vec![rejection(1)])].into_iter();
         clients.hear(heard, &mut count, &mut rejecters);
         clients.see(seen(ClientState::Unaffected, Vec::new()), &mut count, &mut rejecters);
         let tally = count.finish(0);
@@ -441,6 +449,9 @@ mod tests {
             tally.smallest.is_empty(),
             "no step is raised for a client that is not affected any more (WAV-14)"
         );
+        let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
+        clients.see(seen(ClientState::Rejected, vec![rejection(2)]), &mut count, &mut rejecters);
+        assert_eq!(count.finish(0).blamed, [UnitId(1), UnitId(2)], "WAV-17: each rejected content");
     }
 
     /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
@@ -460,8 +471,8 @@ mod tests {
         count.add(seat(0, None), ClientState::Unaffected, (false, true));
         count.unjudged(seat(1, None), ClientState::Rejected);
         count.unjudged(seat(1, None), ClientState::Unaffected);
-        count.reject(&rejection(8, seat(9_000, Some(2))));
-        count.reject(&rejection(7, seat(9_000, Some(1))));
+        count.reject(&rejection(8, seat(9_000, Some(2))), None);
+        count.reject(&rejection(7, seat(9_000, Some(1))), None);
         let tally = count.finish(3);
         let admitted =
             Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };

@@ -34,12 +34,15 @@ impl World {
             self.put(unit, RDS, name, target, 0);
             self.put(unit, LDS, name, 0, 0);
         }
+        if self.plan.mirrors && unit >= self.plan.lists {
+            self.servers[unit].truth = self.servers[self.plan.list_of(unit)].truth.clone();
+        }
         self.past[unit].push(table(&self.servers[unit].truth[0]));
     }
 
     fn put(&mut self, unit: usize, ty: usize, name: usize, target: usize, flags: u32) {
         self.edition += 1;
-        let content = content(unit, self.edition, target, flags);
+        let content = content(self.plan.list_of(unit), self.edition, target, flags);
         self.servers[unit].truth[0][ty][name] = entry(content);
     }
 
@@ -64,6 +67,10 @@ impl World {
         let unit = self.rng.below(units) as usize;
         let client = self.rng.below(self.clients.len() as u64) as usize;
         self.note(1, u64::from(act.what), unit as u64);
+        let is_fault = matches!(act.what, 62..92) && self.plan.unrest < 100;
+        if is_fault && !self.rng.percent(self.plan.unrest) {
+            return;
+        }
         match act.what {
             0..20 => self.push(unit, self.plan.bad),
             20..24 => {
@@ -80,6 +87,7 @@ impl World {
             53..62 => self.wander(client),
             62..65 if self.plan.outages => self.cut_links(unit),
             65..68 if self.plan.outages => self.lose_server(unit),
+            86..92 if self.plan.servers > 1 => self.lose_server(unit),
             68..84 if self.plan.commands => self.command(),
             84..86 if self.plan.restarts => self.restart(),
             _ => {}
@@ -100,6 +108,7 @@ impl World {
 
     /// A set of gated changes that belong together.
     fn push(&mut self, unit: usize, bad: u64) {
+        let unit = self.stating(unit);
         let flags = match self.rng.percent(bad) {
             true => [REJECTED, REJECTED, IGNORED, FATAL][self.rng.below(4) as usize],
             false => 0,
@@ -142,7 +151,7 @@ impl World {
         }
     }
 
-    fn state(&mut self, unit: usize, before: &Table) {
+    pub fn state(&mut self, unit: usize, before: &Table) {
         let after = table(&self.servers[unit].truth[0]);
         if after == *before {
             return;
@@ -153,10 +162,12 @@ impl World {
             format!("server {unit} states {}", rows.join(", "))
         });
         self.flush_unit(unit);
+        self.mirror_soon(unit);
     }
 
     /// The control plane takes an earlier gated content back.
     fn revert(&mut self, unit: usize) {
+        let unit = self.stating(unit);
         let before = table(&self.servers[unit].truth[0]);
         let back = 1 + self.rng.below(3) as usize;
         let Some(at) = self.past[unit].len().checked_sub(1 + back) else { return };
@@ -176,6 +187,7 @@ impl World {
     }
 
     fn change_endpoints(&mut self, unit: usize) {
+        let unit = self.stating(unit);
         let before = table(&self.servers[unit].truth[0]);
         let there: Vec<_> = (0..OLD).filter(|name| self.has(unit, EDS, *name) != 0).collect();
         if there.is_empty() {
@@ -187,13 +199,19 @@ impl World {
     }
 
     fn lose_server(&mut self, unit: usize) {
+        let is_first = self.plan.servers > 1 && self.rng.percent(70);
+        let unit = if is_first { self.plan.list_of(unit) } else { unit };
         if self.servers[unit].reachable != Reachable::Yes {
             return;
         }
         self.tell(|| format!("server {unit} is away"));
         self.servers[unit].reachable = Reachable::Refused;
         self.cut_links(unit);
-        let within = [SECOND, 10 * SECOND][self.rng.below(2) as usize];
+        let lengths: &[u64] = match self.plan.servers {
+            1 => &[SECOND, 10 * SECOND],
+            _ => &[SECOND, 10 * SECOND, 60 * SECOND],
+        };
+        let within = lengths[self.rng.below(lengths.len() as u64) as usize];
         let delay = self.rng.below(within);
         self.after(delay, super::world::Job::ServerBack(unit));
     }
@@ -317,6 +335,7 @@ impl World {
 
     /// New content for every name that clients may ask for.
     fn mend_all(&mut self, unit: usize) {
+        let unit = self.stating(unit);
         for name in 0..OLD {
             self.put_cluster(unit, name, 0);
         }
@@ -329,6 +348,7 @@ impl World {
 
     /// Another content of everything, without a fault.
     fn mend(&mut self, unit: usize) {
+        let unit = self.stating(unit);
         let before = table(&self.servers[unit].truth[0]);
         for ty in [CDS, LDS, RDS] {
             for name in 0..OLD {
@@ -360,7 +380,7 @@ impl World {
     /// Every client has its release exactly.
     fn judge_rest(&mut self, when: &str) {
         for client in 0..self.clients.len() {
-            let (_, release) = self.release_for(client, None);
+            let (_, release) = self.release_for((client, self.unit_for(client)), None);
             let (of, release) = (&self.clients[client], release.clone());
             for ty in [CDS, EDS, LDS, RDS] {
                 let told = (0..OLD).filter(|name| of.has_claimed[ty] & bit(*name) == 0);

@@ -42,6 +42,7 @@ impl World {
             let of = &mut self.reference.push;
             let rejecting = if brings { &mut of.rejecting } else { &mut of.beside };
             rejecting.insert(stream.id, node);
+            of.rejected_of.insert(stream.id, open.unit);
         }
         let is_known = self.reference.known.contains(&node);
         let named = open.put.iter().filter(|(name, _)| words.starts_with(&format!("{} ", show(bit(*name)))));
@@ -53,12 +54,12 @@ impl World {
 
     /// Notes what a rejected response brought.
     pub fn reference_rejects_content(&mut self, stream: &Stream, ty: usize, open: &Open) {
-        let (node, unit) = (self.clients[stream.client].plan.node, stream.unit);
+        let (node, list) = (self.clients[stream.client].plan.node, self.plan.list_of(open.unit));
         // The content may become that of a push later. A name without a resource has content 0.
         let removed = bits(open.removed).filter(|name| *name < OLD).map(|name| (name, 0));
         let contents = open.put.iter().copied().chain(removed);
         for (name, content) in contents {
-            let rejected = (node, (unit, ty, name, content));
+            let rejected = (node, (list, ty, name, content));
             self.reference.rejected.insert(rejected);
             // What the client gave up before its rejection is not rejected.
             if stream.of.wants[ty].covers(name) && open.given_up & bit(name) == 0 {
@@ -66,7 +67,7 @@ impl World {
             }
         }
         let is_absent = |name: &usize| open.is_full && open.put.iter().all(|(put, _)| put != name);
-        let absences = (0..OLD).filter(is_absent).map(|name| (node, (unit, ty, name, 0)));
+        let absences = (0..OLD).filter(is_absent).map(|name| (node, (list, ty, name, 0)));
         self.reference.rejected_absences.extend(absences);
     }
 
@@ -144,6 +145,7 @@ impl World {
             seen.contains(&stream.id) || self.reference.push.seen_rejecting.contains(&stream.id)
         };
         let blamed = streams().filter(is_seen).filter(|stream| self.wants_rejected(stream));
+        let blamed = blamed.filter(|stream| self.reference.push.is_served_rejected(stream));
         let blamed = blamed.map(|stream| stream.unit).collect();
         self.reference.push.blamed = blamed;
         self.reference.push.seen_rejecting.extend(seen);
@@ -162,8 +164,13 @@ impl World {
         nodes
     }
 
-    /// Whether the latest cut of the unit changed a name to this content.
-    fn is_of_push(&self, (unit, ty, name, content): (usize, usize, usize, u32)) -> bool {
+    /// Whether the latest cut of a unit of the list changed a name to this content.
+    fn is_of_push(&self, (list, ty, name, content): (usize, usize, usize, u32)) -> bool {
+        let mut of_list = (0..self.units.len()).filter(|unit| self.plan.list_of(*unit) == list);
+        of_list.any(|unit| self.is_of_cut(unit, (ty, name, content)))
+    }
+
+    fn is_of_cut(&self, unit: usize, (ty, name, content): (usize, usize, u32)) -> bool {
         let Some((stable, candidate)) = &self.reference.units[unit].cut else { return false };
         let named = [stable, candidate].map(|of| of.names.get(&(ty, name)).copied());
         let member = [stable, candidate].map(|of| of.members[ty].map(|members| members[name]));
@@ -192,6 +199,7 @@ impl World {
                 && self.reference.is_fresh(node)
                 && stream.of.rejected.iter().any(|rejected| *rejected)
                 && self.standing(stream) == Standing::Open;
+            let is_evidence = is_evidence && self.reference.push.is_served_rejected(stream);
             if is_evidence && self.wants_rejected(stream) && self.is_seated(stream.client) {
                 let text = format!("push {} goes on, and client {} rejected it", push.number, stream.client);
                 return self.fail(Invariant::BlastRadius, || text);
@@ -204,10 +212,10 @@ impl World {
     fn wants_rejected(&self, stream: &Stream) -> bool {
         let node = self.clients[stream.client].plan.node;
         self.reference.rejected_wanted.iter().any(|(of, content)| {
-            let (unit, ty, name, _) = *content;
-            (*of, unit) == (node, stream.unit)
+            let (list, ty, name, content) = *content;
+            (*of, list) == (node, self.plan.list_of(stream.unit))
                 && stream.of.wants[ty].covers(name)
-                && self.is_of_push(*content)
+                && self.is_of_cut(stream.unit, (ty, name, content))
         })
     }
 
@@ -329,7 +337,7 @@ impl World {
                 let member = [stable, candidate].map(|of| of.members[ty].map(|members| members[name]));
                 let changed = [named, member].into_iter().filter(|[old, new]| old.is_some() && old != new);
                 for content in changed.filter_map(|[_, new]| new.filter(|new| *new != 0)) {
-                    let version = crate::words::version(ty, name, unit, content);
+                    let version = crate::words::version(ty, name, self.plan.list_of(unit), content);
                     let key = (self.words.types[ty].clone(), self.words.names[ty][name].clone(), version);
                     if self.reference.condemned.contains(&key) {
                         let text = format!("push {number} brings {} {}", SHORT[ty], show(bit(name)));
@@ -377,8 +385,8 @@ impl World {
             Reason::Condemned(of) => {
                 let (ty, name) = (self.words.type_of(&of.type_url), self.words.name_of(&of.name));
                 let name = name.unwrap_or_default();
-                let is_known = self.reference.rejected.iter().any(|(_, (unit, t, n, content))| {
-                    (*t, *n) == (ty, name) && crate::words::version(ty, name, *unit, *content) == of.version
+                let is_known = self.reference.rejected.iter().any(|(_, (list, t, n, content))| {
+                    (*t, *n) == (ty, name) && crate::words::version(ty, name, *list, *content) == of.version
                 });
                 if !is_known {
                     let text = format!("{} {} is condemned, and nobody rejected it", SHORT[ty], of.name);

@@ -52,8 +52,11 @@ pub struct Client {
     /// The names of which the client presented another content at its latest reconnect than it had, and was told nothing since. Nobody can
     /// know that it has another.
     pub has_claimed: [Mask; TYPES],
-    /// The pushes with content in rejected responses since the client last presented what it had; 0 for responses of no push.
-    refused: [BTreeSet<u64>; TYPES],
+    /// The pushes with content in rejected responses since the client last presented what it had, with the units; 0 for responses of
+    /// no push.
+    refused: [BTreeSet<(u64, usize)>; TYPES],
+    /// The names in these responses whose content was none of the push. Nobody restates them.
+    refused_beside: [Mask; TYPES],
     /// A request for the type was sent on the present stream.
     asked: [bool; TYPES],
     /// Responses without an answer: nonce, version and verdict.
@@ -87,6 +90,7 @@ impl Client {
             taken_contents: Table::default(),
             has_claimed: Default::default(),
             refused: Default::default(),
+            refused_beside: Default::default(),
             asked: Default::default(),
             answers: Default::default(),
         }
@@ -144,11 +148,15 @@ impl World {
         let this = &self.clients[client];
         let presented = this.presented();
         let rejected = self.pilot.rejected_by(&this.node.id);
-        // The relay knows what the client may have of a push whose rejection it has heard of (WAV-10).
-        let is_of_it = |push: &u64| Some(*push) == rejected;
+        // The relay knows what the client may have of a push whose rejection it has heard of (WAV-10), at the server of the push.
+        let list = this.plan.list;
+        let is_of_it = |(push, unit): &(u64, usize)| Some(*push) == rejected && *unit == list;
         let is_known =
             |ty: usize| is_gated(ty) && !this.refused[ty].is_empty() && this.refused[ty].iter().all(is_of_it);
-        let has_claimed = std::array::from_fn(|ty| if is_known(ty) { 0 } else { this.claims(ty) });
+        let has_claimed = std::array::from_fn(|ty| {
+            let restated = if is_known(ty) { !this.refused_beside[ty] } else { 0 };
+            this.claims(ty) & !restated
+        });
         self.clients[client].has_claimed = has_claimed;
         self.reference_presents(id, &presented);
         for ty in [CDS, LDS, EDS, RDS] {
@@ -280,7 +288,7 @@ impl World {
         }
         let presented = (0..OLD).filter(|name| is_first && this.taken_contents[ty][*name] != 0);
         let versions = presented.map(|name| {
-            let version = version(ty, name, this.plan.unit, this.taken_contents[ty][name]);
+            let version = version(ty, name, this.plan.list, this.taken_contents[ty][name]);
             (self.words.names[ty][name].clone(), version.to_string())
         });
         Request::Delta(DeltaRequest {
@@ -300,7 +308,9 @@ impl World {
         let Some(Some(stream)) = self.streams.get(id as usize) else { return };
         let (client, ty) = (stream.client, given.ty);
         let open = stream.of.open[ty].iter().find(|open| open.nonce == given.nonce);
-        let push = open.and_then(|open| open.push).unwrap_or(0);
+        let push = open.map_or((0, stream.unit), |open| (open.push.unwrap_or(0), open.unit));
+        let of_push = open.iter().flat_map(|open| &open.of_push);
+        let of_push = of_push.fold(0, |mask: Mask, (name, _)| mask | bit(*name));
         self.tell(|| format!("client {client} < {}", given.show()));
         let worst = |this: &Client, flag: u32| {
             given.put.iter().find(|(_, content)| this.fate(*content) & flag != 0).map(|(name, _)| *name)
@@ -331,6 +341,7 @@ impl World {
             Some((name, content)) => {
                 this.has[ty][name] = content;
                 this.refused[ty].insert(push);
+                this.refused_beside[ty] |= told & !of_push;
             }
             None => {
                 this.taken[ty].clone_from(&given.version);
@@ -342,6 +353,7 @@ impl World {
         }
         if this.claims(ty) == 0 {
             this.refused[ty].clear();
+            this.refused_beside[ty] = 0;
         }
         let delay = self.rng.below(within);
         self.after(delay, Job::Answer(client, id, ty));

@@ -8,7 +8,7 @@ use sluice::xds::Request;
 
 use super::client::Want;
 use super::content::{GATED, cluster_of, is_gated};
-use super::reference::Contents;
+use super::reference::{Contents, Releases};
 use super::relay::{Given, Judged, Open, Stream};
 use super::world::{Table, World};
 use crate::removals::REST;
@@ -193,7 +193,7 @@ impl World {
         if self.clients[stream.client].plan.delta {
             return found;
         }
-        let (_, release) = self.release_for(stream.client, stream.of.push);
+        let (_, release) = self.release_for(stream.place(), stream.of.push);
         for ty in [CDS, LDS].into_iter().filter(|ty| stream.of.wants[*ty].wildcard) {
             let is_first = stream.of.has_asked[ty] && !stream.of.is_answered[ty];
             if is_first && release.members[ty] == Some(stream.of.sent[ty]) {
@@ -211,8 +211,8 @@ impl World {
         stream.of.awaited.end(given);
         stream.of.is_answered[ty] = true;
         self.settle_push(stream, given);
-        let (push, release) = self.release_for(stream.client, stream.of.push);
-        let release = release.clone();
+        let (push, release) = self.release_for(stream.place(), stream.of.push);
+        let release = release.into_owned();
         let foreign = given.put.iter().filter(|of| !self.is_due(stream, given, **of, &release));
         for (name, content) in foreign.copied().collect::<Vec<_>>() {
             self.judge_foreign(stream, ty, name, (content, release.for_want(ty, name, want)));
@@ -235,18 +235,28 @@ impl World {
         }
         // Of what a client brings along the relay may not know what the client has to lose.
         let lost = removed & stream.of.known[ty];
-        let of = &self.reference.units[stream.unit];
         let given_up = std::mem::take(&mut stream.of.given_up[ty]);
-        let brings = |of: Option<(&Contents, &Contents)>, lost: Mask| {
-            push.and(of).map_or_else(Vec::new, |of| brings(of, want, given, lost))
-        };
         // A name that was first asked for after the cut is none of the push, but may have the push's content.
-        let lanes = of.stable.as_ref().zip(of.candidate.as_ref().map(|(_, candidate)| candidate));
-        let has = push.filter(|_| !brings(lanes, lost).is_empty());
-        stream.of.may_be_back |= has.is_some() && brings(lanes, lost & !given_up).is_empty();
-        let of_push = brings(of.cut.as_ref().map(|(a, b)| (a, b)), lost);
+        let brings = |lost: Mask, of: fn(&Releases) -> Option<(&Contents, &Contents)>| -> Vec<_> {
+            let of_push = push.iter().flat_map(|push| self.releases_with(stream.unit, want, *push));
+            let of_push = of_push.filter_map(|(want, releases)| Some((want, of(releases)?)));
+            of_push.flat_map(|(want, of)| brings_between(of, want, given, lost)).collect()
+        };
+        let has = push.filter(|_| !brings(lost, Releases::lanes).is_empty());
+        // What the client gave up, had before, or had from the server before in the list, may be nothing of the push.
+        let is_own = push.is_some_and(|push| {
+            let own = self.reference.units[stream.unit].lanes_with(push);
+            let sent = &stream.of.sent[ty];
+            let is_new = |(name, content): &(usize, u32)| sent[*name] != *content;
+            own.is_some_and(|own| brings_between(own, want, given, lost & !given_up).iter().any(is_new))
+        });
+        let may_be_back = has.is_some() && !is_own;
+        let of_push = brings(lost, Releases::latest_cut);
+        stream.of.may_be_back |= may_be_back;
         let brings = push.filter(|_| !of_push.is_empty());
         stream.of.note_told(given, want, removed);
+        // A route may come to lead to a cluster whose removal has rested.
+        self.note_routes_left(stream, &release);
         let ever = &mut self.clients[stream.client].ever;
         ever.extend(given.put.iter().map(|(name, content)| (ty, *name, *content)));
         let (nonce, at, put, is_full) = (given.nonce.clone(), self.now, given.put.clone(), given.is_full);
@@ -254,6 +264,7 @@ impl World {
         stream.of.open[ty].push_back(Open {
             nonce,
             at,
+            unit: stream.unit,
             push: brings,
             of_push,
             beside,
@@ -278,6 +289,7 @@ impl World {
         let is_gone = due.is_none_or(|due| due == 0);
         !want.covers(name)
             || due == Some(content)
+            || due.is_none() && self.stands_in(stream, ty, (name, content))
             || is_gone && self.is_last(stream, ty, (name, content))
             || due == Some(0) && self.is_restated(stream, given, (name, content))
             || ty == EDS && self.was_newest(stream, (name, content))
@@ -300,8 +312,8 @@ impl World {
             (stream.of.push, stream.of.may_be_back) = (None, false);
         }
         if stream.of.equal.is_some() {
-            let (_, release) = self.release_for(stream.client, stream.of.push);
-            let is_due = given.put.iter().all(|of| self.is_due(stream, given, *of, release));
+            let (_, release) = self.release_for(stream.place(), stream.of.push);
+            let is_due = given.put.iter().all(|of| self.is_due(stream, given, *of, &release));
             if !is_due {
                 stream.of.push = stream.of.equal;
             }
@@ -310,15 +322,16 @@ impl World {
 
     /// Whether a response has the content of the release for a client that has content of this push, and removes nothing else than what the release lacks.
     fn is_from(&self, stream: &Stream, given: &Given, had: Option<u64>) -> bool {
-        let (_, release) = self.release_for(stream.client, had);
+        let (_, release) = self.release_for(stream.place(), had);
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+        let is_kept = |of| self.is_last(stream, ty, of) || self.is_restated(stream, given, of);
         let mut names = (0..OLD).filter(|name| want.covers(*name));
         names.all(|name| {
             let due = release.for_want(ty, name, want).unwrap_or(0);
             let put = given.put.iter().find(|(put, _)| *put == name).map(|(_, content)| *content);
             let is_removed = given.removed & bit(name) != 0 || given.is_full && stream.of.sent[ty][name] != 0;
             match put {
-                Some(content) => due == content || due == 0 && self.is_last(stream, ty, (name, content)),
+                Some(content) => due == content || due == 0 && is_kept((name, content)),
                 None => due == 0 || !is_removed,
             }
         })
@@ -329,18 +342,28 @@ impl World {
     fn was_newest(&self, stream: &Stream, (name, content): (usize, u32)) -> bool {
         let of = &self.clients[stream.client].plan;
         let is_slow = of.reads_within.max(of.answers_within) >= 100 * MILLI || !of.falls_silent;
-        let mut former = self.reference.units[stream.unit].former_endpoints.iter();
-        is_slow && former.any(|(at, of)| *of == (name, content) && self.now < at + 10 * SECOND)
+        let higher = stream.unit.checked_sub(self.plan.lists);
+        let units = [Some(stream.unit), higher].into_iter().flatten();
+        let mut former = units.flat_map(|unit| &self.reference.units[unit].former_endpoints);
+        let mut was_newest = || former.any(|(at, of)| *of == (name, content) && self.now < at + 10 * SECOND);
+        // The server came to have endpoints while the types of a round were sent, and another one supplied them so far (RLY-42).
+        let stood_in = || {
+            let there = higher.map(|unit| self.release_at((stream.client, unit), stream.of.push).1);
+            there.is_some_and(|there| there.for_want(EDS, name, stream.of.wants[EDS]) == Some(content))
+        };
+        // After a move, removals and the types beside them wait for routes (RLY-51).
+        let has_moved = stream.of.former.as_ref().is_some_and(|(_, until)| self.now < *until);
+        (is_slow || has_moved) && was_newest() || stood_in()
     }
 
     /// Whether a client has content of a push that its unit may serve it, although the client was sent none: equal content was
     /// there before.
     pub fn has_equal(&self, stream: &Stream) -> Option<u64> {
-        let (push, release) = self.release_for(stream.client, stream.of.push.or(stream.of.equal));
+        let (push, release) = self.release_for(stream.place(), stream.of.push.or(stream.of.equal));
         let stable = self.reference.units[stream.unit].stable();
         let is_had = |ty: usize, name: usize| {
             let want = stream.of.wants[ty];
-            let [old, new] = [stable, release].map(|of| of.for_want(ty, name, want));
+            let [old, new] = [stable, &*release].map(|of| of.for_want(ty, name, want));
             want.covers(name) && old.is_some() && old != new && new == Some(stream.of.sent[ty][name])
         };
         let mut names = GATED.iter().flat_map(|ty| (0..OLD).map(move |name| (*ty, name)));
@@ -359,15 +382,22 @@ impl World {
         };
         let is_departed = || ty == EDS && (of.departed.get(&name) == Some(&content) || is_deserted());
         let is_needed = sent != 0 || ty == EDS && stream.of.sent[CDS][name] != 0;
-        sent == content || is_needed && (is_departed() || self.was_given(stream, ty, (name, content)))
+        let is_given =
+            || self.was_given(stream, ty, (name, content)) || self.stands_in(stream, ty, (name, content));
+        sent == content || is_needed && (is_departed() || is_given())
     }
 
     /// Whether a content is that of a release that everybody may have.
     fn was_given(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
-        let (of, want) = (&self.reference.units[stream.unit], stream.of.wants[ty]);
-        let releases = of.history.iter().map(|(_, release)| release);
-        let mut releases = releases.chain(&of.given).chain([of.stable()]);
-        releases.any(|of| of.for_want(ty, name, want) == Some(content))
+        let want = stream.of.wants[ty];
+        // Last bytes of a server stay with a client that moves to another one of the list.
+        let list = self.plan.list_of(stream.unit);
+        let units = (0..self.plan.servers).map(|server| list + server * self.plan.lists);
+        units.map(|unit| &self.reference.units[unit]).any(|of| {
+            let releases = of.history.iter().map(|(_, release)| release);
+            let mut releases = releases.chain(&of.given).chain(&of.unheld).chain([of.stable()]);
+            releases.any(|of| of.for_want(ty, name, want) == Some(content))
+        })
     }
 
     /// A response has something else than the client's release.
@@ -427,22 +457,22 @@ impl World {
 
     /// The relay looks for what a client has to be sent next, and finds clusters gone.
     pub fn judge_lacking(&self, stream: &mut Stream) {
-        let (_, release) = self.release_for(stream.client, stream.of.push);
+        let (_, release) = self.release_for(stream.place(), stream.of.push);
         for cluster in 0..OLD {
             let is_lacking = release.for_want(CDS, cluster, stream.of.wants[CDS]) == Some(0);
             let is_lacking = is_lacking && stream.of.sent[CDS][cluster] != 0;
             let since = stream.of.lacking[cluster].unwrap_or(self.now);
             stream.of.lacking[cluster] = is_lacking.then_some(since);
         }
-        self.note_routes_left(stream, release);
+        self.note_routes_left(stream, &release);
     }
 
     /// A release of a unit may have come to know other routes.
     fn note_routes_of(&mut self, unit: usize) {
         for id in 0..self.streams.len() {
             let Some(mut stream) = self.streams[id].take_if(|stream| stream.unit == unit) else { continue };
-            let (_, release) = self.release_for(stream.client, stream.of.push);
-            self.note_routes_left(&mut stream, release);
+            let (_, release) = self.release_for(stream.place(), stream.of.push);
+            self.note_routes_left(&mut stream, &release);
             self.streams[id] = Some(stream);
         }
     }
@@ -465,7 +495,8 @@ impl World {
         let has_waited = stream.of.lacking[cluster].is_some_and(|since| self.now >= since + 15 * SECOND);
         let has_rejected = stream.of.rejected.iter().any(|rejected| *rejected);
         let is_left = stream.of.left_by_name & bit(cluster) != 0;
-        if is_new || is_left || has_waited || has_rejected || self.is_stuck(stream) {
+        let has_no_bytes = !self.clients[stream.client].plan.delta && self.has_other_bytes(stream, cluster);
+        if is_new || is_left || has_waited || has_rejected || has_no_bytes || self.is_stuck(stream) {
             return;
         }
         for route in (0..OLD).filter(|route| stream.of.left[cluster] & bit(*route) == 0) {
@@ -512,7 +543,7 @@ fn routes_left(stream: &Stream, release: &Contents, (cluster, is_delta): (usize,
 }
 
 /// The content of a push in a response, by the stable content and the push's own.
-fn brings(
+fn brings_between(
     (stable, candidate): (&Contents, &Contents),
     want: Want,
     given: &Given,

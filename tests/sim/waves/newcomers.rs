@@ -57,6 +57,7 @@ impl World {
         self.looked_at = next;
         for id in 0..self.streams.len() {
             let Some(mut stream) = self.streams[id].take() else { continue };
+            self.judge_stranded(&mut stream, next);
             for ty in [CDS, EDS, LDS, RDS] {
                 let answer = self.first_answer(&stream, ty);
                 if answer == Some(false) {
@@ -92,7 +93,7 @@ impl World {
         if names == 0 {
             return None;
         }
-        let (_, release) = self.release_for(stream.client, stream.of.push);
+        let (_, release) = self.release_for(stream.place(), stream.of.push);
         let is_whole = !want.wildcard || release.members[ty].is_some();
         let mut asked = bits(want.names).filter(|name| *name < OLD);
         let is_known = is_whole && asked.all(|name| release.for_want(ty, name, want).is_some());

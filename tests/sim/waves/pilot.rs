@@ -17,7 +17,7 @@ use sluice::engine::rollout::{
 use sluice::engine::snapshot::Snapshot;
 
 use super::hook::Question;
-use super::relay::Stream;
+use super::relay::{Restating, Stream};
 use super::world::{Job, World};
 use crate::schedule::SECOND;
 use crate::world::Invariant;
@@ -503,7 +503,9 @@ impl World {
     }
 
     pub fn wake_all(&mut self, unit: usize) {
-        let of_unit = self.streams.iter().flatten().filter(|stream| stream.unit == unit);
+        let id = SourceId(self.id_of(unit));
+        let streams = self.streams.iter().flatten();
+        let of_unit = streams.filter(|stream| stream.unit == unit || stream.told.contains(&id));
         let all: Vec<_> = of_unit.map(|stream| stream.id).collect();
         all.into_iter().for_each(|id| self.wake(id));
     }
@@ -722,7 +724,7 @@ impl World {
         for id in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[id] else { continue };
             if new.contains(&*self.clients[stream.client].node.id) {
-                stream.restating = Some(push);
+                stream.restating = Some(Restating::of(push));
                 self.wake(id as u64);
             }
         }

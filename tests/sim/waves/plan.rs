@@ -11,7 +11,7 @@ use sluice::xds::Node;
 
 use super::hook::HookPlan;
 use crate::rng::{Rng, mix};
-use crate::schedule::{Act, GROWN_HOOKS, MILLI, SECOND};
+use crate::schedule::{Act, GROWN_FALLBACK, GROWN_HOOKS, MILLI, SECOND};
 
 /// The subscriptions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub enum Kind {
 
 #[derive(Clone, Debug)]
 pub struct ClientPlan {
-    pub unit: usize,
+    /// The list of servers that the client is configured by.
+    pub list: usize,
     pub kind: Kind,
     pub delta: bool,
     /// Several clients may have one node id.
@@ -57,7 +58,9 @@ pub struct StepPlan {
 #[derive(Clone, Debug)]
 pub struct WavePlan {
     pub seed: u64,
-    pub units: usize,
+    /// The server lists. Each has `servers` servers, and each server of a list is a unit.
+    pub lists: usize,
+    pub servers: usize,
     pub clients: Vec<ClientPlan>,
     pub steps: Vec<StepPlan>,
     pub stays: bool,
@@ -76,6 +79,12 @@ pub struct WavePlan {
     pub commands: bool,
     pub restarts: bool,
     pub outages: bool,
+    /// The percentage of commands, restarts and outages of the schedule that happen.
+    pub unrest: u64,
+    /// Clients leave a server that is lost, though they lack nothing (FBK-17).
+    pub on_reachability_only: bool,
+    /// The second server of a list states what the first states, a moment later.
+    pub mirrors: bool,
     /// The plan gates types at all.
     pub gates: bool,
     pub hook: Option<HookPlan>,
@@ -87,7 +96,7 @@ const CANARY: &str = "canary";
 impl WavePlan {
     pub fn of_seed(seed: u64) -> WavePlan {
         let mut rng = Rng::new(mix(seed) ^ 0x3a7e5);
-        let units = 1 + rng.below(3) as usize;
+        let lists = 1 + rng.below(3) as usize;
         let count = 3 + rng.below(8) as usize;
         let is_calm = rng.percent(30);
         let mut threshold = 0;
@@ -95,7 +104,8 @@ impl WavePlan {
         let steps = (0..steps).map(|_| step(&mut rng, &mut threshold)).collect();
         let mut plan = WavePlan {
             seed,
-            units,
+            lists,
+            servers: 1,
             clients: Vec::new(),
             steps,
             stays: rng.percent(30),
@@ -111,6 +121,9 @@ impl WavePlan {
             commands: !is_calm && rng.percent(60),
             restarts: !is_calm && rng.percent(40),
             outages: !is_calm && rng.percent(40),
+            unrest: 100,
+            on_reachability_only: false,
+            mirrors: false,
             gates: true,
             hook: None,
         };
@@ -120,6 +133,9 @@ impl WavePlan {
         }
         if seed >= GROWN_HOOKS {
             plan.grow_hooks();
+        }
+        if seed >= GROWN_FALLBACK {
+            plan.grow_fallback();
         }
         plan
     }
@@ -134,6 +150,26 @@ impl WavePlan {
         });
     }
 
+    /// Gives each list a second server, and each schedule commands, restarts and outages, apart from the rest.
+    fn grow_fallback(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x3a7e7);
+        self.servers = 2;
+        (self.commands, self.restarts, self.outages) = (true, true, true);
+        self.unrest = [15, 50, 100][rng.below(3) as usize];
+        self.on_reachability_only = rng.percent(60);
+        self.mirrors = rng.percent(60);
+    }
+
+    /// The units: the first server of each list, then the second ones.
+    pub fn units(&self) -> usize {
+        self.lists * self.servers
+    }
+
+    /// The list of a unit. It also makes the contents, which are the same at all servers of a list.
+    pub fn list_of(&self, unit: usize) -> usize {
+        unit % self.lists
+    }
+
     fn client(&self, number: usize, rng: &mut Rng) -> ClientPlan {
         let kind = [Kind::Envoy, Kind::Envoy, Kind::Grpc, Kind::Free][rng.below(4) as usize];
         let within = |rng: &mut Rng| match rng.below(10) {
@@ -144,7 +180,7 @@ impl WavePlan {
         let twin = self.clients.last().filter(|_| rng.percent(10)).map(|twin| (twin.node, twin.is_canary));
         let (node, is_canary) = twin.unwrap_or((number, rng.percent(20)));
         ClientPlan {
-            unit: rng.below(self.units as u64) as usize,
+            list: rng.below(self.lists as u64) as usize,
             kind,
             delta: rng.percent(50),
             node,

@@ -13,6 +13,7 @@ use super::content::{GATED, is_gated};
 use super::hook::Hooked;
 use super::pilot::Order;
 use super::plan::WavePlan;
+use super::relay::Stream;
 use super::world::World;
 use crate::words::{CDS, EDS, LDS, Lexicon, OLD, RDS, TYPES, has_endpoints, read};
 
@@ -28,6 +29,8 @@ pub struct Contents {
     asked_whole: [bool; TYPES],
     /// The members so far.
     partial: [[u32; OLD]; TYPES],
+    /// Of names that have no resource here: the contents of a server of higher priority (RLY-42).
+    stand_ins: BTreeMap<(usize, usize), u32>,
 }
 
 impl Contents {
@@ -58,11 +61,29 @@ impl Contents {
         contents
     }
 
+    /// With the contents of a server of higher priority in the place of what is missing here (RLY-42).
+    pub fn with_stand_ins(&self, higher: &Contents) -> Contents {
+        let stand_ins = higher.names.iter().filter(|(_, content)| **content != 0);
+        Contents { stand_ins: stand_ins.map(|(key, content)| (*key, *content)).collect(), ..self.clone() }
+    }
+
     /// The content of a name for a subscription; `None`: unknown.
     pub fn for_want(&self, ty: usize, name: usize, want: Want) -> Option<u32> {
         let named = self.names.get(&(ty, name)).filter(|_| want.names & 1 << name != 0);
         let member = self.member(ty, name).filter(|_| want.wildcard);
-        named.copied().filter(|of| *of != 0).or(member).or(named.copied())
+        let there = |of: &u32| *of != 0;
+        let stand_in = self.stand_ins.get(&(ty, name)).filter(|_| want.names & 1 << name != 0).copied();
+        let content = named.copied().filter(there).or(member.filter(there)).or(stand_in);
+        content.or(member).or(named.copied())
+    }
+
+    /// Whether the other lacks or changes a member that was known before all were.
+    fn has_lost_members(&self, other: &Contents) -> bool {
+        let is_lost = |ty: usize, name: usize| {
+            let partial = self.partial[ty][name];
+            partial != 0 && other.member(ty, name) != Some(partial)
+        };
+        GATED.into_iter().any(|ty| (0..OLD).any(|name| is_lost(ty, name)))
     }
 
     /// The content of a member of the wildcard; `None`: unknown.
@@ -182,6 +203,9 @@ pub struct Releases {
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
+    /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, and the
+    /// content before a pin.
+    pub unheld: Vec<Contents>,
 }
 
 impl Releases {
@@ -192,6 +216,9 @@ impl Releases {
         self.depart(&before, now);
         if self.stable.is_none() && before.differs(&self.live) {
             self.stable = Some(before.clone());
+        }
+        if self.stable.is_none() && before.has_lost_members(&self.live) {
+            self.unheld.push(before.clone());
         }
         for lane in self.stable.iter_mut().chain(self.candidate.iter_mut().map(|(_, of)| of)) {
             let former = lane.clone();
@@ -289,7 +316,10 @@ impl Releases {
                     // Endpoints are those of the former release.
                     release.follow(&self.live.clone(), &self.live);
                     // Everybody may have what was stable until now.
-                    self.given.extend(self.stable.replace(release));
+                    match self.stable.replace(release) {
+                        Some(former) => self.given.push(former),
+                        None => self.unheld.push(self.live.clone()),
+                    }
                     self.candidate = None;
                 }
             }
@@ -317,6 +347,21 @@ impl Releases {
     pub fn restarted(self) -> Releases {
         let live = self.stable().clone();
         Releases { live, given: self.given, ..Releases::default() }
+    }
+
+    /// Stable and candidate.
+    pub fn lanes(&self) -> Option<(&Contents, &Contents)> {
+        Some((self.stable.as_ref()?, &self.candidate.as_ref()?.1))
+    }
+
+    /// The same, while this push is under way.
+    pub fn lanes_with(&self, push: u64) -> Option<(&Contents, &Contents)> {
+        self.lanes().filter(|_| self.candidate.as_ref().is_some_and(|(number, _)| *number == push))
+    }
+
+    /// The two at the latest cut.
+    pub fn latest_cut(&self) -> Option<(&Contents, &Contents)> {
+        self.cut.as_ref().map(|(stable, candidate)| (stable, candidate))
     }
 
     /// The release for everybody outside of the steps.
@@ -348,6 +393,8 @@ pub struct Push {
     pub perhaps: BTreeSet<usize>,
     /// The streams that rejected content of the push, and their nodes.
     pub rejecting: BTreeMap<u64, usize>,
+    /// The units that served what these streams rejected.
+    pub rejected_of: BTreeMap<u64, usize>,
     /// Those of them whose rejection stood at a tally.
     pub seen_rejecting: BTreeSet<u64>,
     /// The same, of responses that were sent while one with content of the push was unanswered: of these the machines know only
@@ -359,6 +406,11 @@ impl Push {
     /// The streams that may count as rejecting, and their nodes.
     pub fn maybe_rejecting(&self) -> impl Iterator<Item = (&u64, &usize)> {
         self.rejecting.iter().chain(&self.beside)
+    }
+
+    /// Whether the server of a stream is the one whose content the client rejected.
+    pub fn is_served_rejected(&self, stream: &Stream) -> bool {
+        self.rejected_of.get(&stream.id) == Some(&stream.unit)
     }
 }
 
@@ -431,7 +483,7 @@ impl Reference {
 
     pub fn new(plan: &WavePlan) -> Reference {
         Reference {
-            units: vec![Releases::default(); plan.units],
+            units: vec![Releases::default(); plan.units()],
             push: Push::default(),
             halted: None,
             rejecters: BTreeSet::new(),
@@ -495,10 +547,10 @@ impl World {
         client.seat.bucket < admission.threshold || by_label
     }
 
-    /// The release for a client, and the push of it. `had`: the push that the client has content of.
-    pub fn release_for(&self, client: usize, had: Option<u64>) -> (Option<u64>, &Contents) {
+    /// The release of a unit for a client, and the push of it. `had`: the push that the client has content of.
+    pub fn release_at(&self, (client, unit): (usize, usize), had: Option<u64>) -> (Option<u64>, &Contents) {
         use sluice::engine::rollout::RolloutState::{Halted, Paused, Settling, Waving};
-        let of = &self.reference.units[self.clients[client].plan.unit];
+        let of = &self.reference.units[unit];
         let admission = &self.pilot.admission;
         let holds = |push: u64| had == Some(push) || had == Some(admission.push);
         let is_admitted = match admission.state {

@@ -7,25 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice::engine::Time;
-use sluice::engine::authority::{Authority, NameGroup};
 use sluice::engine::authorization::Grant;
 use sluice::engine::cache::SessionId;
 use sluice::engine::collection::HashSeed;
-use sluice::engine::downstream::{
-    Answer, Composition, Limits, ListId, PushUnit, Router, Session, SourceId, Verdict, Watch,
-};
+use sluice::engine::downstream::{Answer, Composition, Limits, PushUnit, Session, SourceId, Verdict, Watch};
 use sluice::engine::lanes::{Lanes, Published, Wakes};
 use sluice::engine::rollout::UnitId;
 use sluice::engine::snapshot::Snapshot;
 use sluice::engine::source::{Attachment, Source, SourceSettings, Streams};
 use sluice::engine::upstream::{UpstreamSettings, WildcardStyle};
-use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
+use sluice::xds::{Request, Variant};
 
 use super::client::Want;
 use super::newcomers::Awaited;
+use super::reference::Contents;
 use super::world::{Job, Table, World};
 use crate::schedule::{MILLI, SECOND};
-use crate::words::{Mask, OLD, SHORT, TYPES, bits, read, show, show_content};
+use crate::words::{LDS, Mask, OLD, RDS, SHORT, TYPES, bits, read, show, show_content};
 use crate::world::Invariant;
 
 /// The maximum number of answers of one stream that turn out empty at one moment.
@@ -66,21 +64,45 @@ impl Given {
 pub struct Stream {
     pub id: u64,
     pub client: usize,
+    /// The unit that serves.
     pub unit: usize,
     pub session: Session,
     pub is_busy: bool,
     is_polled: bool,
     pub wakes_at: Option<u64>,
+    /// The next look at the servers of the list.
+    pub looks_at: Option<u64>,
+    /// A move between the servers is under way.
+    pub is_shifting: bool,
     rest: [Option<Composition>; TYPES],
     down: u64,
     pub up: u64,
-    told: BTreeSet<SourceId>,
+    pub told: BTreeSet<SourceId>,
     /// The push of the latest candidate with content in a sent answer.
     pub push: Option<u64>,
     pub found: Cell<Option<u64>>,
-    pub restating: Option<u64>,
+    pub restating: Option<Restating>,
     // The judge's state.
     pub of: Judged,
+}
+
+impl Stream {
+    /// The client and the unit that serves it.
+    pub fn place(&self) -> (usize, usize) {
+        (self.client, self.unit)
+    }
+}
+
+/// A rejected push, and the sources whose part of it the session restates already.
+pub struct Restating {
+    push: u64,
+    sources: Vec<SourceId>,
+}
+
+impl Restating {
+    pub fn of(push: u64) -> Restating {
+        Restating { push, sources: Vec::new() }
+    }
 }
 
 /// What the client of a stream was sent, by the judge.
@@ -123,6 +145,10 @@ pub struct Judged {
     /// The client may be one that does not keep the halted push: the next push waits for its hook, or the push took nothing from the
     /// client but a name that the client had given up.
     pub may_be_back: bool,
+    /// The release at the server that served before, and the end of the time in which it stands in for what the next server does not know.
+    pub former: Option<(Contents, u64)>,
+    /// The time since which another server should serve.
+    pub stranded: Option<u64>,
 }
 
 /// An unanswered response.
@@ -130,6 +156,8 @@ pub struct Judged {
 pub struct Open {
     pub nonce: String,
     pub at: u64,
+    /// The unit that served the response.
+    pub unit: usize,
     /// The push, if the response brought content of it.
     pub push: Option<u64>,
     /// The push's contents in the response. A name without a resource has content 0.
@@ -144,27 +172,6 @@ pub struct Open {
     pub is_full: bool,
 }
 
-/// The destination of a client's subscriptions.
-struct Route(SourceId);
-
-impl Router for Route {
-    fn group_of(&self, _: &TypeUrl, _: Option<&ResourceName>) -> NameGroup {
-        Authority::None.shared()
-    }
-
-    fn source(&mut self, _: &TypeUrl, _: NameGroup, _: u16) -> Result<SourceId, Status> {
-        Ok(self.0)
-    }
-
-    fn legacy_wildcard(&self, _: &TypeUrl) -> Result<bool, Status> {
-        Ok(true)
-    }
-
-    fn list(&self, _: &TypeUrl, _: NameGroup) -> ListId {
-        ListId(0)
-    }
-}
-
 impl World {
     pub fn id_of(&self, unit: usize) -> u64 {
         self.generation << 8 | unit as u64
@@ -177,7 +184,7 @@ impl World {
     /// Units without content.
     pub fn start_units(&mut self) {
         self.generation += 1;
-        self.units = (0..self.plan.units).map(|unit| self.unit(unit)).collect();
+        self.units = (0..self.plan.units()).map(|unit| self.unit(unit)).collect();
     }
 
     fn unit(&self, unit: usize) -> Unit {
@@ -185,9 +192,11 @@ impl World {
             wildcard: WildcardStyle::Explicit,
             resource_timeout: Duration::from_secs(10),
             variant: Variant::Delta,
+            needs_answer: self.plan.servers > 1,
             ..UpstreamSettings::default()
         };
         let settings = SourceSettings {
+            tells_reach: self.plan.servers > 1,
             linger: Duration::from_secs(5),
             coalescing: Duration::from_micros(self.plan.coalescing),
             ..SourceSettings::default()
@@ -286,7 +295,7 @@ impl World {
     pub fn new_stream(&mut self, client: usize) -> u64 {
         let id = self.streams.len() as u64;
         let of = &self.clients[client].plan;
-        let (unit, variant) = (of.unit, if of.delta { Variant::Delta } else { Variant::Sotw });
+        let (unit, variant) = (of.list, if of.delta { Variant::Delta } else { Variant::Sotw });
         let prefix = 0xab00 + u32::try_from(id).unwrap();
         let rejected = self.pilot.rejected_by(&self.clients[client].node.id);
         self.streams.push(Some(Box::new(Stream {
@@ -297,13 +306,15 @@ impl World {
             is_busy: false,
             is_polled: false,
             wakes_at: None,
+            looks_at: None,
+            is_shifting: false,
             rest: Default::default(),
             down: 0,
             up: 0,
             told: BTreeSet::new(),
             push: None,
             found: Cell::new(None),
-            restating: rejected,
+            restating: rejected.map(Restating::of),
             of: Judged::default(),
         })));
         id
@@ -315,11 +326,11 @@ impl World {
         self.note(21, id, u64::from(is_lost));
         self.note_end(&stream, is_lost);
         let time = self.time();
-        if stream.told.contains(&SourceId(self.id_of(stream.unit))) {
-            let this = &mut self.units[stream.unit];
+        for unit in self.units_told(&stream) {
+            let this = &mut self.units[unit];
             this.wakes.asked();
             this.source.forget(SessionId(id), time);
-            self.drain(stream.unit);
+            self.drain(unit);
         }
     }
 
@@ -335,8 +346,9 @@ impl World {
     pub fn run_holds(&mut self) {
         for id in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[id] else { continue };
-            if stream.wakes_at.is_some_and(|at| at <= self.now) {
-                stream.wakes_at = None;
+            let due = [stream.wakes_at, stream.looks_at];
+            if due.iter().flatten().any(|at| *at <= self.now) {
+                (stream.wakes_at, stream.looks_at) = (None, None);
                 self.poll(id as u64);
             }
         }
@@ -345,9 +357,8 @@ impl World {
     pub fn take_request(&mut self, id: u64, request: &Request) {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         let time = self.time();
-        let source = SourceId(self.id_of(stream.unit));
         self.judge_request(&mut stream, request);
-        match stream.session.request(request, &mut Route(source), time) {
+        match stream.session.request(request, &mut self.route(stream.client), time) {
             Ok(taken) => {
                 if matches!(taken.verdict, Verdict::Nack { .. }) {
                     self.note_rejection(&stream);
@@ -358,14 +369,16 @@ impl World {
             }
             Err(status) => self.fail(Invariant::Hygiene, || format!("stream {id} is ended: {status}")),
         }
-        let unit = stream.unit;
+        let units = self.units_told(&stream);
         self.streams[id as usize] = Some(stream);
-        self.drain(unit);
+        units.into_iter().for_each(|unit| self.drain(unit));
         self.wake(id);
     }
 
-    fn pass_on(&mut self, stream: &mut Stream, watch: Watch, time: Time) {
-        let Unit { source, wakes, .. } = &mut self.units[stream.unit];
+    pub fn pass_on(&mut self, stream: &mut Stream, watch: Watch, time: Time) {
+        let (Watch::Watch { source: id, .. } | Watch::Unwatch { source: id, .. }) = &watch;
+        let Some(unit) = self.unit_of(UnitId(id.0)) else { return };
+        let Unit { source, wakes, .. } = &mut self.units[unit];
         wakes.asked();
         match watch {
             Watch::Watch { source: id, type_url, collection } => {
@@ -399,11 +412,13 @@ impl World {
         let Some(mut stream) = self.streams.get_mut(id as usize).and_then(Option::take) else { return };
         stream.is_polled = false;
         if !stream.is_busy {
+            self.follow_servers_of(&mut stream);
             self.judge_lacking(&mut stream);
             let found = self.found_as_presented(&stream);
             let next = self.next_message(&mut stream);
-            // The relay has looked at the types before that of the message.
-            let is_looked_at = |ty: &usize| next.as_ref().is_none_or(|given| *ty < given.ty);
+            // The relay has looked at the types before that of the message. Routing types may wait for ACKs of clusters and endpoints.
+            let waits = |ty: usize| matches!(ty, LDS | RDS) && stream.session.held_until().is_some();
+            let is_looked_at = |ty: &usize| next.as_ref().map_or(!waits(*ty), |given| *ty < given.ty);
             (0..TYPES).filter(is_looked_at).for_each(|ty| stream.of.known[ty] |= found[ty]);
             match next {
                 Some(given) => {
@@ -423,16 +438,18 @@ impl World {
     }
 
     fn restate(&self, stream: &mut Stream) {
-        let Some(push) = stream.restating else { return };
-        let served = (stream.push, &stream.found);
-        let served = self.served(stream.client, served, SourceId(self.id_of(stream.unit)));
-        if served.is_some_and(|snapshot| snapshot.lane().push == Some(push)) {
+        let Some(Restating { push, sources: known }) = &mut stream.restating else { return };
+        let served = |id: &SourceId| self.served(stream.client, (stream.push, &stream.found), *id);
+        if stream.told.iter().filter_map(served).any(|snapshot| snapshot.lane().push == Some(*push)) {
             return;
         }
-        let restated = self.units[stream.unit].published.restated.clone();
-        if let Some(of) = restated.filter(|of| of.push == push && !stream.told.is_empty()) {
-            stream.session.restate(SourceId(self.id_of(stream.unit)), of);
-            stream.restating = None;
+        for id in stream.told.iter().filter(|id| !known.contains(id)).copied().collect::<Vec<_>>() {
+            let unit = self.unit_of(UnitId(id.0)).map(|unit| &self.units[unit]);
+            let restated = unit.and_then(|unit| unit.published.restated.clone());
+            if let Some(of) = restated.filter(|of| of.push == *push) {
+                stream.session.restate(id, of);
+                known.push(id);
+            }
         }
     }
 
@@ -454,12 +471,18 @@ impl World {
                 (&composition.endpoints, &composition.targets, &composition.told_names);
             let nonce =
                 stream.session.commit(index, &answer, chunks, version, endpoints, targets, told, time);
-            let lanes = self.units[stream.unit].published.lanes.as_ref();
-            let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
-            let id = SourceId(self.id_of(stream.unit));
-            let brings = |push: u64| stable.is_some_and(|stable| answer.brings(push, chunks, (id, stable)));
+            let lanes = |id: &SourceId| {
+                let unit = self.unit_of(UnitId(id.0)).map(|unit| &self.units[unit]);
+                unit.and_then(|unit| Some((&unit.published, unit.published.lanes.as_ref()?)))
+            };
+            let brings_of = |id: &SourceId, push: u64| {
+                let of_push = lanes(id).filter(|(published, _)| published.candidate_of(push).is_some());
+                let stable = of_push.and_then(|(_, lanes)| lanes.stable.as_ref());
+                stable.is_some_and(|stable| answer.brings(push, chunks, (*id, stable)))
+            };
+            let brings = |push: u64| stream.told.iter().any(|id| brings_of(id, push));
             let found = stream.found.get();
-            let holds = || lanes.is_some();
+            let holds = || stream.told.iter().any(|id| lanes(id).is_some());
             stream.push = Answer::push_after(stream.push, found, (chunks, holds), brings);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             if answer.chunk + 1 < chunks {

@@ -181,7 +181,7 @@ impl World {
         let Some(link) = self.links.get(&id) else { return };
         let (unit, index) = (link.unit, link.index);
         self.note(6, id, message.items.len() as u64 | u64::from(message.removed) << 8);
-        let response = message.response(&self.words, unit);
+        let response = message.response(&self.words, self.plan.list_of(unit));
         self.input(unit, index, Input::Received(response));
     }
 }

@@ -31,7 +31,11 @@ pub enum Job {
     Probed(u64),
     Returned(u64),
     ServerBack(usize),
+    /// The second server of a list states what the first states.
+    Mirror(usize),
     Poll(u64),
+    /// The driver moves the session of a stream to other servers.
+    Shift(u64),
     Taken(u64, Box<Given>),
     ToClient(u64, Box<Given>),
     Request(u64, Box<Request>),
@@ -174,7 +178,7 @@ pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
 impl World {
     fn new(plan: WavePlan, origin: u64, tells: bool) -> World {
         let rollout = plan.rollout();
-        let servers = (0..plan.units).map(|_| ControlPlane::new(1, true, false)).collect();
+        let servers = (0..plan.units()).map(|_| ControlPlane::new(1, true, false)).collect();
         let clients = (0..plan.clients.len()).map(|client| Client::new(&plan, client, &rollout)).collect();
         World {
             words: Lexicon::new(),
@@ -188,7 +192,7 @@ impl World {
             failure: None,
             story: tells.then(Vec::new),
             servers,
-            past: vec![Vec::new(); plan.units],
+            past: vec![Vec::new(); plan.units()],
             links: BTreeMap::new(),
             link_numbers: 0,
             units: Vec::new(),
@@ -221,7 +225,7 @@ impl World {
     }
 
     fn start(&mut self) {
-        for unit in 0..self.plan.units {
+        for unit in 0..self.plan.units() {
             self.furnish(unit);
         }
         self.start_units();
@@ -257,7 +261,8 @@ impl World {
         while self.failure.is_none() {
             let job = self.queue.peek().map(|due| due.0.at);
             let timer = self.units.iter().filter_map(|unit| unit.due).min();
-            let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
+            let hold = self.streams.iter().flatten();
+            let hold = hold.flat_map(|stream| stream.wakes_at.into_iter().chain(stream.looks_at)).min();
             let pilot = self.pilot.due;
             let next = [job, timer, hold, pilot].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
@@ -297,7 +302,9 @@ impl World {
             Job::Probed(link) => self.probed(link),
             Job::Returned(link) => self.returned(link),
             Job::ServerBack(unit) => self.server_back(unit),
+            Job::Mirror(list) => self.mirror(list),
             Job::Poll(stream) => self.poll(stream),
+            Job::Shift(stream) => self.shift(stream),
             Job::Taken(stream, given) => self.taken(stream, given),
             Job::ToClient(stream, given) => self.reach_client(stream, &given),
             Job::Request(stream, request) => self.take_request(stream, &request),

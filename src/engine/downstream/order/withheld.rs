@@ -165,6 +165,8 @@ impl Loss {
 
 /// The conditions that delay a removal.
 pub(in crate::engine::downstream) struct Waits<'a> {
+    /// The client may have a name that is gone from the view. Errs on the side of true.
+    pub(in crate::engine::downstream) may_lose: bool,
     /// The client may be moving to other names of another server, and then drops the former names itself.
     pub(in crate::engine::downstream) is_leaving: bool,
     /// The latest response of this type is unanswered.
@@ -202,7 +204,7 @@ pub(in crate::engine::downstream) fn withhold(
     if own.as_ref().is_none_or(|withheld| !withheld.is_of(part.source)) {
         *own = None;
         let rests = waits.is_waiting || waits.is_leaving || waits.changed.is_some();
-        if !part.held.may_lose(view) || (!rests && (waits.may_go)(turn.carried)) {
+        if !waits.may_lose || (!rests && (waits.may_go)(turn.carried)) {
             return None;
         }
         let gone = difference(part.held, view, part.kind).gone;

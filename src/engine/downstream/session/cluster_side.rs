@@ -58,9 +58,12 @@ pub fn withhold(
                     && routes.iter().all(|route| route.has_followed(source, carried, turn))
             };
             let is_leaving = variant == Variant::Sotw && part.may_be_leaving(routes, turn);
-            let has_lost = part.withheld.is_some() || part.held.may_lose(view);
+            // After a move, names may be gone here since long that a removal at the other server kept.
+            let has_moved = turn.moved.contains(&part.asked.list) || turn.has_moved(source);
+            let may_lose = part.held.may_lose(view) || has_moved && part.is_behind(view.id());
+            let has_lost = part.withheld.is_some() || may_lose;
             let changed = if has_lost { changed_at(routes, source, turn) } else { None };
-            let waits = Waits { is_leaving, is_waiting, may_tell, changed, may_go: &may_go };
+            let waits = Waits { may_lose, is_leaving, is_waiting, may_tell, changed, may_go: &may_go };
             let look_at = part.withhold(types, view, &waits, turn);
             until = until.into_iter().chain(look_at).min();
         }

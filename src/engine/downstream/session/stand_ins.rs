@@ -17,9 +17,13 @@ use crate::engine::downstream::session::list_position::{Former, ListPosition};
 use crate::engine::downstream::sources::{Asked, ListId, SourceId};
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::snapshot::{LastVersion, Snapshot, TypeSnapshot};
 use crate::engine::view::View;
-use crate::xds::{Resource, ResourceName};
+use crate::xds::{Resource, ResourceName, Version};
+
+/// The maximum number of snapshots from before the latest move. A session that moves again and again stays with its server after a
+/// few moves (FU25).
+const FORMER_MAX: usize = 4;
 
 type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
 
@@ -54,18 +58,23 @@ impl Session {
     }
 
     /// Remembers the sources that served a list until now. Those before stay, if they alone know an alias that the client
-    /// holds (ALI-2).
+    /// holds (ALI-2), or alone have bytes that a complete set keeps until the routes have moved (RLY-51).
     pub(super) fn remember_former(&mut self, index: usize, former: Snapshots, latest: Latest<'_>, now: Time) {
         let Some(position) = self.positions.0.get(index) else { return };
         let earlier = position.former.iter().flat_map(|former| &former.snapshots);
         let is_needed = |there: &Snapshot| {
             self.parts_of(position).any(|(subscription, part)| {
                 let own = latest(part.source());
-                knows_alias_alone(there, own.as_deref(), subscription, part)
+                let others: Vec<_> = former.iter().filter_map(|(_, other)| other.as_deref()).collect();
+                let own = own.as_deref();
+                knows_alias_alone(there, own, subscription, part)
+                    || subscription.is_full(self.variant())
+                        && has_bytes_alone(there, &others, own, subscription, part)
             })
         };
         let needed = earlier.filter(|(_, there)| there.as_deref().is_some_and(is_needed));
-        let snapshots = former.into_iter().chain(needed.cloned()).collect();
+        let needed: Vec<_> = needed.take(FORMER_MAX).cloned().collect();
+        let snapshots = former.into_iter().chain(needed).collect();
         if let Some(position) = self.positions.0.get_mut(index) {
             position.former = Some(Box::new(Former { snapshots, until: now + ORDER_WAIT_MAX * 2 }));
         }
@@ -163,6 +172,27 @@ fn knows_alias_alone(
     })
 }
 
+/// Whether a snapshot has bytes that the client holds, and that the source's own snapshot and the others lack.
+fn has_bytes_alone(
+    there: &Snapshot,
+    others: &[&Snapshot],
+    own: Option<&Snapshot>,
+    subscription: &Subscription,
+    part: &Part,
+) -> bool {
+    let (type_url, kind) = (&subscription.type_url, part.kind());
+    let Some(view) = own.and_then(|own| own.of(type_url)?.view(&part.collection)) else { return false };
+    let has = |snapshot: &Snapshot, name: &ResourceName, held: Version| {
+        let types = snapshot.of(type_url);
+        let mut bodies = types.into_iter().flat_map(|of| [of.body(kind, name), of.departed(kind, name)]);
+        bodies.any(|body| body.is_some_and(|body| body.version == held))
+    };
+    let mut held = part.held.beside(view);
+    held.any(|(name, held)| {
+        has(there, &name, held) && !others.iter().chain(&own).any(|other| has(other, &name, held))
+    })
+}
+
 fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>> {
     let (_, snapshot) = snapshots.iter().find(|(id, _)| *id == source)?;
     snapshot.clone()
@@ -249,35 +279,51 @@ impl ListPosition {
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 
-    /// Last bytes for a client with complete sets: resources that the client holds and only the former
-    /// server had. The client keeps them until its routes have moved (RLY-51).
+    /// Last bytes for a client with complete sets: resources that the client holds and that only another server has, or had:
+    /// the former one, or one that stood in. The client keeps them until its routes have moved (RLY-51).
     fn last_bytes(
         &self,
         subscription: &Subscription,
         part: &Part,
         variant: crate::xds::Variant,
         snapshots: &Snapshots,
-    ) -> Vec<(ResourceName, Arc<Resource>)> {
-        let Some(former) = self.former.as_ref().filter(|_| subscription.is_full(variant)) else {
+    ) -> Vec<(ResourceName, LastVersion)> {
+        if !subscription.is_full(variant) {
             return Vec::new();
-        };
+        }
         let type_url = &subscription.type_url;
         let own = snapshot_of(snapshots, part.source());
         let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection)) else {
             return Vec::new();
         };
+        let held = || part.held.beside(view);
+        if held().next().is_none() {
+            return Vec::new();
+        }
         let kind = part.kind();
-        // A removal that rested at the former server rests here, too.
-        let bytes = |name: &ResourceName, held| {
-            let mut types =
-                former.snapshots.iter().filter_map(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
-            types
-                .find_map(|types| {
-                    types.body(kind, name).or_else(|| types.departed_as(kind, name, || Some(held)))
-                })
-                .cloned()
+        let former = self.former.iter().flat_map(|former| &former.snapshots);
+        let former: Vec<_> = former.filter_map(|(_, snapshot)| snapshot.clone()).collect();
+        let serving = part.asked.serving();
+        let higher = part.asked.others().filter(|(server, _)| *server < serving);
+        let higher: Vec<_> = higher.filter_map(|(_, source)| snapshot_of(snapshots, source)).collect();
+        // A removal that rested at the other server rests here, too.
+        let bytes = |name: &ResourceName, held: Version| {
+            let last =
+                |resource: &Arc<Resource>, is_open| LastVersion { resource: resource.clone(), is_open };
+            let departed =
+                |of: &TypeSnapshot| of.departed_as(kind, name, || Some(held)).map(|of| last(of, false));
+            // A push may be halted since.
+            let body =
+                |of: &TypeSnapshot, push: Option<u64>| of.body(kind, name).map(|of| last(of, push.is_none()));
+            let of_former = former.iter().filter_map(|snapshot| {
+                let of = snapshot.of(type_url)?;
+                Some([body(of, snapshot.lane().push), departed(of)])
+            });
+            let of_higher = higher.iter().filter_map(|snapshot| Some(departed(snapshot.of(type_url)?)));
+            let all: Vec<_> = of_former.flatten().chain(of_higher).flatten().collect();
+            let exact = all.iter().find(|last| last.resource.version == held);
+            exact.or(all.first()).cloned()
         };
-        let held = part.held.beside(view);
-        held.filter_map(|(name, held)| bytes(&name, held).map(|body| (name, body))).collect()
+        held().filter_map(|(name, held)| bytes(&name, held).map(|body| (name, body))).collect()
     }
 }

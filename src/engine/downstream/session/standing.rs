@@ -167,8 +167,8 @@ impl Session {
 impl Subscription {
     fn state_of(&self, part: &Part, turn: &Turn<'_>) -> ClientState {
         let is_rejected = |nack: &Nack| {
-            // A response about another source says nothing about this one.
-            nack.brought.is_empty() || nack.brought.iter().any(|brought| brought.source == part.source())
+            // A response about another part says nothing about this one.
+            nack.brought.is_empty() || nack.brought.iter().any(|brought| brought.key == part.key())
         };
         if self.nonces.nack.as_ref().is_some_and(|nack| is_rejected(nack)) {
             return ClientState::Rejected;
@@ -287,7 +287,8 @@ impl Nack {
         (part, tells_removals): (&Part, bool),
         progress: Progress,
     ) -> bool {
-        let own = || self.brought.iter().filter(|of| of.source == part.source() && of.kind == part.kind());
+        // By content: the part may have come to another server of its list since the response (WAV-18).
+        let own = || self.brought.iter().filter(|of| of.key == part.key());
         let mut is_brought = false;
         pushed.names_of(&part.collection, |of| {
             // A name that the client gave up is gone from what it was sent next, and that is no removal.

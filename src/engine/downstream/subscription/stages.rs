@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::collection::CollectionKind;
-use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::nonces::IN_FLIGHT_MAX;
-use crate::engine::downstream::subscription::part::Part;
+use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::view::View;
 
 /// The contents before all unanswered responses but the oldest. Empty for clients that answer before the next response.
@@ -15,11 +14,11 @@ pub struct Stages(Vec<Stage>);
 /// Stands for the nonce of the next response.
 const NEXT: u64 = u64::MAX;
 
-/// The content before one response, by part.
+/// The content before one response, by part. A part may have come to another server of its list since.
 #[derive(Debug)]
 struct Stage {
     nonce: u64,
-    parts: Vec<(SourceId, CollectionKind, Arc<View>)>,
+    parts: Vec<(Key, Arc<View>)>,
 }
 
 impl Stages {
@@ -41,7 +40,7 @@ impl Stages {
         if self.0.len() >= IN_FLIGHT_MAX {
             self.0.remove(0);
         }
-        let parts = parts.iter().map(|part| (part.source(), part.kind(), part.held.clone()));
+        let parts = parts.iter().map(|part| (part.key(), part.held.clone()));
         self.0.push(Stage { nonce, parts: parts.collect() });
     }
 
@@ -62,7 +61,7 @@ impl Stages {
 
     pub(super) fn of_kind_mut(&mut self, kind: CollectionKind) -> impl Iterator<Item = &mut Arc<View>> {
         let parts = self.0.iter_mut().flat_map(|stage| &mut stage.parts);
-        parts.filter(move |(_, of, _)| *of == kind).map(|(.., view)| view)
+        parts.filter(move |((of, _), _)| *of == kind).map(|(_, view)| view)
     }
 
     /// A response was answered. `is_waiting`: others are unanswered.
@@ -76,9 +75,6 @@ impl Stages {
 
 impl Stage {
     fn of(&self, part: &Part) -> Option<&Arc<View>> {
-        let is_of = |(source, kind, _): &&(SourceId, CollectionKind, _)| {
-            (*source, *kind) == (part.source(), part.kind())
-        };
-        self.parts.iter().find(is_of).map(|(.., view)| view)
+        self.parts.iter().find(|(key, _)| *key == part.key()).map(|(_, view)| view)
     }
 }

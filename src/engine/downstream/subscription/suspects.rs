@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use crate::engine::collection::CollectionKind;
-use crate::engine::downstream::sources::{ChangeId, SourceId};
+use crate::engine::downstream::sources::ChangeId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::ledger::HeldVersion;
 use crate::engine::downstream::subscription::nonces::Nack;
-use crate::engine::downstream::subscription::part::Part;
+use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Version};
 
@@ -21,11 +21,11 @@ const NAMED_MAX: usize = 16;
 /// The maximum number of suspects of one rejection without names.
 pub const SUSPECTS_MAX: usize = 100;
 
-/// The content of a part before a rejected response, and with the response.
+/// The content of a part before a rejected response, and with the response. The part may have come to another server of its list
+/// since (WAV-18).
 #[derive(Clone, Debug)]
 pub struct Brought {
-    pub source: SourceId,
-    pub kind: CollectionKind,
+    pub key: Key,
     pub before: Arc<View>,
     pub sent: Arc<View>,
 }
@@ -34,7 +34,8 @@ impl Brought {
     /// Whether the response brought this version of the name, or with `None` its removal. A name that the client gave up is gone,
     /// too, and nobody removed it.
     pub fn has(&self, name: &ResourceName, version: Option<Version>) -> bool {
-        let is_told = version.is_some() || self.kind != CollectionKind::Names || self.sent.knows_absent(name);
+        let is_told =
+            version.is_some() || self.key.0 != CollectionKind::Names || self.sent.knows_absent(name);
         is_told && self.sent.version_of(name) == version && self.before.version_of(name) != version
     }
 
@@ -76,7 +77,7 @@ impl Subscription {
                 false => self.stages.before(nonce, part).unwrap_or(before),
             };
             let before = part.before_rejected(before, &sent);
-            Brought { source: part.source(), kind: part.kind(), before, sent }
+            Brought { key: part.key(), before, sent }
         });
         let brought = brought.filter(|brought| brought.before.id() != brought.sent.id()).collect();
         if let Some(nack) = &mut self.nonces.nack {

@@ -1,6 +1,8 @@
 //! Several servers in one list: FBK, and RLY-40 to RLY-49.
 
+mod bounces;
 mod reclassify;
+mod rejections;
 mod returns;
 mod stand_ins;
 

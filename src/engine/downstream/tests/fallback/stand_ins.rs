@@ -96,6 +96,35 @@ fn rly_51_what_no_server_supplies_any_more_goes_after_the_routes() {
 }
 
 #[test]
+fn rly_51_a_complete_set_keeps_what_a_higher_server_no_longer_supplies_until_the_routes_have_moved() {
+    let mut bench = servers(2);
+    let client = bench.sotw();
+    bench.ask(client, CDS, "a");
+    bench.ask(client, RDS, "r");
+    bench.hear(0);
+    bench.names(0, CDS, "a=1");
+    bench.names(0, RDS, "r=a");
+    assert_eq!(bench.follow(client), "Cluster a=1; RouteConfiguration r=a");
+    bench.lose(0);
+    bench.ask(client, CDS, "a b");
+    bench.follow(client);
+    bench.hear(1);
+    bench.names(1, CDS, "-a b=1");
+    bench.names(1, RDS, "r=a");
+    assert_eq!(bench.follow(client), "Cluster a=1 b=1", "the first server supplied a");
+    assert_eq!(bench.serving(client), 1);
+    // The client has newer content than the first server had at the move.
+    bench.names(0, CDS, "a=2");
+    assert_eq!(bench.drain(client), "Cluster a=2 b=1");
+    bench.names(0, CDS, "-a");
+    assert_eq!(bench.poll(client), "");
+    bench.names(1, RDS, "r=b");
+    assert_eq!(bench.drain(client), "RouteConfiguration r=b", "the client may drop the name itself");
+    bench.ask(client, CDS, "b");
+    assert_eq!(bench.drain(client), "");
+}
+
+#[test]
 fn rly_42_a_server_whose_errors_count_deletes() {
     let mut bench = servers(2);
     bench.deleting = 0b10;
