@@ -7,7 +7,7 @@ use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::nonces::Verdict;
-use crate::engine::downstream::subscription::part::Part;
+use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Variant};
 
@@ -31,7 +31,8 @@ impl Subscription {
     /// Keeps the content before a response that goes out while another one is unanswered.
     pub fn note_stage(&mut self, nonce: u64) {
         if self.nonces.is_waiting() {
-            self.stages.add(nonce, &self.parts);
+            let so_far = self.content_so_far();
+            self.stages.add(nonce, so_far.into_iter());
         }
     }
 
@@ -39,8 +40,15 @@ impl Subscription {
     /// the response brought (TRU-3).
     pub fn keep_content(&mut self) {
         if self.nonces.is_waiting() {
-            self.stages.begin(&self.parts);
+            let so_far = self.content_so_far();
+            self.stages.begin(so_far.into_iter());
         }
+    }
+
+    /// The content of each part after the messages so far: an answer may take several.
+    fn content_so_far(&self) -> Vec<(Key, Arc<View>)> {
+        let parts = self.parts.iter();
+        parts.map(|part| (part.key(), self.part_so_far(part).held.clone())).collect()
     }
 
     /// Keeps the content before an answer until the client has answered it.

@@ -25,6 +25,29 @@ fn tru_3_an_older_response_is_rejected_for_what_it_brought_itself() {
     assert_eq!(suspects(&rejections[0].suspects), "x", "not what is unanswered");
 }
 
+/// A push of many resources takes several messages. The client answers the first after the last was sent.
+#[test]
+fn tru_3_the_first_of_several_messages_is_rejected_for_what_it_brought() {
+    let mut bench = Bench::files(&[(CDS, "x=1 y=1")]);
+    let client = bench.delta();
+    bench.change(client, CDS, "");
+    bench.drain(client);
+    let before = bench.snapshots[0].clone();
+    bench.state(0, &[(CDS, "x=2~2000000 y=2~2000000")]);
+    let push = push(&bench, &before);
+    assert_eq!(bench.poll(client), "Cluster x=2");
+    let first = bench.held(client, CDS).nonce.clone();
+    assert_eq!(bench.poll(client), "Cluster y=2");
+    bench.change_with(client, CDS, "", &first, &[], Some(Status::new(Code::Internal, "bad")));
+    let rejections = |bench: &Bench| {
+        let rejections = standing(bench, client, &push).rejections;
+        rejections.iter().map(|of| suspects(&of.suspects)).collect::<Vec<_>>()
+    };
+    assert_eq!(rejections(&bench), ["x"]);
+    bench.ack(client, CDS);
+    assert_eq!(rejections(&bench), ["x"], "the second message is accepted, and nothing else");
+}
+
 #[test]
 fn tru_3_newer_content_than_the_rejected_one_has_an_answer_of_its_own() {
     let mut bench = Bench::cold();
