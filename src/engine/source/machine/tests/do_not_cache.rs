@@ -4,6 +4,8 @@ use super::*;
 
 /// The time for which this thread has run: a busy machine does not count. `None` where the system does not tell.
 fn cpu_time() -> Option<Duration> {
+    // The system counts when a thread leaves its core, and else at ticks of some milliseconds.
+    std::thread::sleep(Duration::from_micros(1));
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
