@@ -3,6 +3,7 @@
 use super::*;
 
 /// The time for which this thread has run: a busy machine does not count. `None` where the system does not tell.
+#[allow(clippy::disallowed_methods, reason = "no test waits for anything: the sleep makes the system count")]
 fn cpu_time() -> Option<Duration> {
     // The system counts when a thread leaves its core, and else at ticks of some milliseconds.
     std::thread::sleep(Duration::from_micros(1));
