@@ -30,17 +30,22 @@ pub struct Clients {
     /// When each stream was first seen with content of the push.
     first_sent: HashMap<u64, Time>,
     /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
-    rejected: BTreeMap<u64, Rejection>,
-    /// The units whose content each of these streams rejected.
-    blamed: BTreeMap<u64, BTreeSet<UnitId>>,
+    rejected: BTreeMap<u64, Kept>,
     /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
-    gone: BTreeMap<Arc<str>, Rejection>,
+    gone: BTreeMap<Arc<str>, Kept>,
     /// The lost streams so far: the seat, and the source of the push for the stream.
     lost: Vec<(Seat, Option<UnitId>)>,
     /// The ends of streams without the push so far.
     lost_without: u64,
     /// The lost streams of nodes that lost streams before the push, too.
     excuses: Excuses,
+}
+
+/// The first rejection of a stream, and the units of all its rejections.
+#[derive(Debug)]
+struct Kept {
+    first: Rejection,
+    units: BTreeSet<UnitId>,
 }
 
 /// A stream at one moment.
@@ -119,7 +124,7 @@ impl Clients {
 
     /// The nodes with a rejection of the push.
     pub fn rejecting_nodes(&self) -> BTreeSet<Arc<str>> {
-        self.rejected.values().map(|of| of.node.clone()).chain(self.gone.keys().cloned()).collect()
+        self.rejected.values().map(|of| of.first.node.clone()).chain(self.gone.keys().cloned()).collect()
     }
 
     fn count(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
@@ -145,9 +150,9 @@ impl Clients {
             count.compare_with(seat);
         }
         let own = self.rejected.get_mut(&seen.stream);
-        if let Some(rejection) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
-            rejection.is_known_rejecter = is_known;
-            count.reject(rejection, self.blamed.get(&rejection.stream));
+        if let Some(kept) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
+            kept.first.is_known_rejecter = is_known;
+            count.reject(kept);
             count.rejecting.insert(seen.stream);
             count.spoken.insert(node_id);
         }
@@ -167,11 +172,10 @@ impl Clients {
         {
             let rejection = rejection(of, (seen.stream, node), seat, is_known);
             count.vote(of, &rejection, rejecters);
-            self.rejected.insert(seen.stream, rejection);
+            self.rejected.insert(seen.stream, Kept::of(rejection));
         }
-        if self.rejected.contains_key(&seen.stream) && !seen.standing.rejections.is_empty() {
-            let units = seen.standing.rejections.iter().map(|of| UnitId(of.source.0));
-            self.blamed.entry(seen.stream).or_default().extend(units);
+        if let Some(kept) = self.rejected.get_mut(&seen.stream) {
+            kept.units.extend(seen.standing.rejections.iter().map(|of| UnitId(of.source.0)));
         }
     }
 
@@ -194,7 +198,7 @@ impl Clients {
                     let is_known = rejecters.rejected_before(&node_id);
                     let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
                     count.vote(of, &rejection, rejecters);
-                    self.gone.insert(node_id, rejection);
+                    self.gone.insert(node_id, Kept::of(rejection));
                 }
                 continue;
             }
@@ -219,18 +223,18 @@ impl Clients {
     /// Counts the rejections of ended streams: of each node one, unless the node has counted already.
     fn count_gone(&mut self, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
         let rejected = std::mem::take(&mut self.rejected);
-        for (stream, rejection) in rejected {
+        for (stream, kept) in rejected {
             if count.rejecting.contains(&stream) {
-                self.rejected.insert(stream, rejection);
+                self.rejected.insert(stream, kept);
             } else if self.gone.len() < GONE_MAX {
-                self.gone.entry(rejection.node.clone()).or_insert(rejection);
+                self.gone.entry(kept.first.node.clone()).or_insert(kept);
             }
         }
-        for (node, rejection) in &mut self.gone {
+        for (node, kept) in &mut self.gone {
             if count.spoken.insert(node.clone()) {
-                rejection.is_known_rejecter = rejecters.is_known(node);
-                count.group(rejection.seat).count(ClientState::Rejected, rejection.is_known_rejecter);
-                count.reject(rejection, self.blamed.get(&rejection.stream));
+                kept.first.is_known_rejecter = rejecters.is_known(node);
+                count.group(kept.first.seat).count(ClientState::Rejected, kept.first.is_known_rejecter);
+                count.reject(kept);
             }
         }
     }
@@ -240,6 +244,12 @@ impl Clients {
         let sent = ended.standing.sent_at?;
         let first = self.first_sent.get(&ended.stream).copied().unwrap_or(sent).min(sent);
         Some(ended.at.since(first))
+    }
+}
+
+impl Kept {
+    fn of(first: Rejection) -> Kept {
+        Kept { units: BTreeSet::from([first.unit]), first }
     }
 }
 
@@ -346,10 +356,9 @@ impl<'a> TallyInMaking<'a> {
         self.tally.condemned.extend(rejecters.note(rejection, votes, enough, self.now));
     }
 
-    /// `units`: all units whose content the client rejected, if there are others than that of the first rejection.
-    fn reject(&mut self, rejection: &Rejection, units: Option<&BTreeSet<UnitId>>) {
-        self.blamed.insert(rejection.unit);
-        self.blamed.extend(units.into_iter().flatten());
+    fn reject(&mut self, kept: &Kept) {
+        self.blamed.extend(&kept.units);
+        let rejection = &kept.first;
         let list = match self.admission.is_seated(rejection.seat) {
             true => &mut self.tally.rejections,
             false => &mut self.of_others,
@@ -471,8 +480,8 @@ mod tests {
         count.add(seat(0, None), ClientState::Unaffected, (false, true));
         count.unjudged(seat(1, None), ClientState::Rejected);
         count.unjudged(seat(1, None), ClientState::Unaffected);
-        count.reject(&rejection(8, seat(9_000, Some(2))), None);
-        count.reject(&rejection(7, seat(9_000, Some(1))), None);
+        count.reject(&Kept::of(rejection(8, seat(9_000, Some(2)))));
+        count.reject(&Kept::of(rejection(7, seat(9_000, Some(1)))));
         let tally = count.finish(3);
         let admitted =
             Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };

@@ -150,7 +150,7 @@ impl WavePlan {
         });
     }
 
-    /// Gives each list a second server, and each schedule commands, restarts and outages, apart from the rest.
+    /// Gives each list a second server, and draws commands, restarts and outages in each schedule, apart from the rest.
     fn grow_fallback(&mut self) {
         let mut rng = Rng::new(mix(self.seed) ^ 0x3a7e7);
         self.servers = 2;
