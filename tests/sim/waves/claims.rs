@@ -208,13 +208,14 @@ impl World {
     }
 
     /// Whether a client still asks for content of the push that its node rejected. Of a name that the client gave up there is
-    /// nothing left to reject.
+    /// nothing left to reject, and content that it accepted later, apart from others, is good.
     fn wants_rejected(&self, stream: &Stream) -> bool {
         let node = self.clients[stream.client].plan.node;
         self.reference.rejected_wanted.iter().any(|(of, content)| {
             let (list, ty, name, content) = *content;
             (*of, list) == (node, self.plan.list_of(stream.unit))
                 && stream.of.wants[ty].covers(name)
+                && !(content != 0 && stream.of.accepted[ty][name] == content)
                 && self.is_of_cut(stream.unit, (ty, name, content))
         })
     }

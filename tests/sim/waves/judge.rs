@@ -243,6 +243,15 @@ impl World {
             of_push.flat_map(|(want, of)| brings_between(of, want, given, lost)).collect()
         };
         let has = push.filter(|_| !brings(lost, Releases::lanes).is_empty());
+        // A client that may have rejected a push may have what it lost, too, and is told of the loss again (WAV-10).
+        let may_lose = self.reference.may_have_rejected(self.clients[stream.client].plan.node);
+        // Content of a higher server in the place of what the push removes is a removal, too (RLY-42).
+        let other = given.put.iter().filter(|(name, content)| stream.of.sent[ty][*name] != *content);
+        let replaced = other.fold(0, |all: Mask, (name, _)| all | bit(*name));
+        let is_lost = |lost| !brings(lost, Releases::lanes).is_empty();
+        if has.is_none() && (may_lose && is_lost(removed) || is_lost(replaced)) {
+            stream.of.equal = push;
+        }
         // What the client gave up, had before, or had from the server before in the list, may be nothing of the push.
         let is_own = push.is_some_and(|push| {
             let own = self.reference.units[stream.unit].lanes_with(push);
@@ -314,7 +323,10 @@ impl World {
         if stream.of.equal.is_some() {
             let (_, release) = self.release_for(stream.place(), stream.of.push);
             let is_due = given.put.iter().all(|of| self.is_due(stream, given, *of, &release));
-            if !is_due {
+            let (ty, want) = (given.ty, stream.of.wants[given.ty]);
+            let has_due =
+                |name| want.covers(name) && release.for_want(ty, name, want).is_some_and(|due| due != 0);
+            if !is_due || bits(given.removed).any(|name| name < OLD && has_due(name)) {
                 stream.of.push = stream.of.equal;
             }
         }

@@ -243,6 +243,8 @@ impl Releases {
         let is_asked = |name: usize| live.asked.contains(&(EDS, name));
         let deserted = self.departed.iter().filter(|(name, _)| is_gone(**name) && !is_asked(**name));
         self.deserted.extend(deserted.map(|(name, content)| (*name, (now, *content))));
+        let back = self.departed.iter().filter(|(name, _)| !is_gone(**name));
+        self.former_endpoints.extend(back.map(|(name, content)| (now, (*name, *content))));
         self.departed.retain(|name, _| is_gone(*name) && is_asked(*name));
         self.deserted.retain(|name, _| is_gone(*name));
     }
