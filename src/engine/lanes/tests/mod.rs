@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod flowing;
+mod globs;
 mod interest;
 mod known;
 
