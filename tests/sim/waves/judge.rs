@@ -222,7 +222,8 @@ impl World {
         let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
         for name in bits(removed).filter(|name| *name < OLD) {
             let due = release.for_want(ty, name, want);
-            let is_late = || ty == EDS && self.was_newest(stream, (name, 0));
+            let is_late =
+                || ty == EDS && (self.was_newest(stream, (name, 0)) || self.stood_in(stream, ty, (name, 0)));
             if due.is_some_and(|due| due != 0) && want.covers(name) && !is_late() {
                 self.judge_foreign(stream, ty, name, (0, due));
             }
@@ -302,6 +303,7 @@ impl World {
             || is_gone && self.is_last(stream, ty, (name, content))
             || due == Some(0) && self.is_restated(stream, given, (name, content))
             || ty == EDS && self.was_newest(stream, (name, content))
+            || (ty == EDS || stream.of.sent[ty][name] == 0) && self.stood_in(stream, ty, (name, content))
     }
 
     /// Whether a client that may have rejected the push has this content in its place.
@@ -358,14 +360,18 @@ impl World {
         let units = [Some(stream.unit), higher].into_iter().flatten();
         let mut former = units.flat_map(|unit| &self.reference.units[unit].former_endpoints);
         let mut was_newest = || former.any(|(at, of)| *of == (name, content) && self.now < at + 10 * SECOND);
-        // The server came to have endpoints while the types of a round were sent, and another one supplied them so far (RLY-42).
-        let stood_in = || {
-            let there = higher.map(|unit| self.release_at((stream.client, unit), stream.of.push).1);
-            there.is_some_and(|there| there.for_want(EDS, name, stream.of.wants[EDS]) == Some(content))
-        };
         // After a move, removals and the types beside them wait for routes (RLY-51).
         let has_moved = stream.of.former.as_ref().is_some_and(|(_, until)| self.now < *until);
-        (is_slow || has_moved) && was_newest() || stood_in()
+        (is_slow || has_moved) && was_newest()
+    }
+
+    /// Whether the server came to have a resource while the types of a round were sent, and the one before in the list supplied it so far
+    /// (RLY-42).
+    fn stood_in(&self, stream: &Stream, ty: usize, (name, content): (usize, u32)) -> bool {
+        let higher = stream.unit.checked_sub(self.plan.lists);
+        let there = higher.map(|unit| self.release_at((stream.client, unit), stream.of.push).1);
+        let by_name = Want { wildcard: false, ..stream.of.wants[ty] };
+        there.is_some_and(|there| there.for_want(ty, name, by_name) == Some(content))
     }
 
     /// Whether a client has content of a push that its unit may serve it, although the client was sent none: equal content was
