@@ -1,21 +1,21 @@
 //! The identity of the content of a unit, for contents that come back and for records (WAV-8, WAV-17).
 
-use crate::engine::cache::{CachedBodies, Known};
+use crate::engine::cache::CachedBodies;
+use crate::engine::rollout::plan::flows;
 use crate::engine::rollout::push::ReleaseDigest;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::xds::{ResourceName, TypeUrl, Version};
+use crate::xds::{Resource, ResourceName, TypeUrl};
 
 /// Names the use of the hash.
 const CONTEXT: &str = "sluice 2026 gated content";
 
 /// The first byte of each name, and the last of each part: no name counts for another part.
 const PRESENT: u8 = 1;
-const ABSENT: u8 = 2;
 const END: u8 = 0;
 const UNKNOWN: u8 = 3;
 
 impl ReleaseDigest {
-    /// The digest of the known content of the gated types. Takes time proportional to the number of resources.
+    /// The digest of the resources of the gated types that are known, but for those that flow. Takes time proportional to the number of resources.
     pub fn of(snapshot: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> ReleaseDigest {
         let mut hash = Hash(blake3::Hasher::new_derive_key(CONTEXT));
         for (type_url, of) in snapshot.types().filter(|(type_url, _)| is_gated(type_url)) {
@@ -41,23 +41,28 @@ impl Hash {
         let is_complete = of.wildcard.is_whole();
         self.members(&of.wildcard.members, is_complete);
         self.members(&of.globs.members, true);
-        for (name, known) in of.names.known.iter().filter(|(_, known)| !matches!(known, Known::Unknown)) {
-            self.name(name, known.resource().map(|resource| resource.version));
+        for (name, known) in of.names.known.iter() {
+            if let Some(resource) = known.resource() {
+                self.resource(name, resource);
+            }
         }
         self.0.update(&[END]);
     }
 
     fn members(&mut self, of: &CachedBodies, is_known: bool) {
         for (name, cached) in of.iter().filter(|_| is_known) {
-            self.name(name, Some(cached.resource.version));
+            self.resource(name, &cached.resource);
         }
         self.0.update(&[if is_known { END } else { UNKNOWN }]);
     }
 
-    /// `None`: the name is known to have no resource.
-    fn name(&mut self, name: &ResourceName, version: Option<Version>) {
-        self.0.update(&[if version.is_some() { PRESENT } else { ABSENT }]);
+    /// What flows is part of no release (WAV-3).
+    fn resource(&mut self, name: &ResourceName, resource: &Resource) {
+        if flows(resource) {
+            return;
+        }
+        self.0.update(&[PRESENT]);
         self.text(name.as_str());
-        self.0.update(&version.map_or(0, |version| version.0).to_le_bytes());
+        self.0.update(&resource.version.0.to_le_bytes());
     }
 }

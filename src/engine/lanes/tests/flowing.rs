@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::downstream::{PushUnit, SourceId};
+use crate::engine::rollout::push::ReleaseDigest;
 
 const KINDS: [(CollectionKind, &str); 2] = [(CollectionKind::Wildcard, "*"), (CollectionKind::Names, "a b")];
 
@@ -76,5 +77,25 @@ fn wav_3_a_resource_with_a_ttl_flows_into_the_lanes_of_a_hold() {
         bench.source.handle_timeout(bench.now);
         bench.settle();
         assert_eq!(lanes(&bench), [of(&[("b", 1)]), of(&[("b", 2)])], "{kind:?}");
+    }
+}
+
+/// WAV-8: a content that was halted before a restart is known by its digest, whatever flowed meanwhile.
+#[test]
+fn wav_3_what_flows_is_part_of_no_digest() {
+    let digest = |bench: &Bench| ReleaseDigest::of(&bench.published.live, &|of| *of == url());
+    for (kind, list) in KINDS {
+        let mut bench = Bench::new();
+        bench.watch(1, &collection(list));
+        bench.say_resources(url(), kind, vec![with_ttl("a", 1), plain("b", 1)], &[]);
+        let former = digest(&bench);
+        bench.say_resources(url(), kind, vec![with_ttl("a", 2)], &[]);
+        assert_eq!(digest(&bench), former, "{kind:?}");
+        bench.now = bench.now + Duration::from_secs(61);
+        bench.source.handle_timeout(bench.now);
+        bench.settle();
+        assert_eq!(digest(&bench), former, "{kind:?}: the server lets the resource expire");
+        bench.say_resources(url(), kind, vec![plain("b", 2)], &[]);
+        assert_ne!(digest(&bench), former, "{kind:?}");
     }
 }
