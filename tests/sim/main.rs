@@ -377,6 +377,7 @@ const CORPUS: &[u64] = &[
     1125899953112034,
     1125899953131339,
     1125899953511719,
+    1125899954606956,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -23,6 +23,9 @@ use crate::xds::{Node, ResourceName};
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
 
+/// The nodes with a rejection of an earlier push that a plan remembers.
+const REJECTERS_BEFORE_MAX: usize = 10_000;
+
 /// The process that decides about pushes: one at a time (HND-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
@@ -69,13 +72,14 @@ impl Plans {
         let _ = self.turn.subscribe().wait_for(|turn| *turn != Turn::Predecessor).await;
     }
 
-    /// The latest push that went back, or was halted, if this node rejected it.
-    pub fn rejected_by(&self, node: &str) -> Option<u64> {
+    /// Of each plan of which this node rejected a push that went back or was halted, the latest such push.
+    pub fn rejected_by(&self, node: &str) -> Vec<(Arc<PlanHandle>, u64)> {
         let plans = self.all.load();
-        plans.iter().find_map(|plan| {
+        let rejected = |plan: &Arc<PlanHandle>| {
             let of = plan.rejected.load();
-            of.nodes.contains(node).then_some(of.push)
-        })
+            (of.nodes.contains(node) || of.before.contains(node)).then(|| (plan.clone(), of.push))
+        };
+        plans.iter().filter_map(rejected).collect()
     }
 
     /// The plan of a shared source: the first match.
@@ -124,6 +128,8 @@ pub struct Rejected {
     pub push: u64,
     /// Bounded by the rejections that a plan keeps.
     pub nodes: BTreeSet<Arc<str>>,
+    /// The nodes with a rejection of an earlier push. They may come back only now, with any part of that push.
+    before: BTreeSet<Arc<str>>,
 }
 
 /// A push under way, as streams see it at their end.
@@ -187,7 +193,13 @@ impl PlanHandle {
 
     /// Notes the nodes with a rejection of a push that went back, or that was halted. Returns the new ones.
     pub fn note_rejecters(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
-        let known = self.rejected.swap(Arc::new(Rejected { push, nodes: nodes.clone() }));
+        let known = self.rejected.load_full();
+        let mut before = known.before.clone();
+        if known.push != push {
+            let room = REJECTERS_BEFORE_MAX.saturating_sub(before.len());
+            before.extend(known.nodes.iter().take(room).cloned());
+        }
+        self.rejected.store(Arc::new(Rejected { push, nodes: nodes.clone(), before }));
         match known.push == push {
             true => nodes.difference(&known.nodes).cloned().collect(),
             false => nodes,

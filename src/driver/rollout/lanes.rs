@@ -141,7 +141,7 @@ impl PlanTask {
         }
         self.each_stream(|stream| {
             if stream.node().is_some_and(|node| nodes.contains(&*node.id)) {
-                stream.restate(push);
+                stream.restate(&self.handle, push);
             }
         })
         .await;

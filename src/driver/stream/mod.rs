@@ -4,6 +4,7 @@ pub mod private_part;
 pub mod refusal;
 pub mod diversions;
 pub mod own_sources;
+pub mod restating;
 pub mod state;
 pub mod subscriber;
 pub mod destination;

@@ -12,8 +12,9 @@ use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::stream::private_part::{session_at, shared_source};
+use crate::driver::stream::restating::RejectedPushes;
 use crate::driver::stream::routes::Routes;
-use crate::driver::stream::state::{Inner, Restating, StreamState};
+use crate::driver::stream::state::{Inner, StreamState};
 use crate::driver::stream::subscriber::subscriber_at;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
@@ -306,7 +307,7 @@ impl Inner {
             }
             let node = Arc::new(node);
             self.sources.seat_by(&node);
-            self.restating = stream.shared.plans.rejected_by(&node.id).map(Restating::of);
+            self.rejected = RejectedPushes::of(&stream.shared.plans, &node.id);
             self.node = Some(node);
             return false;
         };

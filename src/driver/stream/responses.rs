@@ -13,7 +13,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::source_key::Owner;
 use crate::driver::stream::own_sources::newest;
-use crate::driver::stream::state::{Inner, Restating, StreamState};
+use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
 use crate::engine::downstream::{Answer, Subscription};
 use crate::telemetry::Limit;
@@ -216,26 +216,6 @@ impl Inner {
         self.restate();
         self.sources.begin_look();
         self.session.poll_answer(&newest(&self.sources), now)
-    }
-
-    /// Begins to restate what differs from a rejected push, at each source of the push once the client has it. A client that keeps the halted
-    /// push is restated when it is given another content (WAV-16).
-    fn restate(&mut self) {
-        let Some(Restating { push, sources: known }) = &mut self.restating else { return };
-        if self.sources.iter().all(|(id, _)| known.contains(id)) {
-            return;
-        }
-        let mut served = self.sources.iter().map(|(_, source)| self.sources.served(source));
-        if served.any(|snapshot| snapshot.lane().push == Some(*push)) {
-            return;
-        }
-        for (id, source) in self.sources.iter().filter(|(id, _)| !known.contains(id)).collect::<Vec<_>>() {
-            let published = source.published();
-            if let Some(of) = published.restated.as_ref().filter(|of| of.push == *push) {
-                self.session.restate(*id, of.clone());
-                known.push(*id);
-            }
-        }
     }
 
     /// Whether some part of the subscription may not be shared.

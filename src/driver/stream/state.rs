@@ -23,9 +23,10 @@ use crate::driver::stream::diversions::Diverts;
 use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::session_at;
 use crate::driver::stream::refusal::Refusal;
+use crate::driver::stream::restating::RejectedPushes;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::downstream::{AnswerKey, ListId, Session, SourceId};
+use crate::engine::downstream::{AnswerKey, ListId, Session};
 use crate::setting::Epoch;
 use crate::telemetry::metrics::{BehindMetrics, GaugePart, TypeMetrics};
 use crate::xds::{Node, Status, StreamKind, TypeUrl};
@@ -66,27 +67,13 @@ pub struct StreamState {
     pub(crate) diverts: Mutex<Diverts>,
 }
 
-/// A rejected push, and the sources whose part of it the session restates already.
-#[derive(Debug)]
-pub(crate) struct Restating {
-    pub(crate) push: u64,
-    pub(crate) sources: Vec<SourceId>,
-}
-
-impl Restating {
-    pub(crate) fn of(push: u64) -> Restating {
-        Restating { push, sources: Vec::new() }
-    }
-}
-
 pub(crate) struct Inner {
     pub(crate) session: Session,
     pub(crate) node: Option<Arc<Node>>,
     /// The session has the grant of a decision (AUT-1).
     pub(crate) is_admitted: bool,
     pub(crate) sources: OwnSources,
-    /// The client rejected this push, which went back or was halted, and has to be restated what differs (WAV-10).
-    pub(crate) restating: Option<Restating>,
+    pub(crate) rejected: RejectedPushes,
     /// Some types have no room for their class.
     pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) types: Vec<(TypeUrl, Arc<TypeMetrics>)>,

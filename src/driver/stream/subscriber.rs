@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::private_part::{private_source, session_at};
-use crate::driver::stream::state::{Restating, StreamState};
+use crate::driver::stream::state::StreamState;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
 use crate::xds::{Node, RelayPath, Status, TypeUrl};
@@ -44,14 +44,6 @@ impl Subscriber for StreamState {
 
     fn displaced(self: Arc<Self>, source: SourceId) {
         self.look_for_room(source);
-    }
-}
-
-impl StreamState {
-    /// The client rejected this push, which went back or was halted: the client is restated what differs (WAV-10).
-    pub(crate) fn restate(&self, push: u64) {
-        lock(&self.inner).restating = Some(Restating::of(push));
-        self.wake();
     }
 }
 

@@ -252,7 +252,8 @@ impl Lanes {
         let Some(candidate) = self.take_candidate(push) else { return };
         if let Some(stable) = &self.stable {
             if candidate.is_given {
-                self.restated = Some(Arc::new(self.restated(push, &candidate, stable)));
+                let restated = self.restated(push, &candidate, stable);
+                self.restated = Some(Arc::new(restated.after(self.restated.as_deref())));
             }
             self.went_back = true;
         }
@@ -265,7 +266,8 @@ impl Lanes {
     pub fn stay(&mut self, push: u64) {
         let given = self.candidate.as_ref().filter(|of| of.mark.push == Some(push) && of.is_given);
         if let Some((candidate, stable)) = given.zip(self.stable.as_ref()) {
-            self.restated = Some(Arc::new(self.restated(push, candidate, stable)));
+            let restated = self.restated(push, candidate, stable);
+            self.restated = Some(Arc::new(restated.after(self.restated.as_deref())));
         }
     }
 

@@ -10,6 +10,10 @@ use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::xds::{ResourceName, TypeUrl};
 
+/// The names of earlier pushes that are restated with those of the latest one, at most. Beyond, a client that rejected several pushes in a row
+/// is restated the latest.
+const CARRIED_MAX: usize = 100_000;
+
 /// The gated content of a source as a push left it. Shares its parts with the lanes.
 #[derive(Clone, Debug, Default)]
 pub struct Release {
@@ -26,12 +30,32 @@ impl Release {
     }
 }
 
-/// The names that differ between stable and a push that went back, or that was halted. A client that rejected the push may have any part
-/// of it, whatever versions the client presents.
+/// The names that differ between stable and a push that went back, or that was halted, and those of the pushes before it. A client that
+/// rejected a push may have any part of it, whatever versions the client presents, also when it comes back after another push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restated {
+    /// The latest push.
     pub push: u64,
     pub types: BTreeMap<TypeUrl, BTreeMap<CollectionKind, OrdSet<ResourceName>>>,
+}
+
+impl Restated {
+    /// Adds the names of the pushes before.
+    pub(super) fn after(mut self, former: Option<&Restated>) -> Restated {
+        let former = former.filter(|former| former.len() <= CARRIED_MAX);
+        for (type_url, kinds) in former.iter().flat_map(|former| &former.types) {
+            let own = self.types.entry(type_url.clone()).or_default();
+            for (kind, names) in kinds {
+                let all = own.remove(kind).unwrap_or_default().union(names.clone());
+                own.insert(*kind, all);
+            }
+        }
+        self
+    }
+
+    fn len(&self) -> usize {
+        self.types.values().flat_map(BTreeMap::values).map(OrdSet::len).sum()
+    }
 }
 
 fn without_sets(content: &TypeSnapshot) -> TypeSnapshot {

@@ -147,10 +147,10 @@ impl World {
         self.tell(|| format!("client {client} opens stream {id} with {}", show_all(&has)));
         let this = &self.clients[client];
         let presented = this.presented();
-        let rejected = self.pilot.rejected_by(&this.node.id);
         // The relay knows what the client may have of a push whose rejection it has heard of (WAV-10), at the server of the push.
         let list = this.plan.list;
-        let is_of_it = |(push, unit): &(u64, usize)| Some(*push) == rejected && *unit == list;
+        let is_of_it =
+            |(push, unit): &(u64, usize)| self.pilot.has_rejected(&this.node.id, *push) && *unit == list;
         let is_known =
             |ty: usize| is_gated(ty) && !this.refused[ty].is_empty() && this.refused[ty].iter().all(is_of_it);
         let has_claimed = std::array::from_fn(|ty| {

@@ -104,6 +104,8 @@ pub struct Pilot {
     restates: Option<u64>,
     /// This push, and the nodes that rejected it.
     rejected: (u64, BTreeSet<Arc<str>>),
+    /// The pushes that each node rejected.
+    rejected_ever: BTreeMap<Arc<str>, BTreeSet<u64>>,
     pub lost: BTreeSet<UnitId>,
     /// The units that know that their hold outlives their names.
     kept: BTreeSet<UnitId>,
@@ -145,6 +147,7 @@ impl Pilot {
             leavers: Leavers::default(),
             restates: None,
             rejected: (0, BTreeSet::new()),
+            rejected_ever: BTreeMap::new(),
             lost: BTreeSet::new(),
             kept: BTreeSet::new(),
             is_changed: false,
@@ -165,9 +168,14 @@ impl Pilot {
         }
     }
 
-    /// The latest push that went back, or was halted, if this node rejected it.
+    /// The latest push that went back, or was halted, if this node rejected it or one before.
     pub fn rejected_by(&self, node: &str) -> Option<u64> {
-        self.rejected.1.contains(node).then_some(self.rejected.0)
+        self.rejected_ever.contains_key(node).then_some(self.rejected.0)
+    }
+
+    /// Whether this node rejected this push, and the push went back or was halted.
+    pub fn has_rejected(&self, node: &str, push: u64) -> bool {
+        self.rejected_ever.get(node).is_some_and(|pushes| pushes.contains(&push))
     }
 }
 
@@ -718,6 +726,9 @@ impl World {
             return;
         };
         let nodes = counted.clients.rejecting_nodes();
+        for node in &nodes {
+            self.pilot.rejected_ever.entry(node.clone()).or_default().insert(push);
+        }
         let known = std::mem::replace(&mut self.pilot.rejected, (push, nodes.clone()));
         let is_new = |node: &Arc<str>| known.0 != push || !known.1.contains(node);
         let new: BTreeSet<_> = nodes.iter().filter(|node| is_new(node)).cloned().collect();

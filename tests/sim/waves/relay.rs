@@ -446,7 +446,7 @@ impl World {
         for id in stream.told.iter().filter(|id| !known.contains(id)).copied().collect::<Vec<_>>() {
             let unit = self.unit_of(UnitId(id.0)).map(|unit| &self.units[unit]);
             let restated = unit.and_then(|unit| unit.published.restated.clone());
-            if let Some(of) = restated.filter(|of| of.push == *push) {
+            if let Some(of) = restated.filter(|of| of.push <= *push) {
                 stream.session.restate(id, of);
                 known.push(id);
             }

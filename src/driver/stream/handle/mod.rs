@@ -20,6 +20,7 @@ use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::poll::poll_once;
+use crate::driver::stream::restating::RejectedPushes;
 use crate::driver::stream::state::{Fallbacks, Guard, Inner, Stream, StreamState, Tables};
 use crate::engine::authorization::Grant;
 use crate::engine::downstream::Session;
@@ -34,7 +35,7 @@ impl Stream {
             node: None,
             is_admitted: false,
             sources: OwnSources::new(peer.relays.is_some()),
-            restating: None,
+            rejected: RejectedPushes::default(),
             refusal: None,
             types: Vec::new(),
             epoch: settings.number(),
