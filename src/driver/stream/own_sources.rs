@@ -49,9 +49,11 @@ impl OwnSources {
         let brings = |push: u64| {
             self.all.iter().any(|(_, source)| {
                 let published = source.published();
-                let lanes = published.lanes.as_ref().filter(|_| published.candidate_of(push).is_some());
-                let stable = lanes.and_then(|lanes| lanes.stable.as_ref());
-                stable.is_some_and(|stable| answer.brings(push, messages, (source.id(), stable)))
+                let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
+                let lanes = stable.zip(published.candidate_of(push));
+                lanes.is_some_and(|(stable, candidate)| {
+                    answer.brings(push, messages, (source.id(), [stable, candidate]))
+                })
             })
         };
         let holds = || self.all.iter().any(|(_, source)| source.published().lanes.is_some());

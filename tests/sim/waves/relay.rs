@@ -476,9 +476,10 @@ impl World {
                 unit.and_then(|unit| Some((&unit.published, unit.published.lanes.as_ref()?)))
             };
             let brings_of = |id: &SourceId, push: u64| {
-                let of_push = lanes(id).filter(|(published, _)| published.candidate_of(push).is_some());
-                let stable = of_push.and_then(|(_, lanes)| lanes.stable.as_ref());
-                stable.is_some_and(|stable| answer.brings(push, chunks, (*id, stable)))
+                let lanes = lanes(id).and_then(|(published, lanes)| {
+                    Some([lanes.stable.as_deref()?, published.candidate_of(push)?])
+                });
+                lanes.is_some_and(|lanes| answer.brings(push, chunks, (*id, lanes)))
             };
             let brings = |push: u64| stream.told.iter().any(|id| brings_of(id, push));
             let found = stream.found.get();

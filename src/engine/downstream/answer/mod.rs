@@ -82,18 +82,19 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether the answer brings content of a push, from the candidate of a source. `stable`: the source's content for all other clients.
-    /// `messages`: the number of messages of the answer. Without any, the client is told nothing.
-    pub fn brings(&self, push: u64, messages: usize, (source, stable): (SourceId, &Snapshot)) -> bool {
+    /// Whether the answer brings content of a push, from the candidate of a source. `lanes`: the source's content for all other clients, and
+    /// the candidate. `messages`: the number of messages of the answer. Without any, the client is told nothing.
+    pub fn brings(&self, push: u64, messages: usize, (source, lanes): (SourceId, [&Snapshot; 2])) -> bool {
         if messages == 0 {
             return false;
         }
+        let [stable, candidate] = lanes.map(|lane| lane.of(&self.type_url));
         // Only gated types have the last bytes of all releases.
-        let stable = stable.of(&self.type_url).filter(|of| of.lasts.is_some());
+        let lanes = stable.filter(|of| of.lasts.is_some()).zip(candidate);
         let is_of_push =
             |part: &&AnswerPart| part.source == source && part.snapshot.lane().push == Some(push);
-        stable.is_some_and(|stable| {
-            self.parts.iter().filter(is_of_push).any(|part| self.brings_another(part, stable))
+        lanes.is_some_and(|lanes| {
+            self.parts.iter().filter(is_of_push).any(|part| self.brings_another(part, lanes))
         })
     }
 
@@ -112,13 +113,11 @@ impl Answer {
     }
 
     /// Whether the client gets a name by this part that the candidate and `stable` both know, with different contents. A name that only
-    /// one of them knows is not changed by the push.
-    fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot) -> bool {
+    /// one of them knows is not changed by the push. The part's own snapshot may have content of other servers beside the candidate's
+    /// (RLY-42).
+    fn brings_another(&self, part: &AnswerPart, (stable, candidate): (&TypeSnapshot, &TypeSnapshot)) -> bool {
         let view = |of: &TypeSnapshot| of.view(&part.collection).cloned();
-        let Some((candidate, stable)) = part.snapshot.of(&self.type_url).and_then(view).zip(view(stable))
-        else {
-            return false;
-        };
+        let Some((stable, candidate)) = view(stable).zip(view(candidate)) else { return false };
         let is_wildcard = matches!(part.collection, Collection::Wildcard);
         let knows = |view: &View, name: &ResourceName| {
             view.has(name) || view.knows_gone(name) || is_wildcard && view.is_complete()
@@ -128,8 +127,13 @@ impl Answer {
             let version = candidate.version_of(name);
             part.view.version_of(name) == version && (self.full || part.held.version_of(name) != version)
         };
+        // Content of another server in the place of what the push removes is no content of before.
+        let is_as_before = |name: &ResourceName| {
+            let shown = part.view.version_of(name);
+            shown.is_some() && (shown == part.held.version_of(name) || shown == stable.version_of(name))
+        };
         let is_kept =
-            |name: &ResourceName| part.view.has(name) || part.keeps.iter().any(|kept| kept.has(name));
+            |name: &ResourceName| is_as_before(name) || part.keeps.iter().any(|kept| kept.has(name));
         let is_removed = |name: &ResourceName| self.deletes() && part.held.has(name) && !is_kept(name);
         let is_told =
             |name: &ResourceName| if candidate.has(name) { is_sent(name) } else { is_removed(name) };

@@ -135,7 +135,8 @@ fn wav_15_an_answer_by_the_candidate_may_bring_nothing_of_the_push() {
         let latest = bench.picked(client);
         let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
         let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
-        (answer.type_url.short().to_owned(), answer.brings(1, 1, (SourceId(0), &stable)))
+        let lanes = [&*stable, &*bench.candidate()];
+        (answer.type_url.short().to_owned(), answer.brings(1, 1, (SourceId(0), lanes)))
     };
     assert_eq!(brings(sotw), ("Listener".into(), true));
     assert_eq!(brings(newcomer), ("Cluster".into(), false), "the cluster is stable's");
@@ -154,7 +155,8 @@ fn wav_15_an_answer_without_a_message_brings_nothing_of_the_push() {
     let latest = bench.picked(sotw);
     let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
     let (_, answer) = bench.clients[sotw].session.poll_answer(&latest, bench.now).unwrap();
-    let brings = |messages| answer.brings(1, messages, (SourceId(0), &stable));
+    let candidate = bench.candidate();
+    let brings = |messages| answer.brings(1, messages, (SourceId(0), [&*stable, &*candidate]));
     assert_eq!((answer.type_url.short(), brings(1), brings(0)), ("Cluster", true, false));
 }
 
@@ -185,7 +187,8 @@ fn wav_15_what_the_candidate_does_not_know_is_no_removal_by_the_push() {
         let chunks = answer.compose().chunks;
         let removed: Vec<_> =
             chunks.iter().flat_map(|chunk| &chunk.removed).map(|name| name.as_str()).collect();
-        (removed.join(" "), answer.brings(1, 1, (SourceId(0), &stable)))
+        let lanes = [&*stable, &*bench.candidate()];
+        (removed.join(" "), answer.brings(1, 1, (SourceId(0), lanes)))
     };
     assert_eq!(brings(&mut bench), ("none".into(), false), "both releases know this");
     bench.says(RDS, "-r");
@@ -230,7 +233,8 @@ fn wav_15_endpoints_of_the_candidate_are_nothing_of_the_push() {
         let part = &answer.parts[0];
         assert_eq!((answer.type_url.short(), part.snapshot.lane().push), ("ClusterLoadAssignment", Some(1)));
         let names: Vec<_> = part.held.differing(&part.view).map(|name| name.as_str().to_owned()).collect();
-        (names.join(" "), answer.brings(1, 1, (SourceId(0), &stable)))
+        let lanes = [&*stable, &*bench.candidate()];
+        (names.join(" "), answer.brings(1, 1, (SourceId(0), lanes)))
     };
     assert_eq!(brings(newcomer), ("b".into(), false));
     assert_eq!(brings(holder), ("a".into(), false), "a removal of endpoints");
@@ -251,7 +255,9 @@ fn wav_15_an_answer_is_compared_with_the_stable_content_of_its_own_source() {
     bench.state(1, &[(CDS, "a=another")]);
     lanes.follow(&before, &bench.snapshots[1], bench.now);
     lanes.cut(1);
-    let of_other = lanes.published(bench.now).lanes.as_ref().unwrap().stable.clone().unwrap();
+    let published = lanes.published(bench.now);
+    let of_other = published.lanes.as_ref().unwrap().stable.clone().unwrap();
+    let of_other = [&*of_other, &**published.candidate_of(1).unwrap()];
     bench.state(0, &[(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=2"), (RDS, "r=a.1")]);
     bench.cut(&[sotw]);
     let own = bench.picked(delta)[0].clone();
@@ -262,8 +268,9 @@ fn wav_15_an_answer_is_compared_with_the_stable_content_of_its_own_source() {
     let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
     let (_, answer) = bench.clients[newcomer].session.poll_answer(&latest, bench.now).unwrap();
     assert_eq!((answer.type_url.short(), answer.parts[0].snapshot.lane().push), ("Cluster", Some(1)));
-    assert!(!answer.brings(1, 1, (SourceId(0), &own)), "the push has no cluster");
-    assert!(!answer.brings(1, 1, (SourceId(1), &of_other)), "no part is from the other source");
+    let own = [&*own, &*bench.candidate()];
+    assert!(!answer.brings(1, 1, (SourceId(0), own)), "the push has no cluster");
+    assert!(!answer.brings(1, 1, (SourceId(1), of_other)), "no part is from the other source");
 }
 
 #[test]

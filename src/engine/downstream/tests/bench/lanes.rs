@@ -80,6 +80,12 @@ impl Bench {
         self.operate(|lanes| lanes.serve(&release));
     }
 
+    /// The content of the push under way.
+    pub fn candidate(&self) -> Arc<Snapshot> {
+        let lanes = self.lanes.as_ref().unwrap();
+        lanes.published.candidate_of(lanes.push).unwrap().clone()
+    }
+
     pub fn is_holding(&self) -> bool {
         self.lanes.as_ref().unwrap().of.is_holding()
     }

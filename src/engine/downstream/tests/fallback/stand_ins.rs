@@ -2,6 +2,8 @@
 
 use crate::engine::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS, VHDS, version_of};
 use crate::engine::downstream::tests::fallback::*;
+use crate::engine::lanes::Lanes;
+use crate::engine::rollout::plan::Gated;
 
 #[test]
 fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied() {
@@ -33,6 +35,49 @@ fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied()
         };
         assert_eq!(bench.follow(newcomer), "Cluster a=2 b=1 c=2");
     }
+}
+
+/// A client of the second server has content of a push of that server, or of the first server in its place.
+#[test]
+fn wav_15_what_stands_in_for_a_name_is_nothing_of_a_push_but_for_one_that_the_push_removes() {
+    let mut bench = servers(2);
+    let (client, former) = (bench.delta(), bench.delta());
+    bench.change(client, CDS, "+a");
+    bench.change(former, CDS, "+a +b +c");
+    bench.hear(0);
+    bench.names(0, CDS, "a=1 b=1 c=1");
+    bench.lose(0);
+    bench.change(client, CDS, "+new");
+    bench.change(former, CDS, "+new");
+    assert_eq!([client, former].map(|client| bench.follow(client)), ["Cluster a=1", "Cluster a=1 b=1 c=1"]);
+    bench.hear(1);
+    bench.names(1, CDS, "a=2 -b c=2 -new");
+    assert_eq!(
+        [client, former].map(|client| bench.follow(client)),
+        ["Cluster a=2 -new", "Cluster a=2 c=2 -new"]
+    );
+    bench.change(client, CDS, "+b");
+    let mut lanes = Lanes::new(1, Gated::Default, 1);
+    let before = bench.snapshots[1].clone();
+    lanes.follow(&before, &before, bench.now);
+    bench.names(1, CDS, "-c");
+    lanes.follow(&before, &bench.snapshots[1], bench.now);
+    lanes.cut(1);
+    let published = lanes.published(bench.now);
+    let stable = published.lanes.as_ref().unwrap().stable.clone().unwrap();
+    let candidate = published.candidate_of(1).unwrap().clone();
+    let mut brings = |client: ClientId| {
+        let latest = |id: SourceId| match id {
+            SourceId(1) => Some(candidate.clone()),
+            SourceId(id) => bench.snapshots.get(id as usize).cloned(),
+        };
+        let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
+        let names = answer.parts[0].held.differing(&answer.parts[0].view);
+        let names: Vec<_> = names.map(|name| name.as_str().to_owned()).collect();
+        (names.join(" "), answer.brings(1, 1, (SourceId(1), [&*stable, &*candidate])))
+    };
+    assert_eq!(brings(client), ("b".into(), false));
+    assert_eq!(brings(former), ("c".into(), true), "the first server's resource");
 }
 
 #[test]
