@@ -1,6 +1,8 @@
 //! The identity of the content of a unit, for contents that come back and for records (WAV-8, WAV-17).
 
-use crate::engine::cache::CachedBodies;
+use std::sync::Arc;
+
+use crate::engine::cache::{CachedBodies, Known};
 use crate::engine::rollout::plan::flows;
 use crate::engine::rollout::push::ReleaseDigest;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
@@ -11,11 +13,13 @@ const CONTEXT: &str = "sluice 2026 gated content";
 
 /// The first byte of each name, and the last of each part: no name counts for another part.
 const PRESENT: u8 = 1;
+const ABSENT: u8 = 2;
 const END: u8 = 0;
 const UNKNOWN: u8 = 3;
 
 impl ReleaseDigest {
-    /// The digest of the resources of the gated types that are known, but for those that flow. Takes time proportional to the number of resources.
+    /// The digest of the known content of the gated types, but for the resources that flow. A name that is known to be absent counts: a push
+    /// that removes all resources is not the content of the time before any was known. Takes time proportional to the number of resources.
     pub fn of(snapshot: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> ReleaseDigest {
         let mut hash = Hash(blake3::Hasher::new_derive_key(CONTEXT));
         for (type_url, of) in snapshot.types().filter(|(type_url, _)| is_gated(type_url)) {
@@ -41,28 +45,26 @@ impl Hash {
         let is_complete = of.wildcard.is_whole();
         self.members(&of.wildcard.members, is_complete);
         self.members(&of.globs.members, true);
-        for (name, known) in of.names.known.iter() {
-            if let Some(resource) = known.resource() {
-                self.resource(name, resource);
-            }
+        for (name, known) in of.names.known.iter().filter(|(_, known)| !matches!(known, Known::Unknown)) {
+            self.name(name, known.resource());
         }
         self.0.update(&[END]);
     }
 
     fn members(&mut self, of: &CachedBodies, is_known: bool) {
         for (name, cached) in of.iter().filter(|_| is_known) {
-            self.resource(name, &cached.resource);
+            self.name(name, Some(&cached.resource));
         }
         self.0.update(&[if is_known { END } else { UNKNOWN }]);
     }
 
-    /// What flows is part of no release (WAV-3).
-    fn resource(&mut self, name: &ResourceName, resource: &Resource) {
-        if flows(resource) {
+    /// `None`: the name is known to have no resource. What flows is part of no release (WAV-3).
+    fn name(&mut self, name: &ResourceName, resource: Option<&Arc<Resource>>) {
+        if resource.is_some_and(|resource| flows(resource)) {
             return;
         }
-        self.0.update(&[PRESENT]);
+        self.0.update(&[if resource.is_some() { PRESENT } else { ABSENT }]);
         self.text(name.as_str());
-        self.0.update(&resource.version.0.to_le_bytes());
+        self.0.update(&resource.map_or(0, |resource| resource.version.0).to_le_bytes());
     }
 }

@@ -43,6 +43,21 @@ fn wav_8_a_content_that_was_halted_before_a_restart_is_no_news() {
     assert!(!known.awaits(UNIT) && known.candidate(UNIT).is_some(), "it is the latest candidate from now on");
 }
 
+/// A push that removes all is no return to the time before anything was known, which all clients had.
+#[test]
+fn wav_8_no_content_is_not_the_same_as_unknown_content() {
+    for (collection, kind, absent) in [
+        (names(&["a"]), CollectionKind::Names, vec!["a"]),
+        (Collection::Wildcard, CollectionKind::Wildcard, vec![]),
+    ] {
+        let mut bench = Bench::new();
+        bench.watch(1, &collection);
+        let unknown = digest(&bench);
+        bench.say(kind, &[], &absent);
+        assert_ne!(digest(&bench), unknown, "{kind:?}");
+    }
+}
+
 /// Found by the simulator (1125899922080816).
 #[test]
 fn wav_17_what_was_halted_before_a_restart_is_news_once_another_push_has_begun() {
