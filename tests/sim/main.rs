@@ -379,6 +379,8 @@ const CORPUS: &[u64] = &[
     1125899953511719,
     1125899953624754,
     1125899954606956,
+    1125899955009090,
+    1125899956000195,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
