@@ -206,6 +206,12 @@ impl PlanHandle {
         }
     }
 
+    /// The latest push that went back or was halted, and the nodes with a rejection of it or of one before.
+    pub fn rejecters(&self) -> (u64, BTreeSet<Arc<str>>) {
+        let of = self.rejected.load();
+        (of.push, of.nodes.union(&of.before).cloned().collect())
+    }
+
     /// Exchanges the plan for another with the same name.
     pub fn configure(&self, plan: Arc<Plan>) {
         self.plan.store(plan);

@@ -42,6 +42,43 @@ pub struct StoredPlan {
     #[serde(default)]
     pub served: Option<u64>,
     pub condemned: Vec<StoredContent>,
+    /// Files of earlier builds lack it.
+    #[serde(default)]
+    pub rejected: StoredRejected,
+}
+
+/// The rejected pushes that clients may have a part of (WAV-10).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoredRejected {
+    /// The latest push.
+    pub push: u64,
+    pub nodes: Vec<String>,
+    pub restated: Vec<StoredRestated>,
+}
+
+/// The names that a unit restates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredRestated {
+    pub unit: u64,
+    /// The latest push of the unit.
+    pub push: u64,
+    pub names: Vec<StoredNames>,
+}
+
+/// Names of a type, of one kind of collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredNames {
+    pub type_url: String,
+    pub kind: StoredKind,
+    pub names: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredKind {
+    Wildcard,
+    Globs,
+    Names,
 }
 
 /// A source, as in the names of the sources' files.
@@ -176,6 +213,19 @@ mod tests {
                 version: digest,
                 left_ms: Some(3),
             }],
+            rejected: StoredRejected {
+                push: 42,
+                nodes: vec!["envoy-7".into()],
+                restated: vec![StoredRestated {
+                    unit: 3,
+                    push: 42,
+                    names: vec![StoredNames {
+                        type_url: "t".into(),
+                        kind: StoredKind::Wildcard,
+                        names: vec!["a".into()],
+                    }],
+                }],
+            },
         }
     }
 
@@ -187,6 +237,14 @@ mod tests {
         let earlier = text.replacen("\"away_ms\":{\"3\":86400000},", "", 1);
         let without_ages = StoredPlan { away_ms: BTreeMap::new(), ..plan() };
         assert_eq!(decode_plans(earlier.as_bytes()).unwrap(), [without_ages], "a file of an earlier build");
+        let from = text.find(",\"rejected\":").unwrap();
+        let earlier = format!("{}}}]}}", &text[..from]);
+        let without_rejections = StoredPlan { rejected: StoredRejected::default(), ..plan() };
+        assert_eq!(
+            decode_plans(earlier.as_bytes()).unwrap(),
+            [without_rejections],
+            "a file of an earlier build"
+        );
         let other = text.replacen("\"format\":1", "\"format\":2", 1);
         assert_eq!(decode_plans(other.as_bytes()).unwrap_err(), "format 2; this build reads 1");
         let broken = text.replacen("fffffffffffffffffffffffffffffffa", "fffg", 1);

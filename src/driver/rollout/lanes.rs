@@ -1,6 +1,6 @@
 //! The lanes of the sources of a plan: admissions of clients, and orders to sources (WAV-2).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -105,7 +105,7 @@ impl PlanTask {
             let settled = sources.iter().filter(is_of).map(|source| UnitId(source.id().0));
             settled.for_each(|unit| self.known.settle(unit));
         }
-        join_all(sources.iter().map(|source| source.order(order))).await;
+        join_all(sources.iter().map(|source| source.order(order.clone()))).await;
         if let LaneOrder::Serve(_) = order {
             self.rollout.serves(sources.iter().map(|source| UnitId(source.id().0)));
         }
@@ -139,6 +139,11 @@ impl PlanTask {
         if nodes.is_empty() {
             return;
         }
+        self.is_changed = true;
+        self.restate_to(push, &nodes).await;
+    }
+
+    pub(super) async fn restate_to(&self, push: u64, nodes: &BTreeSet<Arc<str>>) {
         self.each_stream(|stream| {
             if stream.node().is_some_and(|node| nodes.contains(&*node.id)) {
                 stream.restate(&self.handle, push);

@@ -1,16 +1,20 @@
 //! The state of a plan beyond the end of the task and of the process (WAV-8).
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::stored_plans::{
-    StoredContent, StoredDigest, StoredPin, StoredPinEnd, StoredPlan, StoredPush, StoredRelease, StoredUnit,
+    StoredContent, StoredDigest, StoredPin, StoredPinEnd, StoredPlan, StoredPush, StoredRejected,
+    StoredRelease, StoredUnit,
 };
+use crate::driver::rollout::rejections::restated_of;
 use crate::driver::rollout::task::{PlanTask, own_sources};
 use crate::driver::source::handle::SourceHandle;
 use crate::engine::Time;
 use crate::engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
+use crate::engine::lanes::Restated;
 use crate::engine::rollout::{
     PinEnd, PinRecord, PushRecord, Record, ReleaseDigest, ReleaseRecord, Rollout, UnitId, UnitRecord,
 };
@@ -31,6 +35,10 @@ pub(super) struct Recorded {
     units: BTreeMap<UnitId, StoredUnit>,
     /// The content of the halted push, by the number in the record.
     pushed: BTreeMap<UnitId, ReleaseDigest>,
+    /// What clients may have of rejected pushes, by the number in the record (WAV-10).
+    pub(super) restated: BTreeMap<UnitId, Arc<Restated>>,
+    /// The same, of units that are found. Their sources are told next.
+    pub(super) found: Vec<(UnitId, Arc<Restated>)>,
 }
 
 impl PlanTask {
@@ -46,6 +54,7 @@ impl PlanTask {
         self.recorded = recorded;
         self.rejecters.condemn_again(condemned_of(&stored.condemned, passed), now);
         self.rollout = Rollout::restore(self.plan.clone(), record, passed, now);
+        self.restore_rejecters(&stored.rejected);
         self.find();
     }
 
@@ -62,6 +71,8 @@ impl PlanTask {
             if let Some(digest) = self.recorded.pushed.remove(&recorded) {
                 self.known.halted_before(unit, digest);
             }
+            let restated = self.recorded.restated.remove(&recorded);
+            self.recorded.found.extend(restated.map(|restated| (unit, restated)));
             self.rollout.found(recorded, unit);
         }
     }
@@ -78,6 +89,7 @@ impl PlanTask {
         let found = self.stored_units().into_iter();
         let lost = self.recorded.units.iter().map(|(unit, stored)| (*unit, stored.clone()));
         stored.units = found.chain(lost).map(|(unit, stored)| (unit.0, stored)).collect();
+        stored.rejected = self.stored_rejections();
         self.shared.plan_store.put(stored);
         match &self.shared.checkpoint {
             Some(checkpoint) => checkpoint.clone().write_plans(self.shared.plan_store.encoded()).await,
@@ -119,6 +131,8 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
     });
     let pushed = push.iter().flat_map(|push| push.units.iter().map(|of| (of.unit, of.candidate))).collect();
     let recorded = stored.units.iter().filter_map(|(number, of)| Some((unit(number)?, of.clone()))).collect();
+    let restated = stored.rejected.restated.iter();
+    let restated = restated.filter_map(|of| Some((unit(&of.unit)?, Arc::new(restated_of(of))))).collect();
     let release = |of: &StoredRelease| ReleaseRecord {
         push: of.push,
         units: of.units.iter().filter_map(|(number, of)| Some((unit(number)?, digest(of)))).collect(),
@@ -143,7 +157,7 @@ fn record_of(stored: &StoredPlan) -> (Record, Recorded) {
         pin: stored.pin.as_ref().map(|of| PinRecord { release: of.release, until: end(of.until) }),
         served: stored.served,
     };
-    (record, Recorded { units: recorded, pushed })
+    (record, Recorded { units: recorded, pushed, restated, found: Vec::new() })
 }
 
 /// The condemned contents, each with the time left. `passed`: the time since the file was written.
@@ -207,6 +221,7 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
         pin: record.pin.map(pin),
         served: record.served,
         condemned: Vec::new(),
+        rejected: StoredRejected::default(),
     }
 }
 

@@ -143,6 +143,7 @@ impl PlanTask {
             self.rejecters.forget(clock.now());
             said.into_iter().for_each(|said| self.hear(said));
             let answers = self.obey();
+            self.restate_recorded().await;
             self.carry_out().await;
             self.keep_holds().await;
             if !answers.is_empty() {

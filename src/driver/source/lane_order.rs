@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::engine::lanes::Restated;
 use crate::engine::snapshot::Snapshot;
 
 /// A move of the lanes of one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneOrder {
     /// The newest content becomes the candidate of this push (WAV-4).
     Cut(u64),
@@ -23,6 +24,8 @@ pub enum LaneOrder {
     Settle(u64),
     /// All clients are served the latest release with this number or a smaller one (HIS-3).
     Serve(u64),
+    /// Clients that rejected pushes before a restart may have any part of these names (WAV-10).
+    Restate(Arc<Restated>),
     /// A hold outlives the names that the source forgets (WAV-8).
     Keep,
     /// No push stands: a hold without a difference ends.

@@ -271,6 +271,13 @@ impl Lanes {
         }
     }
 
+    /// What clients may have of pushes that went back before a restart. Pushes since then count as later ones.
+    pub fn restate(&mut self, earlier: &Restated) {
+        let all =
+            self.restated.as_deref().map_or_else(|| earlier.clone(), |own| own.clone().after(Some(earlier)));
+        self.restated = Some(Arc::new(all));
+    }
+
     /// Another plan has the source: its pushes have numbers of their own, and give nothing of the former plan's.
     pub fn change_hands(&mut self) {
         if let Some(push) = self.candidate.as_ref().and_then(|candidate| candidate.mark.push) {

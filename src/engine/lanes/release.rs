@@ -42,7 +42,7 @@ pub struct Restated {
 impl Restated {
     /// Adds the names of the pushes before.
     pub(super) fn after(mut self, former: Option<&Restated>) -> Restated {
-        let former = former.filter(|former| former.len() <= CARRIED_MAX);
+        let former = former.filter(|former| former.count() <= CARRIED_MAX);
         for (type_url, kinds) in former.iter().flat_map(|former| &former.types) {
             let own = self.types.entry(type_url.clone()).or_default();
             for (kind, names) in kinds {
@@ -53,7 +53,8 @@ impl Restated {
         self
     }
 
-    fn len(&self) -> usize {
+    /// The number of names.
+    pub fn count(&self) -> usize {
         self.types.values().flat_map(BTreeMap::values).map(OrdSet::len).sum()
     }
 }

@@ -45,6 +45,15 @@ impl sluice::engine::evidence::Leavers for Leavers {
     }
 }
 
+/// The pushes that went back or were halted and that clients rejected.
+#[derive(Clone, Debug, Default)]
+pub struct Rejected {
+    /// The latest push.
+    push: u64,
+    /// The pushes that each node rejected.
+    pub nodes: BTreeMap<Arc<str>, BTreeSet<u64>>,
+}
+
 /// A push between its cut and its begin.
 struct Next {
     number: u64,
@@ -102,10 +111,7 @@ pub struct Pilot {
     leavers: Leavers,
     /// The latest push that went back, or that was halted.
     restates: Option<u64>,
-    /// This push, and the nodes that rejected it.
-    rejected: (u64, BTreeSet<Arc<str>>),
-    /// The pushes that each node rejected.
-    rejected_ever: BTreeMap<Arc<str>, BTreeSet<u64>>,
+    pub rejected: Rejected,
     pub lost: BTreeSet<UnitId>,
     /// The units that know that their hold outlives their names.
     kept: BTreeSet<UnitId>,
@@ -146,8 +152,7 @@ impl Pilot {
             rejecters: Rejecters::default(),
             leavers: Leavers::default(),
             restates: None,
-            rejected: (0, BTreeSet::new()),
-            rejected_ever: BTreeMap::new(),
+            rejected: Rejected::default(),
             lost: BTreeSet::new(),
             kept: BTreeSet::new(),
             is_changed: false,
@@ -170,12 +175,12 @@ impl Pilot {
 
     /// The latest push that went back, or was halted, if this node rejected it or one before.
     pub fn rejected_by(&self, node: &str) -> Option<u64> {
-        self.rejected_ever.contains_key(node).then_some(self.rejected.0)
+        self.rejected.nodes.contains_key(node).then_some(self.rejected.push)
     }
 
     /// Whether this node rejected this push, and the push went back or was halted.
     pub fn has_rejected(&self, node: &str, push: u64) -> bool {
-        self.rejected_ever.get(node).is_some_and(|pushes| pushes.contains(&push))
+        self.rejected.nodes.get(node).is_some_and(|pushes| pushes.contains(&push))
     }
 }
 
@@ -726,12 +731,11 @@ impl World {
             return;
         };
         let nodes = counted.clients.rejecting_nodes();
-        for node in &nodes {
-            self.pilot.rejected_ever.entry(node.clone()).or_default().insert(push);
-        }
-        let known = std::mem::replace(&mut self.pilot.rejected, (push, nodes.clone()));
-        let is_new = |node: &Arc<str>| known.0 != push || !known.1.contains(node);
-        let new: BTreeSet<_> = nodes.iter().filter(|node| is_new(node)).cloned().collect();
+        self.pilot.rejected.push = push;
+        let rejected = &mut self.pilot.rejected.nodes;
+        let new: BTreeSet<_> =
+            nodes.into_iter().filter(|node| rejected.entry(node.clone()).or_default().insert(push)).collect();
+        self.pilot.is_changed |= !new.is_empty();
         for id in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[id] else { continue };
             if new.contains(&*self.clients[stream.client].node.id) {

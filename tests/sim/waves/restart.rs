@@ -1,14 +1,16 @@
 //! Restarts of the relay: the units begin from stable, and the plan from its record (WAV-8).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice::checkpoint::format::{decode, encode};
 use sluice::checkpoint::{Header, Identity};
 use sluice::engine::evidence::Content;
+use sluice::engine::lanes::Restated;
 use sluice::engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
 
-use super::pilot::Pilot;
+use super::pilot::{Pilot, Rejected};
 use super::reference::{Contents, Pin};
 use super::world::World;
 use crate::schedule::SECOND;
@@ -24,6 +26,8 @@ pub struct Disk {
     record: Option<(Record, Condemned, u64)>,
     /// The units of the record, which outlive its process.
     units: Vec<UnitId>,
+    /// The rejected pushes, and of each unit what clients may have of them.
+    rejected: (Rejected, Vec<Option<Arc<Restated>>>),
 }
 
 impl World {
@@ -39,6 +43,8 @@ impl World {
         let condemned = condemned.map(|(end, content)| (content.clone(), end.since(now))).collect();
         self.disk.record = Some((record, condemned, self.now));
         self.disk.units = (0..self.units.len()).map(|unit| UnitId(self.id_of(unit))).collect();
+        let restated = self.units.iter().map(|unit| unit.published.restated.clone());
+        self.disk.rejected = (self.pilot.rejected.clone(), restated.collect());
         self.judge_clocks();
     }
 
@@ -138,6 +144,14 @@ impl World {
             }
             self.pilot.rollout.found(*former, id);
         }
+        let (rejected, restated) = self.disk.rejected.clone();
+        for (unit, restated) in restated.iter().enumerate().filter(|_| !rejected.nodes.is_empty()) {
+            if let Some(restated) = restated {
+                self.units[unit].lanes.restate(restated);
+                self.publish_lanes(unit);
+            }
+        }
+        self.pilot.rejected = rejected;
     }
 
     /// The releases of the process before: only stable is left.

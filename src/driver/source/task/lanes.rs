@@ -103,6 +103,7 @@ impl SourceTask {
 
     fn carry_out_order(&mut self, order: LaneOrder) -> Option<LaneContent> {
         let lanes = self.lanes.as_mut()?;
+        let changes_content = matches!(order, LaneOrder::Serve(_) | LaneOrder::Open | LaneOrder::Restate(_));
         match order {
             LaneOrder::Cut(push) => lanes.cut(push),
             LaneOrder::PutOff(push) => lanes.put_off(push),
@@ -114,12 +115,13 @@ impl SourceTask {
                 let release = lanes.released().filter(|release| release.push <= number).last().cloned();
                 release.iter().for_each(|release| lanes.serve(release));
             }
+            LaneOrder::Restate(earlier) => lanes.restate(&earlier),
             LaneOrder::Keep => lanes.keep(),
             LaneOrder::Rest => lanes.rest(),
             LaneOrder::Open => lanes.release(),
         }
         self.publish_lanes();
-        if matches!(order, LaneOrder::Serve(_) | LaneOrder::Open) {
+        if changes_content {
             self.streams.values().for_each(|stream| stream.wake());
         }
         content_of(&self.handle.published.load())
