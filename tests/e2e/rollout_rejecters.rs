@@ -1,6 +1,7 @@
 //! Clients that rejected a push may have any part of the push, whatever versions come with a new stream: all that differs is restated (WAV-10).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::enforced::plan;
 use crate::rollout_orders::routes_of;
@@ -135,4 +136,74 @@ async fn wav_10_a_rejecter_is_restated_at_each_control_plane_of_the_push() {
         assert_eq!(texts, [(name.to_owned(), "1".to_owned())]);
     }
     again.quiet().await;
+}
+
+/// A client that rejected a push goes away, and another push goes back meanwhile. What only the first one brought is taken back, too.
+#[tokio::test]
+async fn wav_10_a_rejecter_that_comes_back_after_another_push_is_restated_both() {
+    let origin = ControlPlane::obedient().await;
+    origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+    let relay = Relay::start(Setup::of(origin.address).line(&plan("percent: 100"))).await;
+    let mut clients = Vec::new();
+    for node in ["rejecter", "other"] {
+        let mut client = Client::open(&relay.address, Variant::Delta, node).await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+    let (mut other, mut rejecter) = (clients.pop().unwrap(), clients.pop().unwrap());
+    other.quiet().await;
+    let versions = rejecter.versions(CDS);
+    // A seat decides who is asked first, so both clients are asked.
+    origin.set_many(CDS, &[("a", "bad"), ("only-first", "1")]);
+    other.take(CDS).await;
+    let answer = rejecter.next(CDS).await;
+    rejecter.nack(&answer, "a: no such extension");
+    let halted = async |push: u64| {
+        eventually("the halt", || async {
+            let found = relay.json("/rollouts/edge").await;
+            found["state"] == "halted" && found["push"] == push
+        })
+        .await;
+    };
+    halted(1).await;
+    drop(rejecter);
+    other.take(CDS).await;
+    origin.remove(CDS, "only-first");
+    origin.set_many(CDS, &[("a", "worse"), ("b", "2")]);
+    let answer = other.next(CDS).await;
+    other.nack(&answer, "a: no such extension, again");
+    halted(2).await;
+    let mut again = Client::open(&relay.address, Variant::Delta, "rejecter").await;
+    again.send(Ask { initial: versions, ..Ask::of(CDS).subscribe(&["*"]) });
+    let answer = again.take(CDS).await;
+    assert_eq!(answer.removed, ["only-first"]);
+    assert!(answer.texts().contains(&("a".to_owned(), "1".to_owned())));
+    again.quiet().await;
+}
+
+/// All clients come back when the relay begins anew. The record of the plan has the nodes that rejected the push, and what differed.
+#[tokio::test]
+async fn wav_10_a_rejecter_is_restated_by_the_next_process() {
+    let kept = tempfile::tempdir().unwrap();
+    let checkpoint =
+        format!("checkpoint: {{ directory: {:?}, interval: 100ms }}", kept.path().join("checkpoint"));
+    let plan = format!("{}\n{checkpoint}", stays());
+    let mut rejecter = Rejecter::halted(Variant::Delta, &plan).await;
+    let has_rejecter = |path: &Path| {
+        let files = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let mut texts = files.filter_map(|file| std::fs::read(file.path()).ok());
+        texts.any(|bytes| bytes.windows(10).any(|part| part == b"\"rejecter\""))
+    };
+    eventually("the record", || async { has_rejecter(&kept.path().join("checkpoint")) }).await;
+    rejecter.relay.signal("KILL");
+    rejecter.relay.exit().await;
+    rejecter.relay = Relay::start(Setup::of(rejecter.origin.address).line(&plan)).await;
+    rejecter.come_back().await;
+    let mut texts = BTreeMap::new();
+    while texts.len() < 2 {
+        texts.extend(rejecter.client.take(CDS).await.texts());
+    }
+    let stable = [("a", "1"), ("b", "1")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(texts.into_iter().collect::<Vec<_>>(), stable);
 }

@@ -11,8 +11,9 @@ use crate::engine::lanes::Restated;
 use crate::engine::rollout::UnitId;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// The names in the record of a plan, at most: the record is written at each step. A unit whose names have no room is left out.
-const NAMES_MAX: usize = 100_000;
+/// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16 MiB together, and are written
+/// at each step. Nodes beyond are left out, and so is a unit whose names have no room.
+const BYTES_MAX: usize = 512 << 10;
 
 impl PlanTask {
     /// The nodes with a rejection before a restart. The streams that are there already are told, too.
@@ -48,19 +49,32 @@ impl PlanTask {
             .iter()
             .filter_map(|source| Some((UnitId(source.id().0), source.published().restated.clone()?)));
         let lost = self.recorded.restated.iter().map(|(unit, of)| (*unit, of.clone()));
-        let mut room = NAMES_MAX;
-        let has_room = |(_, of): &(UnitId, Arc<Restated>)| {
-            let fits = of.count() <= room;
-            room -= if fits { of.count() } else { 0 };
-            fits
-        };
-        let restated = of_sources.chain(lost).filter(has_room).map(|(unit, of)| stored_of(unit, &of));
-        StoredRejected {
-            push,
-            nodes: nodes.iter().map(|node| node.to_string()).collect(),
-            restated: restated.collect(),
-        }
+        let mut room = Room(BYTES_MAX);
+        let restated = of_sources.chain(lost).filter(|(_, of)| room.take(bytes_of(of)));
+        let restated = restated.map(|(unit, of)| stored_of(unit, &of)).collect();
+        let mut room = Room(BYTES_MAX);
+        let nodes = nodes.iter().filter(|node| room.take(node.len() + PER_TEXT));
+        StoredRejected { push, nodes: nodes.map(|node| node.to_string()).collect(), restated }
     }
+}
+
+/// The quotes and the comma of a text in JSON.
+const PER_TEXT: usize = 3;
+
+/// A number of bytes that are left.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+}
+
+fn bytes_of(of: &Restated) -> usize {
+    let names = of.types.values().flat_map(BTreeMap::values).flatten();
+    names.map(|name| name.as_str().len() + PER_TEXT).sum()
 }
 
 fn stored_of(unit: UnitId, of: &Restated) -> StoredRestated {
@@ -110,5 +124,7 @@ mod tests {
         let types = types.into_iter().map(|(message, of)| (TypeUrl::of_message(message), of)).collect();
         let restated = Restated { push: 7, types };
         assert_eq!(restated_of(&stored_of(UnitId(3), &restated)), restated);
+        let mut room = Room(bytes_of(&restated));
+        assert_eq!([room.take(bytes_of(&restated)), room.take(1)], [true, false]);
     }
 }

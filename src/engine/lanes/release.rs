@@ -54,7 +54,7 @@ impl Restated {
     }
 
     /// The number of names.
-    pub fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.types.values().flat_map(BTreeMap::values).map(OrdSet::len).sum()
     }
 }
