@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::enforced::{Fleet, plan};
 use crate::support::relay::QUICK_BACKOFF;
-use crate::support::{CDS, ControlPlane, EDS, RDS, Setup};
+use crate::support::{CDS, Client, ControlPlane, EDS, RDS, Setup, Variant};
 
 const BEFORE: [(&str, &str); 2] = [("a", "1"), ("b", "1")];
 const COUNT: usize = 20;
@@ -88,4 +88,39 @@ async fn wav_18_a_condemned_content_stays_condemned_at_another_server() {
     assert!(found["why"].as_str().unwrap().contains("it brings Cluster"), "{found}");
     assert_eq!(fleet.had(CDS, "a", "bad"), had, "no client of the second server was given it: {found}");
     assert!(fleet.all_hold(CDS, &[("a", "second"), ("b", "second")]));
+}
+
+/// WAV-16, WAV-18: clients keep a halted push (`on_halt: stay`). Who leaves its server meanwhile has what the next server serves, here the same
+/// content, and is a newcomer when it comes back: it has the stable content, and no place before others in the next push.
+#[tokio::test]
+async fn wav_16_who_leaves_the_server_of_a_halted_push_keeps_nothing_of_it() {
+    let second = ControlPlane::obedient().await;
+    for (type_url, name) in [(CDS, "b"), (EDS, "a"), (EDS, "b"), (RDS, "r")] {
+        second.set(type_url, name, "1");
+    }
+    second.set(CDS, "a", "2");
+    let stays = plan("percent: 50").replace("final_bake", "on_halt: stay, final_bake");
+    let stays = stays.replace("bake: 1s }", "bake: 60s }");
+    let mut fleet = Fleet::with(|setup| behind(setup, &second), &stays, COUNT).await;
+    let seated = fleet.seated_below(50.0).await;
+    // Clients of the state of the world reject, clients of delta accept.
+    (fleet.accepting, _) = (Some(Variant::Delta), fleet.bad.insert("2"));
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") == seated).await;
+    fleet.until_plan("halt", |found| found["state"] == "halted").await;
+    fleet.bad.clear();
+    let keepers = |fleet: &Fleet| fleet.clients.iter().filter(|client| client.holds(CDS)["a"] == "2").count();
+    let kept = keepers(&fleet);
+    assert!(kept > 0 && kept < seated, "{kept} of {seated} accepted the push and keep it");
+
+    fleet.origin.down().await;
+    // The others are not sent again what they rejected.
+    let has_moved = |client: &Client| client.variant == Variant::Sotw || client.holds(CDS)["a"] == "2";
+    fleet.until("the second server", |fleet| fleet.clients.iter().all(has_moved)).await;
+    fleet.origin.up().await;
+    until_all_hold(&mut fleet, "the way back", &BEFORE).await;
+    fleet.forget();
+    fleet.origin.set(CDS, "a", "3");
+    fleet.until("the next push", |fleet| fleet.had(CDS, "a", "3") >= seated).await;
+    assert_eq!(fleet.had(CDS, "a", "3"), seated, "nobody has a place before its turn");
 }
