@@ -131,6 +131,8 @@ struct Standing {
     barred: usize,
     full: bool,
     unproved: usize,
+    /// Condemned contents that all clients of a unit are served.
+    condemned_served: usize,
     /// Units without the content of the pinned release.
     diverged: usize,
 }
@@ -139,7 +141,10 @@ impl Standing {
     /// `None` if there is nothing to say. `is_frozen`: some plan is frozen.
     fn of(status: &RolloutStatus, is_frozen: bool) -> Option<Standing> {
         let (plan, report) = (&status.plan, &status.report);
-        let is_at_rest = report.is_at_rest() && !report.is_full && status.unproved == 0;
+        let is_at_rest = report.is_at_rest()
+            && !report.is_full
+            && status.unproved == 0
+            && status.condemned_served.is_empty();
         let push = report.push.as_deref();
         let is_told = if plan.enforces() { !is_at_rest } else { is_frozen };
         let is_free = || "observes: the freeze of other plans holds none of its pushes back".to_owned();
@@ -154,6 +159,7 @@ impl Standing {
             barred: report.barred.len(),
             full: report.is_full,
             unproved: status.unproved,
+            condemned_served: status.condemned_served.len(),
             diverged: status.diverged.len(),
         })
     }

@@ -67,7 +67,7 @@ struct Item {
     is: Vec<&'static str>,
     /// The servers that have this version now.
     servers: Vec<String>,
-    /// The time at which the relay got the version; null after a later version has replaced it everywhere.
+    /// The time at which the relay got the version; null for a version that is neither the newest nor in a release of a plan.
     since: Option<String>,
     /// Clients that accepted the version and no later one.
     held_by: usize,
@@ -114,6 +114,15 @@ struct Walk {
     unknown: usize,
     versions: BTreeMap<Version, Tally>,
     more: usize,
+}
+
+/// The versions of a resource in the releases of plans.
+#[derive(Debug, Default)]
+struct Released {
+    /// Each version, and a word about it.
+    is: BTreeSet<(Version, &'static str)>,
+    /// The first arrival of each version.
+    since: BTreeMap<Version, SystemTime>,
 }
 
 /// A version that sources have now.
@@ -181,16 +190,22 @@ fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Vers
 }
 
 /// The versions in the plans' releases, and the condemned versions.
-fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeSet<(Version, &'static str)> {
-    let releases = admin.relay.released(type_url, name).into_iter();
-    let releases = releases.map(|(version, release)| match release {
-        Release::Candidate => (version, "candidate"),
-        Release::Stable => (version, "stable"),
-    });
+fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Released {
+    let mut found = Released::default();
+    for of in admin.relay.released(type_url, name) {
+        let is = match of.release {
+            Release::Candidate => "candidate",
+            Release::Stable => "stable",
+        };
+        found.is.insert((of.version, is));
+        let since = found.since.entry(of.version).or_insert(of.received_at);
+        *since = of.received_at.min(*since);
+    }
     // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a push of long ago.
     let rollouts = admin.relay.rollouts();
     let condemned = rollouts.iter().flat_map(|of| of.condemned.versions_of(type_url, name));
-    releases.chain(condemned.map(|version| (version, "condemned"))).collect()
+    found.is.extend(condemned.map(|version| (version, "condemned")));
+    found
 }
 
 async fn walk(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Walk {
@@ -269,19 +284,18 @@ impl Tally {
     }
 }
 
-fn item(
-    (version, tally): (Version, Tally),
-    live: Option<&Live>,
-    released: &BTreeSet<(Version, &'static str)>,
-) -> Item {
+fn item((version, tally): (Version, Tally), live: Option<&Live>, released: &Released) -> Item {
     let suspect = tally.is_suspect();
-    let of_releases = released.range((version, "")..).take_while(|(of, _)| *of == version).map(|(_, is)| *is);
+    let of_releases =
+        released.is.range((version, "")..).take_while(|(of, _)| *of == version).map(|(_, is)| *is);
+    let of_release = released.since.get(&version).copied();
+    let since = live.and_then(|live| live.since).into_iter().chain(of_release).min();
     let Tally { held_by, pending, unsent, rejected, user_agents, rejected_by } = tally;
     Item {
         version: version.to_string(),
         is: live.map(|_| "live").into_iter().chain(of_releases).collect(),
         servers: live.map(|live| live.servers.clone()).unwrap_or_default(),
-        since: live.and_then(|live| live.since).map(rfc_3339),
+        since: since.map(rfc_3339),
         held_by,
         pending,
         unsent,

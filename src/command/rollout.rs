@@ -14,7 +14,9 @@ use super::order::{self, Order};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Table, changed_names, list as items_of, listed_names, number, span, text, type_name};
+use super::table::{
+    Table, changed_names, list as items_of, listed_names, number, span, text, type_name, version,
+};
 use super::text::safe;
 use crate::text::{encoded, size};
 
@@ -86,6 +88,9 @@ Examples:
 /// The letters of a client's words in a table.
 const WORDS_MAX: usize = 200;
 
+/// Condemned contents with a line each below a plan; the JSON has a hundred.
+const CONDEMNED_SHOWN: usize = 20;
+
 /// Clients with a line each below a push; the JSON has a hundred.
 const REJECTIONS_SHOWN: usize = 20;
 
@@ -132,6 +137,10 @@ async fn whole(
             match key.map_or(Some(item), |key| item.get(key).filter(|push| !push.is_null())) {
                 Some(push) => describe(push, !show.no_headers, console)?,
                 None => writeln!(console.out, "{}", between(item))?,
+            }
+            // Those of a push alone are in its notes.
+            if key.is_some() {
+                condemned(item, !show.no_headers, console)?;
             }
         }
         Ok(())
@@ -326,6 +335,28 @@ fn rejections(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::
     }
 }
 
+/// The contents that no push of a plan may bring.
+fn condemned(plan: &Value, has_heads: bool, console: &mut Console<'_>) -> std::io::Result<()> {
+    let Some(of) = plan.get("condemned") else { return Ok(()) };
+    let all = items_of(of, "contents");
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::plain(&["CONDEMNED", "NAME", "VERSION", "UNTIL", "SERVED"]);
+    for of in all.iter().take(CONDEMNED_SHOWN) {
+        let is_served = of.get("served").and_then(Value::as_bool).unwrap_or(false);
+        let served = if is_served { "to all clients of a unit" } else { "no" };
+        let cells = [type_name(of), text(of, "name"), version(of, "version"), text(of, "until")];
+        table.push(cells.into_iter().chain([Some(served.to_owned())]));
+    }
+    table.write(console.out, has_heads, false)?;
+    let count = number(of, "count").and_then(|count| usize::try_from(count).ok()).unwrap_or(all.len());
+    match count.saturating_sub(CONDEMNED_SHOWN) {
+        0 => Ok(()),
+        more => writeln!(console.out, "and {more} more; -o json has the latest hundred"),
+    }
+}
+
 /// The begin of a long text: the columns of all lines would be as wide.
 fn shortened(words: String) -> String {
     match words.char_indices().nth(WORDS_MAX) {
@@ -370,6 +401,23 @@ STEP  ADMITS  BEGAN  CLIENTS  ACCEPTED  PENDING  REJECTED  SILENT  LOST
 others that have it: 4989
 REJECTED BY  STREAM  TYPE  TEXT  SUSPECTS
 e\\u{1b}[2J   71      B     no    main
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn qua_5_a_plan_tells_the_contents_that_no_push_may_bring() {
+        let content = |name: &str, served: bool| json!({"type": "a.B", "name": name, "version": "0123456789abcdef0123456789abcdef", "until": "t", "served": served});
+        let plan = json!({"condemned": {"count": 23, "contents": [content("e\u{1b}[2J", true), content("main", false)]}});
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
+        condemned(&plan, true, &mut console).unwrap();
+        condemned(&json!({"condemned": {"count": 0, "contents": []}}), true, &mut console).unwrap();
+        let expected = "\
+CONDEMNED  NAME        VERSION   UNTIL  SERVED
+B          e\\u{1b}[2J  01234567  t      to all clients of a unit
+B          main        01234567  t      no
+and 3 more; -o json has the latest hundred
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

@@ -254,6 +254,7 @@ async fn wav_12_a_rejected_push_reaches_its_first_step_only_and_is_taken_back() 
     let found = fleet.relay.json("/versions?type=Cluster&name=a").await;
     let is: Vec<_> = found["versions"].as_array().unwrap().iter().map(|of| of["is"].to_string()).collect();
     assert!(is.contains(&r#"["stable"]"#.to_owned()), "TRU-4: {found}");
+    assert!(found["versions"].as_array().unwrap().iter().all(|of| of["since"].is_string()), "TRU-4: {found}");
     // The fix goes its own way.
     fleet.origin.set(CDS, "a", "good");
     fleet.until("the fix", |fleet| fleet.all_hold(CDS, &[("a", "good"), ("b", "1")])).await;

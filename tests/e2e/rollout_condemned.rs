@@ -5,8 +5,10 @@ use serde_json::Value;
 use crate::commands::{Done, sluice};
 use crate::enforced::Fleet;
 use crate::rollout_restarts::{BEFORE, Kept, WAVING};
-use crate::support::CDS;
+use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
+use crate::support::proto::Node;
+use crate::support::{CDS, Client, Variant};
 
 async fn condemn(fleet: &Fleet, push: &Value, content: &str) -> Done {
     let push = push.to_string();
@@ -43,6 +45,40 @@ async fn push_again(fleet: &mut Fleet) -> Value {
     let why = found["why"].as_str().unwrap();
     assert!(why.contains("it brings Cluster \"a\" ") && why.ends_with(", which is condemned"), "{found}");
     found
+}
+
+/// A class without an older content is served what the server states, as without a plan. An operator sees that.
+#[tokio::test]
+async fn qua_5_a_first_answer_with_condemned_content_is_served_and_counted() {
+    let classes = "node_classes: [ { split_by: { cluster: true } } ]";
+    let mut fleet = Fleet::with(|setup| setup.line(classes), WAVING, 40).await;
+    let seated = fleet.seated_below(25.0).await;
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") == seated).await;
+    let done = condemn(&fleet, &1.into(), "Cluster/a").await;
+    assert_eq!(done.code, 0, "{done:?}");
+    let found = fleet.relay.json("/rollouts/edge").await;
+    let served = |found: &Value| {
+        (found["condemned_served"].clone(), found["condemned"]["contents"][0]["served"].clone())
+    };
+    assert_eq!(served(&found), (0.into(), false.into()), "{found}");
+
+    let newcomer = Node { cluster: "other".to_owned(), ..node("newcomer") };
+    let mut newcomer = Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(newcomer));
+    newcomer.want(CDS, &["*"]);
+    let texts = newcomer.take(CDS).await.texts();
+    assert!(texts.contains(&("a".to_owned(), "2".to_owned())), "{texts:?}");
+    let found = fleet.relay.json("/rollouts/edge").await;
+    assert_eq!(served(&found), (1.into(), true.into()), "{found}");
+    let status = sluice(&fleet.relay.admin, &["rollout", "status", "edge"]).await;
+    assert!(
+        status.out.contains("CONDEMNED") && status.out.contains("to all clients of a unit"),
+        "{status:?}"
+    );
+    let (_, page) = fleet.relay.get("/ui/rollouts/edge").await;
+    assert!(page.contains("Condemned: Cluster a, version "), "{page}");
+    let ready = fleet.relay.json("/ready").await;
+    assert_eq!(ready["rollouts"][0]["condemned_served"], 1, "{ready}");
 }
 
 /// GRD-8: a later push with a content that an operator condemned reaches nobody, whatever else it brings. A mended one goes its way.

@@ -56,6 +56,8 @@ pub(super) struct Rollout<'a> {
     barred: Vec<&'a str>,
     /// Units with a content that all clients were given without a judgement.
     unproved: usize,
+    /// Condemned contents that all clients of a unit are served (QUA-5).
+    condemned_served: usize,
     /// The release that all clients are served.
     pinned: Option<Pinned>,
     /// The classes of units without the content of the pinned release.
@@ -120,6 +122,7 @@ impl<'a> Rollout<'a> {
             blamed: push.map(|push| classes(status, &push.blamed)).unwrap_or_default(),
             barred: classes(status, &status.report.barred),
             unproved: status.unproved,
+            condemned_served: status.condemned_served.len(),
             pinned: Pinned::of(status),
             diverged: classes(status, &status.diverged),
             frozen_until: frozen_until(status),
@@ -171,6 +174,8 @@ struct CondemnedUntil<'a> {
     version: String,
     /// The time at which the plan forgets the content.
     until: String,
+    /// All clients of some unit are served the content.
+    served: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -189,11 +194,12 @@ impl<'a> Plan<'a> {
 
 fn all_condemned(status: &RolloutStatus) -> AllCondemned<'_> {
     let latest = status.condemned.latest_first().take(CONDEMNED_MAX);
-    let contents = latest.map(|(end, (type_url, name, version))| CondemnedUntil {
-        r#type: type_url.message(),
-        name: name.as_str(),
-        version: version.to_string(),
+    let contents = latest.map(|(end, content)| CondemnedUntil {
+        r#type: content.0.message(),
+        name: content.1.as_str(),
+        version: content.2.to_string(),
         until: rfc_3339(status.wall(*end)),
+        served: status.condemned_served.contains(content),
     });
     AllCondemned { count: status.condemned.len(), contents: contents.collect() }
 }

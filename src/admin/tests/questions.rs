@@ -121,7 +121,7 @@ async fn tru_4_a_content_in_a_plans_memory_is_condemned_without_a_push() {
     let contents = found["condemned"]["contents"].as_array().unwrap();
     assert_eq!((&found["condemned"]["count"], contents.len()), (&120.into(), 100));
     let latest = serde_json::json!({"type": "envoy.config.cluster.v3.Cluster", "name": "b",
-        "version": Version(121).to_string(), "until": "2026-11-19T14:55:20.000Z"});
+        "version": Version(121).to_string(), "until": "2026-11-19T14:55:20.000Z", "served": false});
     assert_eq!(contents[0], latest, "the latest first");
 }
 

@@ -1,5 +1,7 @@
 //! `/rollouts` and below, the page of plans, and what they say to the overview.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -55,6 +57,7 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
             report,
             units: units.iter().cloned().collect(),
             unproved: 0,
+            condemned_served: BTreeSet::new(),
             diverged: Vec::new(),
             condemned: questions::condemned(2),
             origin: now(),

@@ -17,6 +17,7 @@ use crate::admin::rollouts::{
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
 use crate::engine::change::NameList;
+use crate::engine::evidence::Content;
 use crate::engine::rollout::push::{Growth, TypePush};
 use crate::engine::rollout::report::{Outcome, StepReport};
 use crate::engine::rollout::tally::Rejection;
@@ -113,6 +114,9 @@ struct Words {
     clients: Vec<(u64, String)>,
     more: usize,
 }
+
+/// Condemned contents with a line each.
+const CONDEMNED_SHOWN: usize = 10;
 
 /// Clients with a link below each text.
 const CLIENTS_MAX: usize = 10;
@@ -277,7 +281,25 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
             counted(status.diverged.len(), "unit")
         )
     });
-    [pinned, diverged, frozen, full, lost, unproved].into_iter().flatten().collect()
+    let orders = [pinned, diverged, frozen, full, lost, unproved].into_iter().flatten();
+    orders.chain(all_condemned(status)).collect()
+}
+
+/// The contents that no push may bring, the latest first, bounded.
+fn all_condemned(status: &RolloutStatus) -> Vec<String> {
+    let tell = |(end, content): &(Time, Content)| {
+        let (type_url, name, version) = content;
+        let served = match status.condemned_served.contains(content) {
+            true => "; all clients of a unit are served it",
+            false => "",
+        };
+        let (short, until) = (type_url.short(), rfc_3339(status.wall(*end)));
+        let version: String = version.to_string().chars().take(8).collect();
+        format!("Condemned: {short} {name}, version {version}, until {until}: no push may bring it{served}.")
+    };
+    let shown = status.condemned.latest_first().take(CONDEMNED_SHOWN).map(tell);
+    let more = status.condemned.len().saturating_sub(CONDEMNED_SHOWN);
+    shown.chain((more > 0).then(|| format!("Condemned: {more} more."))).collect()
 }
 
 /// The commands that the state of a plan allows.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -22,7 +23,7 @@ pub trait ContentView: Send + Sync + 'static {
     }
 
     /// The versions of a resource in the releases that plans hold beside the newest content (TRU-4).
-    fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<(Version, Release)> {
+    fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<ReleasedVersion> {
         let _ = (type_url, name);
         Vec::new()
     }
@@ -61,6 +62,15 @@ pub trait ContentView: Send + Sync + 'static {
     fn nodes(&self) -> Box<dyn Iterator<Item = (u64, Arc<Node>)> + Send + '_> {
         Box::new(std::iter::empty())
     }
+}
+
+/// A version of a resource in a release of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReleasedVersion {
+    pub version: Version,
+    pub release: Release,
+    /// The arrival of the version.
+    pub received_at: SystemTime,
 }
 
 /// A release of a plan.

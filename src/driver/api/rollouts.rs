@@ -1,6 +1,6 @@
 //! The plans and their pushes, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::driver::api::status::ClassStatus;
 use crate::driver::ground::clock::wall_from;
 use crate::engine::Time;
-use crate::engine::evidence::CondemnedContents;
+use crate::engine::evidence::{CondemnedContents, Content};
 use crate::engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
 use crate::xds::ResourceName;
 
@@ -58,6 +58,9 @@ pub struct RolloutStatus {
     pub diverged: Vec<UnitId>,
     /// The contents that no push may bring (QUA-2), by clients' rejections or an operator's word, each until its end.
     pub condemned: CondemnedContents,
+    /// Those of them that all clients of some unit are served all the same: nothing older is known there, as after a restart without a
+    /// checkpoint, or an operator let the push go on (QUA-5).
+    pub condemned_served: BTreeSet<Content>,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
 }

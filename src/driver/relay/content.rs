@@ -9,16 +9,18 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, Release, UpstreamVersions};
+use crate::driver::api::content::{
+    CachedCopy, ContentView, HeldSource, Release, ReleasedVersion, UpstreamVersions,
+};
 use crate::driver::api::status::{ResourceFilter, ResourcePlace, ResourceStatus};
 use crate::driver::ground::class_identity::of_class;
 use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::Walk;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::engine::annotations::Annotations;
-use crate::engine::cache::{CachedResource, EntryState};
+use crate::engine::cache::{CachedResource, EntryState, Known};
 use crate::engine::collection::CollectionKind;
-use crate::xds::{Node, ResourceName, TypeUrl, Version};
+use crate::xds::{Node, ResourceName, TypeUrl};
 
 /// A source answers at once unless it is processing a large response.
 const VERSIONS_MAX: Duration = Duration::from_secs(1);
@@ -42,20 +44,24 @@ impl ContentView for Relay {
         copies
     }
 
-    fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<(Version, Release)> {
-        let mut found = BTreeSet::new();
+    fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<ReleasedVersion> {
+        let mut found = Vec::new();
         for source in self.tables.sources.all() {
             let published = source.published();
             let Some(lanes) = &published.lanes else { continue };
             let candidate = lanes.candidate.as_ref().map(|(_, candidate)| (candidate, Release::Candidate));
             let stable = lanes.stable.as_ref().map(|stable| (stable, Release::Stable));
             for (snapshot, release) in candidate.into_iter().chain(stable) {
-                let types = snapshot.of(type_url).into_iter();
-                let bodies = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name)));
-                found.extend(bodies.flatten().map(|resource| (resource.version, release)));
+                let Some(types) = snapshot.of(type_url) else { continue };
+                let named = types.names.known.get(name).and_then(Known::cached);
+                let members = [types.wildcard.members.get(name), types.globs.members.get(name)];
+                found.extend(named.into_iter().chain(members.into_iter().flatten()).map(|cached| {
+                    let received_at = self.shared.clock.wall_of(cached.received_at);
+                    ReleasedVersion { version: cached.resource.version, release, received_at }
+                }));
             }
         }
-        found.into_iter().collect()
+        found
     }
 
     fn held_sources(&self) -> Vec<HeldSource> {

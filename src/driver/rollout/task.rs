@@ -347,6 +347,7 @@ impl PlanTask {
             unproved: 0,
             diverged: Vec::new(),
             condemned,
+            condemned_served: BTreeSet::new(),
             origin,
         });
     }

@@ -254,6 +254,8 @@ def mutated(mutants):
         for block in mutant.blocks:
             try:
                 block.replace = re.sub(r"\bMUTANT\b(?:\((\w+)\))?", switch, block.replace)
+                if block.file.startswith("tests/"):
+                    block.replace = block.replace.replace("crate::mutants", "sluice::mutants")
                 if block.find is None and block.file in files:
                     raise Unfit(f"{mutant.name}: {block.file} is not new")
                 if block.find is None:
