@@ -27,7 +27,7 @@ use crate::driver::api::status::Why;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// One walk at a time: the walks of several operators follow one another.
-static WALKS: Semaphore = Semaphore::const_new(1);
+pub(super) static WALKS: Semaphore = Semaphore::const_new(1);
 
 /// Versions in an answer.
 const VERSIONS_MAX: usize = 100;

@@ -52,7 +52,8 @@ use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
 use schedule::{
-    EVENTS_MIN, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES, Plan, WAVES,
+    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES,
+    Plan, WAVES,
 };
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
@@ -410,6 +411,7 @@ const TESTS: &[Test] = &[
     ),
     ("no_schedule_with_rollouts_violates_an_invariant", no_schedule_with_rollouts_violates_an_invariant),
     ("i33_an_idle_plan_changes_no_response", i33_an_idle_plan_changes_no_response),
+    ("i33_without_a_plan_all_events_are_as_recorded", i33_without_a_plan_all_events_are_as_recorded),
 ];
 
 fn main() -> ExitCode {
@@ -602,6 +604,32 @@ fn i33_an_idle_plan_changes_no_response() -> Result<String, String> {
         }
     }
     Ok(format!("({count} responses)"))
+}
+
+/// The hashes of all events of the first schedules of each kind of world without a plan. A change of the machines that changes no event
+/// without a plan, as one of rollouts has to, leaves them as they are. After a change that is meant to, `--first FIRST --seeds 100 --all`
+/// prints the new hash.
+const WITHOUT_A_PLAN: [(u64, u64); 6] = [
+    (0, 0x7f4a_7256_810e_33c4),
+    (GROWN, 0x38bb_4e03_77c2_cf9e),
+    (GROWN_AGAIN, 0x670a_3a66_f1ec_aa22),
+    (GROWN_WIRES, 0x40ff_ef72_ada5_c7fb),
+    (GROWN_RELOADS, 0x7cd8_7665_bec4_2a57),
+    (GROWN_LISTS, 0x1f50_b3a2_82a1_57c8),
+];
+
+fn i33_without_a_plan_all_events_are_as_recorded() -> Result<String, String> {
+    let count = 100;
+    for (first, recorded) in WITHOUT_A_PLAN {
+        let batch = Batch { first, count, within: None, threads: cores(), shows_progress: false };
+        let hash = run::survey(&batch).hash;
+        if hash != recorded {
+            return Err(format!(
+                "{count} schedules from {first}: {hash:#018x}, and recorded is {recorded:#018x}"
+            ));
+        }
+    }
+    Ok(format!("({} kinds of worlds, {count} schedules each)", WITHOUT_A_PLAN.len()))
 }
 
 /// Worlds with globs, aliases and suspects.

@@ -105,6 +105,21 @@ pub(super) fn condemned(count: u64) -> CondemnedContents {
     condemned
 }
 
+/// TRU-4: a walk looks at each client. Two at once would take the time of the clients' updates.
+#[tokio::test(start_paused = true)]
+async fn tru_4_one_walk_runs_at_a_time() {
+    let view = FakeView { clients: 300, rollouts: rollouts::some(), ..FakeView::default() };
+    let admin = Fixture::of(view, AdminSettings::default(), None);
+    for target in ["/versions?type=Cluster&name=b", "/versions?type=Cluster"] {
+        let other = crate::admin::versions::WALKS.acquire().await.unwrap();
+        let mut asked = std::pin::pin!(admin.get(target));
+        let early = tokio::time::timeout(std::time::Duration::from_secs(60), &mut asked).await;
+        assert!(early.is_err(), "{target}: another walk goes on");
+        drop(other);
+        assert_eq!(asked.await.status, 200, "{target}");
+    }
+}
+
 /// TRU-4: a push of long ago, a command, or the time before a restart: the plan's memory counts, and is listed, bounded.
 #[tokio::test]
 async fn tru_4_a_content_in_a_plans_memory_is_condemned_without_a_push() {
