@@ -1,9 +1,13 @@
 //! The fate of pushes, in words: the log, the events, and the verdicts in every answer (WAV-19).
 
+use std::collections::BTreeSet;
+
 use tracing::{info, warn};
 
 use super::events::{Events, Kind, Occurrence};
 use super::metrics::PlanMetrics;
+use super::throttle::Throttle;
+use crate::engine::evidence::Content;
 use crate::engine::rollout::hook::{HookAnswer, HookVerdict};
 use crate::engine::rollout::push::{Condemned, Finding, FindingKind, Growth};
 use crate::engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
@@ -105,6 +109,23 @@ fn tell_of_operator(plan: &str, what: &What, about: &dyn Fn(Occurrence)) {
     }
 }
 
+/// A unit gave condemned contents as first answers (QUA-5).
+pub fn tell_given(
+    (events, throttle): (&Events, &Throttle),
+    (metrics, push): (&PlanMetrics, u64),
+    contents: &BTreeSet<Content>,
+) {
+    metrics.gave_condemned(contents.len() as u64);
+    let Some((type_url, name, version)) = contents.first().cloned() else { return };
+    let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
+    if let Some(suppressed) = throttle.allow("condemned content") {
+        let contents = contents.len();
+        warn!(plan, content, contents, suppressed, "{GIVEN}");
+    }
+    events.add(Occurrence::warn(Kind::Push, GIVEN).of_push(plan, push).detail(content));
+}
+
+const GIVEN: &str = "clients are given a condemned content: nothing older is known";
 const HALTED: &str = "clients speak against a push; a plan that enforces would have halted the push";
 const PAUSED: &str = "a push lacks evidence; a plan that enforces would have paused the push";
 const CONDEMNED: &str = "clients rejected a content by name so often that later pushes with the content halt";

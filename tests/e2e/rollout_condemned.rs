@@ -125,3 +125,26 @@ async fn qua_2_a_content_halted_before_a_restart_is_condemned() {
     let found = push_again(&mut kept.fleet).await;
     assert_eq!(kept.fleet.had(CDS, "a", "2") + kept.fleet.had(CDS, "c", "2"), 0, "{found}");
 }
+
+/// QUA-5: the first client of a new class is given what its server has, also a condemned content, because nothing older is known there.
+/// That is counted and told.
+#[tokio::test]
+async fn qua_5_a_first_answer_with_a_condemned_content_is_counted() {
+    const CLASSES: &str = "node_classes: [ { split_by: { cluster: true } } ]";
+    let mut fleet = Fleet::with(|setup| setup.line(CLASSES), WAVING, 8).await;
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until_plan("push", |found| found["push"] == 1).await;
+    let done = condemn(&fleet, &1.into(), "Cluster/a").await;
+    assert_eq!(done.code, 0, "{done:?}");
+    let given = async || fleet.relay.series("sluice_rollout_condemned_given_total{plan=\"edge\"}").await;
+    assert_eq!(given().await, 0.0);
+    let newcomer = Node { cluster: "other".to_owned(), ..node("newcomer") };
+    let mut client = Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(newcomer));
+    client.want(CDS, &["*"]);
+    let answer = client.take(CDS).await;
+    let is_given = answer.texts().contains(&("a".to_owned(), "2".to_owned()));
+    assert!(is_given, "a first answer is never withheld: {answer:?}");
+    eventually("the count", async || given().await == 1.0).await;
+    let log = fleet.relay.log();
+    assert!(log.contains("clients are given a condemned content: nothing older is known"), "{log}");
+}

@@ -15,10 +15,11 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use crate::engine::evidence::{Ended, Seen};
+use crate::engine::evidence::{CondemnedContents, Content, Ended, Seen, condemned_first_answers};
+use crate::engine::lanes::Published;
 use crate::engine::rollout::{Admission, Command, CommandError, Plan, UnitId};
 use crate::engine::snapshot::Snapshot;
-use crate::xds::{Node, ResourceName};
+use crate::xds::{Node, ResourceName, TypeUrl};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
@@ -101,6 +102,10 @@ pub struct PlanHandle {
     is_over: AtomicBool,
     /// The content of units before the first change without the task's knowledge.
     changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
+    /// The condemned contents, as the task last knew them.
+    condemned: ArcSwap<CondemnedContents>,
+    /// The condemned contents that units gave as first answers (QUA-5).
+    given: Mutex<BTreeMap<UnitId, BTreeSet<Content>>>,
     /// There is a state from before a restart.
     is_stored: AtomicBool,
     /// The push under way.
@@ -169,6 +174,8 @@ impl PlanHandle {
             rejected: ArcSwap::default(),
             is_over: AtomicBool::new(false),
             changed: Mutex::default(),
+            condemned: ArcSwap::default(),
+            given: Mutex::default(),
             is_stored: AtomicBool::new(false),
             watched: ArcSwapOption::empty(),
             leavers: Leavers::default(),
@@ -232,13 +239,43 @@ impl PlanHandle {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// A source has published. Called by the source's task, after the publication. `holds`: whether its lanes held content back
-    /// before, and do now.
-    pub fn published(&self, unit: UnitId, before: &Arc<Snapshot>, after: &Snapshot, holds: (bool, bool)) {
+    /// A source has published. Called by the source's task, after the publication. `before`, `after`: the source's own content.
+    /// `served`: all that the source served before, and serves now.
+    pub fn published(
+        &self,
+        unit: UnitId,
+        (before, after): (&Arc<Snapshot>, &Snapshot),
+        (served, serves): (&Published, &Published),
+    ) {
         let plan = self.plan.load();
-        if PushUnit::concerns(before, after, holds, &|type_url| plan.gated.contains(type_url)) {
+        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+        let condemned = self.condemned.load();
+        if !condemned.is_empty() {
+            let given = condemned_first_answers(served.stable(), serves.stable(), &condemned, &is_gated);
+            if !given.is_empty() {
+                lock(&self.given).entry(unit).or_default().extend(given);
+                self.noted.notify_one();
+            }
+        }
+        let holds =
+            (served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some()), serves.lanes.is_some());
+        if PushUnit::concerns(before, after, holds, &is_gated) {
             self.note(unit, before);
         }
+    }
+
+    /// The contents that no push may bring, for the sources.
+    pub fn condemn(&self, contents: &CondemnedContents) {
+        let known = self.condemned.load();
+        // Nearly all plans have none.
+        if !(known.is_empty() && contents.is_empty()) {
+            self.condemned.store(Arc::new(contents.clone()));
+        }
+    }
+
+    /// The condemned contents that units gave as first answers since the last call.
+    pub fn take_given(&self) -> BTreeMap<UnitId, BTreeSet<Content>> {
+        std::mem::take(&mut *lock(&self.given))
     }
 
     /// A unit may differ from this content.

@@ -139,6 +139,7 @@ impl PlanTask {
             self.rollout.set_succeeded(self.shared.plans.turn() == Turn::Successor, clock.now());
             self.find();
             self.take_changes();
+            self.take_given();
             self.rollout.handle_timeout(clock.now());
             self.rejecters.forget(clock.now());
             said.into_iter().for_each(|said| self.hear(said));
@@ -220,6 +221,16 @@ impl PlanTask {
                 self.before.remove(&unit);
                 self.rollout.returned(unit, now);
             }
+        }
+    }
+
+    /// Counts the condemned contents that units gave because nothing older is known (QUA-5).
+    fn take_given(&mut self) {
+        for (unit, contents) in self.handle.take_given() {
+            self.is_changed = true;
+            self.rollout.gave_condemned(unit);
+            let log = (&self.shared.metrics.events, &self.shared.throttle);
+            rollouts::tell_given(log, (&self.metrics, self.rollout.last_push()), &contents);
         }
     }
 
@@ -340,6 +351,7 @@ impl PlanTask {
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
         let (plan, condemned) = (self.plan.clone(), self.rejecters.condemned().clone());
+        self.handle.condemn(&condemned);
         self.shown.show(RolloutStatus {
             plan,
             report,

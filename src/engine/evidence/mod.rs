@@ -2,18 +2,20 @@
 //! (TRU, QUA).
 //!
 //! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of
-//! rejections; clients that are lost whatever they are served; and the count of clients.
+//! rejections; first answers with condemned contents; clients that are lost whatever they are served; and the count of clients.
 
 mod content;
 mod known;
 mod remembered;
 mod rejecters;
+mod first_answers;
 mod excuses;
 mod clients;
 
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
 pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use excuses::{Leavers, WINDOW};
+pub use first_answers::condemned_first_answers;
 pub use known::{Comparison, KnownContents};
 pub use rejecters::Rejecters;
 pub use remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};

@@ -33,6 +33,7 @@ pub struct RolloutMetrics {
     frozen: Gauges<1>,
     held: Gauges<1>,
     hook_answers: Counters<2>,
+    condemned_given: Counters<1>,
 }
 
 impl RolloutMetrics {
@@ -45,6 +46,10 @@ impl RolloutMetrics {
             pushes: catalogue.add("sluice_rollout_pushes", "Pushes that are over, by their outcome"),
             hook_answers: catalogue
                 .add("sluice_rollout_hook_answers", "Questions to the hook of the plan, by the verdict"),
+            condemned_given: catalogue.add(
+                "sluice_rollout_condemned_given",
+                "Condemned contents that units gave as first answers, because nothing older is known",
+            ),
             behind: catalogue.timed(
                 "sluice_rollout_behind",
                 "Age of the oldest change that the plan holds back from some client",
@@ -66,6 +71,7 @@ impl RolloutMetrics {
         for outcome in Outcome::ALL {
             drop(plan.all.pushes.get_or_create(&plan.labels("outcome", outcome.name())));
         }
+        drop(plan.all.condemned_given.get_or_create(&[("plan", plan.name.clone())]));
         plan
     }
 }
@@ -112,6 +118,11 @@ impl PlanMetrics {
     /// The questions to the hook that ended so.
     pub fn hook_answers(&self, verdict: HookVerdict) -> Counter {
         self.all.hook_answers.get_or_create_owned(&self.labels("result", verdict.name()))
+    }
+
+    /// Counts condemned contents that a unit gave as first answers (QUA-5).
+    pub(in crate::telemetry) fn gave_condemned(&self, count: u64) {
+        self.all.condemned_given.get_or_create(&[("plan", self.name.clone())]).inc_by(count);
     }
 
     pub(in crate::telemetry) fn is_over(&self, outcome: Outcome) {

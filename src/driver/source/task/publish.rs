@@ -92,14 +92,14 @@ impl SourceTask {
     }
 
     fn store(&mut self, snapshot: &Arc<Snapshot>) {
-        let before = self.live.clone();
+        let (before, served) = (self.live.clone(), self.handle.published());
         let published = self.serve_next(snapshot);
-        let holds = (self.stable().is_some(), published.lanes.is_some());
-        let is_held = holds.1 && self.plan.is_some() && published.reads_the_same(&self.handle.published());
+        let is_held = published.lanes.is_some() && self.plan.is_some() && published.reads_the_same(&served);
         self.wakes.published(is_held);
         self.store_published(published);
         if let Some(plan) = &self.plan {
-            plan.published(UnitId(self.handle.id().0), &before, snapshot, holds);
+            let serves = self.handle.published();
+            plan.published(UnitId(self.handle.id().0), (&before, snapshot), (&served, &serves));
         }
     }
 

@@ -215,6 +215,11 @@ impl Rollout {
         self.held.pinned = units.into_iter().collect();
     }
 
+    /// A unit gave a condemned content as a first answer. Its content is unproved until clients accept a push (QUA-5).
+    pub fn gave_condemned(&mut self, unit: UnitId) {
+        self.held.proved.remove(&unit);
+    }
+
     /// The contents that are held take more bytes than allowed, or no longer (WAV-11).
     pub fn set_full(&mut self, is_full: bool, now: Time) {
         if is_full && !self.held.is_full {

@@ -179,6 +179,15 @@ fn wav_17_a_restored_plan_knows_the_releases_of_the_past() {
 }
 
 #[test]
+fn qua_5_a_unit_with_a_condemned_first_answer_is_unproved() {
+    let mut world = World::enforced(&[1]);
+    (2..200).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    assert_eq!(world.rollout.report().proved, BTreeSet::from([unit(1)]));
+    world.run(200_000, |rollout, _| rollout.gave_condemned(unit(1)));
+    assert!(world.rollout.report().proved.is_empty());
+}
+
+#[test]
 fn wav_7_content_without_a_judgement_is_unproved_until_clients_accept_a_push() {
     let mut world = World::enforced(&[1]);
     assert!(world.rollout.report().proved.is_empty(), "the first content of a unit");

@@ -1,0 +1,141 @@
+//! First answers with condemned contents (QUA-5).
+
+use std::collections::BTreeSet;
+
+use imbl::ordmap::DiffItem;
+
+use super::remembered::{CondemnedContents, Content};
+use crate::engine::cache::{CachedBodies, Known};
+use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::xds::{Resource, ResourceName, TypeUrl};
+
+/// The condemned contents that a source gives as first answers since `before`: nothing older is known of their names, so they are not
+/// withheld (WAV-7). `before`, `after`: the content for the clients outside of a push.
+pub fn condemned_first_answers(
+    before: &Snapshot,
+    after: &Snapshot,
+    condemned: &CondemnedContents,
+    is_gated: &dyn Fn(&TypeUrl) -> bool,
+) -> BTreeSet<Content> {
+    let mut given = BTreeSet::new();
+    let nothing = TypeSnapshot::default();
+    for (type_url, after) in after.types().filter(|(type_url, _)| is_gated(type_url)) {
+        let before = before.of(type_url).unwrap_or(&nothing);
+        let mut note = |name: &ResourceName, resource: &Resource| {
+            let content = (type_url.clone(), name.clone(), resource.version);
+            if condemned.contains(&content) {
+                given.insert(content);
+            }
+        };
+        for item in before.names.known.diff(&after.names.known) {
+            if let DiffItem::Add(name, new) | DiffItem::Update { old: (_, Known::Unknown), new: (name, new) } =
+                item
+                && let Some(resource) = new.resource()
+            {
+                note(name, resource);
+            }
+        }
+        if !before.wildcard.is_whole() {
+            new_members(&before.wildcard.members, &after.wildcard.members, &mut note);
+        }
+        new_members(&before.globs.members, &after.globs.members, &mut |name, resource| {
+            if name.glob().is_none_or(|glob| !before.globs.complete.contains(&glob)) {
+                note(name, resource);
+            }
+        });
+    }
+    given
+}
+
+fn new_members(before: &CachedBodies, after: &CachedBodies, each: &mut dyn FnMut(&ResourceName, &Resource)) {
+    for item in before.diff(after) {
+        if let DiffItem::Add(name, new) = item {
+            each(name, &new.resource);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::engine::cache::CachedResource;
+    use crate::engine::snapshot::LaneMark;
+    use crate::engine::time::{ReceivedAt, Time};
+    use crate::engine::upstream::Cause;
+    use crate::xds::{Any, Version};
+
+    fn type_url() -> TypeUrl {
+        TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+    }
+
+    fn cached(name: &str, version: u128) -> CachedResource {
+        let resource = Arc::new(Resource {
+            name: name.into(),
+            version: Version(version),
+            body: Any { type_url: Arc::from("t"), value: Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            body_has_name: true,
+            metadata: None,
+            endpoints: None,
+            constraints: None,
+        });
+        CachedResource { resource, received_at: ReceivedAt::default() }
+    }
+
+    fn snapshot(of: TypeSnapshot) -> Snapshot {
+        Snapshot::default().with_types([(type_url(), of)].into(), LaneMark::default())
+    }
+
+    fn named(names: &[(&str, Option<Known>)]) -> Snapshot {
+        let mut of = TypeSnapshot::default();
+        for (name, known) in names {
+            let known = known.clone().unwrap_or(Known::Unknown);
+            of.names.known.insert((*name).into(), known);
+        }
+        snapshot(of)
+    }
+
+    /// The names in the answer, for the condemned contents `a` 2 and `b` 2.
+    fn found(before: &Snapshot, after: &Snapshot, is_gated: bool) -> Vec<String> {
+        let mut condemned = CondemnedContents::default();
+        for name in ["a", "b"] {
+            condemned.put((type_url(), name.into(), Version(2)), Time::from_micros(9), ());
+        }
+        let given = condemned_first_answers(before, after, &condemned, &|_| is_gated);
+        given.into_iter().map(|(_, name, _)| name.as_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn qua_5_a_condemned_content_counts_where_nothing_older_is_known() {
+        let present = |name, version| Some(Known::Present(cached(name, version)));
+        let asked = named(&[("a", None), ("c", None)]);
+        let answered = named(&[("a", present("a", 2)), ("b", present("b", 2)), ("c", present("c", 2))]);
+        assert_eq!(found(&Snapshot::default(), &answered, true), ["a", "b"], "the first content of a source");
+        assert_eq!(found(&asked, &answered, true), ["a", "b"], "names that nobody asked for before");
+        assert!(found(&asked, &answered, false).is_empty(), "a type that flows");
+        let older = named(&[("a", present("a", 1)), ("b", Some(Known::Absent(Cause::Removed)))]);
+        assert!(
+            found(&older, &answered, true).is_empty(),
+            "older content is known, also that there was none"
+        );
+        assert!(found(&answered, &answered, true).is_empty(), "given once");
+    }
+
+    #[test]
+    fn qua_5_a_condemned_member_counts_until_all_members_are_known() {
+        let of = |members: &[(&str, u128)]| {
+            let mut of = TypeSnapshot::default();
+            for (name, version) in members {
+                of.wildcard.members.insert((*name).into(), cached(name, *version));
+            }
+            snapshot(of)
+        };
+        assert_eq!(found(&of(&[("a", 1)]), &of(&[("a", 2), ("b", 2)]), true), ["b"]);
+    }
+}
