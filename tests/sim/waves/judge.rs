@@ -28,7 +28,7 @@ impl World {
         let of = &self.reference.units[unit];
         let (lanes, is_holding) = (published.lanes.as_deref(), of.stable.is_some());
         if lanes.is_some() != is_holding {
-            return self.fail(Invariant::OneRelease, || {
+            return self.fail(self.for_lanes(), || {
                 format!("unit {unit} holds: {}, and should: {is_holding}", !is_holding)
             });
         }
@@ -45,11 +45,16 @@ impl World {
         }
     }
 
+    /// The invariant for gated content of a lane that is not the release's.
+    fn for_lanes(&self) -> Invariant {
+        if self.reference.pin.is_some() { Invariant::PinFreeze } else { Invariant::OneRelease }
+    }
+
     fn judge_lane(&mut self, unit: usize, who: &str, own: &Contents, snapshot: &Arc<Snapshot>) {
         let found = Contents::of(&self.words, snapshot);
         let live = self.reference.units[unit].live.clone();
         for ty in [CDS, EDS, LDS, RDS] {
-            let invariant = if is_gated(ty) { Invariant::OneRelease } else { Invariant::Flow };
+            let invariant = if is_gated(ty) { self.for_lanes() } else { Invariant::Flow };
             for name in 0..OLD {
                 let (expected, found) = (own.names.get(&(ty, name)), found.names.get(&(ty, name)));
                 if expected == found {

@@ -10,7 +10,7 @@ use sluice::engine::downstream::{Compared, PushSet, SourceId};
 use sluice::engine::evidence::{
     Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, unit_of,
 };
-use sluice::engine::rollout::report::Outcome;
+use sluice::engine::rollout::report::{Outcome, Reason};
 use sluice::engine::rollout::{
     Admission, Command, Output, Plan, PushReport, Rollout, RolloutState, UnitId, UnitPush,
 };
@@ -21,6 +21,9 @@ use super::relay::{Restating, Stream};
 use super::world::{Job, World};
 use crate::schedule::SECOND;
 use crate::world::Invariant;
+
+/// The threshold that admits all clients.
+const ALL: u16 = 10_000;
 
 /// The time between two tallies.
 const TALLY_EVERY: u64 = SECOND;
@@ -307,6 +310,31 @@ impl World {
         }
     }
 
+    /// Stable goes only after all clients are admitted: until then each unit is served from one release (WAV-2).
+    fn judge_settle(&mut self, push: u64) {
+        use RolloutState::{Paused, Settling, Waving};
+        let of = self.pilot.admission;
+        let is_open = matches!(of.state, Waving | Paused | Settling);
+        if of.push != push || of.threshold < ALL || !is_open {
+            let text = || format!("push {push} is stable before all clients are admitted: {of:?}");
+            self.fail(Invariant::OneRelease, text);
+        }
+    }
+
+    /// With `on_halt: stay`, only an operator's halt takes a push from clients that have it (WAV-16), also if it has condemned content (QUA-5).
+    fn judge_back(&mut self, push: u64) {
+        let halted = self.pilot.rollout.under_way().filter(|of| of.number == push);
+        let Some(halted) = halted.filter(|of| of.state == RolloutState::Halted) else { return };
+        let is_word = halted.verdict.as_ref().is_none_or(|verdict| verdict.reason == Reason::Operator);
+        // A halted push goes back later, too.
+        if !self.plan.stays || is_word || self.reference.push.is_halted {
+            return;
+        }
+        let is_condemned = !halted.condemned.is_empty();
+        let invariant = if is_condemned { Invariant::Condemned } else { Invariant::Admission };
+        self.fail(invariant, || format!("the halt of push {push} takes it from the clients that have it"));
+    }
+
     /// The push under way, and its latest step.
     fn step_begun(&self) -> (u64, usize) {
         let step = |push: &PushReport| usize::from(push.reached());
@@ -347,9 +375,15 @@ impl World {
                 }
                 Output::Event(event) => self.judge_event(&event),
                 Output::Release { push } => self.release(push),
-                Output::Back { push } => self.send_order(Order::Back(push), self.all_units()),
+                Output::Back { push } => {
+                    self.judge_back(push);
+                    self.send_order(Order::Back(push), self.all_units());
+                }
                 Output::Stay { push } => self.send_order(Order::Stay(push), self.all_units()),
-                Output::Settle { push } => self.send_order(Order::Settle(push), self.all_units()),
+                Output::Settle { push } => {
+                    self.judge_settle(push);
+                    self.send_order(Order::Settle(push), self.all_units());
+                }
                 Output::Serve { release } => self.send_order(Order::Serve(release), self.all_units()),
                 Output::Open => self.send_order(Order::Open, self.all_units()),
             }

@@ -10,6 +10,7 @@ use sluice::engine::evidence::Content;
 use sluice::engine::lanes::Restated;
 use sluice::engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
 
+use super::client::Client;
 use super::pilot::{Pilot, Rejected};
 use super::reference::{Contents, Pin};
 use super::world::World;
@@ -63,7 +64,9 @@ impl World {
         for (id, link) in std::mem::take(&mut self.links) {
             self.servers[link.unit].close(id);
         }
-        self.pilot = Pilot::new(self.pilot.plan.clone());
+        // Another process reads the configuration anew.
+        self.pilot = Pilot::new(self.plan.rollout());
+        self.judge_seats();
         self.start_units();
         self.reference_restarts();
         for (unit, file) in files.iter().enumerate() {
@@ -71,6 +74,15 @@ impl World {
         }
         self.restore_plan();
         self.wake_pilot();
+    }
+
+    /// Each client has the seat that it had in the process before (WAV-13).
+    fn judge_seats(&mut self) {
+        let is_other = |client: &&Client| self.pilot.plan.seat(&client.node) != client.seat;
+        if let Some(client) = self.clients.iter().find(is_other) {
+            let (id, seat, had) = (client.node.id.clone(), self.pilot.plan.seat(&client.node), client.seat);
+            self.fail(Invariant::Determinism, || format!("client {id} has {seat:?}, and had {had:?} before"));
+        }
     }
 
     fn file_of(&self, unit: usize) -> Vec<u8> {
