@@ -207,3 +207,76 @@ async fn wav_10_a_rejecter_is_restated_by_the_next_process() {
     let stable = [("a", "1"), ("b", "1")].map(|(name, text)| (name.to_owned(), text.to_owned()));
     assert_eq!(texts.into_iter().collect::<Vec<_>>(), stable);
 }
+
+/// One node rejects a push of each of two plans. Each plan counts its own pushes.
+#[tokio::test]
+async fn wav_10_a_rejecter_of_two_plans_is_restated_by_both() {
+    let (origin, routes) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+    let all = |text: &str| {
+        origin.set(CDS, "a", text);
+        routes.set(RDS, "r", text);
+    };
+    all("1");
+    let one = plan("percent: 100");
+    let begin = one.find('{').unwrap();
+    let other = one[begin..].replace("name: edge", "name: other");
+    let first = one[..begin].to_owned()
+        + &one[begin..].replace("name: edge", "name: edge, match: { lists: [xds_servers] }");
+    let plans = format!("{}, {other}", first.trim_end_matches([' ', ']']).to_owned());
+    let relay = Relay::start(Setup::of(origin.address).line(&routes_of(&routes)).line(&plans)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "rejecter").await;
+    let mut other = Client::open(&relay.address, Variant::Delta, "other").await;
+    for (type_url, name) in [(CDS, "a"), (RDS, "r")] {
+        for client in [&mut client, &mut other] {
+            client.want(type_url, &[name]);
+            client.take(type_url).await;
+        }
+    }
+    // A good push of one plan, so that the plans count differently.
+    routes.set(RDS, "r", "2");
+    for client in [&mut client, &mut other] {
+        client.take(RDS).await;
+    }
+    let state = async |plan: &str| relay.json(&format!("/rollouts/{plan}")).await["state"].clone();
+    eventually("the good push", || async { state("other").await == "open" }).await;
+    let versions = [CDS, RDS].map(|type_url| client.versions(type_url));
+    all("3");
+    // Each plan admits the client at its own time.
+    for _ in 0..2 {
+        let answer = client.any().await;
+        let name = if answer.type_url == CDS { "a" } else { "r" };
+        client.nack(&answer, &format!("{name}: no such extension"));
+    }
+    eventually("the halts", || async { state("edge").await == "halted" && state("other").await == "halted" })
+        .await;
+    let mut again = Client::open(&relay.address, Variant::Delta, "rejecter").await;
+    for ((type_url, name, text), initial) in [(CDS, "a", "1"), (RDS, "r", "2")].into_iter().zip(versions) {
+        again.send(Ask { initial, ..Ask::of(type_url).subscribe(&[name]) });
+        let texts: Vec<_> = again.take(type_url).await.texts().into_iter().collect();
+        assert_eq!(texts, [(name.to_owned(), text.to_owned())]);
+    }
+}
+
+/// TRU-6: the words of a client name two clusters, and another client of the same program accepted one of them.
+#[tokio::test]
+async fn tru_6_what_another_client_of_the_program_accepted_is_no_suspect() {
+    let origin = ControlPlane::obedient().await;
+    origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+    let relay = Relay::start(Setup::of(origin.address).line(&plan("percent: 100"))).await;
+    let mut clients = Vec::new();
+    for (node, names) in [("rejecter", ["a", "b"].as_slice()), ("other", &["b"])] {
+        let mut client = Client::open(&relay.address, Variant::Delta, node).await;
+        client.want(CDS, names);
+        client.take(CDS).await;
+        clients.push(client);
+    }
+    origin.set_many(CDS, &[("a", "2"), ("b", "2")]);
+    // One client has accepted before the other one speaks.
+    clients[1].take(CDS).await;
+    clients[1].quiet().await;
+    let answer = clients[0].next(CDS).await;
+    clients[0].nack(&answer, "a, b: no such extension");
+    eventually("the halt", || async { relay.json("/rollouts/edge").await["state"] == "halted" }).await;
+    let found = relay.json("/rollouts/edge").await;
+    assert_eq!(found["latest"]["rejections"][0]["suspects"], serde_json::json!(["a"]), "{found}");
+}

@@ -12,7 +12,7 @@ use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::{StreamState, Tables};
 use crate::engine::Time;
 use crate::engine::downstream::{Compared, PushStanding, SourceId, WithoutEvidence};
-use crate::engine::evidence::{self, Ended, Rejecters, Seen};
+use crate::engine::evidence::{self, Content, Ended, Rejecters, Seen};
 use crate::engine::rollout::{Admission, Plan, Tally, UnitId};
 use crate::xds::Node;
 
@@ -54,7 +54,9 @@ impl Clients {
         while let Some(stream) = tables.streams.next(last) {
             last = Some(stream.number());
             let now = shared.clock.now();
-            if let Some(found) = self.look(&stream, (plan, admission), units, &mut compared, now) {
+            if let Some((found, accepted)) = self.look(&stream, (plan, admission), units, &mut compared, now)
+            {
+                self.counted.accept(found.node.as_deref(), accepted);
                 self.counted.see(found, &mut count, rejecters);
             }
             seen += 1;
@@ -74,7 +76,7 @@ impl Clients {
         self.counted.rejecting_nodes()
     }
 
-    /// A stream of the plan at this moment.
+    /// A stream of the plan at this moment, and the suspects of others that its client accepted.
     fn look(
         &mut self,
         stream: &StreamState,
@@ -82,7 +84,7 @@ impl Clients {
         units: &BTreeSet<UnitId>,
         compared: &mut Compared,
         now: Time,
-    ) -> Option<Seen> {
+    ) -> Option<(Seen, Vec<Content>)> {
         let node = stream.node();
         let (is_relay, number) = (stream.is_relay(), stream.number());
         stream.look(|_, session, sources| {
@@ -95,7 +97,12 @@ impl Clients {
                     session.note_sent(&self.watched.set, &mut self.without_evidence);
                 }
             }
-            is_of_plan.then(|| Seen { stream: number, node, standing: of_units(standing), is_relay })
+            let suspects = self.counted.suspects_of(number, node.as_deref()).filter(|_| is_asked);
+            let is_accepted =
+                |(type_url, name, version): &&Content| session.has_accepted(type_url, name, *version);
+            let accepted = suspects.into_iter().flatten().filter(is_accepted).cloned().collect();
+            let seen = Seen { stream: number, node, standing: of_units(standing), is_relay };
+            is_of_plan.then_some((seen, accepted))
         })
     }
 }

@@ -2,7 +2,8 @@
 //! (TRU, QUA).
 //!
 //! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of
-//! rejections; first answers with condemned contents; clients that are lost whatever they are served; and the count of clients.
+//! rejections; first answers with condemned contents; clients that are lost whatever they are served;
+//! suspects that others accepted; and the count of clients.
 
 mod content;
 mod known;
@@ -10,6 +11,7 @@ mod remembered;
 mod rejecters;
 mod first_answers;
 mod excuses;
+mod accepted_suspects;
 mod clients;
 
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};

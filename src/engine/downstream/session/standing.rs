@@ -130,6 +130,14 @@ impl Session {
         standings
     }
 
+    /// Whether the client accepted this version of a resource, and has it (TRU-6).
+    pub fn has_accepted(&self, type_url: &TypeUrl, name: &ResourceName, version: Version) -> bool {
+        self.parts().filter(|(of, _)| of.type_url == *type_url).any(|(of, part)| {
+            let part = of.part_so_far(part);
+            part.held.version_of(name) == Some(version) && part.has_accepted(name, Some(version))
+        })
+    }
+
     /// The client's standing towards a push. `latest` as in [`Session::poll_answer`].
     pub fn push_standing(
         &self,

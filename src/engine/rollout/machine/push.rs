@@ -238,7 +238,13 @@ impl Push {
         }
         self.report.admitted.take_late_rejections(&tally.admitted);
         self.report.others.take_late_rejections(&tally.others);
-        let known = mem::take(&mut self.report.rejections);
+        let mut known = mem::take(&mut self.report.rejections);
+        for of in &mut known {
+            // Other clients may have accepted some suspects meanwhile (TRU-6).
+            if let Some(later) = tally.rejections.iter().find(|later| later.stream == of.stream) {
+                of.suspects.clone_from(&later.suspects);
+            }
+        }
         let is_new = |of: &&Rejection| !known.iter().any(|known| known.stream == of.stream);
         let more: Vec<_> = tally.rejections.iter().filter(is_new).cloned().collect();
         self.report.rejections = known.into_iter().chain(more).take(REJECTIONS_MAX).collect();

@@ -1,11 +1,16 @@
 //! The count of the clients of a push (TRU-1): from the standing of each stream, and from the ends of streams.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::accepted_suspects::{AcceptedSuspects, program};
 use super::excuses::{Excuses, Leavers};
 use super::rejecters::Rejecters;
+use super::remembered::Content;
 use crate::engine::Time;
 use crate::engine::downstream::{PushRejection, PushStanding};
 use crate::engine::rollout::tally::{Control, REJECTIONS_MAX, Rejection};
@@ -39,6 +44,8 @@ pub struct Clients {
     lost_without: u64,
     /// The lost streams of nodes that lost streams before the push, too.
     excuses: Excuses,
+    /// The suspects that other clients accepted.
+    accepted: AcceptedSuspects,
 }
 
 /// The first rejection of a stream, and the units of all its rejections.
@@ -46,6 +53,8 @@ pub struct Clients {
 struct Kept {
     first: Rejection,
     units: BTreeSet<UnitId>,
+    /// The client's program.
+    program: Box<str>,
 }
 
 /// A stream at one moment.
@@ -119,7 +128,30 @@ impl Clients {
             count.group(*seat).lost += 1;
             count.blamed.extend(unit);
         }
-        count.finish(self.lost_without)
+        let mut tally = count.finish(self.lost_without);
+        tally.rejections.iter_mut().for_each(|rejection| self.clear_accepted(rejection));
+        tally
+    }
+
+    /// The suspects of clients of the same program that rejected the push. Nothing for a client that rejected it itself: only others
+    /// speak for a content (TRU-6).
+    pub fn suspects_of(&self, stream: u64, node: Option<&Node>) -> Option<&BTreeSet<Content>> {
+        self.accepted.open(node).filter(|_| {
+            !self.rejected.contains_key(&stream)
+                && (self.gone.is_empty() || !self.gone.contains_key(&node_id(node)))
+        })
+    }
+
+    /// A client accepted contents of [`Clients::suspects_of`].
+    pub fn accept(&mut self, node: Option<&Node>, contents: impl IntoIterator<Item = Content>) {
+        contents.into_iter().for_each(|content| self.accepted.accept(node, content));
+    }
+
+    fn clear_accepted(&self, rejection: &mut Rejection) {
+        let kept = self.rejected.get(&rejection.stream).or_else(|| self.gone.get(&rejection.node));
+        if let Some(kept) = kept {
+            self.accepted.clear(&kept.program, rejection);
+        }
     }
 
     /// The nodes with a rejection of the push.
@@ -172,7 +204,8 @@ impl Clients {
         {
             let rejection = rejection(of, (seen.stream, node), seat, is_known);
             count.vote(of, &rejection, rejecters);
-            self.rejected.insert(seen.stream, Kept::of(rejection));
+            self.accepted.suspect(seen.node.as_deref(), &rejection);
+            self.rejected.insert(seen.stream, Kept::of(rejection, seen.node.as_deref()));
         }
         if let Some(kept) = self.rejected.get_mut(&seen.stream) {
             kept.units.extend(seen.standing.rejections.iter().map(|of| UnitId(of.source.0)));
@@ -198,7 +231,8 @@ impl Clients {
                     let is_known = rejecters.rejected_before(&node_id);
                     let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
                     count.vote(of, &rejection, rejecters);
-                    self.gone.insert(node_id, Kept::of(rejection));
+                    self.accepted.suspect(node, &rejection);
+                    self.gone.insert(node_id, Kept::of(rejection, node));
                 }
                 continue;
             }
@@ -248,8 +282,8 @@ impl Clients {
 }
 
 impl Kept {
-    fn of(first: Rejection) -> Kept {
-        Kept { units: BTreeSet::from([first.unit]), first }
+    fn of(first: Rejection, node: Option<&Node>) -> Kept {
+        Kept { units: BTreeSet::from([first.unit]), first, program: program(node) }
     }
 }
 
@@ -378,118 +412,5 @@ impl<'a> TallyInMaking<'a> {
         tally.rejections.truncate(REJECTIONS_MAX);
         tally.blamed = self.blamed.into_iter().collect();
         tally
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::downstream::{SourceId, Suspects};
-    use crate::engine::rollout::RolloutState;
-    use crate::engine::rollout::plan::{BUCKETS, Mode, Step};
-
-    fn seat(bucket: u16, labelled_step: Option<u8>) -> Seat {
-        Seat { bucket, labelled_step }
-    }
-
-    fn rejection(stream: u64, seat: Seat) -> Rejection {
-        Rejection {
-            stream,
-            node: "n".into(),
-            unit: UnitId(stream),
-            seat,
-            type_url: crate::xds::TypeUrl::of_message("a.B"),
-            words: "".into(),
-            suspects: Vec::new(),
-            is_known_rejecter: false,
-        }
-    }
-
-    /// WAV-12: the clients that a plan holds the push back from are the control group.
-    #[test]
-    fn wav_12_lost_streams_are_compared_with_clients_that_the_push_is_held_back_from() {
-        let control = |mode, threshold| {
-            let plan = Plan { mode, ..Plan::new("edge") };
-            let state = RolloutState::Waving;
-            let admission = Admission { push: 1, threshold, step: 1, state, ..Admission::NOBODY };
-            let (mut clients, mut rejecters) = (Clients::default(), Rejecters::default());
-            let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
-            for (stream, sent_at) in [(1, None), (2, Some(Time::ZERO))] {
-                let standing = PushStanding { state: ClientState::Pending, sent_at, ..Default::default() };
-                clients.see(
-                    Seen { stream, node: None, standing, is_relay: false },
-                    &mut count,
-                    &mut rejecters,
-                );
-            }
-            count.finish(0).control.clients
-        };
-        assert_eq!(control(Mode::Enforce, 1), 1);
-        assert_eq!(control(Mode::Enforce, BUCKETS), 0, "about to be sent the push");
-        assert_eq!(control(Mode::Observe, 1), 0, "all are sent the push");
-    }
-
-    /// TRU-1: a client rejects the push and goes back between two tallies.
-    #[test]
-    fn tru_1_a_rejection_between_two_tallies_counts() {
-        let plan = Plan { mode: Mode::Enforce, ..Plan::new("edge") };
-        let state = RolloutState::Waving;
-        let admission = Admission { push: 1, threshold: BUCKETS, step: 1, state, ..Admission::NOBODY };
-        let (mut clients, mut rejecters) = (Clients::default(), Rejecters::default());
-        let seen = |state, rejections| {
-            let standing = PushStanding { state, rejections, ..Default::default() };
-            Seen { stream: 1, node: None, standing, is_relay: false }
-        };
-        let rejection = |source| PushRejection {
-            source: SourceId(source),
-            type_url: crate::xds::TypeUrl::of_message("a.B"),
-            at: Time::ZERO,
-            words: "no".into(),
-            suspects: Suspects::default(),
-        };
-        let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
-        let heard = [seen(ClientState::Rejected, vec![rejection(1)])].into_iter();
-        clients.hear(heard, &mut count, &mut rejecters);
-        clients.see(seen(ClientState::Unaffected, Vec::new()), &mut count, &mut rejecters);
-        let tally = count.finish(0);
-        assert_eq!(tally.admitted, Counts { rejected: 1, ..Counts::default() });
-        assert_eq!(tally.rejections.len(), 1);
-        assert!(
-            tally.smallest.is_empty(),
-            "no step is raised for a client that is not affected any more (WAV-14)"
-        );
-        let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
-        clients.see(seen(ClientState::Rejected, vec![rejection(2)]), &mut count, &mut rejecters);
-        assert_eq!(count.finish(0).blamed, [UnitId(1), UnitId(2)], "WAV-17: each rejected content");
-    }
-
-    /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
-    #[test]
-    fn tru_1_clients_are_sorted_by_their_seats() {
-        let steps = Plan::new("edge").steps.into_iter().take(2);
-        let steps = steps.map(|step| Step { at_least: 2, ..step }).collect();
-        let plan = Plan { steps, ..Plan::new("edge") };
-        let state = RolloutState::Waving;
-        let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
-        let mut count = TallyInMaking::new(&plan, admission, Time::ZERO);
-        count.add(seat(700, None), ClientState::Accepted, (false, true));
-        count.add(seat(99, None), ClientState::Accepted, (false, true));
-        count.add(seat(100, None), ClientState::Pending, (false, true));
-        count.add(seat(9_000, Some(1)), ClientState::Rejected, (true, true));
-        count.add(seat(9_000, Some(2)), ClientState::Rejected, (false, true));
-        count.add(seat(0, None), ClientState::Unaffected, (false, true));
-        count.unjudged(seat(1, None), ClientState::Rejected);
-        count.unjudged(seat(1, None), ClientState::Unaffected);
-        count.reject(&Kept::of(rejection(8, seat(9_000, Some(2)))));
-        count.reject(&Kept::of(rejection(7, seat(9_000, Some(1)))));
-        let tally = count.finish(3);
-        let admitted =
-            Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };
-        assert_eq!(tally.admitted, admitted);
-        assert_eq!(tally.others, Counts { accepted: 1, pending: 1, rejected: 1, ..Counts::default() });
-        assert_eq!(tally.control, Control { clients: 1, lost: 3 });
-        assert_eq!((tally.smallest, tally.labelled), (vec![99, 100], vec![1, 1]));
-        let streams: Vec<_> = tally.rejections.iter().map(|of| of.stream).collect();
-        assert_eq!((streams, tally.blamed), (vec![7, 8], vec![UnitId(7), UnitId(8)]), "the admitted first");
     }
 }
