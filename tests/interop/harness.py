@@ -363,7 +363,8 @@ class Envoy:
     def start(self):
         self.starts += 1
         name = self.name if self.starts == 1 else f"{self.name}-{self.starts}"
-        self.process = Process(self.stage, name, self.command)
+        # For `%ENVIRONMENT(ENVOY_NAME)%` in a header: the name of the Envoy that answers.
+        self.process = Process(self.stage, name, self.command, {"ENVOY_NAME": self.name})
 
     def crash(self):
         """Ends the process without a word, and starts another one."""
