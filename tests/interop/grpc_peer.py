@@ -3,12 +3,16 @@
 usage: grpc_peer.py serve PORT
        grpc_peer.py call TARGET [PORT...]
        grpc_peer.py watch TARGET
+       grpc_peer.py open TARGET
 
 Without ports the client reads them from its input, one per line. The port `nobody` stands for calls that fail at once.
-With `watch` the client calls until killed, and prints the result of each call.
+With `watch` the client calls until killed, and prints the result of each call. With `open` it calls
+further targets beside, which it reads from its input, one per line. All targets share the stream of xDS.
 """
 
+import itertools
 import sys
+import threading
 import time
 from concurrent import futures
 
@@ -57,10 +61,27 @@ def watch(target):
             time.sleep(0.02)
 
 
+def watch_more(first, further):
+    for target in itertools.chain([first], map(str.strip, further)):
+        threading.Thread(target=watch_beside, args=(target,), daemon=True).start()
+    threading.Event().wait()
+
+
+def watch_beside(target):
+    with grpc.insecure_channel(target) as channel:
+        while True:
+            # One write: the threads share the output.
+            sys.stdout.write("{} reached {}{}\n".format(target, *reach(channel)))
+            sys.stdout.flush()
+            time.sleep(0.02)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         backend(sys.argv[2]).wait_for_termination()
     elif sys.argv[1] == "watch":
         watch(sys.argv[2])
+    elif sys.argv[1] == "open":
+        watch_more(sys.argv[2], sys.stdin)
     else:
         call(sys.argv[2], sys.argv[3:] or sys.stdin)

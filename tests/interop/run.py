@@ -38,6 +38,7 @@ def cases():
     import quickstart
     import rollout_crashes
     import rollout_moves
+    import rollout_newcomers
     import rollouts
     import tls
     import tls_rotation
@@ -45,7 +46,7 @@ def cases():
     import upgrades
 
     # The slowest cases come first, so that none runs alone at the end.
-    first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollouts, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
+    first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollout_newcomers, rollouts, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
     rest = (client_status, exemplars, tls, tls_upstream, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
     modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]
