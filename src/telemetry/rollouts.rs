@@ -110,17 +110,13 @@ fn tell_of_operator(plan: &str, what: &What, about: &dyn Fn(Occurrence)) {
 }
 
 /// A unit gave condemned contents as first answers (QUA-5).
-pub fn tell_given(
-    (events, throttle): (&Events, &Throttle),
-    (metrics, push): (&PlanMetrics, u64),
-    contents: &BTreeSet<Content>,
-) {
+pub fn tell_given(log: (&Events, &Throttle), of: (&PlanMetrics, u64), contents: &BTreeSet<Content>) {
+    let ((events, throttle), (metrics, push)) = (log, of);
     metrics.gave_condemned(contents.len() as u64);
     let Some((type_url, name, version)) = contents.first().cloned() else { return };
     let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
     if let Some(suppressed) = throttle.allow("condemned content") {
-        let contents = contents.len();
-        warn!(plan, content, contents, suppressed, "{GIVEN}");
+        warn!(plan, content, contents = contents.len(), suppressed, "{GIVEN}");
     }
     events.add(Occurrence::warn(Kind::Push, GIVEN).of_push(plan, push).detail(content));
 }

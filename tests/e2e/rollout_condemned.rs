@@ -127,7 +127,7 @@ async fn qua_2_a_content_halted_before_a_restart_is_condemned() {
 }
 
 /// QUA-5: the first client of a new class is given what its server has, also a condemned content, because nothing older is known there.
-/// That is counted and told.
+/// The plan counts and tells the content.
 #[tokio::test]
 async fn qua_5_a_first_answer_with_a_condemned_content_is_counted() {
     const CLASSES: &str = "node_classes: [ { split_by: { cluster: true } } ]";

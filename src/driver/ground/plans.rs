@@ -73,7 +73,7 @@ impl Plans {
         let _ = self.turn.subscribe().wait_for(|turn| *turn != Turn::Predecessor).await;
     }
 
-    /// Of each plan of which this node rejected a push that went back or was halted, the latest such push.
+    /// The plans with a push of the past that this node rejected, each with the latest push that went back or was halted.
     pub fn rejected_by(&self, node: &str) -> Vec<(Arc<PlanHandle>, u64)> {
         let plans = self.all.load();
         let rejected = |plan: &Arc<PlanHandle>| {
@@ -133,7 +133,7 @@ pub struct Rejected {
     pub push: u64,
     /// Bounded by the rejections that a plan keeps.
     pub nodes: BTreeSet<Arc<str>>,
-    /// The nodes with a rejection of an earlier push. They may come back only now, with any part of that push.
+    /// The nodes with a rejection of an earlier push. Such a client may come back late, with any part of the push.
     before: BTreeSet<Arc<str>>,
 }
 
@@ -213,7 +213,7 @@ impl PlanHandle {
         }
     }
 
-    /// The latest push that went back or was halted, and the nodes with a rejection of it or of one before.
+    /// The latest push that went back or was halted, and the nodes with a rejection, also of an earlier push.
     pub fn rejecters(&self) -> (u64, BTreeSet<Arc<str>>) {
         let of = self.rejected.load();
         (of.push, of.nodes.union(&of.before).cloned().collect())

@@ -35,9 +35,9 @@ pub(super) struct Recorded {
     units: BTreeMap<UnitId, StoredUnit>,
     /// The content of the halted push, by the number in the record.
     pushed: BTreeMap<UnitId, ReleaseDigest>,
-    /// What clients may have of rejected pushes, by the number in the record (WAV-10).
+    /// The names that clients may have of rejected pushes, by the number in the record (WAV-10).
     pub(super) restated: BTreeMap<UnitId, Arc<Restated>>,
-    /// The same, of units that are found. Their sources are told next.
+    /// The same names, of the units that are found. The sources are told next.
     pub(super) found: Vec<(UnitId, Arc<Restated>)>,
 }
 

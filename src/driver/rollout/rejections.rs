@@ -1,4 +1,4 @@
-//! Rejected pushes beyond the end of the task and of the process: clients that rejected them come back with any part (WAV-10).
+//! Rejected pushes beyond the end of the task and of the process: their clients come back with any part (WAV-10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::xds::{ResourceName, TypeUrl};
 const BYTES_MAX: usize = 512 << 10;
 
 impl PlanTask {
-    /// The nodes with a rejection before a restart. The streams that are there already are told, too.
+    /// The nodes with a rejection before a restart.
     pub(super) fn restore_rejecters(&mut self, stored: &StoredRejected) {
         let nodes: BTreeSet<Arc<str>> = stored.nodes.iter().map(|node| node.as_str().into()).collect();
         if !nodes.is_empty() {
@@ -24,7 +24,7 @@ impl PlanTask {
         }
     }
 
-    /// Tells sources that were found what clients may have of pushes before a restart.
+    /// Tells sources the names that clients may have of pushes before a restart.
     pub(super) async fn restate_recorded(&mut self) {
         if self.recorded.found.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What a client is restated of pushes that it rejected (WAV-10).
+//! The restatement of rejected pushes to a client (WAV-10).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::downstream::SourceId;
 
-/// A push that the client rejected and that went back or was halted, one for each plan at most.
+/// A rejected push that went back or was halted, one for each plan at most.
 #[derive(Debug)]
 struct Restating {
     plan: Arc<PlanHandle>,
@@ -22,7 +22,7 @@ struct Restating {
 pub(crate) struct RejectedPushes(Vec<Restating>);
 
 impl RejectedPushes {
-    /// Those of a node, for a new stream.
+    /// The rejected pushes of a node, for a new stream.
     pub fn of(plans: &Plans, node: &str) -> RejectedPushes {
         let rejected = plans.rejected_by(node).into_iter();
         RejectedPushes(rejected.map(|(plan, push)| Restating { plan, push, sources: Vec::new() }).collect())
@@ -35,7 +35,7 @@ impl RejectedPushes {
 }
 
 impl StreamState {
-    /// The client rejected this push of the plan, which went back or was halted: the client is restated what differs.
+    /// The client rejected a push of the plan that went back or was halted: all differences are restated.
     pub(crate) fn restate(&self, plan: &Arc<PlanHandle>, push: u64) {
         lock(&self.inner).rejected.add(plan, push);
         self.wake();
@@ -43,8 +43,8 @@ impl StreamState {
 }
 
 impl Inner {
-    /// Begins to restate what differs from rejected pushes, at each source of a push once the client has it. A client that keeps the halted
-    /// push is restated when it is given another content (WAV-16).
+    /// Begins to restate the differences of rejected pushes, at each source of a push. A client that keeps a halted push is restated once
+    /// another content is due (WAV-16).
     pub(crate) fn restate(&mut self) {
         for Restating { plan, push, sources: known } in &mut self.rejected.0 {
             if self.sources.iter().all(|(id, _)| known.contains(id)) {

@@ -271,7 +271,7 @@ impl Lanes {
         }
     }
 
-    /// What clients may have of pushes that went back before a restart. Pushes since then count as later ones.
+    /// Clients may have any of these names, of pushes that went back before a restart. Pushes since then count as later ones.
     pub fn restate(&mut self, earlier: &Restated) {
         let all =
             self.restated.as_deref().map_or_else(|| earlier.clone(), |own| own.clone().after(Some(earlier)));

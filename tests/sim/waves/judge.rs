@@ -225,17 +225,7 @@ impl World {
         let omitted = (0..OLD).filter(|name| given.is_full && stream.of.sent[ty][*name] != 0);
         let omitted = omitted.filter(|name| !given.put.iter().any(|(put, _)| put == name));
         let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
-        for name in bits(removed).filter(|name| *name < OLD) {
-            let due = release.for_want(ty, name, want);
-            let is_late =
-                || ty == EDS && (self.was_newest(stream, (name, 0)) || self.stood_in(stream, ty, (name, 0)));
-            if due.is_some_and(|due| due != 0) && want.covers(name) && !is_late() {
-                self.judge_foreign(stream, ty, name, (0, due));
-            }
-            if ty == CDS && stream.of.sent[CDS][name] != 0 {
-                self.judge_removal(stream, name, &release);
-            }
-        }
+        self.judge_removed(stream, (ty, removed), &release);
         if ty == RDS {
             self.judge_routes(stream, given, &release);
         }
@@ -289,6 +279,22 @@ impl World {
             is_full,
         });
         stream.of.push = has.or(stream.of.push.filter(|_| push.is_some()));
+    }
+
+    /// Names that a response takes from the client.
+    fn judge_removed(&mut self, stream: &Stream, (ty, removed): (usize, Mask), release: &Contents) {
+        let want = stream.of.wants[ty];
+        for name in bits(removed).filter(|name| *name < OLD) {
+            let due = release.for_want(ty, name, want);
+            let is_late =
+                || ty == EDS && (self.was_newest(stream, (name, 0)) || self.stood_in(stream, ty, (name, 0)));
+            if due.is_some_and(|due| due != 0) && want.covers(name) && !is_late() {
+                self.judge_foreign(stream, ty, name, (0, due));
+            }
+            if ty == CDS && stream.of.sent[CDS][name] != 0 {
+                self.judge_removal(stream, name, release);
+            }
+        }
     }
 
     /// Whether a client of this release may be sent the content.
