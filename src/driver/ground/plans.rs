@@ -27,6 +27,9 @@ const ENDED_MAX: usize = 100_000;
 /// The nodes with a rejection of an earlier push that a plan remembers.
 const REJECTERS_BEFORE_MAX: usize = 10_000;
 
+/// The maximum number of late rejecters that the task has not been told of.
+const LATE_MAX: usize = 10_000;
+
 /// The process that decides about pushes: one at a time (HND-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
@@ -98,6 +101,8 @@ pub struct PlanHandle {
     admission: ArcSwap<Admission>,
     /// The latest push that went back, or that was halted.
     rejected: ArcSwap<Rejected>,
+    /// The nodes with a rejection of a halted push after the end of the count.
+    late: Mutex<BTreeSet<Arc<str>>>,
     /// The configuration has no such plan any more.
     is_over: AtomicBool,
     /// The content of units before the first change without the task's knowledge.
@@ -172,6 +177,7 @@ impl PlanHandle {
             plan: ArcSwap::new(plan),
             admission: ArcSwap::from_pointee(Admission::NOBODY),
             rejected: ArcSwap::default(),
+            late: Mutex::default(),
             is_over: AtomicBool::new(false),
             changed: Mutex::default(),
             condemned: ArcSwap::default(),
@@ -206,11 +212,33 @@ impl PlanHandle {
             let room = REJECTERS_BEFORE_MAX.saturating_sub(before.len());
             before.extend(known.nodes.iter().take(room).cloned());
         }
-        self.rejected.store(Arc::new(Rejected { push, nodes: nodes.clone(), before }));
-        match known.push == push {
-            true => nodes.difference(&known.nodes).cloned().collect(),
-            false => nodes,
+        if known.push != push {
+            self.rejected.store(Arc::new(Rejected { push, nodes: nodes.clone(), before }));
+            return nodes;
         }
+        let new: BTreeSet<_> = nodes.difference(&known.nodes).cloned().collect();
+        if !new.is_empty() {
+            let nodes = known.nodes.union(&new).cloned().collect();
+            self.rejected.store(Arc::new(Rejected { push, nodes, before }));
+        }
+        new
+    }
+
+    /// A client with a halted push rejected content after the end of the count. Wakes the task (WAV-16).
+    pub fn note_late_rejecter(&self, node: Arc<str>) {
+        let mut late = lock(&self.late);
+        if late.len() < LATE_MAX {
+            late.insert(node);
+            self.noted.notify_one();
+        }
+    }
+
+    pub fn has_late_rejecters(&self) -> bool {
+        !lock(&self.late).is_empty()
+    }
+
+    pub fn take_late_rejecters(&self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut *lock(&self.late))
     }
 
     /// The latest push that went back or was halted, and the nodes with a rejection, also of an earlier push.
@@ -420,5 +448,26 @@ impl Watched {
     pub fn take_ended(&self) -> Vec<NotedEnd> {
         *lock(&self.compared) = Compared::default();
         std::mem::take(&mut *lock(&self.ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// WAV-10, WAV-16: a rejection of a halted push counts after the end of the count, and each rejecter is new once.
+    #[test]
+    fn wav_10_late_rejecters_join_those_of_their_push() {
+        let plan = PlanHandle::new(Arc::new(Plan::new("edge")));
+        let nodes = |all: &[&str]| all.iter().map(|of| Arc::from(*of)).collect::<BTreeSet<Arc<str>>>();
+        assert_eq!(plan.note_rejecters(1, nodes(&["a"])), nodes(&["a"]));
+        plan.note_late_rejecter("b".into());
+        assert_eq!(plan.note_rejecters(1, plan.take_late_rejecters()), nodes(&["b"]));
+        assert_eq!(plan.rejecters(), (1, nodes(&["a", "b"])), "nobody is forgotten");
+        assert!(
+            plan.note_rejecters(1, nodes(&["a", "b"])).is_empty() && plan.take_late_rejecters().is_empty()
+        );
+        plan.note_rejecters(2, nodes(&["c"]));
+        assert_eq!(plan.rejecters(), (2, nodes(&["a", "b", "c"])), "those of earlier pushes stay");
     }
 }

@@ -133,9 +133,15 @@ impl PlanTask {
     /// Restates the differences of the push to the clients with a rejection, on present and later streams. Their nodes stay noted when
     /// the clients are not counted any more, until another push takes the place of this one (WAV-10).
     pub(super) async fn restate(&mut self) {
+        let late = self.handle.take_late_rejecters();
         let Some(push) = self.restates else { return };
-        let Some(clients) = self.clients.as_ref().filter(|clients| clients.number == push) else { return };
-        let nodes = self.handle.note_rejecters(push, clients.rejecting_nodes());
+        let clients = self.clients.as_ref().filter(|clients| clients.number == push);
+        let counted = clients.map(|clients| clients.rejecting_nodes());
+        if counted.is_none() && late.is_empty() {
+            return;
+        }
+        let nodes = counted.into_iter().flatten().chain(late).collect();
+        let nodes = self.handle.note_rejecters(push, nodes);
         if nodes.is_empty() {
             return;
         }

@@ -146,6 +146,9 @@ impl PlanTask {
             let answers = self.obey();
             self.restate_recorded().await;
             self.carry_out().await;
+            if self.handle.has_late_rejecters() {
+                self.restate().await;
+            }
             self.keep_holds().await;
             if !answers.is_empty() {
                 // An operator's word that was answered is not lost with the process.

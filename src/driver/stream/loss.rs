@@ -1,5 +1,9 @@
 //! The end of a stream as a sign about its client (TRU-1, WAV-12).
 
+use std::sync::Arc;
+
+use crate::driver::ground::plans::PlanHandle;
+use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
@@ -36,7 +40,12 @@ impl StreamState {
             return;
         }
         for plan in self.shared.plans.all().iter() {
-            let Some(watched) = plan.watched() else { continue };
+            let Some(watched) = plan.watched() else {
+                if let Some(node) = inner.node.as_ref().filter(|_| inner.keeps_push_of(plan)) {
+                    plan.note_late_rejecter(node.id.as_str().into());
+                }
+                continue;
+            };
             let sources = inner.sources.iter().map(|(id, _)| *id);
             let client = (self.id, inner.node.clone());
             if watched.note_rejection(client, &inner.session, sources, &newest(&inner.sources), now) {
@@ -52,6 +61,19 @@ impl StreamState {
 }
 
 impl Inner {
+    /// Whether the client keeps the halted push of a plan (WAV-16).
+    fn keeps_push_of(&self, plan: &Arc<PlanHandle>) -> bool {
+        let admission = plan.admission();
+        let served = self.sources.served_push();
+        let is_kept = |source: &SourceHandle| {
+            source.judge().is_some_and(|judge| Arc::ptr_eq(&judge, plan))
+                && source.published().candidate_of(admission.push).is_some()
+        };
+        admission.holders_only
+            && served == Some(admission.push)
+            && self.sources.iter().any(|(_, source)| is_kept(source))
+    }
+
     /// Counts a lost stream at the sources of all types with a recent response.
     pub(crate) fn count_loss(&self, now: Time) {
         for of in self.session.subscriptions() {
