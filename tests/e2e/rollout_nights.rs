@@ -5,7 +5,9 @@ use serde_json::json;
 use crate::commands::sluice;
 use crate::enforced::{Fleet, plan};
 use crate::rollout_restarts::{BEFORE, Kept};
-use crate::support::CDS;
+use crate::support::client::{connect, node};
+use crate::support::proto::Node;
+use crate::support::{CDS, Client, Variant};
 
 /// A tenth of the clients goes first. Sources forget their names as soon as nobody asks for them.
 async fn nightly() -> Kept {
@@ -52,6 +54,30 @@ async fn his_3_a_pin_outlives_the_clients() {
     assert!(fleet.all_hold(CDS, &BEFORE), "{found}");
     assert_eq!((fleet.had(CDS, "a", "2"), &found["state"]), (0, &"pinned".into()), "{found}");
     assert_eq!(found["diverged"], json!([]), "{found}");
+}
+
+/// HIS-3: a class whose first client came after a release has none of it. It goes on with its content under a pin, and says so.
+#[tokio::test]
+async fn his_3_a_class_that_came_after_a_release_is_diverged() {
+    let classes = "node_classes: [ { split_by: { cluster: true } } ]";
+    let lines = format!("{classes}\n{}", plan("percent: 10"));
+    let mut fleet = Kept::start(&lines).await.fleet;
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the push", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+    let newcomer = Node { cluster: "other".to_owned(), ..node("newcomer") };
+    let mut newcomer = Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(newcomer));
+    newcomer.want(CDS, &["*"]);
+    newcomer.take(CDS).await;
+    assert_eq!(order(&fleet, "pin edge --to 0 --until unpin").await.0, 0);
+    fleet.until("the release before", |fleet| fleet.all_hold(CDS, &BEFORE)).await;
+    newcomer.quiet().await;
+    let found = fleet.relay.json("/rollouts/edge").await;
+    assert_eq!(
+        (&found["state"], found["diverged"].as_array().map(Vec::len)),
+        (&"pinned".into(), Some(1)),
+        "{found}"
+    );
 }
 
 /// HIS-3: after a restart the relay knows the digests of earlier releases, and not their contents. It says so, and does nothing.

@@ -94,7 +94,9 @@ async fn tir_2_calls_name_the_relays_on_their_way() {
     below.want(CDS, &["a"]);
     let asked = origin.expect(CDS).await;
     origin.answer(&asked, "1", vec![Item::new(CDS, "a", "1", "1")], &[]);
-    below.settle(CDS, &[("a", "1")]).await;
+    let answer = below.take(CDS).await;
+    let way = format!("sluice-test via sluice-test via {}", origin.address);
+    assert_eq!((answer.texts(), answer.control_plane), (vec![("a".to_owned(), "1".to_owned())], way));
     assert_eq!(paths(&origin.headers()), [["sluice-test", "sluice-test"]]);
 
     let mut beside = Client::open(&root.address, Variant::Delta, "beside").await;

@@ -106,8 +106,15 @@ impl PlanTask {
             settled.for_each(|unit| self.known.settle(unit));
         }
         join_all(sources.iter().map(|source| source.order(order.clone()))).await;
-        if let LaneOrder::Serve(_) = order {
-            self.rollout.serves(sources.iter().map(|source| UnitId(source.id().0)));
+        match order {
+            LaneOrder::Settle(push) => self.note_release(push, &sources),
+            LaneOrder::Serve(release) => {
+                // A source that began later has none of the release, and goes on with its content (HIS-3).
+                let last = self.released.range(..=release).next_back().map(|(_, last)| *last);
+                let had = |source: &&Arc<SourceHandle>| last.is_none_or(|last| source.id().0 <= last);
+                self.rollout.serves(sources.iter().filter(had).map(|source| UnitId(source.id().0)));
+            }
+            _ => {}
         }
         match order {
             LaneOrder::Open => return self.known.clear(),
@@ -121,6 +128,19 @@ impl PlanTask {
                 self.known.know(unit, source.snapshot());
             }
             self.compare(unit, source, self.shared.clock.now());
+        }
+    }
+
+    /// The content of a push is a release: of all sources so far.
+    fn note_release(&mut self, push: u64, sources: &[Arc<SourceHandle>]) {
+        let last = sources.iter().map(|source| source.id().0).max().unwrap_or_default();
+        if self.released.is_empty() {
+            // The content before the first push.
+            self.released.insert(0, last);
+        }
+        self.released.insert(push, last);
+        while self.released.len() > self.plan.releases + 1 {
+            self.released.pop_first();
         }
     }
 

@@ -70,6 +70,8 @@ pub(super) struct PlanTask {
     pub(super) asking: Option<Asking>,
     /// The units that know that their hold outlives their names.
     pub(super) kept: BTreeSet<UnitId>,
+    /// The releases of this process, each with the number of the last source at that time.
+    pub(super) released: BTreeMap<u64, u64>,
 }
 
 impl PlanTask {
@@ -107,6 +109,7 @@ impl PlanTask {
             tallied_at: Instant::now(),
             asking: None,
             kept: BTreeSet::new(),
+            released: BTreeMap::new(),
         }
     }
 

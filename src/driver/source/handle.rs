@@ -103,6 +103,12 @@ pub enum Command {
     },
 }
 
+/// Between a relay and its server in an identifier.
+const VIA: &str = " via ";
+
+/// The bytes of the way above a server: eight relays with usual names.
+const WAY_MAX: usize = 1_024;
+
 pub type Queued = (Command, Option<OwnedSemaphorePermit>);
 
 /// A handle to a source, for streams and the admin room. The task ends once nobody holds a handle and nothing
@@ -111,8 +117,10 @@ pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,
     /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that may
-    /// serve.
-    identifiers: Box<[Box<str>]>,
+    /// serve: `relay via server`.
+    identifiers: Box<[Arc<str>]>,
+    /// The text with the relays above the serving server (TIR-2), and the number of this server.
+    way: ArcSwapOption<(u16, Arc<str>)>,
     /// The servers that may serve, with their settings: at least one.
     pub(super) servers: ArcSwap<Vec<Arc<Server>>>,
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
@@ -142,7 +150,7 @@ impl SourceHandle {
     pub fn new(
         id: SourceId,
         key: Arc<SourceKey>,
-        identifiers: Box<[Box<str>]>,
+        identifiers: Box<[Arc<str>]>,
         servers: &[Arc<Server>],
         status: SourceStatus,
     ) -> (SourceHandle, mpsc::UnboundedReceiver<Queued>) {
@@ -151,6 +159,7 @@ impl SourceHandle {
             id,
             key,
             identifiers,
+            way: ArcSwapOption::empty(),
             servers: ArcSwap::from_pointee(servers.to_vec()),
             serving: AtomicU16::new(0),
             commands,
@@ -181,9 +190,30 @@ impl SourceHandle {
         is_shared.then(|| plans.of_source(&self.status.load().list, &self.key.class))?
     }
 
-    pub fn identifier(&self) -> &str {
+    pub fn identifier(&self) -> Arc<str> {
         let serving = self.serving.load(Ordering::Relaxed);
-        self.identifiers.get(usize::from(serving)).map_or("", |identifier| identifier)
+        match &*self.way.load() {
+            Some(way) if way.0 == serving => way.1.clone(),
+            _ => self.identifiers.get(usize::from(serving)).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// A server that is a relay names the way to its own server in each response (TIR-2). Clients are told the whole way, so that a
+    /// client's own dump shows the relays: `leaf-3 via root-1 via cp:15010`. Texts that are too long for a way are left out.
+    pub(super) fn hear(&self, control_plane: &str) {
+        let serving = self.serving.load(Ordering::Relaxed);
+        let own = self.identifiers.get(usize::from(serving)).and_then(|own| own.rsplit_once(VIA));
+        let is_way = control_plane.contains(VIA) && control_plane.len() <= WAY_MAX;
+        let way = own.filter(|_| is_way).map(|(relay, _)| [relay, VIA, control_plane]);
+        let known = self.way.load();
+        let is_known = match (&*known, &way) {
+            (None, None) => true,
+            (Some(known), Some(way)) => known.0 == serving && *known.1 == *way.concat(),
+            _ => false,
+        };
+        if !is_known {
+            self.way.store(way.map(|way| Arc::new((serving, way.concat().into()))));
+        }
     }
 
     /// The server with this number: 0 is the server of the place, 1 is the failover server.

@@ -1,6 +1,7 @@
 //! The responses of a stream, pulled by the response body.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
@@ -232,7 +233,7 @@ impl Inner {
     /// The identifiers of the sources of a subscription, mostly a single source.
     pub(crate) fn identifier(&self, subscription: usize) -> String {
         let parts = self.session.subscriptions().get(subscription).map(|subscription| &subscription.parts);
-        let mut names: Vec<&str> = Vec::new();
+        let mut names: Vec<Arc<str>> = Vec::new();
         for part in parts.into_iter().flatten() {
             let source = self.sources.iter().find(|(id, _)| *id == part.source());
             names.extend(source.map(|(_, handle)| handle.identifier()));

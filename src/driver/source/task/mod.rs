@@ -377,6 +377,7 @@ impl SourceTask {
         self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
         self.response = Some((response.version().to_owned(), arrival));
+        self.handle.hear(response.control_plane());
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));
