@@ -382,6 +382,8 @@ const CORPUS: &[u64] = &[
     1125899954606956,
     1125899955009090,
     1125899956000195,
+    1125899962007715,
+    1125899963011527,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -278,11 +278,12 @@ impl Lanes {
         self.restated = Some(Arc::new(all));
     }
 
-    /// Another plan has the source: its pushes have numbers of their own, and give nothing of the former plan's.
+    /// Another plan has the source: its pushes and releases have numbers of their own, and give nothing of the former plan's.
     pub fn change_hands(&mut self) {
         if let Some(push) = self.candidate.as_ref().and_then(|candidate| candidate.mark.push) {
             self.go_back(push);
         }
+        self.history.clear();
     }
 
     /// The content that is held back must not come back with names that the source forgot, until a push of it is given to clients,

@@ -142,6 +142,7 @@ fn counter(line: &str) -> Option<String> {
 fn obs_10_the_first_scrape_has_the_series_of_every_alert_on_an_increase() {
     let metrics = Metrics::new();
     metrics.of_server("cp-1").client().expect_tls_failures(["eof"]);
+    let _plan = metrics.rollouts.plan("edge");
     let scrape = metrics.encode().unwrap();
     let alerts = include_str!("../../../ops/prometheus/alerts.yaml");
     let at_once = alerts.split("- alert: ").filter(|rule| !rule.contains(" for: "));

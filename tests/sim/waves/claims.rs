@@ -173,7 +173,7 @@ impl World {
     fn is_of_cut(&self, unit: usize, (ty, name, content): (usize, usize, u32)) -> bool {
         let Some((stable, candidate)) = &self.reference.units[unit].cut else { return false };
         let named = [stable, candidate].map(|of| of.names.get(&(ty, name)).copied());
-        let member = [stable, candidate].map(|of| of.members[ty].map(|members| members[name]));
+        let member = [stable, candidate].map(|of| of.member(ty, name));
         let mut changes = [named, member].into_iter();
         changes.any(|[old, new]| old.is_some() && old != new && new == Some(content))
     }
@@ -216,8 +216,16 @@ impl World {
             (*of, list) == (node, self.plan.list_of(stream.unit))
                 && stream.of.wants[ty].covers(name)
                 && !(content != 0 && stream.of.accepted[ty][name] == content)
-                && self.is_of_cut(stream.unit, (ty, name, content))
+                && self.is_of_cut_for(stream, (ty, name, content))
         })
+    }
+
+    /// Whether the latest cut changed what this client asks for to this content. A name that was first asked for after the cut is none of
+    /// the push, though a member may have the same name.
+    fn is_of_cut_for(&self, stream: &Stream, (ty, name, content): (usize, usize, u32)) -> bool {
+        let Some(cut) = &self.reference.units[stream.unit].cut else { return false };
+        let [old, new] = [&cut.0, &cut.1].map(|of| of.for_want(ty, name, stream.of.wants[ty]));
+        old.is_some() && old != new && new == Some(content)
     }
 
     // === what the machine decided ===

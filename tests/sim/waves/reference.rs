@@ -87,7 +87,7 @@ impl Contents {
     }
 
     /// The content of a member of the wildcard; `None`: unknown.
-    fn member(&self, ty: usize, name: usize) -> Option<u32> {
+    pub fn member(&self, ty: usize, name: usize) -> Option<u32> {
         let partial = Some(self.partial[ty][name]).filter(|of| *of != 0);
         self.members[ty].map_or(partial, |members| Some(members[name]))
     }

@@ -423,6 +423,28 @@ fn his_1_the_oldest_releases_beyond_the_bound_go() {
     assert_eq!(bench.lanes.released().count(), 3, "the bound of another configuration");
 }
 
+/// HIS-3: the release 0 of a plan is the content before its own first push.
+#[test]
+fn his_3_another_plan_has_no_release_of_the_former_plan() {
+    let mut bench = Bench::new();
+    bench.watch(1, &names(&["a"]));
+    bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+    for version in [2, 3] {
+        bench.say(CollectionKind::Names, &[("a", version)], &[]);
+        bench.operate(|lanes| lanes.cut(1));
+        bench.operate(|lanes| lanes.settle(1));
+        if version == 2 {
+            bench.operate(Lanes::change_hands);
+        }
+    }
+    let released = |release: &crate::engine::lanes::Release| {
+        let known =
+            release.types[&url()].names.known.get(&ResourceName::new("a")).and_then(Known::resource).cloned();
+        (release.push, known.unwrap().version.0)
+    };
+    assert_eq!(bench.lanes.released().map(released).collect::<Vec<_>>(), [(0, 2), (1, 3)]);
+}
+
 #[test]
 fn wav_4_another_plan_gives_nothing_of_a_push_of_the_former_plan() {
     let mut bench = Bench::new();
