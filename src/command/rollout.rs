@@ -138,7 +138,7 @@ async fn whole(
                 Some(push) => describe(push, !show.no_headers, console)?,
                 None => writeln!(console.out, "{}", between(item))?,
             }
-            // Those of a push alone are in its notes.
+            // The notes of a push tell its own condemned contents.
             if key.is_some() {
                 condemned(item, !show.no_headers, console)?;
             }

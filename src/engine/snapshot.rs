@@ -9,7 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use super::annotations::Annotations;
 use super::cache::aliased::Aliased;
 use super::cache::slots::WatchedSet;
-use super::cache::{Bodies, CachedBodies, Names};
+use super::cache::{Bodies, CachedBodies, CachedResource, Names};
 use super::collection::{Collection, SetId};
 use super::reachability::Reachability;
 use super::view::View;
@@ -213,12 +213,16 @@ impl WildcardSnapshot {
 impl TypeSnapshot {
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
-        let cached = match kind {
+        self.cached(kind, name).map(|cached| &cached.resource)
+    }
+
+    /// The body behind a name of a view of this snapshot, with the time of its arrival.
+    pub fn cached(&self, kind: CollectionKind, name: &ResourceName) -> Option<&CachedResource> {
+        match kind {
             CollectionKind::Wildcard => self.wildcard.members.get(name),
             CollectionKind::Globs => self.globs.members.get(name),
             CollectionKind::Names => self.names.known.get(name)?.cached(),
-        };
-        cached.map(|cached| &cached.resource)
+        }
     }
 
     /// The last bytes under a name that left a view.

@@ -47,7 +47,7 @@ async fn push_again(fleet: &mut Fleet) -> Value {
     found
 }
 
-/// A class without an older content is served what the server states, as without a plan. An operator sees that.
+/// A class without an older content is served what the server states, as without a plan. An operator sees and counts the content.
 #[tokio::test]
 async fn qua_5_a_first_answer_with_condemned_content_is_served_and_counted() {
     let classes = "node_classes: [ { split_by: { cluster: true } } ]";
@@ -62,6 +62,8 @@ async fn qua_5_a_first_answer_with_condemned_content_is_served_and_counted() {
         (found["condemned_served"].clone(), found["condemned"]["contents"][0]["served"].clone())
     };
     assert_eq!(served(&found), (0.into(), false.into()), "{found}");
+    let given = async || fleet.relay.series("sluice_rollout_condemned_given_total{plan=\"edge\"}").await;
+    assert_eq!(given().await, 0.0);
 
     let newcomer = Node { cluster: "other".to_owned(), ..node("newcomer") };
     let mut newcomer = Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(newcomer));
@@ -79,6 +81,9 @@ async fn qua_5_a_first_answer_with_condemned_content_is_served_and_counted() {
     assert!(page.contains("Condemned: Cluster a, version "), "{page}");
     let ready = fleet.relay.json("/ready").await;
     assert_eq!(ready["rollouts"][0]["condemned_served"], 1, "{ready}");
+    eventually("the count", async || given().await == 1.0).await;
+    let log = fleet.relay.log();
+    assert!(log.contains("clients are given a condemned content: nothing older is known"), "{log}");
 }
 
 /// GRD-8: a later push with a content that an operator condemned reaches nobody, whatever else it brings. A mended one goes its way.
@@ -124,27 +129,4 @@ async fn qua_2_a_content_halted_before_a_restart_is_condemned() {
     assert_eq!(condemned(&kept.fleet).await, ["a"]);
     let found = push_again(&mut kept.fleet).await;
     assert_eq!(kept.fleet.had(CDS, "a", "2") + kept.fleet.had(CDS, "c", "2"), 0, "{found}");
-}
-
-/// QUA-5: the first client of a new class is given what its server has, also a condemned content, because nothing older is known there.
-/// The plan counts and tells the content.
-#[tokio::test]
-async fn qua_5_a_first_answer_with_a_condemned_content_is_counted() {
-    const CLASSES: &str = "node_classes: [ { split_by: { cluster: true } } ]";
-    let mut fleet = Fleet::with(|setup| setup.line(CLASSES), WAVING, 8).await;
-    fleet.origin.set(CDS, "a", "2");
-    fleet.until_plan("push", |found| found["push"] == 1).await;
-    let done = condemn(&fleet, &1.into(), "Cluster/a").await;
-    assert_eq!(done.code, 0, "{done:?}");
-    let given = async || fleet.relay.series("sluice_rollout_condemned_given_total{plan=\"edge\"}").await;
-    assert_eq!(given().await, 0.0);
-    let newcomer = Node { cluster: "other".to_owned(), ..node("newcomer") };
-    let mut client = Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(newcomer));
-    client.want(CDS, &["*"]);
-    let answer = client.take(CDS).await;
-    let is_given = answer.texts().contains(&("a".to_owned(), "2".to_owned()));
-    assert!(is_given, "a first answer is never withheld: {answer:?}");
-    eventually("the count", async || given().await == 1.0).await;
-    let log = fleet.relay.log();
-    assert!(log.contains("clients are given a condemned content: nothing older is known"), "{log}");
 }

@@ -58,8 +58,8 @@ pub struct RolloutStatus {
     pub diverged: Vec<UnitId>,
     /// The contents that no push may bring (QUA-2), by clients' rejections or an operator's word, each until its end.
     pub condemned: CondemnedContents,
-    /// Those of them that all clients of some unit are served all the same: nothing older is known there, as after a restart without a
-    /// checkpoint, or an operator let the push go on (QUA-5).
+    /// Condemned contents that all clients of some unit are served all the same: nothing older is known there, as after a restart without a
+    /// checkpoint, an operator let the push go on, or the plan observes (QUA-5).
     pub condemned_served: BTreeSet<Content>,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
@@ -74,6 +74,17 @@ pub struct UnitStatus {
 }
 
 impl RolloutStatus {
+    /// The part that the task of the plan knows. The present content of the units tells the rest.
+    pub fn of(
+        plan: Arc<Plan>,
+        report: RolloutReport,
+        units: BTreeMap<UnitId, UnitStatus>,
+        (condemned, origin): (CondemnedContents, SystemTime),
+    ) -> RolloutStatus {
+        let (unproved, diverged, condemned_served) = Default::default();
+        RolloutStatus { plan, report, units, unproved, diverged, condemned, condemned_served, origin }
+    }
+
     /// A time of the report, for display (I18).
     pub fn wall(&self, time: Time) -> SystemTime {
         self.origin + time.since(Time::ZERO)

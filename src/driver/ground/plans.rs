@@ -24,8 +24,9 @@ use crate::xds::{Node, ResourceName, TypeUrl};
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
 
-/// The nodes with a rejection of an earlier push that a plan remembers.
-const REJECTERS_BEFORE_MAX: usize = 10_000;
+/// The nodes with a rejection that a plan remembers: of the latest push, and of earlier ones. A node chooses its id, so further nodes are
+/// left out.
+const REJECTERS_MAX: usize = 10_000;
 
 /// The maximum number of late rejecters that the task has not been told of.
 const LATE_MAX: usize = 10_000;
@@ -133,10 +134,9 @@ pub struct Order {
 
 /// A push that went back, or that was halted, and the nodes with a rejection. Each is restated all differences, whatever the node presents
 /// (WAV-10).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Rejected {
     pub push: u64,
-    /// Bounded by the rejections that a plan keeps.
     pub nodes: BTreeSet<Arc<str>>,
     /// The nodes with a rejection of an earlier push. Such a client may come back late, with any part of the push.
     before: BTreeSet<Arc<str>>,
@@ -207,19 +207,17 @@ impl PlanHandle {
     /// Notes the nodes with a rejection of a push that went back, or that was halted. Returns the new ones.
     pub fn note_rejecters(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         let known = self.rejected.load_full();
-        let mut before = known.before.clone();
-        if known.push != push {
-            let room = REJECTERS_BEFORE_MAX.saturating_sub(before.len());
-            before.extend(known.nodes.iter().take(room).cloned());
+        let mut of = Rejected::clone(&known);
+        if of.push != push {
+            let room = REJECTERS_MAX.saturating_sub(of.before.len());
+            of.before.extend(std::mem::take(&mut of.nodes).into_iter().take(room));
+            of.push = push;
         }
-        if known.push != push {
-            self.rejected.store(Arc::new(Rejected { push, nodes: nodes.clone(), before }));
-            return nodes;
-        }
-        let new: BTreeSet<_> = nodes.difference(&known.nodes).cloned().collect();
-        if !new.is_empty() {
-            let nodes = known.nodes.union(&new).cloned().collect();
-            self.rejected.store(Arc::new(Rejected { push, nodes, before }));
+        let room = REJECTERS_MAX.saturating_sub(of.nodes.len());
+        let new: BTreeSet<_> = nodes.difference(&of.nodes).take(room).cloned().collect();
+        if !new.is_empty() || known.push != push {
+            of.nodes.extend(new.iter().cloned());
+            self.rejected.store(Arc::new(of));
         }
         new
     }
@@ -469,5 +467,18 @@ mod tests {
         );
         plan.note_rejecters(2, nodes(&["c"]));
         assert_eq!(plan.rejecters(), (2, nodes(&["a", "b", "c"])), "those of earlier pushes stay");
+    }
+
+    /// A client may come back with another id after each rejection.
+    #[test]
+    fn wav_10_rejecters_are_bounded() {
+        let plan = PlanHandle::new(Arc::new(Plan::new("edge")));
+        for push in 1..5 {
+            for part in 0..3 {
+                let nodes = (0..REJECTERS_MAX / 2).map(|node| format!("{push}-{part}-{node}").into());
+                plan.note_rejecters(push, nodes.collect());
+            }
+        }
+        assert_eq!(plan.rejecters().1.len(), 2 * REJECTERS_MAX);
     }
 }

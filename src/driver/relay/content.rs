@@ -18,7 +18,7 @@ use crate::driver::relay::Relay;
 use crate::driver::relay::inspect::Walk;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::engine::annotations::Annotations;
-use crate::engine::cache::{CachedResource, EntryState, Known};
+use crate::engine::cache::{CachedResource, EntryState};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Node, ResourceName, TypeUrl};
 
@@ -52,10 +52,9 @@ impl ContentView for Relay {
             let candidate = lanes.candidate.as_ref().map(|(_, candidate)| (candidate, Release::Candidate));
             let stable = lanes.stable.as_ref().map(|stable| (stable, Release::Stable));
             for (snapshot, release) in candidate.into_iter().chain(stable) {
-                let Some(types) = snapshot.of(type_url) else { continue };
-                let named = types.names.known.get(name).and_then(Known::cached);
-                let members = [types.wildcard.members.get(name), types.globs.members.get(name)];
-                found.extend(named.into_iter().chain(members.into_iter().flatten()).map(|cached| {
+                let types = snapshot.of(type_url).into_iter();
+                let cached = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.cached(kind, name)));
+                found.extend(cached.flatten().map(|cached| {
                     let received_at = self.shared.clock.wall_of(cached.received_at);
                     ReleasedVersion { version: cached.resource.version, release, received_at }
                 }));

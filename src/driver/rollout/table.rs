@@ -1,6 +1,6 @@
 //! All plans: their tasks, from one configuration to the next, and their states.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ use crate::driver::rollout::task::{PlanTask, named, own_sources, unit_status};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::state::Tables;
 use crate::engine::Time;
-use crate::engine::collection::CollectionKind;
-use crate::engine::evidence::{CondemnedContents, Content};
+use crate::engine::evidence::{CondemnedContents, condemned_in};
 use crate::engine::rollout::{Plan, Rollout, RolloutReport, UnitId};
 
 /// The pause before a task begins anew.
@@ -43,17 +42,7 @@ impl Shown {
     fn new(plan: Arc<Plan>, shared: &DriverContext) -> Shown {
         let (report, units) = (Rollout::new(plan.clone()).report(), BTreeMap::new());
         let (origin, condemned) = (shared.clock.wall(Time::ZERO), CondemnedContents::default());
-        let status = RolloutStatus {
-            plan,
-            report,
-            units,
-            unproved: 0,
-            diverged: Vec::new(),
-            condemned,
-            condemned_served: BTreeSet::new(),
-            origin,
-        };
-        Shown(ArcSwap::from_pointee(status))
+        Shown(ArcSwap::from_pointee(RolloutStatus::of(plan, report, units, (condemned, origin))))
     }
 
     pub(super) fn show(&self, status: RolloutStatus) {
@@ -107,34 +96,15 @@ impl Rollouts {
             status.unproved = own.iter().filter(|source| enforces && is_unproved(source)).count();
             let is_diverged =
                 |unit: &UnitId| status.report.pin.is_some() && !status.report.pinned.contains(unit);
-            status.condemned_served = condemned_served(&status.condemned, &own);
+            let served =
+                own.iter().flat_map(|source| condemned_in(source.published().stable(), &status.condemned));
+            status.condemned_served = served.collect();
             status.diverged = own.iter().map(|source| UnitId(source.id().0)).filter(is_diverged).collect();
             status.units.extend(own.iter().map(|source| (UnitId(source.id().0), unit_status(source))));
             Arc::new(status)
         };
         running.iter().map(status).collect()
     }
-}
-
-/// The condemned contents that all clients of a source are served (QUA-5). Without a condemned content this takes no time.
-fn condemned_served(condemned: &CondemnedContents, sources: &[Arc<SourceHandle>]) -> BTreeSet<Content> {
-    if condemned.is_empty() {
-        return BTreeSet::new();
-    }
-    let mut served = BTreeSet::new();
-    for source in sources {
-        let published = source.published();
-        let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
-        let for_all = stable.unwrap_or(&published.live);
-        let is_served = |(type_url, name, version): &Content| {
-            let types = for_all.of(type_url).into_iter();
-            let mut bodies = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name)));
-            bodies.any(|body| body.is_some_and(|body| body.version == *version))
-        };
-        let contents = condemned.latest_first().map(|(_, content)| content);
-        served.extend(contents.filter(|content| is_served(content)).cloned());
-    }
-    served
 }
 
 fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables) -> Running {

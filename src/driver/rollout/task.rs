@@ -358,16 +358,7 @@ impl PlanTask {
         let origin = self.shared.clock.wall(Time::ZERO);
         let (plan, condemned) = (self.plan.clone(), self.rejecters.condemned().clone());
         self.handle.condemn(&condemned);
-        self.shown.show(RolloutStatus {
-            plan,
-            report,
-            units,
-            unproved: 0,
-            diverged: Vec::new(),
-            condemned,
-            condemned_served: BTreeSet::new(),
-            origin,
-        });
+        self.shown.show(RolloutStatus::of(plan, report, units, (condemned, origin)));
     }
 }
 

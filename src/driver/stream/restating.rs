@@ -47,11 +47,11 @@ impl Inner {
     /// another content is due (WAV-16).
     pub(crate) fn restate(&mut self) {
         for Restating { plan, push, sources: known } in &mut self.rejected.0 {
-            if self.sources.iter().all(|(id, _)| known.contains(id)) {
-                continue;
-            }
             let is_judged = |source: &SourceHandle| source.judge().is_some_and(|of| Arc::ptr_eq(&of, plan));
             let of_plan: Vec<_> = self.sources.iter().filter(|(_, source)| is_judged(source)).collect();
+            if of_plan.iter().all(|(id, _)| known.contains(id)) {
+                continue;
+            }
             let mut served = of_plan.iter().map(|(_, source)| self.sources.served(source));
             if served.any(|snapshot| snapshot.lane().push == Some(*push)) {
                 continue;

@@ -1,4 +1,4 @@
-//! First answers with condemned contents (QUA-5).
+//! Condemned contents that clients are given all the same: first answers (QUA-5).
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use imbl::ordmap::DiffItem;
 
 use super::remembered::{CondemnedContents, Content};
 use crate::engine::cache::{CachedBodies, Known};
+use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
@@ -45,6 +46,18 @@ pub fn condemned_first_answers(
         });
     }
     given
+}
+
+/// The condemned contents of a snapshot. Takes time proportional to the number of condemned contents.
+pub fn condemned_in(snapshot: &Snapshot, condemned: &CondemnedContents) -> Vec<Content> {
+    let is_there = |(type_url, name, version): &Content| {
+        let types = snapshot.of(type_url).into_iter();
+        let mut bodies =
+            types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name))).flatten();
+        bodies.any(|body| body.version == *version)
+    };
+    let contents = condemned.latest_first().map(|(_, content)| content);
+    contents.filter(|content| is_there(content)).cloned().collect()
 }
 
 fn new_members(before: &CachedBodies, after: &CachedBodies, each: &mut dyn FnMut(&ResourceName, &Resource)) {
@@ -125,6 +138,21 @@ mod tests {
             "older content is known, also that there was none"
         );
         assert!(found(&answered, &answered, true).is_empty(), "given once");
+    }
+
+    #[test]
+    fn qua_5_a_condemned_content_counts_as_long_as_a_snapshot_has_it() {
+        let present = |name, version| Some(Known::Present(cached(name, version)));
+        let mut condemned = CondemnedContents::default();
+        for (name, version) in [("a", 2), ("a", 3), ("b", 2), ("gone", 2)] {
+            condemned.put((type_url(), name.into(), Version(version)), Time::from_micros(9), ());
+        }
+        let mut types =
+            named(&[("a", present("a", 2)), ("b", present("b", 1))]).of(&type_url()).unwrap().clone();
+        types.wildcard.members.insert("a".into(), cached("a", 3));
+        let found = condemned_in(&snapshot(types), &condemned).into_iter();
+        let found: BTreeSet<_> = found.map(|(_, name, version)| (name, version.0)).collect();
+        assert_eq!(found, BTreeSet::from([("a".into(), 2), ("a".into(), 3)]));
     }
 
     #[test]

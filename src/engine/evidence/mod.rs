@@ -17,7 +17,7 @@ mod clients;
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
 pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use excuses::{Leavers, WINDOW};
-pub use first_answers::condemned_first_answers;
+pub use first_answers::{condemned_first_answers, condemned_in};
 pub use known::{Comparison, KnownContents};
 pub use rejecters::Rejecters;
 pub use remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};

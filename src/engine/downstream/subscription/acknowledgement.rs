@@ -32,7 +32,7 @@ impl Subscription {
     pub fn note_stage(&mut self, nonce: u64) {
         if self.nonces.is_waiting() {
             let so_far = self.content_so_far();
-            self.stages.add(nonce, so_far.into_iter());
+            self.stages.add(nonce, so_far);
         }
     }
 
@@ -41,7 +41,7 @@ impl Subscription {
     pub fn keep_content(&mut self) {
         if self.nonces.is_waiting() {
             let so_far = self.content_so_far();
-            self.stages.begin(so_far.into_iter());
+            self.stages.begin(so_far);
         }
     }
 

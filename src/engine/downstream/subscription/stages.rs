@@ -22,7 +22,7 @@ struct Stage {
 }
 
 impl Stages {
-    pub(super) fn add(&mut self, nonce: u64, parts: impl Iterator<Item = (Key, Arc<View>)>) {
+    pub(super) fn add(&mut self, nonce: u64, parts: Vec<(Key, Arc<View>)>) {
         match self.0.last_mut().filter(|stage| stage.nonce == NEXT) {
             Some(stage) => stage.nonce = nonce,
             None => self.push(nonce, parts),
@@ -30,17 +30,17 @@ impl Stages {
     }
 
     /// Keeps the content before the next response, because the record of the content is about to change without a response.
-    pub(super) fn begin(&mut self, parts: impl Iterator<Item = (Key, Arc<View>)>) {
+    pub(super) fn begin(&mut self, parts: Vec<(Key, Arc<View>)>) {
         if self.0.last().is_none_or(|stage| stage.nonce != NEXT) {
             self.push(NEXT, parts);
         }
     }
 
-    fn push(&mut self, nonce: u64, parts: impl Iterator<Item = (Key, Arc<View>)>) {
+    fn push(&mut self, nonce: u64, parts: Vec<(Key, Arc<View>)>) {
         if self.0.len() >= IN_FLIGHT_MAX {
             self.0.remove(0);
         }
-        self.0.push(Stage { nonce, parts: parts.collect() });
+        self.0.push(Stage { nonce, parts });
     }
 
     /// The content of a part before a response; `None` if no earlier response was unanswered.

@@ -133,7 +133,7 @@ impl Clients {
         tally
     }
 
-    /// The suspects of clients of the same program that rejected the push. Nothing for a client that rejected it itself: only others
+    /// The suspects of clients of the same program that rejected the push. `None` for a client that rejected the push itself: only others
     /// speak for a content (TRU-6).
     pub fn suspects_of(&self, stream: u64, node: Option<&Node>) -> Option<&BTreeSet<Content>> {
         self.accepted.open(node).filter(|_| {
