@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::page::{Form, Page};
 
@@ -19,6 +19,9 @@ const CHUNK_BYTES: usize = 16 << 10;
 
 /// The number of items between two turns of other tasks (ADM-6).
 pub(super) const ITEMS_PER_TURN: usize = 64;
+
+/// One walk over all clients at a time: the walks of several operators follow one another (TRU-4).
+pub(super) static WALKS: Semaphore = Semaphore::const_new(1);
 
 /// A part of a response body. The last part ends the document.
 struct Chunk {

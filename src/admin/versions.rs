@@ -11,11 +11,10 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
 use super::client::canonical;
 use super::item::rfc_3339;
-use super::list::ITEMS_PER_TURN;
+use super::list::{ITEMS_PER_TURN, WALKS};
 use super::params::{Params, bad_request, not_found};
 use super::standings;
 use super::state::Admin;
@@ -25,9 +24,6 @@ use crate::driver::api::clients::{HeldVersion, Holding};
 use crate::driver::api::content::Release;
 use crate::driver::api::status::Why;
 use crate::xds::{ResourceName, TypeUrl, Version};
-
-/// One walk at a time: the walks of several operators follow one another.
-pub(super) static WALKS: Semaphore = Semaphore::const_new(1);
 
 /// Versions in an answer.
 const VERSIONS_MAX: usize = 100;

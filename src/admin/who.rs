@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::client::canonical;
-use super::list::ITEMS_PER_TURN;
+use super::list::{ITEMS_PER_TURN, WALKS};
 use super::page::{Page, cursor};
 use super::params::{Params, bad_request, nearest, not_found};
 use super::state::Admin;
@@ -105,6 +105,7 @@ pub(super) async fn who(
     if !admin.relay.knows(&type_url, &name) {
         return Err(not_found(unknown_name(&admin, &type_url, &name).await));
     }
+    let _turn = WALKS.acquire().await;
     let (groups, should) = sort(&admin, &type_url, &name, version.as_deref(), &page, after).await;
     let [has, lacks, rejected, not_subscribed] = groups;
     let (r#type, version) = (type_url.message(), version.or(should).filter(|_| !type_url.is_secret()));

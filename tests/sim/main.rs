@@ -384,6 +384,8 @@ const CORPUS: &[u64] = &[
     1125899956000195,
     1125899962007715,
     1125899963011527,
+    1125899964099211,
+    1125899966152679,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

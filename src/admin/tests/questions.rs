@@ -110,8 +110,8 @@ pub(super) fn condemned(count: u64) -> CondemnedContents {
 async fn tru_4_one_walk_runs_at_a_time() {
     let view = FakeView { clients: 300, rollouts: rollouts::some(), ..FakeView::default() };
     let admin = Fixture::of(view, AdminSettings::default(), None);
-    for target in ["/versions?type=Cluster&name=b", "/versions?type=Cluster"] {
-        let other = crate::admin::versions::WALKS.acquire().await.unwrap();
+    for target in ["/versions?type=Cluster&name=b", "/versions?type=Cluster", "/who?type=Cluster&name=b"] {
+        let other = crate::admin::list::WALKS.acquire().await.unwrap();
         let mut asked = std::pin::pin!(admin.get(target));
         let early = tokio::time::timeout(std::time::Duration::from_secs(60), &mut asked).await;
         assert!(early.is_err(), "{target}: another walk goes on");

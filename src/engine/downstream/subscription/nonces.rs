@@ -21,6 +21,8 @@ struct Sent {
     /// The time when the content came from upstream; `None` for first answers, which are not updates.
     changed_at: Option<Time>,
     carried: Carried,
+    /// The client gave up names since.
+    has_lost_names: bool,
 }
 
 /// The changes that a verdict settles.
@@ -72,6 +74,8 @@ pub struct Nack {
     pub carried: Carried,
     /// The content that the response brought, by part.
     pub brought: Vec<Brought>,
+    /// The client gave up names before its verdict: the response may have brought more than the record has.
+    pub has_lost_names: bool,
 }
 
 impl Nonces {
@@ -86,7 +90,7 @@ impl Nonces {
     ) -> Option<Carried> {
         let is_full = self.sent.len() >= IN_FLIGHT_MAX;
         let forgotten = if is_full { self.sent.pop_front() } else { None };
-        self.sent.push_back(Sent { nonce, version, at, changed_at, carried });
+        self.sent.push_back(Sent { nonce, version, at, changed_at, carried, has_lost_names: false });
         self.latest = nonce;
         self.version_sent = Some(version);
         forgotten.map(|sent| sent.carried)
@@ -113,7 +117,15 @@ impl Nonces {
             Some(status) => {
                 let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
                 let (version, carried) = (sent.version, judged.carried.clone());
-                let nack = Nack { version, status: status.clone(), at: now, carried, brought: Vec::new() };
+                let (status_kept, has_lost_names) = (status.clone(), sent.has_lost_names);
+                let nack = Nack {
+                    version,
+                    status: status_kept,
+                    at: now,
+                    carried,
+                    brought: Vec::new(),
+                    has_lost_names,
+                };
                 self.nack = Some(Box::new(nack));
                 Verdict::Nack { status, version: sent.version, repeated }
             }
@@ -126,6 +138,11 @@ impl Nonces {
             }
         };
         (verdict, judged)
+    }
+
+    /// The client gave up names: what the unanswered responses brought of them is forgotten.
+    pub fn lose_names(&mut self) {
+        self.sent.iter_mut().for_each(|sent| sent.has_lost_names = true);
     }
 
     /// The client rejected these changes: the other responses with them count no more.

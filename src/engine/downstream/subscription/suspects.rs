@@ -44,7 +44,8 @@ impl Brought {
     }
 }
 
-/// A resource that may be the reason for a rejection. Without a version, the response removed it.
+/// A resource that may be the reason for a rejection. Without a version, the response removed it, or the client had given the
+/// name up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Suspect {
     pub name: ResourceName,
@@ -57,8 +58,15 @@ pub struct Suspects {
     pub list: Vec<Suspect>,
     /// The text has these names. Otherwise the list has all that the response changed, up to [`SUSPECTS_MAX`].
     pub are_named: bool,
-    /// The response changed more resources than the list has.
+    /// The response changed more resources than the list has, or may have.
     pub has_more: bool,
+}
+
+impl Suspects {
+    /// Whether the client blames each resource of the list (QUA-2): its words name them, or the response changed nothing else.
+    pub fn are_blamed(&self) -> bool {
+        self.are_named || self.list.len() == 1 && !self.has_more
+    }
 }
 
 impl Subscription {
@@ -98,10 +106,9 @@ impl Subscription {
 
     /// The suspects of a NACK, apart from the versions that other clients accepted.
     pub fn suspects(&self, nack: &Nack) -> Suspects {
-        let version = |name: &ResourceName| {
-            let sent = nack.brought.iter().find_map(|brought| known_version(&brought.sent, name));
-            sent.or_else(|| self.parts.iter().find_map(|part| known_version(&part.held, name)))
-        };
+        // Of a name that the client gave up before its verdict, it may have other content now (QUA-2).
+        let version =
+            |name: &ResourceName| nack.brought.iter().find_map(|brought| known_version(&brought.sent, name));
         let named = self.names_in(nack);
         if !named.is_empty() {
             let suspect = |name: ResourceName| Suspect { version: version(&name), name };
@@ -113,7 +120,7 @@ impl Subscription {
             names.map(|name| Suspect { name: name.clone(), version: known_version(&brought.sent, name) })
         });
         let mut list: Vec<_> = changed.take(SUSPECTS_MAX + 1).collect();
-        let has_more = list.len() > SUSPECTS_MAX;
+        let has_more = list.len() > SUSPECTS_MAX || nack.has_lost_names;
         list.truncate(SUSPECTS_MAX);
         Suspects { list, are_named: false, has_more }
     }

@@ -106,6 +106,7 @@ impl Subscription {
         if given_up.is_empty() || !self.nonces.is_waiting() {
             return;
         }
+        self.nonces.lose_names();
         let globs: BTreeSet<_> = given_up.iter().filter(|name| name.is_glob()).collect();
         for kind in [CollectionKind::Names, CollectionKind::Globs] {
             let parts = self.parts.iter_mut().filter(|part| part.kind() == kind);

@@ -385,9 +385,8 @@ impl<'a> TallyInMaking<'a> {
 
     /// The client of a new rejection votes against the suspects (QUA-2).
     fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
-        let votes = of.suspects.are_named || of.suspects.list.len() == 1 && !of.suspects.has_more;
         let enough = self.plan.times.condemn_after;
-        self.tally.condemned.extend(rejecters.note(rejection, votes, enough, self.now));
+        self.tally.condemned.extend(rejecters.note(rejection, of.suspects.are_blamed(), enough, self.now));
     }
 
     fn reject(&mut self, kept: &Kept) {
