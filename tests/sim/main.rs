@@ -386,6 +386,9 @@ const CORPUS: &[u64] = &[
     1125899963011527,
     1125899964099211,
     1125899966152679,
+    1125899968229244,
+    1125899968346058,
+    1125899969352487,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -160,6 +160,7 @@ impl World {
         stream.unit = unit;
         // The client has what this server serves, and nothing of a push of the other.
         (stream.of.push, stream.of.equal) = (None, None);
+        stream.of.awaited.begin_again();
         self.reference.push.rejected_of.remove(&stream.id);
     }
 

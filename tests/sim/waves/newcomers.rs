@@ -47,6 +47,10 @@ impl World {
             awaited.names[ty] &= !bit(name);
         }
         awaited.waits[ty] = None;
+        if self.first_answer(stream, ty) == Some(false) {
+            // There is nothing to send: what comes later is an update.
+            stream.of.awaited.names[ty] = 0;
+        }
     }
 
     /// Looks at all streams before the clock moves on to `next`.
@@ -112,6 +116,11 @@ impl World {
 }
 
 impl Awaited {
+    /// Another server serves the client: its types go out in order from the first one on, whatever was on its way (WAV-9, WAV-18).
+    pub fn begin_again(&mut self) {
+        self.waits = Default::default();
+    }
+
     /// A response of a type is an answer to what the client asked for: what it lacks comes after its ACK.
     pub fn end(&mut self, given: &Given) {
         (self.names[given.ty], self.waits[given.ty]) = (0, None);

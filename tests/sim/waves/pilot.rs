@@ -614,12 +614,14 @@ impl World {
         condemn(&mut pushed, self.pilot.rejecters.condemned_in(&set, now));
         self.pilot.next = Some(Next { number, set, after });
         let time = self.time();
+        // The server took the halted push back in this moment: its clients go back, too (WAV-17).
+        let is_back = pushed.iter().all(UnitPush::is_empty);
         self.pilot.rollout.ready(pushed, time);
         if self.pilot.rollout.last_push() < number {
             // The content is part of no push yet, and must be found again.
             self.pilot.known.restore(former);
             outside = units;
-            if self.pilot.is_cut_stale && self.pilot.admission.holders_only {
+            if self.pilot.is_cut_stale && self.pilot.admission.holders_only && !is_back {
                 self.fail(Invariant::Admission, || {
                     "a cut that is put off takes a halted push from its clients".to_owned()
                 });
