@@ -260,10 +260,13 @@ impl Releases {
         }
     }
 
-    /// Ends the stable content. Everybody may have it, with endpoints that the unit has forgotten or changed since.
+    /// Ends the stable content. Everybody may have it, with what the unit has forgotten or changed since.
     fn end_stable(&mut self) {
-        let former = self.stable.take().filter(|former| self.live.ended_endpoints(former).next().is_some());
-        self.given.extend(former);
+        if let Some(former) = self.stable.take() {
+            let has_ended_endpoints = self.live.ended_endpoints(&former).next().is_some();
+            let ended = if has_ended_endpoints { &mut self.given } else { &mut self.unheld };
+            ended.push(former);
+        }
         self.went_back = false;
     }
 
