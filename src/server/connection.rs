@@ -77,7 +77,8 @@ pub(super) fn run<R: OpenStreams>(
                 match Box::pin(http2::open(socket, service)).await {
                     Ok(mut http2) => {
                         live(http2.as_mut(), &streams, &shared, &until).await;
-                        let _turn = shared.exit.turn().await;
+                        let turn = http2.as_mut().take_turn();
+                        let _turn = if turn.is_some() { turn } else { shared.exit.turn().await };
                         drop(http2);
                     }
                     Err(fault) => fault.count(&shared.metrics),

@@ -2,7 +2,11 @@
 //! are expensive, and an update would wait behind all of them: they take turns with the other tasks, a few in each pass
 //! of the workers.
 
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::yield_now;
 
 /// New connections that begin in one pass of a worker through its tasks.
@@ -21,20 +25,65 @@ pub(super) async fn usher<T>(mut queued: mpsc::UnboundedReceiver<T>, begin: impl
 }
 
 /// The connections that end: each leaves its sources and frees all of its memory.
-pub(super) struct Exit(Semaphore);
+pub(super) struct Exit(Arc<Semaphore>);
+
+/// The turn of a connection to end, over when it is dropped.
+pub(super) type ExitTurn = OwnedSemaphorePermit;
 
 impl Default for Exit {
     fn default() -> Exit {
-        Exit(Semaphore::new(ENDING_MAX))
+        Exit(Arc::new(Semaphore::new(ENDING_MAX)))
     }
 }
 
 impl Exit {
-    /// Waits for the turn of a connection to end. The turn is over when the result is dropped.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        let turn = self.0.acquire().await.ok();
-        yield_now().await;
-        turn
+    /// Waits for the turn of a connection to end.
+    pub(super) fn turn(&self) -> impl Future<Output = Option<ExitTurn>> + Send + use<> {
+        let turn = self.0.clone().acquire_owned();
+        async {
+            let turn = turn.await.ok();
+            yield_now().await;
+            turn
+        }
+    }
+
+    /// Whether a connection that ends now would have to wait for its turn.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.0.available_permits() == 0
+    }
+}
+
+/// A connection whose peer has left, beside many others. The last bytes of the peer are read in the connection's turn to end.
+pub(super) enum Leaving {
+    Waits(Pin<Box<dyn Future<Output = Option<ExitTurn>> + Send>>),
+    Goes(Option<ExitTurn>),
+}
+
+impl Leaving {
+    pub(super) fn begin(exit: &Exit) -> Box<Leaving> {
+        Box::new(Leaving::Waits(Box::pin(exit.turn())))
+    }
+
+    /// Waits for the turn. Ready with true at its begin, and with false afterwards.
+    pub(super) fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let Leaving::Waits(turn) = self else { return Poll::Ready(false) };
+        *self = Leaving::Goes(ready!(turn.as_mut().poll(context)));
+        Poll::Ready(true)
+    }
+
+    /// The peer has not said yet that it has left: others have their turn.
+    pub(super) fn pause(&mut self) {
+        if let Leaving::Goes(turn) = self {
+            *turn = None;
+        }
+    }
+
+    /// The turn, if it has begun.
+    pub(super) fn into_turn(self) -> Option<ExitTurn> {
+        match self {
+            Leaving::Goes(turn) => turn,
+            Leaving::Waits(_) => None,
+        }
     }
 }
 

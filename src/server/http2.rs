@@ -12,9 +12,11 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use super::body::Piece;
 use super::call::{self, Call};
 use super::connection::{Connection, Fault};
+use super::crowd::{ExitTurn, Leaving};
+use super::heard::Heard;
 use super::limits::ServerLimits;
 use super::service::Service;
-use super::transport::{Heard, Socket, Transport};
+use super::transport::{Socket, Transport};
 use super::wakes::{CallWake, Part, Wakes};
 use crate::driver::api::downstream::OpenStreams;
 
@@ -38,6 +40,8 @@ pin_project! {
         waker: Waker,
         // The time until which a peer that sent too many frames may read the GOAWAY.
         calmed: Option<Pin<Box<Sleep>>>,
+        // The peer has left, beside many others.
+        leaving: Option<Box<Leaving>>,
         #[pin]
         keepalive: Keepalive,
     }
@@ -72,7 +76,8 @@ pub(super) async fn open<R: OpenStreams>(
     };
     let wakes = Wakes::new();
     let waker = Waker::from(wakes.clone());
-    Ok(Box::pin(Http2 { h2, service, calls: Calls::default(), wakes, waker, calmed: None, keepalive }))
+    let (calls, calmed, leaving) = Default::default();
+    Ok(Box::pin(Http2 { h2, service, calls, wakes, waker, calmed, leaving, keepalive }))
 }
 
 fn builder(limits: &ServerLimits) -> h2::server::Builder {
@@ -88,6 +93,13 @@ fn builder(limits: &ServerLimits) -> h2::server::Builder {
     builder
 }
 
+impl<R: OpenStreams> Http2<R> {
+    /// The turn to end, if the connection has it already.
+    pub(super) fn take_turn(self: Pin<&mut Self>) -> Option<ExitTurn> {
+        self.project().leaving.take()?.into_turn()
+    }
+}
+
 impl<R: OpenStreams> Connection for Http2<R> {
     /// GOAWAY names the last stream only after a round trip.
     const ANSWERS_LATE: bool = true;
@@ -98,6 +110,11 @@ impl<R: OpenStreams> Connection for Http2<R> {
             return Poll::Ready(Err(Fault::KeepaliveTimeout));
         }
         let heard = &this.keepalive.heard;
+        if let Some(leaving) = this.leaving
+            && ready!(leaving.poll_turn(context))
+        {
+            this.wakes.woke(Part::Io);
+        }
         let task = context.waker();
         this.wakes.watch(task);
         loop {
@@ -108,6 +125,8 @@ impl<R: OpenStreams> Connection for Http2<R> {
             }
             let was_io = this.wakes.take(Part::Io);
             if was_io {
+                let exit = &this.service.shared.exit;
+                heard.expect_crowd(this.leaving.is_none() && exit.is_crowded());
                 let mut context = Context::from_waker(this.waker);
                 while let Poll::Ready(accepted) = this.h2.poll_accept(&mut context) {
                     let (request, respond) = match accepted {
@@ -126,6 +145,11 @@ impl<R: OpenStreams> Connection for Http2<R> {
                     // The next turn writes the GOAWAY.
                     this.wakes.woke(Part::Io);
                 }
+                if heard.take_has_left() {
+                    let leaving = this.leaving.insert(Leaving::begin(exit));
+                    ready!(leaving.poll_turn(&mut Context::from_waker(task)));
+                    this.wakes.woke(Part::Io);
+                }
             }
             if !was_called && !was_io {
                 break;
@@ -141,6 +165,7 @@ impl<R: OpenStreams> Connection for Http2<R> {
         {
             return Poll::Ready(Err(Fault::ControlFlood));
         }
+        this.leaving.as_deref_mut().into_iter().for_each(Leaving::pause);
         if !this.wakes.leave() {
             task.wake_by_ref();
         }

@@ -11,7 +11,7 @@
 //! - [`listening`]: the listeners in service, opened and closed while the server runs.
 //! - `crowd`: connections that begin or end in thousands. `emptying`: the end of connections: of all with the process or
 //!   by an operator, of one listener with the listener.
-//! - `transport`, `authority`, `cut`, `meter`, `lingering`: the bytes of a connection, and its orderly close. `connection`:
+//! - `transport`, `authority`, `cut`, `meter`, `heard`, `lingering`: the bytes of a connection, and its orderly close. `connection`:
 //!   its life from the first byte to the last, with deadlines, age and GOAWAY. `endings`: the moments at which its streams end. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
 //!   the parts of the task that were woken.
 //! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content is dropped.
@@ -32,6 +32,7 @@ mod emptying;
 mod endings;
 mod gate;
 mod handshake;
+mod heard;
 mod http1;
 mod http2;
 mod lingering;

@@ -5,7 +5,6 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::authority::AuthorityFilter;
 use super::cut::Cutter;
 use super::handshake::TlsSocket;
+use super::heard::Heard;
 use super::lingering::Lingering;
 use super::meter::FrameMeter;
 use super::socket::Plain;
@@ -52,14 +52,17 @@ impl Socket {
     }
 
     fn is_unix(&self) -> bool {
-        let plain = match self {
-            Socket::Plain(plain) => plain,
-            Socket::Tls(stream) => stream.get_ref().0.plain(),
-        };
-        matches!(plain, Plain::Unix(_))
+        matches!(self.plain(), Plain::Unix(_))
     }
 
     /// The socket below TLS.
+    fn plain(&self) -> &Plain {
+        match self {
+            Socket::Plain(plain) => plain,
+            Socket::Tls(stream) => stream.get_ref().0.plain(),
+        }
+    }
+
     fn plain_mut(&mut self) -> &mut Plain {
         match self {
             Socket::Plain(plain) => plain,
@@ -192,43 +195,10 @@ impl Overhead {
 /// hundreds of milliseconds.
 const TURN_READS: u32 = 4;
 
-/// The time of the last sign of life from the peer of an HTTP/2 connection.
-#[derive(Debug)]
-pub(super) struct Heard {
-    opened: Instant,
-    /// Nanoseconds after `opened`.
-    last: AtomicU64,
-    /// The peer sent too many control frames; its connection is not read any more.
-    is_flood: AtomicBool,
-    /// The connection has read enough for this turn.
-    had_turn: AtomicBool,
-}
-
-impl Heard {
-    fn now(&self) {
-        let nanos = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.last.store(nanos, Ordering::Relaxed);
-    }
-
-    pub(super) fn last(&self) -> Instant {
-        self.opened + Duration::from_nanos(self.last.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn is_flood(&self) -> bool {
-        self.is_flood.load(Ordering::Relaxed)
-    }
-
-    /// Whether other connections are to have their turn now. The next call is about the next turn.
-    pub(super) fn take_had_turn(&self) -> bool {
-        self.had_turn.load(Ordering::Relaxed) && self.had_turn.swap(false, Ordering::Relaxed)
-    }
-}
-
 impl Transport {
     pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
         let opened = Instant::now();
-        let (is_flood, had_turn) = (AtomicBool::new(false), AtomicBool::new(false));
-        let heard = Arc::new(Heard { opened, last: AtomicU64::new(0), is_flood, had_turn });
+        let heard = Arc::new(Heard::new(opened));
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
         // The handshake had limits of its own.
         let overhead = Overhead { decrypted: 0, charged: socket.received() };
@@ -270,7 +240,7 @@ impl Transport {
 
 impl AsyncRead for Transport {
     /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after many bytes: see
-    /// [`Heard::take_had_turn`].
+    /// [`Heard::take_had_turn`]; and without a wake if the peer has left: see [`Heard::expect_crowd`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -288,11 +258,15 @@ impl AsyncRead for Transport {
         if heard.is_flood() {
             return Poll::Pending;
         }
+        if heard.defers_end() && this.socket.plain().has_left() {
+            heard.left();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         while !cutter.give(buffer) {
             if *turn >= TURN_READS {
                 *turn = 0;
-                heard.had_turn.store(true, Ordering::Relaxed);
+                heard.ended_turn();
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -309,7 +283,7 @@ impl AsyncRead for Transport {
             heard.now();
             if meter.below(below) || meter.read(&buffer.filled()[before..]) {
                 buffer.set_filled(before);
-                heard.is_flood.store(true, Ordering::Relaxed);
+                heard.flooded();
                 return Poll::Pending;
             }
             if let Some(authorities) = authorities {
@@ -429,15 +403,48 @@ mod tests {
 
     use tokio::io::AsyncWriteExt;
     use tokio::net::UnixStream;
+    use tokio::task::yield_now;
 
     use super::*;
 
-    #[tokio::test]
-    async fn fd19_a_connection_reads_in_turns() {
-        let (mut peer, socket) = UnixStream::pair().unwrap();
+    /// The first bytes of a peer.
+    async fn transport() -> (UnixStream, Transport, Arc<Heard>) {
+        let (peer, socket) = UnixStream::pair().unwrap();
         let (mut transport, heard) = Transport::http2(Socket::Plain(Plain::Unix(socket)), 1_000_000);
         let mut preface = [0; PREFACE.len()];
         transport.read_exact(&mut preface).await.unwrap();
+        (peer, transport, heard)
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_of_a_peer_wait_while_many_leave() {
+        const FRAME: [u8; 9] = [0, 0, 0, 0, 0, 0, 0, 0, 1];
+        let (mut peer, mut transport, heard) = transport().await;
+        heard.expect_crowd(true);
+        let mut frame = FRAME;
+        for _ in 0..3 {
+            peer.write_all(&FRAME).await.unwrap();
+            transport.read_exact(&mut frame).await.unwrap();
+        }
+        assert!(!heard.take_has_left(), "the peer is there");
+        peer.write_all(&FRAME).await.unwrap();
+        drop(peer);
+        while !transport.socket.plain().has_left() {
+            yield_now().await;
+        }
+        let read = poll_fn(|context| {
+            let mut buffer = ReadBuf::new(&mut frame);
+            Poll::Ready(Pin::new(&mut transport).poll_read(context, &mut buffer).is_ready())
+        });
+        assert!(!read.await && heard.take_has_left() && !heard.take_has_left());
+        heard.expect_crowd(false);
+        assert_eq!(transport.read(&mut frame).await.unwrap(), FRAME.len());
+        assert_eq!(transport.read(&mut frame).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn fd19_a_connection_reads_in_turns() {
+        let (mut peer, mut transport, heard) = transport().await;
         // Frames of DATA, each with its head.
         let frames = [&[0, 0x3f, 0xf7, 0, 0, 0, 0, 0, 1][..], &[0; 16_375]].concat().repeat(4);
         peer.write_all(&frames).await.unwrap();

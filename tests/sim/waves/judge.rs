@@ -215,8 +215,8 @@ impl World {
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
         stream.of.awaited.end(given);
         stream.of.is_answered[ty] = true;
-        let omitted = (0..OLD).filter(|name| given.is_full && stream.of.sent[ty][*name] != 0);
-        let omitted = omitted.filter(|name| !given.put.iter().any(|(put, _)| put == name));
+        let left_out = left_out(given);
+        let omitted = bits(left_out).filter(|name| stream.of.sent[ty][*name] != 0);
         let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
         self.settle_push(stream, given, removed);
         let (push, release) = self.release_for(stream.place(), stream.of.push);
@@ -242,13 +242,11 @@ impl World {
         // A client that may have rejected a push may have what it lost, too, and is told of the loss again (WAV-10): of a full
         // state, all that it leaves out.
         let may_lose = self.reference.may_have_rejected(self.clients[stream.client].plan.node);
-        let is_left_out = |name: &usize| given.is_full && given.put.iter().all(|(put, _)| put != name);
-        let told_lost = (0..OLD).filter(is_left_out).fold(removed, |mask: Mask, name| mask | bit(name));
         // Content of a higher server in the place of what the push removes is a removal, too (RLY-42).
         let other = given.put.iter().filter(|(name, content)| stream.of.sent[ty][*name] != *content);
         let replaced = other.fold(0, |all: Mask, (name, _)| all | bit(*name));
         let is_lost = |lost| !brings(lost, Releases::lanes).is_empty();
-        if has.is_none() && (may_lose && is_lost(told_lost) || is_lost(replaced)) {
+        if has.is_none() && (may_lose && is_lost(removed | left_out) || is_lost(replaced)) {
             stream.of.equal = push;
         }
         // What the client gave up, had before, or had from the server before in the list, may be nothing of the push.
@@ -572,6 +570,12 @@ fn routes_left(stream: &Stream, release: &Contents, (cluster, is_delta): (usize,
         sent != 0 && cluster_of(sent) == cluster && want.covers(*route) && is_due
     };
     (0..OLD).filter(is_left).fold(0, |mask: Mask, route| mask | bit(route))
+}
+
+/// The names that a full state leaves out.
+fn left_out(given: &Given) -> Mask {
+    let is_left_out = |name: &usize| given.is_full && given.put.iter().all(|(put, _)| put != name);
+    (0..OLD).filter(is_left_out).fold(0, |mask: Mask, name| mask | bit(name))
 }
 
 /// The content of a push in a response, by the stable content and the push's own.

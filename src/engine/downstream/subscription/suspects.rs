@@ -106,7 +106,7 @@ impl Subscription {
 
     /// The suspects of a NACK, apart from the versions that other clients accepted.
     pub fn suspects(&self, nack: &Nack) -> Suspects {
-        // Of a name that the client gave up before its verdict, it may have other content now (QUA-2).
+        // The client may have other content by now under a name that it gave up before its verdict (QUA-2).
         let version =
             |name: &ResourceName| nack.brought.iter().find_map(|brought| known_version(&brought.sent, name));
         let named = self.names_in(nack);

@@ -1,0 +1,77 @@
+//! The signs of a peer, between the socket of an HTTP/2 connection and its task.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time of the last sign of life from the peer of an HTTP/2 connection.
+#[derive(Debug)]
+pub(super) struct Heard {
+    opened: Instant,
+    /// Nanoseconds after `opened`.
+    last: AtomicU64,
+    /// The peer sent too many control frames; its connection is not read any more.
+    is_flood: AtomicBool,
+    /// The connection has read enough for this turn.
+    had_turn: AtomicBool,
+    /// Many connections end: the last bytes of a peer that has left wait for the connection's turn to end.
+    is_crowded: AtomicBool,
+    has_left: AtomicBool,
+}
+
+impl Heard {
+    pub(super) fn new(opened: Instant) -> Heard {
+        let [is_flood, had_turn, is_crowded, has_left] = std::array::from_fn(|_| AtomicBool::new(false));
+        Heard { opened, last: AtomicU64::new(0), is_flood, had_turn, is_crowded, has_left }
+    }
+
+    /// The peer gave a sign of life.
+    pub(super) fn now(&self) {
+        let nanos = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn last(&self) -> Instant {
+        self.opened + Duration::from_nanos(self.last.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_flood(&self) -> bool {
+        self.is_flood.load(Ordering::Relaxed)
+    }
+
+    /// The peer sent too many control frames.
+    pub(super) fn flooded(&self) {
+        self.is_flood.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended_turn(&self) {
+        self.had_turn.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether other connections are to have their turn now. The next call is about the next turn.
+    pub(super) fn take_had_turn(&self) -> bool {
+        self.had_turn.load(Ordering::Relaxed) && self.had_turn.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether many connections end now: then the bytes of a peer that has left are not read, until the next call.
+    pub(super) fn expect_crowd(&self, is_crowded: bool) {
+        if self.is_crowded.load(Ordering::Relaxed) != is_crowded {
+            self.is_crowded.store(is_crowded, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn defers_end(&self) -> bool {
+        self.is_crowded.load(Ordering::Relaxed)
+    }
+
+    /// The last bytes of the peer wait to be read.
+    pub(super) fn left(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has left, and its last bytes wait to be read.
+    pub(super) fn take_has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed) && self.has_left.swap(false, Ordering::Relaxed)
+    }
+}
