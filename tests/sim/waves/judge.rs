@@ -215,16 +215,16 @@ impl World {
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
         stream.of.awaited.end(given);
         stream.of.is_answered[ty] = true;
-        let left_out = left_out(given);
-        let omitted = bits(left_out).filter(|name| stream.of.sent[ty][*name] != 0);
-        let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
-        self.settle_push(stream, given, removed);
+        self.settle_push(stream, given);
         let (push, release) = self.release_for(stream.place(), stream.of.push);
         let release = release.into_owned();
         let foreign = given.put.iter().filter(|of| !self.is_due(stream, given, **of, &release));
         for (name, content) in foreign.copied().collect::<Vec<_>>() {
             self.judge_foreign(stream, ty, name, (content, release.for_want(ty, name, want)));
         }
+        let omitted = (0..OLD).filter(|name| given.is_full && stream.of.sent[ty][*name] != 0);
+        let omitted = omitted.filter(|name| !given.put.iter().any(|(put, _)| put == name));
+        let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
         self.judge_removed(stream, (ty, removed), &release);
         if ty == RDS {
             self.judge_routes(stream, given, &release);
@@ -239,14 +239,13 @@ impl World {
             of_push.flat_map(|(want, of)| brings_between(of, want, given, lost)).collect()
         };
         let has = push.filter(|_| !brings(lost, Releases::lanes).is_empty());
-        // A client that may have rejected a push may have what it lost, too, and is told of the loss again (WAV-10): of a full
-        // state, all that it leaves out.
+        // A client that may have rejected a push may have what it lost, too, and is told of the loss again (WAV-10).
         let may_lose = self.reference.may_have_rejected(self.clients[stream.client].plan.node);
         // Content of a higher server in the place of what the push removes is a removal, too (RLY-42).
         let other = given.put.iter().filter(|(name, content)| stream.of.sent[ty][*name] != *content);
         let replaced = other.fold(0, |all: Mask, (name, _)| all | bit(*name));
         let is_lost = |lost| !brings(lost, Releases::lanes).is_empty();
-        if has.is_none() && (may_lose && is_lost(removed | left_out) || is_lost(replaced)) {
+        if has.is_none() && (may_lose && is_lost(removed) || is_lost(replaced)) {
             stream.of.equal = push;
         }
         // What the client gave up, had before, or had from the server before in the list, may be nothing of the push.
@@ -329,7 +328,7 @@ impl World {
     }
 
     /// The push that a client has content of, where the responses so far leave it open.
-    fn settle_push(&self, stream: &mut Stream, given: &Given, removed: Mask) {
+    fn settle_push(&self, stream: &mut Stream, given: &Given) {
         let is_whole = |had| self.is_from(stream, given, had);
         if stream.of.may_be_back && !is_whole(stream.of.push) && is_whole(None) {
             (stream.of.push, stream.of.may_be_back) = (None, false);
@@ -340,7 +339,7 @@ impl World {
             let (ty, want) = (given.ty, stream.of.wants[given.ty]);
             let has_due =
                 |name| want.covers(name) && release.for_want(ty, name, want).is_some_and(|due| due != 0);
-            if !is_due || bits(removed).any(|name| name < OLD && has_due(name)) {
+            if !is_due || bits(given.removed).any(|name| name < OLD && has_due(name)) {
                 stream.of.push = stream.of.equal;
             }
         }
@@ -570,12 +569,6 @@ fn routes_left(stream: &Stream, release: &Contents, (cluster, is_delta): (usize,
         sent != 0 && cluster_of(sent) == cluster && want.covers(*route) && is_due
     };
     (0..OLD).filter(is_left).fold(0, |mask: Mask, route| mask | bit(route))
-}
-
-/// The names that a full state leaves out.
-fn left_out(given: &Given) -> Mask {
-    let is_left_out = |name: &usize| given.is_full && given.put.iter().all(|(put, _)| put != name);
-    (0..OLD).filter(is_left_out).fold(0, |mask: Mask, name| mask | bit(name))
 }
 
 /// The content of a push in a response, by the stable content and the push's own.
