@@ -55,7 +55,9 @@ impl Exit {
 
 /// A connection whose peer has left, beside many others. The last bytes of the peer are read in the connection's turn to end.
 pub(super) enum Leaving {
+    /// The turn is to come.
     Waits(Pin<Box<dyn Future<Output = Option<ExitTurn>> + Send>>),
+    /// The turn has begun; `None` once it was given back.
     Goes(Option<ExitTurn>),
 }
 
@@ -71,7 +73,7 @@ impl Leaving {
         Poll::Ready(true)
     }
 
-    /// The peer has not said yet that it has left: others have their turn.
+    /// Gives the turn back: the connection has more to read before its end.
     pub(super) fn pause(&mut self) {
         if let Leaving::Goes(turn) = self {
             *turn = None;
@@ -91,7 +93,7 @@ impl Leaving {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::cell::Cell;
-    use std::future::Future;
+    use std::future::{Future, poll_fn};
 
     use futures_util::future::join_all;
 
@@ -121,6 +123,28 @@ mod tests {
         drop(queue);
         let begun = Cell::new(0);
         takes_turns(&begun, BEGINNING_MAX, usher(queued, |_| begun.set(begun.get() + 1))).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_reads_its_last_bytes_in_a_turn_of_its_own() {
+        let exit = Exit::default();
+        let others = join_all((0..ENDING_MAX).map(|_| exit.turn())).await;
+        assert!(exit.is_crowded());
+        let mut leaving = Leaving::begin(&exit);
+        for _ in 0..3 {
+            assert!(poll_fn(|context| Poll::Ready(leaving.poll_turn(context).is_pending())).await);
+            yield_now().await;
+        }
+        drop(others);
+        assert!(poll_fn(|context| leaving.poll_turn(context)).await, "the turn begins");
+        assert!(!poll_fn(|context| leaving.poll_turn(context)).await, "once");
+        let free = exit.0.available_permits();
+        leaving.pause();
+        assert_eq!((free, exit.0.available_permits()), (ENDING_MAX - 1, ENDING_MAX));
+        assert!(leaving.into_turn().is_none());
+        let mut leaving = Leaving::begin(&exit);
+        poll_fn(|context| leaving.poll_turn(context)).await;
+        assert!(leaving.into_turn().is_some(), "kept until the connection has ended");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time of the last sign of life from the peer of an HTTP/2 connection.
+/// The last sign of life from the peer, and the reasons of the socket to read no further for the moment.
 #[derive(Debug)]
 pub(super) struct Heard {
     opened: Instant,
@@ -17,6 +17,7 @@ pub(super) struct Heard {
     had_turn: AtomicBool,
     /// Many connections end: the last bytes of a peer that has left wait for the connection's turn to end.
     is_crowded: AtomicBool,
+    /// The peer has left, and its last bytes wait.
     has_left: AtomicBool,
 }
 
@@ -45,6 +46,7 @@ impl Heard {
         self.is_flood.store(true, Ordering::Relaxed);
     }
 
+    /// The connection has read enough for this turn.
     pub(super) fn ended_turn(&self) {
         self.had_turn.store(true, Ordering::Relaxed);
     }
@@ -54,13 +56,14 @@ impl Heard {
         self.had_turn.load(Ordering::Relaxed) && self.had_turn.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether many connections end now: then the bytes of a peer that has left are not read, until the next call.
+    /// Sets whether many connections end now. While they do, the last bytes of a peer that has left are not read.
     pub(super) fn expect_crowd(&self, is_crowded: bool) {
         if self.is_crowded.load(Ordering::Relaxed) != is_crowded {
             self.is_crowded.store(is_crowded, Ordering::Relaxed);
         }
     }
 
+    /// Whether the last bytes of a peer that has left must wait.
     pub(super) fn defers_end(&self) -> bool {
         self.is_crowded.load(Ordering::Relaxed)
     }

@@ -54,7 +54,7 @@ impl Plain {
     }
 
     /// Whether the peer has closed the connection, or its sending side, as far as the runtime knows. Bytes may be left to
-    /// be read. No system call.
+    /// be read. Makes no system call.
     pub(super) fn has_left(&self) -> bool {
         matches!(self.ready().now_or_never(), Some(Ok(ready)) if ready.is_read_closed())
     }

@@ -63,6 +63,7 @@ impl Socket {
         }
     }
 
+    /// As [`Socket::plain`], for the last bytes of a connection.
     fn plain_mut(&mut self) -> &mut Plain {
         match self {
             Socket::Plain(plain) => plain,
@@ -240,7 +241,7 @@ impl Transport {
 
 impl AsyncRead for Transport {
     /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after many bytes: see
-    /// [`Heard::take_had_turn`]; and without a wake if the peer has left: see [`Heard::expect_crowd`].
+    /// [`Heard::take_had_turn`]. Is pending without a wake if the peer has left, beside many others: see [`Heard::expect_crowd`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -407,7 +408,7 @@ mod tests {
 
     use super::*;
 
-    /// The first bytes of a peer.
+    /// A peer, and its connection after the preface.
     async fn transport() -> (UnixStream, Transport, Arc<Heard>) {
         let (peer, socket) = UnixStream::pair().unwrap();
         let (mut transport, heard) = Transport::http2(Socket::Plain(Plain::Unix(socket)), 1_000_000);

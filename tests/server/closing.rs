@@ -1,5 +1,6 @@
 //! The last bytes of a connection: nobody is reset (HND-1).
 
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,6 +52,34 @@ pub async fn a_late_ack_is_not_reset<T: AsyncRead + AsyncWrite + Unpin>(server: 
     drop(socket);
     eventually("the connection ends with its client", || server.metrics.connections_open.get() == 0).await;
     assert_eq!(server.metrics.closed_cut.get(), 0);
+}
+
+/// The server runs in the thread of the test. So all clients have left, each with a bad last frame, before it reads from any of them.
+#[tokio::test]
+async fn others_run_between_the_last_bytes_of_a_few_clients_that_leave_together() {
+    const CLIENTS: usize = 200;
+    let server = start(ServerLimits::default());
+    let mut clients: Vec<_> =
+        (0..CLIENTS).map(|_| std::net::TcpStream::connect(server.address).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(&[raw::opening(), raw::headers(1, None)].concat()).unwrap();
+    }
+    eventually("all streams are open", || server.relay.opened() == CLIENTS).await;
+    for client in &mut clients {
+        client.write_all(&raw::frame(raw::DATA, 0, 0, b"no stream")).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    let read = || server.metrics.closed_error.get();
+    let all = async {
+        let mut before = 0;
+        while read() < CLIENTS as u64 {
+            tokio::task::yield_now().await;
+            assert!(read() - before <= 16, "{} at once", read() - before);
+            before = read();
+        }
+    };
+    soon(all).await;
+    eventually("all connections end", || server.metrics.connections_open.get() == 0).await;
 }
 
 #[tokio::test]

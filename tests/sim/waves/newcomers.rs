@@ -47,10 +47,7 @@ impl World {
             awaited.names[ty] &= !bit(name);
         }
         awaited.waits[ty] = None;
-        if self.first_answer(stream, ty) == Some(false) {
-            // There is nothing to send: what comes later is an update.
-            stream.of.awaited.names[ty] = 0;
-        }
+        self.is_answer_due(stream, ty);
     }
 
     /// Looks at all streams before the clock moves on to `next`.
@@ -63,12 +60,7 @@ impl World {
             let Some(mut stream) = self.streams[id].take() else { continue };
             self.judge_stranded(&mut stream, next);
             for ty in [CDS, EDS, LDS, RDS] {
-                let answer = self.first_answer(&stream, ty);
-                if answer == Some(false) {
-                    // There is nothing to send: what comes later is an update.
-                    stream.of.awaited.names[ty] = 0;
-                }
-                let is_due = answer == Some(true);
+                let is_due = self.is_answer_due(&mut stream, ty);
                 let wait = Wait { since: self.now, free_since: self.now };
                 let mut wait = stream.of.awaited.waits[ty].unwrap_or(wait);
                 if !self.is_free(&stream, next) {
@@ -88,6 +80,15 @@ impl World {
         let seconds = (self.now - since) / SECOND;
         let text = format!("client {client} has had no answer for {} {} for", SHORT[ty], show(names));
         self.fail(Invariant::Newcomers, || format!("{text} {seconds} s"));
+    }
+
+    /// Whether the release of a client has a first answer. Where it has nothing to send, later content is an update, and the wait is over.
+    fn is_answer_due(&self, stream: &mut Stream, ty: usize) -> bool {
+        let answer = self.first_answer(stream, ty);
+        if answer == Some(false) {
+            stream.of.awaited.names[ty] = 0;
+        }
+        answer == Some(true)
     }
 
     /// Whether the release of a client has something of what the client newly asks for; `None` if the release does not know all that

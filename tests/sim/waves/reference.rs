@@ -203,8 +203,8 @@ pub struct Releases {
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
-    /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, and the
-    /// content before a pin.
+    /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, the
+    /// content before a pin, and stable content that ended with its endpoints unchanged.
     pub unheld: Vec<Contents>,
 }
 

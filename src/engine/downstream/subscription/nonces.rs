@@ -116,17 +116,14 @@ impl Nonces {
         let verdict = match error {
             Some(status) => {
                 let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
-                let (version, carried) = (sent.version, judged.carried.clone());
-                let (status_kept, has_lost_names) = (status.clone(), sent.has_lost_names);
-                let nack = Nack {
-                    version,
-                    status: status_kept,
+                self.nack = Some(Box::new(Nack {
+                    version: sent.version,
+                    status: status.clone(),
                     at: now,
-                    carried,
+                    carried: judged.carried.clone(),
                     brought: Vec::new(),
-                    has_lost_names,
-                };
-                self.nack = Some(Box::new(nack));
+                    has_lost_names: sent.has_lost_names,
+                }));
                 Verdict::Nack { status, version: sent.version, repeated }
             }
             None => {
@@ -140,7 +137,7 @@ impl Nonces {
         (verdict, judged)
     }
 
-    /// The client gave up names: what the unanswered responses brought of them is forgotten.
+    /// The client gave up names, and the record forgets their content in the unanswered responses.
     pub fn lose_names(&mut self) {
         self.sent.iter_mut().for_each(|sent| sent.has_lost_names = true);
     }
