@@ -384,6 +384,7 @@ const CORPUS: &[u64] = &[
     1125899956000195,
     1125899962007715,
     1125899963011527,
+    1125899964099211,
     1125899966152679,
     1125899968229244,
     1125899968346058,
@@ -393,7 +394,7 @@ const CORPUS: &[u64] = &[
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125899964099211];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

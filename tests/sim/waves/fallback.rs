@@ -159,7 +159,7 @@ impl World {
         stream.of.former = Some((former.into_owned(), self.now + STAND_IN));
         stream.unit = unit;
         // The client has what this server serves, and nothing of a push of the other.
-        (stream.of.push, stream.of.equal) = (None, None);
+        (stream.of.push, stream.of.equal, stream.of.retold) = (None, None, None);
         stream.of.awaited.begin_again();
         self.reference.push.rejected_of.remove(&stream.id);
     }

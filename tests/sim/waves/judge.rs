@@ -222,8 +222,7 @@ impl World {
         for (name, content) in foreign.copied().collect::<Vec<_>>() {
             self.judge_foreign(stream, ty, name, (content, release.for_want(ty, name, want)));
         }
-        let omitted = (0..OLD).filter(|name| given.is_full && stream.of.sent[ty][*name] != 0);
-        let omitted = omitted.filter(|name| !given.put.iter().any(|(put, _)| put == name));
+        let omitted = bits(left_out(given)).filter(|name| stream.of.sent[ty][*name] != 0);
         let removed = omitted.fold(given.removed, |mask: Mask, name| mask | bit(name));
         self.judge_removed(stream, (ty, removed), &release);
         if ty == RDS {
@@ -245,8 +244,10 @@ impl World {
         let other = given.put.iter().filter(|(name, content)| stream.of.sent[ty][*name] != *content);
         let replaced = other.fold(0, |all: Mask, (name, _)| all | bit(*name));
         let is_lost = |lost| !brings(lost, Releases::lanes).is_empty();
-        if has.is_none() && (may_lose && is_lost(removed) || is_lost(replaced)) {
+        let left_out = if may_lose && (replaced | removed) == 0 { left_out(given) } else { 0 };
+        if has.is_none() && (may_lose && is_lost(removed) || is_lost(replaced | left_out)) {
             stream.of.equal = push;
+            stream.of.retold = push.filter(|_| is_lost(left_out)).or(stream.of.retold);
         }
         // What the client gave up, had before, or had from the server before in the list, may be nothing of the push.
         let is_own = push.is_some_and(|push| {
@@ -339,7 +340,9 @@ impl World {
             let (ty, want) = (given.ty, stream.of.wants[given.ty]);
             let has_due =
                 |name| want.covers(name) && release.for_want(ty, name, want).is_some_and(|due| due != 0);
-            if !is_due || bits(given.removed).any(|name| name < OLD && has_due(name)) {
+            let mut left_out = bits(left_out(given)).filter(|name| stream.of.sent[ty][*name] != 0);
+            let is_retold = stream.of.retold == stream.of.equal && left_out.any(has_due);
+            if !is_due || is_retold || bits(given.removed).any(|name| name < OLD && has_due(name)) {
                 stream.of.push = stream.of.equal;
             }
         }
@@ -569,6 +572,13 @@ fn routes_left(stream: &Stream, release: &Contents, (cluster, is_delta): (usize,
         sent != 0 && cluster_of(sent) == cluster && want.covers(*route) && is_due
     };
     (0..OLD).filter(is_left).fold(0, |mask: Mask, route| mask | bit(route))
+}
+
+/// The names that a complete set does not have. If nothing in it is new for a client that rejected something, it tells of removals again,
+/// also of names that the client never had (WAV-10).
+fn left_out(given: &Given) -> Mask {
+    let is_left_out = |name: &usize| given.is_full && given.put.iter().all(|(put, _)| put != name);
+    (0..OLD).filter(is_left_out).fold(0, |mask: Mask, name| mask | bit(name))
 }
 
 /// The content of a push in a response, by the stable content and the push's own.

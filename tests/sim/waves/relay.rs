@@ -142,6 +142,8 @@ pub struct Judged {
     pub awaited: Awaited,
     /// A push with content that the client had anyway: the client was sent nothing of the push, and may be one that has it.
     pub equal: Option<u64>,
+    /// A push whose removals a complete set told the client again, also those of names that the client never had.
+    pub retold: Option<u64>,
     /// The client may be one that does not keep the halted push: the next push waits for its hook, or the push took nothing from the
     /// client but a name that the client had given up.
     pub may_be_back: bool,
