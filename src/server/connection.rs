@@ -22,6 +22,7 @@ use super::service::Service;
 use super::socket::Plain;
 use super::streams::Streams;
 use super::transport::{Protocol, Socket, Transport};
+use super::wakes::Seldom;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
 use crate::setting::InForce;
 use crate::telemetry::Limit;
@@ -236,14 +237,21 @@ fn live<'a, R: OpenStreams, C: Connection>(
 ) -> impl Future<Output = ()> + use<'a, R, C> {
     async move {
         let life = async {
-            match serve(connection.as_mut(), streams, shared, until).await {
-                Served::Ended(result) => Some(result),
-                Served::Goaway(reason) => {
-                    until.cut.leave();
-                    wind_down(connection.as_mut(), streams, shared, &until.departure.process_end, reason)
-                        .await
+            let reason = {
+                // Each update wakes the task twice.
+                let due = pin!(Seldom::new(due(streams, shared, until)));
+                tokio::select! {
+                    biased;
+                    () = until.departure.leave.raised() => {
+                        let window = until.departure.operators_window();
+                        window.map_or(Goaway::Drain, |window| Goaway::Emptied { window })
+                    }
+                    result = poll_fn(|context| connection.as_mut().poll_end(context)) => return Some(result),
+                    reason = due => reason,
                 }
-            }
+            };
+            until.cut.leave();
+            wind_down(connection.as_mut(), streams, shared, &until.departure.process_end, reason).await
         };
         let result = tokio::select! {
             biased;
@@ -265,19 +273,12 @@ fn live<'a, R: OpenStreams, C: Connection>(
     }
 }
 
-enum Served {
-    /// Ended by the peer, or by an error.
-    Ended(Result<(), Fault>),
-    Goaway(Goaway),
-}
-
-/// Serves until the connection ends or has a reason to close.
-fn serve<'a, R: OpenStreams, C: Connection>(
-    mut connection: Pin<&'a mut C>,
+/// Resolves when the age of the connection, its lack of requests or its certificate is a reason to close.
+fn due<'a, R: OpenStreams>(
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
     until: &'a Until,
-) -> impl Future<Output = Served> + use<'a, R, C> {
+) -> impl Future<Output = Goaway> + use<'a, R> {
     let start = Instant::now();
     let old = shared.limits.get().draw_connection_age(fastrand::f64()).map(|age| start + age);
     let used_by = start + shared.limits.get().first_request_timeout;
@@ -285,7 +286,6 @@ fn serve<'a, R: OpenStreams, C: Connection>(
     let mut check_at = Some(old.map_or(used_by, |old| old.min(used_by)));
     async move {
         let mut check = pin!(sleep_until(start));
-        let mut leaving = pin!(until.departure.leave.raised());
         let mut leaf_end = pin!(until.leaf_end());
         loop {
             if let Some(at) = check_at {
@@ -293,19 +293,12 @@ fn serve<'a, R: OpenStreams, C: Connection>(
             }
             tokio::select! {
                 biased;
-                () = &mut leaving => {
-                    let window = until.departure.operators_window();
-                    return Served::Goaway(window.map_or(Goaway::Drain, |window| Goaway::Emptied { window }));
-                }
-                result = poll_fn(|context| connection.as_mut().poll_end(context)) => {
-                    return Served::Ended(result);
-                }
-                end = &mut leaf_end, if until.leaf.is_some() => return Served::Goaway(Goaway::Certificate(end)),
+                end = &mut leaf_end => return Goaway::Certificate(end),
                 () = &mut check, if check_at.is_some() => {}
             }
             let now = Instant::now();
             if !streams.was_used() {
-                return Served::Goaway(Goaway::Idle);
+                return Goaway::Idle;
             }
             check_at = match old {
                 Some(old) if now >= old && streams.has_unanswered() => {
@@ -313,7 +306,7 @@ fn serve<'a, R: OpenStreams, C: Connection>(
                     shared.metrics.age_exemptions.inc();
                     Some(now + shared.limits.get().connection_age_grace.max(AGE_RECHECK_MIN))
                 }
-                Some(old) if now >= old => return Served::Goaway(Goaway::Age),
+                Some(old) if now >= old => return Goaway::Age,
                 later => later,
             };
         }

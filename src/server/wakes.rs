@@ -2,13 +2,17 @@
 //!
 //! HTTP/2 and the calls share a task, and wake each other all the time: a call that sends wakes HTTP/2, and HTTP/2 that
 //! received data wakes the call. While the task runs, a wake only marks the part to look at next. So an update or an
-//! ACK costs the task one turn, and parts without a wake cost nothing.
+//! ACK costs the task one turn, and parts without a wake cost nothing. So do the reasons for the end of the connection
+//! ([`Seldom`]).
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
+use pin_project_lite::pin_project;
 
 /// A part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +110,56 @@ impl Wake for CallWake {
     }
 }
 
+pin_project! {
+    /// A future that is looked at after its own wakes only, in a task that others wake all the time.
+    pub(super) struct Seldom<F> {
+        wake: Arc<SeldomWake>,
+        #[pin]
+        future: F,
+    }
+}
+
+#[derive(Debug)]
+struct SeldomWake {
+    is_woken: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl<F> Seldom<F> {
+    /// The future begins woken.
+    pub(super) fn new(future: F) -> Self {
+        let wake = Arc::new(SeldomWake { is_woken: AtomicBool::new(true), task: AtomicWaker::new() });
+        Seldom { wake, future }
+    }
+}
+
+impl<F: Future> Future for Seldom<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        // A wake from here on reaches the task, and an earlier one shows below.
+        this.wake.task.register(context.waker());
+        let is_woken = &this.wake.is_woken;
+        if !is_woken.load(Ordering::Acquire) || !is_woken.swap(false, Ordering::AcqRel) {
+            return Poll::Pending;
+        }
+        this.future.poll(&mut Context::from_waker(&Waker::from(this.wake.clone())))
+    }
+}
+
+impl Wake for SeldomWake {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.task.wake();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +178,29 @@ mod tests {
         fn wakes(&self) -> u32 {
             self.0.load(Ordering::Relaxed)
         }
+    }
+
+    #[test]
+    fn a_future_is_looked_at_after_its_own_wakes_only() {
+        let (own, mut looks) = (AtomicWaker::new(), 0);
+        let mut seldom = Box::pin(Seldom::new(std::future::poll_fn(|context| {
+            own.register(context.waker());
+            looks += 1;
+            if looks < 3 { Poll::Pending } else { Poll::Ready(looks) }
+        })));
+        let (first, second) = (Arc::new(Task::default()), Arc::new(Task::default()));
+        let mut poll =
+            |task: &Arc<Task>| seldom.as_mut().poll(&mut Context::from_waker(&Waker::from(task.clone())));
+        // Wakes of others cost no look.
+        assert!((0..5).all(|_| poll(&first).is_pending()));
+        own.wake();
+        assert_eq!(first.wakes(), 1);
+        assert!((0..5).all(|_| poll(&first).is_pending()));
+        // The latest task is woken.
+        assert!(poll(&second).is_pending());
+        own.wake();
+        assert_eq!((first.wakes(), second.wakes()), (1, 1));
+        assert_eq!(poll(&second), Poll::Ready(3));
     }
 
     #[test]
