@@ -238,7 +238,7 @@ fn live<'a, R: OpenStreams, C: Connection>(
     async move {
         let life = async {
             let reason = {
-                // Each update wakes the task twice.
+                // These reasons are rare, and each update wakes the task twice.
                 let due = pin!(Seldom::new(due(streams, shared, until)));
                 tokio::select! {
                     biased;

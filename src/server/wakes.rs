@@ -111,7 +111,7 @@ impl Wake for CallWake {
 }
 
 pin_project! {
-    /// A future that is looked at after its own wakes only, in a task that others wake all the time.
+    /// A future in a task that others wake all the time. The task polls the future after the future's own wakes only.
     pub(super) struct Seldom<F> {
         wake: Arc<SeldomWake>,
         #[pin]
@@ -181,17 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn a_future_is_looked_at_after_its_own_wakes_only() {
-        let (own, mut looks) = (AtomicWaker::new(), 0);
+    fn a_future_is_polled_after_its_own_wakes_only() {
+        let (own, mut polls) = (AtomicWaker::new(), 0);
         let mut seldom = Box::pin(Seldom::new(std::future::poll_fn(|context| {
             own.register(context.waker());
-            looks += 1;
-            if looks < 3 { Poll::Pending } else { Poll::Ready(looks) }
+            polls += 1;
+            if polls < 3 { Poll::Pending } else { Poll::Ready(polls) }
         })));
         let (first, second) = (Arc::new(Task::default()), Arc::new(Task::default()));
         let mut poll =
             |task: &Arc<Task>| seldom.as_mut().poll(&mut Context::from_waker(&Waker::from(task.clone())));
-        // Wakes of others cost no look.
+        // Wakes of others cost no poll.
         assert!((0..5).all(|_| poll(&first).is_pending()));
         own.wake();
         assert_eq!(first.wakes(), 1);

@@ -574,8 +574,8 @@ fn routes_left(stream: &Stream, release: &Contents, (cluster, is_delta): (usize,
     (0..OLD).filter(is_left).fold(0, |mask: Mask, route| mask | bit(route))
 }
 
-/// The names that a complete set does not have. If nothing in it is new for a client that rejected something, it tells of removals again,
-/// also of names that the client never had (WAV-10).
+/// The names that a complete set does not have. A complete set without anything new tells a client that rejected something of removals
+/// again, also of names that the client never had (WAV-10).
 fn left_out(given: &Given) -> Mask {
     let is_left_out = |name: &usize| given.is_full && given.put.iter().all(|(put, _)| put != name);
     (0..OLD).filter(is_left_out).fold(0, |mask: Mask, name| mask | bit(name))
