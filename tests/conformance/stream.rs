@@ -87,6 +87,31 @@ async fn str_6_str_9_a_first_request_with_an_old_nonce_and_version_is_initial() 
     }
 }
 
+/// Envoy opens a stream with the NACK that was waiting as the former stream ended, without a nonce.
+#[tokio::test]
+async fn str_6_a_first_request_with_an_error_subscribes() {
+    let bench = Bench::any().await;
+    for variant in judge::variants() {
+        for (number, type_url) in FOUR.into_iter().enumerate() {
+            bench.origin.set(type_url, "a", "1");
+            for names in [&["a"][..], &[]] {
+                let wildcard = names.is_empty();
+                if wildcard && ![CDS, LDS].contains(&type_url) {
+                    continue;
+                }
+                let mut client = bench.client(variant, &format!("client-{number}-{wildcard}")).await;
+                let ask = Ask::of(type_url).error("of the former stream");
+                client.send(match variant {
+                    Variant::Sotw => ask.names(names).version("older"),
+                    Variant::Delta => ask.subscribe(names),
+                });
+                assert_eq!(client.take(type_url).await.names(), ["a"]);
+                client.quiet().await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn str_7_str_11_the_version_changes_with_any_resource_in_it() {
     let bench = Bench::any().await;

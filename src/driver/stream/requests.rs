@@ -106,7 +106,7 @@ impl StreamState {
             false => inner.metrics_of(&outcome.type_url, &self.shared),
         };
         types.request();
-        if outcome.is_report {
+        if outcome.is_report || outcome.reports_error {
             types.report();
         }
         self.note_verdict(&outcome, &types, inner.node.as_deref());

@@ -115,7 +115,7 @@ fn asked(type_url: &TypeUrl, request: &Request, outcome: &Result<RequestOutcome,
     };
     let answered = match outcome {
         Err(status) => Answered::Refused(words(&status.to_string())),
-        Ok(outcome) if outcome.is_report => {
+        Ok(outcome) if outcome.is_report || outcome.reports_error => {
             let error = error.clone().map(|error| error.of_nack(type_url).to_string());
             Answered::Report(words(&error.unwrap_or_default()))
         }

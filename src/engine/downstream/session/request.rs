@@ -22,20 +22,29 @@ pub struct RequestOutcome {
     pub changed: bool,
     /// The request only reports something, and changes no collection.
     pub is_report: bool,
+    /// The request has an error that rejects no response of this stream.
+    pub reports_error: bool,
     /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,
 }
 
 impl RequestOutcome {
-    fn report(type_url: TypeUrl) -> RequestOutcome {
-        let (verdict, watches) = (Verdict::None, Vec::new());
-        let judged = Judged::default();
-        RequestOutcome { type_url, verdict, judged, watches, changed: false, is_report: true, refused: None }
+    fn report(type_url: TypeUrl, reports_error: bool) -> RequestOutcome {
+        RequestOutcome {
+            type_url,
+            verdict: Verdict::None,
+            judged: Judged::default(),
+            watches: Vec::new(),
+            changed: false,
+            is_report: true,
+            reports_error,
+            refused: None,
+        }
     }
 
     /// Whether the rate limit counts the request: changes, rejections and reports count, ACKs do not.
     pub fn counts_as_change(&self) -> bool {
-        self.changed || self.is_report || matches!(self.verdict, Verdict::Nack { .. })
+        self.changed || self.is_report || self.reports_error || matches!(self.verdict, Verdict::Nack { .. })
     }
 
     /// Whether the request needs no further work.
@@ -46,11 +55,6 @@ impl RequestOutcome {
 
 /// The type of the health reports of Istio's agent. There are no resources of this type.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
-
-/// Whether a request only reports something. An error without a nonce rejects no response, and is a report.
-fn is_report(url: &str, nonce: &str, has_error: bool) -> bool {
-    url == HEALTH || (has_error && nonce.is_empty())
-}
 
 impl Session {
     /// Handles a request (STR-14). An error is the status that must end the stream.
@@ -65,8 +69,9 @@ impl Session {
             Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
         };
         let url = type_of(self.kind, url)?;
-        if is_report(url, nonce, error.is_some()) {
-            return Ok(RequestOutcome::report(TypeUrl::new(url)));
+        let reports_error = error.is_some() && nonce.is_empty();
+        if url == HEALTH || (reports_error && self.changes_nothing(url, request)) {
+            return Ok(RequestOutcome::report(TypeUrl::new(url), reports_error));
         }
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
@@ -122,7 +127,15 @@ impl Session {
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
-        Ok(RequestOutcome { type_url, verdict, judged, watches, changed, is_report: false, refused })
+        let is_report = false;
+        Ok(RequestOutcome { type_url, verdict, judged, watches, changed, is_report, reports_error, refused })
+    }
+
+    /// Whether a request with an error and no nonce leaves the client's collections as they are. The first request of a type on
+    /// a stream subscribes, whatever it reports (STR-6): Envoy opens a stream so if a NACK was waiting as the former
+    /// stream ended. Later requests count by their names (ACK-7, DEL-2).
+    fn changes_nothing(&self, url: &str, request: &Request) -> bool {
+        request.names_len() == 0 && self.subscriptions.iter().any(|s| s.type_url.as_str() == url)
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, SRDS, VHDS, resource};
+use super::bench::{Bench, CDS, EDS, LDS, RDS, SDS, SRDS, VHDS, resource, url};
 use crate::engine::downstream::Limits;
-use crate::xds::{Code, Request, SotwRequest, Variant};
+use crate::xds::{Code, Request, SotwRequest, Status, Variant};
 
 #[test]
 fn sub_1_a_list_replaces_the_one_before() {
@@ -192,4 +192,53 @@ fn sub_20_names_and_types_of_a_stream_are_bounded() {
     bench.try_request(client, request(RDS, "c d")).unwrap();
     let status = bench.try_request(client, request(RDS, "c d e")).unwrap_err();
     assert_eq!(status.code, Code::ResourceExhausted);
+}
+
+/// Envoy opens a stream with the NACK that was waiting as the former stream ended, without a nonce.
+#[test]
+fn str_6_a_first_request_with_an_error_and_no_nonce_subscribes() {
+    let error = || Some(Status::new(Code::Internal, "of the former stream"));
+    for (message, list) in [(CDS, ""), (CDS, "*"), (CDS, "a"), (LDS, ""), (EDS, "a"), (RDS, "a"), (SDS, "a")]
+    {
+        let mut bench = Bench::files(&[(message, "a=1 b=1")]);
+        let (sotw, delta) = (bench.sotw(), bench.delta());
+        let version = if list.is_empty() { "older" } else { "" };
+        let first = bench.ask_with(sotw, message, list, "", version, error());
+        assert!(first.changed && first.reports_error && !first.is_report);
+        let list: Vec<_> = list.split_whitespace().map(|name| format!("+{name}")).collect();
+        bench.change_with(delta, message, &list.join(" "), "", &[], error());
+        for client in [sotw, delta] {
+            let got = bench.drain(client);
+            assert!(got.contains(" a=1") && got.contains(" b=1") != list.contains(&"+a".to_owned()), "{got}");
+        }
+    }
+}
+
+#[test]
+fn ack_7_del_2_names_count_beside_an_error_without_a_nonce() {
+    let error = || Some(Status::new(Code::Internal, "of nothing that was sent"));
+    let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+    let (sotw, delta) = (bench.sotw(), bench.delta());
+    bench.ask(sotw, EDS, "a");
+    bench.change(delta, EDS, "+a");
+    for client in [sotw, delta] {
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment a=1");
+    }
+    // Without names, the request only reports.
+    let empty = |error| SotwRequest {
+        type_url: url(EDS).as_str().to_owned(),
+        error_detail: error,
+        ..Default::default()
+    };
+    assert!(bench.request(sotw, Request::Sotw(empty(error()))).is_report);
+    assert!(bench.change_with(delta, EDS, "", "", &[], error()).is_report);
+    bench.ask_with(sotw, EDS, "a b", "", "", error());
+    bench.change_with(delta, EDS, "+b", "", &[], error());
+    for client in [sotw, delta] {
+        assert_eq!(bench.drain(client), "ClusterLoadAssignment b=1");
+    }
+    bench.change_with(delta, EDS, "-a", "", &[], error());
+    bench.state(0, &[(EDS, "a=2 b=2")]);
+    assert_eq!(bench.drain(sotw), "ClusterLoadAssignment a=2 b=2");
+    assert_eq!(bench.drain(delta), "ClusterLoadAssignment b=2");
 }
