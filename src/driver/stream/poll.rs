@@ -18,6 +18,7 @@ use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
 use crate::driver::stream::own_sources::newest;
+use crate::driver::stream::responses::MESSAGE_WARN_BYTES;
 use crate::driver::stream::state::{Stream, StreamState};
 use crate::driver::stream::unsent::WAITS_MAX;
 use crate::engine::downstream::Answer;
@@ -150,6 +151,9 @@ impl Wait {
                 let sharing = Sharing::of(private, &mut self.encoded);
                 let encoded = ready!(encoder.poll_encode(answer, sharing, maker, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
+                if body.len() > MESSAGE_WARN_BYTES {
+                    state.warn_large(answer, None, body.len());
+                }
                 let nonce = lock(&state.inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)
             }

@@ -19,10 +19,10 @@ use crate::engine::Time;
 use crate::engine::downstream::{Answer, Subscription};
 use crate::telemetry::Limit;
 use crate::wire::response;
-use crate::xds::{Code, SetMark, Status, TypeUrl};
+use crate::xds::{Code, ResourceName, SetMark, Status, TypeUrl};
 
 /// gRPC's default limit for a received message.
-const FULL_STATE_WARN_BYTES: usize = 4 << 20;
+pub(crate) const MESSAGE_WARN_BYTES: usize = 4 << 20;
 
 impl StreamState {
     pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
@@ -167,8 +167,9 @@ impl StreamState {
             };
             trace!(stream = self.id, type_url = %answer.type_url, nonce, version = %version, "response");
             let bytes = private.len() + message.body.len();
-            if answer.full && message.body.len() > FULL_STATE_WARN_BYTES {
-                self.warn_large(&answer.type_url, message.body.len());
+            if message.body.len() > MESSAGE_WARN_BYTES {
+                let (names, _) = answer.some_names(&encoded.told, 1);
+                self.warn_large(&answer, names.first().copied(), message.body.len());
             }
             if let Some((_, types)) = inner.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
                 types.response(self.kind.variant, bytes);
@@ -192,13 +193,21 @@ impl StreamState {
         }
     }
 
-    /// A full-state set cannot be split, and many clients refuse messages above gRPC's default limit (SST-12,
-    /// RLY-75).
-    fn warn_large(&self, type_url: &TypeUrl, bytes: usize) {
+    /// A full-state set cannot be split, nor can a single resource in any variant, and many clients refuse messages
+    /// above gRPC's default limit (SST-12, SST-13, RLY-75). They end the stream, open another, and are sent the same again.
+    #[cold]
+    pub(crate) fn warn_large(&self, answer: &Answer, name: Option<&ResourceName>, bytes: usize) {
         self.shared.metrics.limit_hit(Limit::FullStateBytes);
-        if let Some(suppressed) = self.shared.throttle.allow("full state over 4 MiB") {
-            warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and \
-                cannot be split in the state-of-the-world variant; clients with this limit need delta");
+        let type_url = &answer.type_url;
+        if answer.full {
+            if let Some(suppressed) = self.shared.throttle.allow("full state over 4 MiB") {
+                warn!(%type_url, bytes, suppressed, "a complete set is larger than 4 MiB, gRPC's default limit, and \
+                    cannot be split in the state-of-the-world variant; clients with this limit need delta");
+            }
+        } else if let Some(suppressed) = self.shared.throttle.allow("resource over 4 MiB") {
+            let name: String = name.map_or("", ResourceName::as_str).chars().take(200).collect();
+            warn!(%type_url, name, bytes, suppressed, "a resource is larger than 4 MiB, gRPC's default limit for a \
+                message; clients with this limit refuse it, end their stream and come again");
         }
     }
 }
