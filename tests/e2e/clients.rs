@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use crate::commands::sluice;
 use crate::support::control_plane::eventually;
-use crate::support::{CDS, Client, ControlPlane, RDS, Relay, Setup, Variant};
+use crate::support::words::eds_cluster;
+use crate::support::{CDS, Client, ControlPlane, EDS, RDS, Relay, Setup, Variant};
 
 /// The type of a client in `/clients`.
 async fn of(relay: &Relay, node: &str, message: &str) -> Value {
@@ -63,6 +65,46 @@ async fn adm_7_routes_wait_for_a_late_ack_of_clusters() {
         eventually("in sync", || async {
             let rds = of(&relay, "late", "RouteConfiguration").await;
             rds["state"] == "SYNCED" && rds["has"] == rds["should"]
+        })
+        .await;
+    }
+}
+
+/// ORD-5: equal endpoints are sent again after their cluster, to a client that answers no more. It has what it accepted.
+#[tokio::test]
+async fn adm_7_a_client_has_what_it_accepted_while_it_is_sent_again() {
+    for variant in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let relay = Relay::start(Setup::of(origin.address)).await;
+        let cluster = |text| eds_cluster("web", "web", text);
+        origin.change(|world| world.set(CDS, "web", cluster("1"), true));
+        origin.set(EDS, "web", "1");
+        let mut client = Client::open(&relay.address, variant, "hung").await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        client.want(EDS, &["web"]);
+        client.take(EDS).await;
+        eventually("in sync", || async {
+            let of = of(&relay, "hung", "ClusterLoadAssignment").await;
+            of["state"] == "SYNCED" && of["has"] == of["should"] && of["version_acked"] == of["version_sent"]
+        })
+        .await;
+        let before = of(&relay, "hung", "ClusterLoadAssignment").await;
+        origin.change(|world| world.set(CDS, "web", cluster("2"), true));
+        client.take(CDS).await;
+        client.next(EDS).await;
+        eventually("unanswered", || async {
+            of(&relay, "hung", "ClusterLoadAssignment").await["why"] == "unacked"
+        })
+        .await;
+        let now = of(&relay, "hung", "ClusterLoadAssignment").await;
+        for key in ["has", "should", "version_sent", "version_acked"] {
+            assert_eq!(now[key], before[key], "{key}: {now}");
+        }
+        let who = relay.json("/who?type=ClusterLoadAssignment&name=web").await;
+        assert_eq!(who["has"]["count"], 1, "{who}");
+        eventually("no difference", || async {
+            sluice(&relay.admin, &["diff", "client", "hung"]).await.code == 0
         })
         .await;
     }

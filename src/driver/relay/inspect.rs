@@ -128,12 +128,10 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
 /// The version of the content that was sent. In SotW, that is the version of the last message. A delta message
 /// contains changes only, so its version is not that of the state.
 fn version_sent(subscription: &Subscription, session: &Session) -> Option<Version> {
-    let parts = || subscription.parts.iter().map(|part| part.held.digest());
+    let sent = subscription.nonces.version_sent;
     match session.variant() {
-        Variant::Sotw => subscription.nonces.version_sent,
-        Variant::Delta => {
-            parts().reduce(Version::plus).filter(|_| subscription.nonces.version_sent.is_some())
-        }
+        Variant::Sotw => sent,
+        Variant::Delta => sent.and_then(|_| subscription.version_of_sent()),
     }
 }
 
@@ -260,10 +258,7 @@ fn type_status(
         version_sent: version_sent(subscription, session),
         version_acked: match session.variant() {
             Variant::Sotw => nonces.version_acked,
-            Variant::Delta => {
-                let is_acked = nonces.nack.is_none() && !nonces.is_waiting();
-                version_sent(subscription, session).filter(|_| is_acked)
-            }
+            Variant::Delta => nonces.version_acked.and_then(|_| subscription.version_held()),
         },
         has: subscription.version_held(),
         should: report.should,

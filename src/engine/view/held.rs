@@ -8,6 +8,11 @@ use super::{FORCED, View, ViewId};
 use crate::engine::annotations::Annotations;
 use crate::xds::{ResourceName, Version};
 
+/// Whether a resource of this version must be sent again.
+pub(super) fn is_due(version: Version) -> bool {
+    version == FORCED || version == Version::default()
+}
+
 impl View {
     /// The state of a client at `self` after an update to `to`. The client keeps names that are unknown in
     /// `to`. Such names are not sent again if they turn out to be equal (DEL-29, RLY-36), and not left behind
@@ -36,7 +41,60 @@ impl View {
         view.present.extend(kept);
         view.absent.extend(told);
         view.id = to.id.derived(("kept", self.id));
+        view.again.clone_from(&self.again);
         Arc::new(view)
+    }
+
+    /// The version of a client's resource. A resource that is due again has the version that the client was sent before; if that
+    /// is not known, a version that no content has.
+    pub fn known_version_of(&self, name: &ResourceName) -> Option<Version> {
+        let version = self.version_of(name)?;
+        let again = self.again.as_ref().filter(|_| is_due(version));
+        Some(again.and_then(|again| again.version_of(name)).unwrap_or(version))
+    }
+
+    /// The digest with the known versions of the names that are due again.
+    pub fn known_digest(&self) -> Version {
+        let Some(again) = &self.again else { return self.digest };
+        self.differing(again).fold(self.digest, |digest, name| {
+            match (self.version_of(name), self.known_version_of(name)) {
+                (Some(own), Some(known)) => digest.minus(own).plus(known),
+                _ => digest,
+            }
+        })
+    }
+
+    /// Keeps the version of a name that is about to be due again. All clients share the content with these versions.
+    pub fn keep_known(held: &mut Arc<View>, name: &ResourceName) {
+        let Some(version) = held.version_of(name).filter(|version| !is_due(*version)) else { return };
+        let origin = held.again.is_none().then(|| held.clone());
+        match &mut Arc::make_mut(held).again {
+            again @ None => *again = origin,
+            Some(again) if again.version_of(name) == Some(version) => {}
+            Some(again) => Arc::make_mut(again).hold(std::iter::once((name, version)), std::iter::empty()),
+        }
+    }
+
+    /// The version of a name that is due again is not known any more.
+    pub fn unlearn(held: &mut Arc<View>, name: &ResourceName) {
+        if !held.again.as_ref().is_some_and(|again| again.has(name)) {
+            return;
+        }
+        let view = Arc::make_mut(held);
+        view.id = view.id.derived(("unlearned", name));
+        if let Some(again) = &mut view.again {
+            Arc::make_mut(again).let_go(name);
+        }
+    }
+
+    /// As [`View::keep_known`], with the versions of another content of the client.
+    pub fn keep_known_of(&mut self, other: &View, names: &[(&ResourceName, Version)]) {
+        for (name, version) in names {
+            if let Some(known) = other.known_version_of(name).filter(|known| known != version) {
+                let again = Arc::make_mut(self.again.get_or_insert_default());
+                again.hold(std::iter::once((*name, known)), std::iter::empty());
+            }
+        }
     }
 
     /// The client was sent the names of `sent`, and removals of the names of `gone`.
@@ -97,18 +155,23 @@ impl View {
 
     /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version. So
     /// the client is also told of a removal before the next sending.
-    pub fn forget(&mut self, name: &ResourceName) {
-        let held = self.present.get_mut(name).map(std::mem::take);
-        self.digest = self.digest.minus(held.unwrap_or_default());
+    pub fn forget(held: &mut Arc<View>, name: &ResourceName) {
+        View::keep_known(held, name);
+        let view = Arc::make_mut(held);
+        let held = view.present.get_mut(name).map(std::mem::take);
+        view.digest = view.digest.minus(held.unwrap_or_default());
         let held = held.is_some();
-        let told = self.absent.remove(name).is_some() | self.annotations.forget(name);
+        let told = view.absent.remove(name).is_some() | view.annotations.forget(name);
         if held || told {
-            self.id = self.id.derived(("forgotten", name));
+            view.id = view.id.derived(("forgotten", name));
         }
     }
 
     /// The client dropped `name`, and has no copy any more.
     pub fn let_go(&mut self, name: &ResourceName) {
+        if let Some(again) = self.again.as_mut().filter(|again| again.has(name)) {
+            Arc::make_mut(again).let_go(name);
+        }
         self.digest = self.digest.minus(self.present.remove(name).unwrap_or_default());
         self.absent.remove(name);
         self.annotations.forget(name);
@@ -117,20 +180,29 @@ impl View {
 
     /// The client must be sent `name` again because of an update of another type (ORD-5). Unlike after
     /// [`View::forget`], `name` is due even if it is gone meanwhile.
-    pub fn force(&mut self, name: &ResourceName) {
-        if let Some(version) = self.present.get_mut(name).filter(|version| **version != Version::default()) {
-            self.digest = self.digest.minus(*version).plus(FORCED);
+    pub fn force(held: &mut Arc<View>, name: &ResourceName) {
+        View::keep_known(held, name);
+        let view = Arc::make_mut(held);
+        if let Some(version) = view.present.get_mut(name).filter(|version| **version != Version::default()) {
+            view.digest = view.digest.minus(*version).plus(FORCED);
             *version = FORCED;
-            self.id = self.id.derived(("forced", name));
+            view.id = view.id.derived(("forced", name));
         }
     }
 
     /// The client must be told of everything again.
-    pub fn forget_all(&mut self) {
-        self.present = self.present.keys().map(|name| (name.clone(), Version::default())).collect();
-        self.digest = Version::default();
-        self.absent = OrdSet::new();
-        self.annotations = Annotations::default();
-        self.id = self.id.derived("all forgotten");
+    pub fn forget_all(held: &mut Arc<View>) {
+        if held.again.is_some() {
+            let names: Vec<_> = held.names().cloned().collect();
+            names.iter().for_each(|name| View::keep_known(held, name));
+        }
+        let again = held.again.clone().or_else(|| Some(held.clone()));
+        let view = Arc::make_mut(held);
+        view.again = again;
+        view.present = view.present.keys().map(|name| (name.clone(), Version::default())).collect();
+        view.digest = Version::default();
+        view.absent = OrdSet::new();
+        view.annotations = Annotations::default();
+        view.id = view.id.derived("all forgotten");
     }
 }

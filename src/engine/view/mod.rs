@@ -53,7 +53,7 @@ impl ViewId {
 }
 
 /// Stands for content that the client has, and must be sent again. No content has this version.
-const FORCED: Version = Version(u128::MAX);
+pub const FORCED: Version = Version(u128::MAX);
 
 /// The version of a resource that the client may have, and need not be sent: it is told that the name is gone.
 pub const PERHAPS: Version = Version(u128::MAX - 1);
@@ -90,6 +90,8 @@ pub struct View {
     lost: ViewId,
     /// Errors and leases (ERR-1, TTL-1).
     annotations: Annotations,
+    /// For a client's content with names that are due again: a content with the versions that the client has of these names.
+    again: Option<Arc<View>>,
 }
 
 impl View {
@@ -232,7 +234,7 @@ impl View {
 
     /// Whether the client holds a resource that must be sent again.
     pub fn is_due_again(&self, name: &ResourceName) -> bool {
-        self.version_of(name).is_some_and(|version| version == FORCED || version == Version::default())
+        self.version_of(name).is_some_and(held::is_due)
     }
 
     /// The names that `other` lacks, with their versions.

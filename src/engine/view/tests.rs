@@ -80,14 +80,38 @@ fn rly_36_content_that_came_back_is_no_difference() {
 #[test]
 fn a_forgotten_name_is_sent_again_and_alike_for_all() {
     let to = view(&[("a", 1), ("b", 2)]);
-    let (mut one, mut other) = (to.clone(), to.clone());
-    one.forget(&"a".into());
-    other.forget(&"a".into());
+    let (mut one, mut other) = (Arc::new(to.clone()), Arc::new(to.clone()));
+    View::forget(&mut one, &"a".into());
+    View::forget(&mut other, &"a".into());
     assert_eq!(one.id(), other.id());
     assert_ne!(one.id(), to.id());
     assert_eq!(difference(&one, &to, CollectionKind::Names).put, names(&["a"]));
-    one.forget(&"zzz".into());
+    View::forget(&mut one, &"zzz".into());
     assert_eq!(one.id(), other.id());
+}
+
+#[test]
+fn adm_7_the_version_of_a_name_that_is_due_again_stays_known() {
+    let (a, b) = ("a".into(), "b".into());
+    let to = Arc::new(view(&[("a", 1), ("b", 2), ("c", 3)]));
+    let mut held = to.clone();
+    View::force(&mut held, &a);
+    View::forget(&mut held, &b);
+    let known = |held: &View| [&a, &b].map(|name| held.known_version_of(name));
+    assert_eq!(known(&held), [Some(Version(1)), Some(Version(2))]);
+    assert!(held.is_due_again(&a) && held.is_due_again(&b));
+    assert_eq!(held.known_digest(), to.digest());
+    // Other content, and due once more.
+    Arc::make_mut(&mut held).hold([(&a, Version(7))].into_iter(), std::iter::empty());
+    View::force(&mut held, &a);
+    View::forget_all(&mut held);
+    assert_eq!(known(&held), [Some(Version(7)), Some(Version(2))]);
+    assert_eq!(held.known_digest(), Version(12));
+    // A name that was given up is unknown content when it comes again.
+    Arc::make_mut(&mut held).let_go(&a);
+    Arc::make_mut(&mut held).hold([(&a, Version::default())].into_iter(), std::iter::empty());
+    assert_eq!(held.known_version_of(&a), Some(Version::default()));
+    assert_eq!(known(&to), [Some(Version(1)), Some(Version(2))]);
 }
 
 #[test]

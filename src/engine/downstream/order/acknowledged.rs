@@ -47,16 +47,21 @@ pub struct RejectedContent {
 }
 
 impl RejectedContent {
-    /// Whether the client was sent no other content since.
+    /// Whether the client was sent no other content since, nor the same content once more. `held`: the client's content;
+    /// `before`: its content before the response that it accepts.
     pub(in crate::engine::downstream) fn stands(
         &self,
-        held: &View,
+        (before, held): (Option<&View>, &View),
         kind: CollectionKind,
         variant: Variant,
     ) -> bool {
         let difference = difference(&self.before, &self.sent, kind);
         let gone = |name: &ResourceName| self.before.has(name) && !held.has(name);
-        difference.put.iter().any(|name| held.version_of(name) == self.sent.version_of(name))
+        let is_resent = |name: &ResourceName| {
+            before.is_some_and(|before| before.is_due_again(name)) && !held.is_due_again(name)
+        };
+        let is_same = |name: &ResourceName| held.known_version_of(name) == self.sent.known_version_of(name);
+        difference.put.iter().any(|name| is_same(name) && !is_resent(name))
             || (variant == Variant::Delta && difference.gone.iter().any(gone))
     }
 }

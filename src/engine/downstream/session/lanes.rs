@@ -15,7 +15,7 @@ use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::lanes::Restated;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::view::PERHAPS;
+use crate::engine::view::{PERHAPS, View};
 use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// The time in which clients that ask by name may be on their way to other names after a move.
@@ -198,6 +198,7 @@ impl Subscription {
             // The client is told that a name is gone which the release lacks, and is not sent the name before.
             let is_due = |name: &ResourceName| view.is_none_or(|view| view.has(name));
             let version = |name| if is_due(name) { Version::default() } else { PERHAPS };
+            names.iter().for_each(|name| View::keep_known(&mut part.held, name));
             let held = Arc::make_mut(&mut part.held);
             held.hold(names.into_iter().map(|name| (name, version(name))), std::iter::empty());
             part.at = None;

@@ -134,7 +134,7 @@ impl Session {
     pub fn has_accepted(&self, type_url: &TypeUrl, name: &ResourceName, version: Version) -> bool {
         self.parts().filter(|(of, _)| of.type_url == *type_url).any(|(of, part)| {
             let part = of.part_so_far(part);
-            part.held.version_of(name) == Some(version) && part.has_accepted(name, Some(version))
+            part.held.known_version_of(name) == Some(version) && part.has_accepted(name, Some(version))
         })
     }
 

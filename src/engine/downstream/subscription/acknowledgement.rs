@@ -19,7 +19,7 @@ impl Part {
         let is_unchanged = |name: &&ResourceName| sent.version_of(name) == rejected.sent.version_of(name);
         let names = rejected.before.differing(&rejected.sent).filter(is_unchanged);
         let (held, gone): (Vec<_>, Vec<_>) = names.partition(|name| rejected.before.has(name));
-        let held = held.into_iter().filter_map(|name| Some((name, rejected.before.version_of(name)?)));
+        let held = held.into_iter().filter_map(|name| Some((name, rejected.before.known_version_of(name)?)));
         let mut view = View::clone(before);
         view.hold(held, std::iter::empty());
         gone.into_iter().for_each(|name| view.let_go(name));
@@ -91,11 +91,12 @@ impl Subscription {
         let full = self.is_full(variant);
         for part in &mut self.parts {
             part.is_first &= part.at.is_none();
-            // The client accepted the complete set, or other content of every rejected name.
-            part.rejected = part
-                .rejected
-                .take()
-                .filter(|rejected| !full && rejected.stands(&part.held, part.kind(), variant));
+            let Some(rejected) = part.rejected.take() else { continue };
+            let before = self.stages.of(part).next().or(part.before.as_ref());
+            // The client accepted the complete set, or every rejected name with other content or once more.
+            let stands =
+                !full && rejected.stands((before.map(|before| &**before), &*part.held), part.kind(), variant);
+            part.rejected = Some(rejected).filter(|_| stands);
         }
         if self.parts.iter().all(|part| part.rejected.is_none()) {
             self.nonces.former_nack = None;

@@ -169,9 +169,9 @@ impl Subscription {
     fn resubscribe_wildcard(&mut self) {
         self.interrupt();
         for part in self.parts.iter_mut().filter(|part| part.is_wildcard()) {
-            let mut held = (*part.held).clone();
-            held.forget_all();
-            part.hold(Arc::new(held));
+            let mut held = part.held.clone();
+            View::forget_all(&mut held);
+            part.hold(held);
         }
         self.greeting = true;
         self.fresh = true;

@@ -14,7 +14,7 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::upstream::Cause;
-use crate::engine::view::{PERHAPS, STAYS, View, ViewId};
+use crate::engine::view::{FORCED, PERHAPS, STAYS, View, ViewId};
 use crate::xds::{ResourceName, Status, TypeUrl, Version};
 
 /// One type of one client at one moment.
@@ -76,7 +76,7 @@ pub struct NameEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldVersion {
     Known(Version),
-    /// The client has the resource, from another server or before it was told to be sent again.
+    /// The client has the resource from another server, or from a former stream.
     Unknown,
 }
 
@@ -94,8 +94,8 @@ pub struct NameKnowledge {
 
 impl HeldVersion {
     pub(super) fn of(view: &View, name: &ResourceName) -> Option<HeldVersion> {
-        let version = view.version_of(name)?;
-        let is_unknown = view.is_due_again(name) || matches!(version, PERHAPS | STAYS);
+        let version = view.known_version_of(name)?;
+        let is_unknown = version == Version::default() || matches!(version, FORCED | PERHAPS | STAYS);
         Some(if is_unknown { HeldVersion::Unknown } else { HeldVersion::Known(version) })
     }
 
@@ -127,16 +127,39 @@ impl Subscription {
         }
     }
 
-    /// The version of the client's accepted content; `None` if the client has nothing, or nothing known.
+    /// The version of the client's accepted content; `None` if the client has nothing.
     pub fn version_held(&self) -> Option<Version> {
-        let of_part = |part: &Part| match &part.rejected {
-            Some(rejected) if rejected.sent.id() == part.held.id() => Some(rejected.before.clone()),
-            Some(_) => None,
-            None => Some(part.before.as_ref().unwrap_or(&part.held).clone()),
-        };
-        let held: Option<Vec<_>> = self.parts.iter().map(of_part).collect();
-        let held = held?;
-        held.iter().any(|view| !view.is_empty()).then(|| sum(held.iter().map(|view| view.digest())))
+        let accepted = |part: &Part| part.before.as_ref().unwrap_or(&part.held).known_digest();
+        let has_any = |part: &Part| !part.before.as_ref().unwrap_or(&part.held).is_empty();
+        let rejects = |part: &Part| part.rejected.is_some();
+        match self.parts.iter().any(rejects) {
+            false => self.parts.iter().any(has_any).then(|| sum(self.parts.iter().map(accepted))),
+            true => self.version_beside_rejected(),
+        }
+    }
+
+    /// As [`Self::version_held`], with the former content of names whose content the client rejected.
+    fn version_beside_rejected(&self) -> Option<Version> {
+        let views = self.parts.iter().map(|part| {
+            let base = part.before.as_ref().unwrap_or(&part.held);
+            let Some(rejected) = &part.rejected else { return base.clone() };
+            let mut view = View::clone(base);
+            for name in rejected.before.differing(&rejected.sent) {
+                match part.accepted(name) {
+                    Some(version) => view.hold(std::iter::once((name, version)), std::iter::empty()),
+                    None => view.let_go(name),
+                }
+            }
+            Arc::new(view)
+        });
+        let views: Vec<_> = views.collect();
+        let has_any = views.iter().any(|view| !view.is_empty());
+        has_any.then(|| sum(views.iter().map(|view| view.known_digest())))
+    }
+
+    /// The version of the content that the client was sent last, of all messages together.
+    pub fn version_of_sent(&self) -> Option<Version> {
+        self.parts.iter().map(|part| part.held.known_digest()).reduce(Version::plus)
     }
 
     /// The version of the content that the sources have for the client; `None` if they know nothing yet.
@@ -171,8 +194,8 @@ fn accepted_in<'a>(
     name: &ResourceName,
 ) -> &'a View {
     let is_rejected = |of: &&RejectedContent| {
-        let version = of.sent.version_of(name);
-        sent.version_of(name) == version && of.before.version_of(name) != version
+        let version = of.sent.known_version_of(name);
+        sent.known_version_of(name) == version && of.before.known_version_of(name) != version
     };
     rejected.filter(is_rejected).map_or(before.unwrap_or(sent), |rejected| &rejected.before)
 }
@@ -199,7 +222,7 @@ impl Part {
     /// The version of a name that the client has accepted.
     pub(super) fn accepted(&self, name: &ResourceName) -> Option<Version> {
         let accepted = accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name);
-        accepted.version_of(name)
+        accepted.known_version_of(name)
     }
 }
 

@@ -186,7 +186,9 @@ impl Part {
         let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
         let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
         if !brought.is_empty() {
-            Arc::make_mut(&mut self.held).hold(brought.into_iter(), std::iter::empty());
+            let held = Arc::make_mut(&mut self.held);
+            held.keep_known_of(other, &brought);
+            held.hold(brought.into_iter(), std::iter::empty());
             self.at = None;
         }
     }
@@ -273,7 +275,7 @@ impl Part {
         }
         let has_error = self.held.annotations().error(name).is_some();
         if self.held.has(name) || self.held.knows_absent(name) || has_error {
-            Arc::make_mut(&mut self.held).forget(name);
+            View::forget(&mut self.held, name);
             self.at = None;
         }
     }

@@ -152,7 +152,7 @@ impl Subscription {
         for part in &mut self.parts {
             let Collection::Names(names) = &part.collection else { continue };
             let names = names.clone();
-            part.keep_accepted(names.iter().filter_map(|name| Some((name, before.version_of(name)?))));
+            part.keep_accepted(names.iter().filter_map(|name| Some((name, before.known_version_of(name)?))));
         }
     }
 

@@ -1,8 +1,7 @@
 //! Content that is due again, although the client was sent the content before.
 
-use std::sync::Arc;
-
 use crate::engine::downstream::subscription::Subscription;
+use crate::engine::view::View;
 use crate::xds::ResourceName;
 
 impl Subscription {
@@ -26,6 +25,8 @@ impl Subscription {
     pub(super) fn forget_left(&mut self, name: &ResourceName) {
         if !name.is_glob() {
             self.forget_name(name);
+            // The client may drop it.
+            self.parts.iter_mut().for_each(|part| View::unlearn(&mut part.held, name));
         }
     }
 
@@ -35,7 +36,7 @@ impl Subscription {
         self.interrupt();
         for part in &mut self.parts {
             if part.held.has(name) {
-                Arc::make_mut(&mut part.held).force(name);
+                View::force(&mut part.held, name);
                 part.at = None;
                 self.fresh = true;
             }

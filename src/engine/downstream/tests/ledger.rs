@@ -136,3 +136,83 @@ fn adm_7_a_withheld_removal_is_told_at_its_name() {
         assert!(rows.starts_with("x "), "{rows}");
     }
 }
+
+/// ORD-5: equal endpoints are sent again after their cluster. The client has them all the while.
+#[test]
+fn adm_7_what_a_client_accepted_stays_known_while_it_is_sent_again() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "x=e1 y=e1"), (EDS, "x=1 y=1")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        if delta {
+            bench.change(client, CDS, "");
+            bench.change(client, EDS, "+x +y");
+        } else {
+            bench.ask(client, CDS, "");
+            bench.ask(client, EDS, "x y");
+        }
+        bench.drain(client);
+        let (rows, (has, should)) = (ledger(&bench, client, EDS), versions(&bench, client, EDS));
+        assert!(has == should && !rows.contains(['>', 'U', '?']), "{rows}");
+        let stays = |bench: &Bench, at: &str| {
+            assert_eq!(ledger(bench, client, EDS), rows, "{at}");
+            assert_eq!(versions(bench, client, EDS), (has, should), "{at}");
+            let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
+            let session = &bench.clients[client].session;
+            assert!(session.ledger(&url(EDS), &latest, bench.now).unwrap().has(&"x".into()).is_some());
+            let of = session.subscriptions().iter().find(|of| of.type_url == url(EDS)).unwrap();
+            assert_eq!(of.version_of_sent(), has, "{at}");
+        };
+        for round in 2..4 {
+            bench.state(0, &[(CDS, &format!("x=e{round} y=e1")), (EDS, "x=1 y=1")]);
+            assert!(bench.poll(client).starts_with("Cluster x=e"));
+            stays(&bench, "due again");
+            assert_eq!(bench.poll(client), "ClusterLoadAssignment x=1");
+            stays(&bench, "sent again");
+            bench.ack(client, CDS);
+            bench.advance(Duration::from_secs(3600));
+            stays(&bench, "not answered");
+            match round {
+                2 => drop(bench.ack(client, EDS)),
+                _ => drop(bench.nack(client, EDS)),
+            }
+            stays(&bench, "answered");
+        }
+        // Something else is accepted.
+        bench.state(0, &[(CDS, "x=e3 y=e1"), (EDS, "x=2 y=1")]);
+        bench.poll(client);
+        assert_eq!(versions(&bench, client, EDS).0, has);
+        bench.ack(client, EDS);
+        let (now, should) = versions(&bench, client, EDS);
+        assert!(now == should && now != has);
+    }
+}
+
+/// The content of a rejected response is sent again, and accepted then.
+#[test]
+fn adm_7_rejected_content_that_is_sent_again_is_accepted_with_its_ack() {
+    for delta in [false, true] {
+        let (mut bench, client) = join(delta, &[(CDS, "x=e1"), (RDS, "r=x s=x")]);
+        if delta {
+            bench.change(client, EDS, "+x");
+        } else {
+            bench.ask(client, EDS, "x");
+        }
+        bench.state(0, &[(CDS, "x=e1"), (EDS, "x=1"), (RDS, "r=x s=x")]);
+        bench.drain(client);
+        let (has, _) = versions(&bench, client, EDS);
+        bench.state(0, &[(CDS, "x=e1"), (EDS, "x=2"), (RDS, "r=x s=x")]);
+        bench.poll(client);
+        bench.nack(client, EDS);
+        assert_eq!(versions(&bench, client, EDS).0, has);
+        bench.state(0, &[(CDS, "x=e2"), (EDS, "x=2"), (RDS, "r=x s=x")]);
+        bench.poll(client);
+        assert_eq!(versions(&bench, client, EDS).0, has, "due again");
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment x=2");
+        assert_eq!(versions(&bench, client, EDS).0, has, "sent again");
+        bench.ack(client, CDS);
+        bench.ack(client, EDS);
+        let (now, should) = versions(&bench, client, EDS);
+        assert!(now == should && now != has, "accepted");
+        assert!(!ledger(&bench, client, EDS).contains(['>', 'U', '?']));
+    }
+}
