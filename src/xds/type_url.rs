@@ -79,6 +79,15 @@ impl Kind {
         )
     }
 
+    /// Resources of this type may exclude each other: two listeners on one address, two scopes with one key, two virtual hosts
+    /// of one domain. Nothing elsewhere refers to them by name, so one may go before another comes (DEL-26).
+    pub fn may_exclude(self) -> bool {
+        matches!(
+            self,
+            Kind::Listener | Kind::ListenerCollection | Kind::ScopedRouteConfiguration | Kind::VirtualHost
+        )
+    }
+
     /// The message has its name in field 1, so a SotW response may carry it without a wrapper (TYP-2, WIR-9).
     pub fn has_name_field(self) -> bool {
         !matches!(

@@ -1,11 +1,11 @@
-//! Make before break on the wire: ORD-1, ORD-3, ORD-4, ORD-10, RLY-34, RLY-50, RLY-51.
+//! Make before break on the wire: ORD-1, ORD-3, ORD-4, ORD-10, DEL-26, RLY-34, RLY-50, RLY-51.
 
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, pause};
 use crate::support::client::Event;
-use crate::support::words::eds_cluster;
-use crate::support::{Answer, CDS, Client, EDS, RDS, Variant};
+use crate::support::words::{body, eds_cluster};
+use crate::support::{Answer, CDS, Client, EDS, LDS, RDS, Variant};
 
 /// Every upstream with every downstream variant.
 fn variants() -> impl Iterator<Item = (Variant, Variant)> {
@@ -187,5 +187,30 @@ async fn rly_34_ord_5_endpoints_that_are_gone_follow_their_changed_cluster() {
     bench.origin.change(|world| world.set(CDS, "c", cluster("2"), true));
     assert_eq!(client.take(CDS).await.get("c").text(), "2");
     assert_eq!(client.take(EDS).await.get("service").text(), "1");
+    client.quiet().await;
+}
+
+/// Two listeners may have one address: the former one goes before its successor comes, in an answer of several messages.
+#[tokio::test]
+async fn del_26_a_removed_listener_makes_room_in_the_first_message() {
+    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    bench.origin.set(LDS, "zz-old", "1");
+    let mut client = bench.delta("one").await;
+    client.want(LDS, &["*"]);
+    client.take(LDS).await;
+    let large = "x".repeat(2 << 20);
+    bench.origin.change(|world| {
+        for name in ["aa-new", "b", "c"] {
+            world.set(LDS, name, body(LDS, name, &large), true);
+        }
+        world.remove(LDS, "zz-old");
+    });
+    let first = client.next(LDS).await;
+    assert_eq!((first.names(), &first.removed[..]), (vec!["aa-new"], &["zz-old".to_owned()][..]));
+    client.nack(&first, "duplicate address");
+    for name in ["b", "c"] {
+        assert_eq!(client.take(LDS).await.names(), [name]);
+    }
+    assert_eq!(client.take(LDS).await.names(), ["aa-new"], "once more, after the rest");
     client.quiet().await;
 }

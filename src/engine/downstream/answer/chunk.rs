@@ -47,23 +47,30 @@ pub(super) fn version_of(resources: &[Arc<Resource>]) -> Version {
     resources.iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 
-/// Cuts an answer into messages below [`CHUNK_BYTES`]; removals come last (DEL-26, SST-13).
+/// Cuts an answer into messages below [`CHUNK_BYTES`] (SST-13). Removals come last, because something may still refer to the
+/// names; with `removals_first`, where they make room for the rest (DEL-26), they come first.
 pub(super) fn split(
     resources: impl Iterator<Item = Arc<Resource>>,
     removed: BTreeSet<ResourceName>,
+    removals_first: bool,
 ) -> Vec<Chunk> {
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut bytes = 0;
+    let (first, last) = if removals_first { (removed, BTreeSet::new()) } else { (BTreeSet::new(), removed) };
+    let remove = |chunks: &mut Vec<Chunk>, bytes: &mut usize, names: BTreeSet<ResourceName>| {
+        for name in names {
+            // The name, a tag and a length.
+            let chunk = open(chunks, bytes, name.as_str().len() + 8);
+            chunk.removed.push(name);
+        }
+    };
+    remove(&mut chunks, &mut bytes, first);
     for resource in resources {
         let chunk = open(&mut chunks, &mut bytes, resource.size());
         chunk.version = chunk.version.plus(resource.version);
         chunk.resources.push(resource);
     }
-    for name in removed {
-        // The name, a tag and a length.
-        let chunk = open(&mut chunks, &mut bytes, name.as_str().len() + 8);
-        chunk.removed.push(name);
-    }
+    remove(&mut chunks, &mut bytes, last);
     chunks
 }
 

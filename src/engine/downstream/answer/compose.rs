@@ -81,13 +81,13 @@ impl Answer {
         let mut chunks = match (self.variant, self.full) {
             (Variant::Sotw, true) => self.full_state(&news, &asides),
             (Variant::Sotw, false) => {
-                let mut chunks = split(news.put.into_values(), BTreeSet::new());
+                let mut chunks = split(news.put.into_values(), BTreeSet::new(), false);
                 asides.into_sotw(&mut chunks, self.repeats, self.features.errors_alone);
                 chunks
             }
             (Variant::Delta, _) => {
                 let (put, removed) = news.in_order();
-                let mut chunks = split(put, removed);
+                let mut chunks = split(put, removed, self.type_url.kind().may_exclude());
                 asides.into_delta(&mut chunks);
                 if chunks.is_empty() && self.greeting {
                     chunks.push(Chunk::default());

@@ -62,6 +62,10 @@ impl Session {
         if let Some(forgotten) = subscription.nonces.send(nonce, version, now, changed_at, carried) {
             Passed::add_overtaken(&mut self.passed, forgotten.whole());
         }
+        if chunks > 1 {
+            let told_names = answer.rest.as_ref().map_or(told_names, |rest| &rest.told_names);
+            subscription.note_message(nonce, told_names, answer.chunk);
+        }
         if is_last {
             subscription.acknowledged.hand_over(answer.begun, nonce);
         }

@@ -87,10 +87,7 @@ impl Session {
                 subscription.nonces.judge(nonce_number, error, now)
             }
         };
-        if let Verdict::Nack { .. } = &verdict {
-            subscription.note_rejected(nonce_number, judged.carried.rejected());
-        }
-        subscription.follow(nonce_number, &verdict, self.kind.variant);
+        let sends_again = subscription.take_verdict(nonce_number, (&verdict, &judged), self.kind.variant);
         if is_first {
             subscription.nonces.since = now;
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
@@ -108,7 +105,7 @@ impl Session {
             }
         };
         let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
-        let changed = is_first || forces || change != Change::default();
+        let changed = is_first || forces || sends_again || change != Change::default();
         self.judge(index, request, &change)?;
         let watches = self.apply(index, change, router)?;
         if let Request::Sotw(request) = request
@@ -122,7 +119,7 @@ impl Session {
             let share = |view| router.presented(view);
             self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
         }
-        if is_first && self.subscriptions[index].type_url.kind() == Kind::ClusterLoadAssignment {
+        if is_first && type_url.kind() == Kind::ClusterLoadAssignment {
             self.settle_endpoints_due(index);
         }
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());

@@ -6,7 +6,7 @@ use crate::engine::downstream::order::acknowledged::RejectedContent;
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::downstream::subscription::nonces::Verdict;
+use crate::engine::downstream::subscription::nonces::{Judged, Verdict};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::view::View;
 use crate::xds::{ResourceName, Variant};
@@ -56,6 +56,20 @@ impl Subscription {
         for part in &mut self.parts {
             part.before.get_or_insert_with(|| part.held.clone());
         }
+    }
+
+    /// Takes a verdict on a response. Returns whether something is due again by it.
+    pub(in crate::engine::downstream) fn take_verdict(
+        &mut self,
+        nonce: Option<u64>,
+        (verdict, judged): (&Verdict, &Judged),
+        variant: Variant,
+    ) -> bool {
+        if let Verdict::Nack { .. } = verdict {
+            self.note_rejected(nonce, judged.carried.rejected());
+        }
+        self.follow(nonce, verdict, variant);
+        self.send_rejected_again(nonce, verdict)
     }
 
     /// Notes the client's ACK or NACK of a response.

@@ -11,6 +11,7 @@ pub mod nonces;
 pub mod part;
 mod parts;
 mod poll;
+mod rejected_messages;
 mod resend;
 mod set_marks;
 mod sotw_request;
@@ -34,6 +35,7 @@ use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
 use crate::engine::downstream::subscription::name_wait::{First, NameWait};
 use crate::engine::downstream::subscription::nonces::Nonces;
 use crate::engine::downstream::subscription::part::{Key, Part};
+use crate::engine::downstream::subscription::rejected_messages::RejectedMessages;
 use crate::engine::downstream::subscription::set_marks::SetMarks;
 use crate::engine::downstream::subscription::stages::Stages;
 use crate::engine::downstream::subscription::unread::Unread;
@@ -75,6 +77,8 @@ pub struct Subscription {
     non_canonical: Option<Box<NonCanonicalNames>>,
     /// The client's content under names with dynamic parameters, if the client asks for any.
     pub told_variants: Option<Arc<ToldVariants>>,
+    /// The messages of an answer that takes several, where one may cure another. Nearly always `None`.
+    rejected_messages: Option<Box<RejectedMessages>>,
     /// The marks sent so far, if the client reads marks.
     pub(super) set_marks: Option<Box<SetMarks>>,
     /// Memory of the names in the client's initial versions, in bytes, until the first answer.
@@ -131,6 +135,7 @@ impl Subscription {
             features: ClientFeatures::default(),
             non_canonical: None,
             told_variants: None,
+            rejected_messages: None,
             set_marks: None,
             presented_bytes: 0,
             seen: false,

@@ -21,6 +21,7 @@ mod globs;
 mod isolation;
 mod unsent_news;
 mod ledger;
+mod messages;
 mod dynamic;
 mod name_sets;
 mod names;
