@@ -26,6 +26,7 @@ def cases():
     import envoy_collections
     import envoy_nacks
     import envoy_on_demand
+    import envoy_order
     import envoy_outage
     import envoy_secrets
     import envoy_ttl
@@ -47,7 +48,7 @@ def cases():
 
     # The slowest cases come first, so that none runs alone at the end.
     first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollout_newcomers, rollouts, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
-    rest = (client_status, exemplars, tls, tls_upstream, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
+    rest = (client_status, exemplars, tls, tls_upstream, envoy_order, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
     modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]
 
