@@ -1,10 +1,11 @@
-//! Make before break on the wire: ORD-1, ORD-3, ORD-4, ORD-10, DEL-26, RLY-34, RLY-50, RLY-51.
+//! Make before break on the wire: ORD-1, ORD-3, ORD-4, ORD-10, ORD-12, ORD-13, DEL-26, RLY-34, RLY-50, RLY-51.
 
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, pause};
 use crate::support::client::Event;
-use crate::support::words::{body, eds_cluster};
+use crate::support::control_plane::eventually;
+use crate::support::words::{Item, body, eds_cluster};
 use crate::support::{Answer, CDS, Client, EDS, LDS, RDS, Variant};
 
 /// Every upstream with every downstream variant.
@@ -188,6 +189,62 @@ async fn rly_34_ord_5_endpoints_that_are_gone_follow_their_changed_cluster() {
     assert_eq!(client.take(CDS).await.get("c").text(), "2");
     assert_eq!(client.take(EDS).await.get("service").text(), "1");
     client.quiet().await;
+}
+
+/// A class without a source: the server answers for the routes first.
+#[tokio::test]
+async fn ord_12_first_routes_do_not_overtake_first_clusters() {
+    for variant in Variant::BOTH {
+        let Some(bench) = Bench::scripted(|setup| setup).await else { return };
+        let mut client = bench.client(variant, "one").await;
+        client.want(CDS, &["*"]);
+        client.want(RDS, &["r"]);
+        let (clusters, routes) = (bench.origin.expect(CDS).await, bench.origin.expect(RDS).await);
+        bench.origin.answer(&routes, "1", vec![Item::new(RDS, "r", "1", "to x")], &[]);
+        eventually("the route is known", || async {
+            bench.process().json("/clients").await.to_string().contains("held:order")
+        })
+        .await;
+        client.silence(Duration::from_millis(100)).await;
+        bench.origin.answer(&clusters, "1", vec![Item::new(CDS, "x", "1", "1")], &[]);
+        assert_eq!(client.take(CDS).await.names(), ["x"]);
+        assert_eq!(client.take(RDS).await.names(), ["r"]);
+    }
+}
+
+#[tokio::test]
+async fn ord_13_a_route_goes_after_the_endpoints_of_its_new_cluster() {
+    for (upstream, variant) in variants() {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        bench.origin.change(|world| world.set(CDS, "a", eds_cluster("a", "a", "1"), true));
+        bench.origin.set_many(EDS, &[("a", "1"), ("b", "1")]);
+        bench.origin.set(RDS, "r", "to a");
+        let mut clients = Vec::new();
+        for id in ["asks", "does not ask"] {
+            let mut client = bench.client(variant, id).await;
+            client.want(CDS, &["*"]);
+            client.take(CDS).await;
+            client.want(EDS, &["a"]);
+            client.take(EDS).await;
+            client.want(RDS, &["r"]);
+            client.take(RDS).await;
+            client.quiet().await;
+            clients.push(client);
+        }
+        bench.origin.change(|world| world.set(CDS, "b", eds_cluster("b", "b", "1"), true));
+        bench.origin.set(RDS, "r", "to b");
+        let [asks, other] = &mut clients[..] else { return };
+        let clusters = asks.next(CDS).await;
+        asks.quiet().await;
+        asks.want(EDS, &["a", "b"]);
+        assert!(asks.take(EDS).await.names().contains(&"b"));
+        assert_eq!(asks.take(RDS).await.get("r").text(), "to b");
+        asks.ack(&clusters);
+        asks.quiet().await;
+        // The client answers for the clusters, and asks for no endpoints.
+        other.take(CDS).await;
+        assert_eq!(other.take(RDS).await.get("r").text(), "to b");
+    }
 }
 
 /// Two listeners may have one address: the former one goes before its successor comes, in an answer of several messages.

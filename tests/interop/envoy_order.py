@@ -1,14 +1,71 @@
-"""Order: updates in several messages, and a rejection that waits as the stream ends."""
+"""Order: routes after the endpoints of new clusters, updates in several messages, and a rejection that waits as the stream ends."""
 
 import http.client
 import json
+import threading
 
 import resources
 from harness import PORTS, Case, Envoy, eventually, get
-from resources import LISTENER
+from resources import CLUSTER, ENDPOINTS, LISTENER
 
+ROUNDS = 20
 # More than a message of the relay, so that each listener with it has a message of its own.
 LARGE = "x" * (2 << 20)
+
+
+class Caller(threading.Thread):
+    """Asks a port without a pause over one connection; the answers that were no 200."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.port, self.failed, self.count = port, [], 0
+        self.ended = threading.Event()
+        self.start()
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        while not self.ended.is_set():
+            try:
+                connection.request("GET", "/")
+                response = connection.getresponse()
+                text = response.read().decode()
+                if response.status != 200:
+                    self.failed.append(f"{response.status} {text}")
+            except (OSError, http.client.HTTPException) as error:
+                self.failed.append(str(error))
+                connection.close()
+            self.count += 1
+        connection.close()
+
+    def end(self):
+        self.ended.set()
+        self.join()
+
+
+def new_endpoints(stage, variant):
+    """Each route goes to a new cluster, whose endpoints Envoy has to ask for. No request fails."""
+    plane = stage.upstream()
+    port, backend = PORTS.take(), stage.backend("here")
+
+    def content(number):
+        name = f"cluster-{number}"
+        return resources.cluster(name), resources.endpoints(name, backend), resources.routes("main", name)
+
+    plane.put(*content(0), resources.listener("http", port, routes="main"))
+    envoy = Envoy(stage, variant)
+    eventually("Envoy serves", lambda: get(port))
+    caller = Caller(port)
+    for number in range(1, ROUNDS + 1):
+        plane.put(*content(number))
+        eventually("the route is followed", lambda number=number: f'"cluster-{number}"' in envoy.routes())
+        before = caller.count
+        eventually("requests go on", lambda before=before: caller.count > before + 5)
+        if number > 1:
+            plane.remove(CLUSTER, f"cluster-{number - 2}")
+            plane.remove(ENDPOINTS, f"cluster-{number - 2}")
+    caller.end()
+    assert not caller.failed, f"{len(caller.failed)} of {caller.count} requests failed: {caller.failed[:3]}"
+    envoy.assert_content()
 
 
 def large(config):
@@ -100,6 +157,7 @@ def waiting_nack(stage):
 
 
 CASES = [
+    *(Case(f"order {variant}", {"envoy"}, lambda stage, variant=variant: new_endpoints(stage, variant), relay_only=True) for variant in Envoy.ADS),
     Case("order of a renamed listener", {"envoy"}, renamed),
     Case("order of swapped addresses", {"envoy"}, swapped, relay_only=True),
     Case("order of a waiting nack", {"envoy"}, waiting_nack, relay_only=True),

@@ -32,7 +32,7 @@ impl Session {
         now: Time,
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
-        let is_last = answer.chunk + 1 >= chunks;
+        let (is_last, is_first) = (answer.chunk + 1 >= chunks, subscription.nonces.latest().is_none());
         let is_update = subscription.nonces.version_sent.is_some()
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
@@ -74,6 +74,7 @@ impl Session {
         if (is_last || answer.chunk == 0) && answer.type_url.kind() == Kind::Cluster && !endpoints.is_empty()
         {
             self.force_endpoints(endpoints);
+            self.await_endpoints(endpoints, nonce, is_first, now);
         }
         Some(nonce)
     }

@@ -15,6 +15,7 @@ mod changes;
 mod cluster_side;
 mod commit;
 mod complete_set;
+mod endpoints_awaited;
 mod endpoints_due;
 pub(super) mod lanes;
 pub mod grant;
@@ -39,6 +40,7 @@ use crate::engine::Time;
 use crate::engine::authorization::{Denials, Grant};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::order::turn::Snapshots;
+use crate::engine::downstream::session::endpoints_awaited::EndpointsAwaited;
 use crate::engine::downstream::session::endpoints_due::EndpointsDue;
 use crate::engine::downstream::session::limits::{Excess, Limits};
 use crate::engine::downstream::session::list_position::{ListPosition, ListPositions};
@@ -80,6 +82,10 @@ pub struct Session {
     /// The endpoints of clusters that were sent before the first request for endpoints; `None` from that
     /// request on.
     endpoints_due: Option<Box<EndpointsDue>>,
+    /// The endpoints that go before the routes.
+    endpoints_awaited: Option<Box<EndpointsAwaited>>,
+    /// The client has answered clusters with endpoints, and asks for no endpoints on this stream.
+    is_without_endpoints: bool,
     excess: Option<Excess>,
     /// The types, names and wildcards that the client may ask for.
     grant: Arc<Grant>,
@@ -114,6 +120,8 @@ impl Session {
             held_until: None,
             round: None,
             endpoints_due: None,
+            endpoints_awaited: None,
+            is_without_endpoints: false,
             excess: None,
             grant,
             denials: None,

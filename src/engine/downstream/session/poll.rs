@@ -9,6 +9,7 @@ use crate::engine::downstream::order::turn::{Snapshots, Turn};
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::session::cluster_side;
 use crate::engine::downstream::sources::SourceId;
+use crate::engine::downstream::subscription::Subscription;
 use crate::engine::snapshot::Snapshot;
 
 impl Session {
@@ -108,13 +109,31 @@ impl Session {
     /// slow ACKs holds a route back for ever (ORD-10).
     fn hold_routes(&mut self, cluster_side: usize, turn: &Turn<'_>) -> bool {
         let (clusters, _) = self.subscriptions.split_at(cluster_side);
-        if turn.overdue || !clusters.iter().any(|subscription| subscription.holds_back(turn)) {
+        let is_held = !turn.overdue && clusters.iter().any(|subscription| subscription.holds_back(turn));
+        let look_at = if is_held || turn.overdue { None } else { self.hold_new(cluster_side, turn) };
+        if !is_held && look_at.is_none() {
             self.held_since = self.held_since.filter(|_| turn.overdue);
             return false;
         }
         let until = *self.held_since.get_or_insert(turn.now) + ORDER_WAIT_MAX;
-        self.held_until = self.held_until.into_iter().chain([until]).min();
+        self.held_until = self.held_until.into_iter().chain(look_at).chain([until]).min();
         true
+    }
+
+    /// The time of the next look while the routing types wait for the first answers of the cluster side (ORD-12), or for the
+    /// endpoints of new clusters (ORD-13); `None` if they wait for neither.
+    fn hold_new(&mut self, cluster_side: usize, turn: &Turn<'_>) -> Option<Time> {
+        let (clusters, routes) = self.subscriptions.split_at(cluster_side);
+        let is_owed = clusters.iter().any(|subscription| subscription.nonces.latest().is_none());
+        if !is_owed && self.endpoints_awaited.is_none() {
+            return None;
+        }
+        let is_due = |of: &Subscription| of.type_url.kind().refers_to_clusters() && of.is_due(turn);
+        if self.kind.marks || !routes.iter().any(is_due) {
+            return None;
+        }
+        let owed = clusters.iter().filter_map(|subscription| subscription.owes_first(turn)).min();
+        owed.into_iter().chain(self.endpoints_until(turn)).min()
     }
 
     /// The time of the next poll if no event comes first: the end of a wait of removals (RLY-51), of the

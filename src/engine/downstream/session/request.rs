@@ -122,6 +122,7 @@ impl Session {
         if is_first && type_url.kind() == Kind::ClusterLoadAssignment {
             self.settle_endpoints_due(index);
         }
+        self.note_endpoints_asked(&type_url, nonce_number, &verdict, now);
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
         let is_report = false;

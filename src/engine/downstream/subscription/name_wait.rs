@@ -23,15 +23,15 @@ use crate::xds::{ResourceName, TypeUrl};
 /// The first set waits this long for a name without any sign while the server answers for the type. Servers
 /// send all their resources within a few round trips. A name that is still missing then mostly does not
 /// exist.
-const ANSWERED: Duration = Duration::from_secs(1);
+pub(super) const ANSWERED: Duration = Duration::from_secs(1);
 
 /// The first set waits for names at most this long after the first request of the type, while the server
 /// does not answer. Clients give a name up after 15 s (TMR-2), and the known names must come before the end
 /// of that time.
-const UNANSWERED: Duration = Duration::from_secs(10);
+pub(super) const UNANSWERED: Duration = Duration::from_secs(10);
 
 /// A server's first answer for a type wakes no session, so a waiting session looks again after this time.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// The state before the first answer of a type on a stream.
 #[derive(Debug)]

@@ -6,7 +6,9 @@ use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::sources::SourceId;
 use crate::engine::downstream::subscription::Subscription;
-use crate::engine::downstream::subscription::name_wait::{Awaited, Doubt, First, NameWait};
+use crate::engine::downstream::subscription::name_wait::{
+    ANSWERED, Awaited, Doubt, First, LOOK, NameWait, UNANSWERED,
+};
 use crate::xds::{ResourceName, SotwRequest};
 
 impl Subscription {
@@ -31,6 +33,26 @@ impl Subscription {
         if let Some(wait) = &mut self.name_wait {
             wait.look_at = None;
         }
+    }
+
+    /// The time of the next look while the routing types wait for the first answer of this type; `None` if they need not wait
+    /// (ORD-12). They wait for the wildcard and for globs, and for names until the server answers for the type without them:
+    /// as long as a first complete set, so that both keep within the patience of clients (TMR-2).
+    pub(in crate::engine::downstream) fn owes_first(&self, turn: &Turn<'_>) -> Option<Time> {
+        if self.nonces.latest().is_some() {
+            return None;
+        }
+        let asked_at = self.nonces.since;
+        let open = self.parts.iter().filter_map(|part| {
+            let snapshot = turn.snapshot(part.source());
+            let view = snapshot.and_then(|snapshot| snapshot.of(&self.type_url)?.view(&part.collection));
+            let standing = snapshot.and_then(|snapshot| snapshot.standing().of(&self.type_url));
+            let is_answered = !part.is_broad() && standing.is_some_and(|standing| standing.is_current);
+            let end = asked_at + if is_answered { ANSWERED } else { UNANSWERED };
+            let is_open = view.is_none_or(|view| !view.is_complete()) && end > turn.now;
+            is_open.then(|| if part.is_broad() || is_answered { end } else { end.min(turn.now + LOOK) })
+        });
+        open.min()
     }
 
     /// Notes that the first answer went out.

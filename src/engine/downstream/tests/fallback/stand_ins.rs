@@ -84,11 +84,11 @@ fn wav_15_what_stands_in_for_a_name_is_nothing_of_a_push_but_for_one_that_the_pu
 fn rly_42_overdue_types_are_told_what_a_higher_server_supplies_by_now() {
     let mut bench = servers(2);
     let client = bench.delta();
-    bench.change(client, EDS, "+a +b");
     bench.change(client, RDS, "+r +s");
     bench.hear(0);
     bench.names(0, RDS, "s=1");
     bench.drain(client);
+    bench.change(client, EDS, "+a +b");
     bench.lose(0);
     bench.shift(client);
     bench.hear(1);

@@ -1,5 +1,6 @@
 //! Make before break: ORD, RLY-50 to RLY-53, as transcripts.
 
+mod first;
 mod waits;
 
 use std::time::Duration;
