@@ -51,6 +51,35 @@ async fn nam_6_nam_8_rly_26_one_entry_and_every_client_its_own_spelling() {
     }
 }
 
+/// RFC 3986: an escape of a reserved character is not the character. Both spellings reach the control plane as the client
+/// wrote them, and each has its own resource.
+#[tokio::test]
+async fn nam_6_an_escaped_slash_is_no_slash() {
+    let (one, two) = (endpoints("d/x%2Fy"), endpoints("d/x/y"));
+    for upstream in Variant::BOTH {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        bench.origin.set_many(EDS, &[(&one, "1"), (&two, "2")]);
+        for (client, name, text) in [("one", &one, "1"), ("two", &two, "2")] {
+            let mut client = bench.delta(client).await;
+            client.want(EDS, &[name]);
+            client.settle(EDS, &[(name, text)]).await;
+        }
+        let mut both = bench.sotw("both").await;
+        both.want(EDS, &[&one, &two]);
+        both.settle(EDS, &[(&one, "1"), (&two, "2")]).await;
+    }
+}
+
+#[tokio::test]
+async fn nam_14_a_member_of_a_glob_may_have_an_escaped_slash() {
+    let Some(bench) = delta_bench().await else { return };
+    let (member, deep, glob) = (endpoint("f/x%2Fy"), endpoint("f/x/y"), endpoint("f/*"));
+    bench.origin.set_many(LEDS, &[(&member, "1"), (&deep, "1")]);
+    let mut client = bench.delta("one").await;
+    client.want(LEDS, &[&glob]);
+    client.settle(LEDS, &[(&member, "1")]).await;
+}
+
 /// A control plane may answer in another spelling than the request's.
 #[tokio::test]
 async fn nam_8_a_control_plane_may_spell_as_it_likes() {

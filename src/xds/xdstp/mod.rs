@@ -1,10 +1,13 @@
 //! `xdstp:` names: their parts, and the canonical spelling that makes equal names the same key.
 //!
-//! Two names are equal if authority, type and id are equal after percent-decoding, and the context parameters
-//! are equal as a set (NAM-6). [`canonical`] gives equal names one spelling (NAM-7): parameters sorted by
-//! key, and percent-encoding only where RFC 3986 requires it. Names as C-core and grpc-go write them, such as
-//! `…/0.0.0.0:8080`, are canonical already. So are nearly all names of control planes that compare names as
-//! strings.
+//! Two names are equal if authority, type and id are equivalent by RFC 3986, 6.2.2, and the context parameters are
+//! equal as a set (NAM-6). An escape of an unreserved character equals the character. An escape of a reserved character
+//! is data where the character may be a delimiter: `x%2Fy` is one segment of an id, and `x/y` two (ADR 57).
+//!
+//! [`canonical`] gives equal names one spelling (NAM-7): parameters sorted by key, no escape of an unreserved character,
+//! other escapes with upper-case digits, and escapes in place of characters that no URI contains. Names as C-core,
+//! grpc-go and Envoy write them are canonical already, apart from the order of parameters. So are nearly all names of
+//! control planes that compare names as strings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,8 +18,8 @@ pub const SCHEME: &str = "xdstp:";
 
 const PREFIX: &str = "xdstp://";
 
-/// The decoded parts of a name (NAM-1). Directives are dropped: they are for clients, and no part of the name
-/// (NAM-2, NAM-13).
+/// The parts of a name in the canonical spelling (NAM-1). Directives are dropped: they are for clients, and no part of
+/// the name (NAM-2, NAM-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xdstp {
     /// The authority that owns the name. May be empty; the empty authority is an authority, too (NAM-4).
@@ -88,13 +91,13 @@ impl Xdstp {
             if key.is_empty() {
                 return Err(NameError::NoKey);
             }
-            context.push((decode(key)?, decode(value)?));
+            context.push((normal(key, is_query)?, normal(value, is_value)?));
         }
         context.sort();
         Ok(Xdstp {
-            authority: decode(authority)?,
-            resource_type: decode(resource_type)?,
-            id: decode(id)?,
+            authority: normal(authority, is_authority)?,
+            resource_type: normal(resource_type, is_path)?,
+            id: normal(id, |byte| is_path(byte) || byte == b'/')?,
             context,
         })
     }
@@ -109,27 +112,17 @@ impl Xdstp {
 /// The canonical spelling.
 impl fmt::Display for Xdstp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::from(PREFIX);
-        text.push_str(&spell_authority(&self.authority));
-        text.push('/');
-        encode(&mut text, &self.resource_type, is_path);
-        text.push('/');
-        encode(&mut text, &self.id, |byte| is_path(byte) || byte == b'/');
+        write!(f, "{PREFIX}{}/{}/{}", self.authority, self.resource_type, self.id)?;
         for (index, (key, value)) in self.context.iter().enumerate() {
-            text.push(if index == 0 { '?' } else { '&' });
-            encode(&mut text, key, is_query);
-            text.push('=');
-            encode(&mut text, value, is_query);
+            write!(f, "{}{key}={value}", if index == 0 { '?' } else { '&' })?;
         }
-        f.write_str(&text)
+        Ok(())
     }
 }
 
-/// The canonical spelling of an authority (NAM-7).
+/// The canonical spelling of an authority (NAM-7). A text with a malformed escape is taken literally.
 pub fn spell_authority(authority: &str) -> String {
-    let mut text = String::with_capacity(authority.len());
-    encode(&mut text, authority, |byte| is_path(byte) || matches!(byte, b'[' | b']'));
-    text
+    normal(authority, is_authority).unwrap_or_else(|_| escaped(authority, is_authority))
 }
 
 /// The canonical spelling of a name, used as its key. A name with a repeated context key stays as sent
@@ -186,7 +179,6 @@ pub fn member_as(spelled: &str, member: &str) -> Option<String> {
     let last = path.rsplit('/').next()?;
     let spelled = without_directives(spelled);
     let star = path_of(spelled).len().checked_sub(1)?;
-    // The client may have spelled `*` as `%2A`, so replace the last segment whatever its text.
     let from = spelled.get(..=star)?.rfind('/').map_or(0, |slash| slash + 1);
     Some(format!("{}{last}{}", spelled.get(..from)?, spelled.get(star + 1..)?))
 }
@@ -199,44 +191,68 @@ fn without_directives(name: &str) -> &str {
     name.split_once('#').map_or(name, |(name, _)| name)
 }
 
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
 fn is_path(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
+    is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte)
+}
+
+fn is_authority(byte: u8) -> bool {
+    is_path(byte) || matches!(byte, b'[' | b']')
 }
 
 fn is_query(byte: u8) -> bool {
     (is_path(byte) && !matches!(byte, b'&' | b'=')) || matches!(byte, b'/' | b'?')
 }
 
-fn decode(text: &str) -> Result<String, NameError> {
+/// A value may contain `=`: the first one of a pair ends the key.
+fn is_value(byte: u8) -> bool {
+    is_query(byte) || byte == b'='
+}
+
+/// The canonical spelling of a component, in which these characters need no escape.
+fn normal(text: &str, is_plain: impl Fn(u8) -> bool) -> Result<String, NameError> {
     if !text.contains('%') {
-        return Ok(text.to_owned());
+        return Ok(escaped(text, is_plain));
     }
-    let mut bytes = Vec::with_capacity(text.len());
+    let mut spelled = String::with_capacity(text.len());
+    let mut decoded = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
         if *first != b'%' {
-            bytes.push(*first);
-            rest = tail;
+            put(&mut spelled, *first, &is_plain);
+            decoded.push(*first);
             continue;
         }
         let digit = |at: usize| tail.get(at).and_then(|digit| char::from(*digit).to_digit(16));
         let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Err(NameError::BadEscape) };
-        bytes.push(u8::try_from(high << 4 | low).map_err(|_| NameError::BadEscape)?);
+        let byte = u8::try_from(high << 4 | low).map_err(|_| NameError::BadEscape)?;
+        put(&mut spelled, byte, is_unreserved);
+        decoded.push(byte);
         rest = &tail[2..];
     }
-    String::from_utf8(bytes).map_err(|_| NameError::NotUtf8)
+    String::from_utf8(decoded).map_err(|_| NameError::NotUtf8)?;
+    Ok(spelled)
 }
 
-fn encode(into: &mut String, text: &str, is_plain: impl Fn(u8) -> bool) {
+/// Escapes all but plain characters.
+fn escaped(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
+    let mut spelled = String::with_capacity(text.len());
+    text.bytes().for_each(|byte| put(&mut spelled, byte, &is_plain));
+    spelled
+}
+
+fn put(into: &mut String, byte: u8, is_plain: impl Fn(u8) -> bool) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            into.push(char::from(byte));
-        } else {
-            into.push('%');
-            into.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            into.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
+    if is_plain(byte) {
+        into.push(char::from(byte));
+    } else {
+        into.push('%');
+        into.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        into.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
 }
 

@@ -72,7 +72,7 @@ fn run(data: &[u8]) {
 
 type Parts = ((String, String, String), BTreeMap<String, Vec<String>>);
 
-/// NAM-1, NAM-6, by splitting and decoding.
+/// NAM-1, NAM-6, by splitting, and by decoding what has no place in RFC 3986 as a delimiter.
 fn naive(name: &str) -> Option<Parts> {
     let name = name.split('#').next()?;
     let (path, query) = match name.find('?') {
@@ -93,10 +93,34 @@ fn naive(name: &str) -> Option<Parts> {
         if key.is_empty() {
             return None;
         }
-        context.entry(unescaped(key)?).or_default().push(unescaped(value)?);
+        context.entry(spelled(key, "/?")?).or_default().push(spelled(value, "/?=")?);
     }
     context.values_mut().for_each(|values| values.sort_unstable());
-    Some(((unescaped(authority)?, unescaped(kind)?, unescaped(id)?), context))
+    Some(((spelled(authority, "&=[]")?, spelled(kind, "&=")?, spelled(id, "&=/")?), context))
+}
+
+/// Each character by itself: an unreserved one as such, a delimiter as sent, and any other one escaped.
+fn spelled(text: &str, delimiters: &str) -> Option<String> {
+    unescaped(text)?;
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || "-._~".contains(char::from(byte));
+    let is_delimiter =
+        |byte: u8| "!$'()*+,;:@".contains(char::from(byte)) || delimiters.contains(char::from(byte));
+    let (mut spelled, mut bytes) = (String::new(), text.bytes());
+    while let Some(byte) = bytes.next() {
+        let (byte, is_plain) = match byte {
+            b'%' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                let byte = u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?;
+                (byte, is_unreserved(byte))
+            }
+            byte => (byte, is_unreserved(byte) || is_delimiter(byte)),
+        };
+        match is_plain {
+            true => spelled.push(char::from(byte)),
+            false => spelled.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Some(spelled)
 }
 
 fn unescaped(text: &str) -> Option<String> {
