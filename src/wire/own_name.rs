@@ -35,8 +35,12 @@ impl<'a> OwnName<'a> {
     }
 
     /// Whether this is the name of the resource, in some spelling, so that the body needs no wrapper. `name` is without
-    /// constraints, which no body states (DYN-1).
+    /// constraints, which no body states (DYN-1). A nameless resource has a type unknown to sluice: whatever its first field
+    /// is, it is no name, and a wrapper would add none.
     pub fn is(self, name: &str, kind: Kind) -> bool {
+        if name.is_empty() {
+            return kind == Kind::Other;
+        }
         let is_same = |own| ResourceName::received(own) == ResourceName::received(name);
         self.text(kind).is_ok_and(|own| own == name || is_same(own))
     }

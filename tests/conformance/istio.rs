@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::bench::Bench;
 use crate::support::client::connect;
 use crate::support::istiod::{metadata_of, sidecar};
-use crate::support::proto::Node;
-use crate::support::{Ask, CDS, Client, ControlPlane, EDS, NDS, Setup, Variant};
+use crate::support::proto::{Any, Node};
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, NDS, Setup, Variant};
 
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 
@@ -136,6 +136,21 @@ async fn wir_9_a_resource_without_a_name_is_a_member_of_its_wildcard() {
         }
         assert!(bench.origin.requests(NDS).iter().all(|asked| asked.ask.error.is_none()), "NACKed");
     }
+}
+
+/// The first field of the only member reads as a text. It is no name, and the member goes bare.
+#[tokio::test]
+async fn wir_9_a_nameless_member_goes_bare_whatever_its_bytes() {
+    let Some(bench) = Bench::scripted(|setup| setup).await else { return };
+    let mut client = bench.sotw("one").await;
+    client.want(NDS, &[]);
+    let asked = bench.origin.expect(NDS).await;
+    let body = Any { type_url: NDS.to_owned(), value: b"\x0a\x03abc".to_vec() };
+    let item = Item { version: "1".to_owned(), body: Some(body.clone()), ..Item::default() };
+    bench.origin.answer(&asked, "1", vec![item], &[]);
+    let answer = client.take(NDS).await;
+    let bodies: Vec<_> = answer.items.iter().map(|item| item.body.as_ref()).collect();
+    assert_eq!(bodies, [Some(&body)]);
 }
 
 #[tokio::test]

@@ -205,6 +205,7 @@ fn wir_9_the_name_of_a_wrapper_is_compared_with_the_body() {
     assert!(names_itself(CLUSTER, &one, &named(&other)), "two spellings of one name");
     assert!(names_itself(NDS, "", b"\x0a\x0e\x0a\x03web\x12\x07\x0a\x05::1:1"));
     assert!(!names_itself(NDS, "a", b"\x0a\x0e\x0a\x03web\x12\x07\x0a\x05::1:1"));
+    assert!(names_itself(NDS, "", b"\x0a\x03abc"), "no name, whatever it reads as");
 }
 
 #[test]
