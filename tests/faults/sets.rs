@@ -1,13 +1,18 @@
 //! Responses with too little content: FU18, FU19, FU23.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::site::quick;
 use crate::support::control_plane::eventually;
-use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, Proxy, RDS, Relay, Setup, Variant};
+use crate::support::{
+    Ask, Attachment, CDS, Client, ControlPlane, EDS, Item, Proxy, RDS, Relay, Setup, Variant,
+};
 
 /// Names that sort in counting order.
 fn names(count: usize) -> Vec<String> {
@@ -128,6 +133,47 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
         assert!(of["held"].is_null() && of["state"] == "SYNCED", "{of}");
         relay.warned(1).await;
     }
+}
+
+/// RST-12: something answers `200 {}` in the place of a REST server. Only an answer that says what it is deletes anything.
+#[tokio::test]
+async fn rst_12_an_answer_that_says_nothing_of_itself_deletes_nothing() {
+    let cluster = format!(r#"{{"@type": "{CDS}", "name": "a", "connect_timeout": "1s"}}"#);
+    let full = format!(r#"{{"version_info": "1", "type_url": "{CDS}", "resources": [{cluster}]}}"#);
+    let body = Arc::new(Mutex::new(full));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answers = body.clone();
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 65536];
+            let mut length = 0;
+            while !request[..length].windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+                length += socket.read(&mut request[length..]).await.unwrap().max(1);
+            }
+            let body = answers.lock().unwrap().clone();
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            // The relay may have given the poll up.
+            let _ = socket.write_all((head + &body).as_bytes()).await;
+        }
+    });
+    let relay = Relay::start(Setup::of(format!("http://{address}")).upstream(Attachment::Rest)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    assert_eq!(client.take(CDS).await.names(), ["a"]);
+    *body.lock().unwrap() = "{}".to_owned();
+    let labels = [&*format!("server=\"http://{address}\""), "type=\"Cluster\""];
+    relay.metric_reaches("sluice_upstream_nacks_total", &labels, 2.0).await;
+    let warnings = relay.warnings("neither a type_url nor a version_info");
+    assert!(!warnings.is_empty(), "{:#?}", relay.log_lines("WARN"));
+    assert_eq!(client.holds(CDS).len(), 1);
+    *body.lock().unwrap() = r#"{"version_info": "2"}"#.to_owned();
+    while !client.holds(CDS).is_empty() {
+        client.take(CDS).await;
+    }
+    server.abort();
 }
 
 /// FU18: an empty first answer deletes nothing, and causes no warning.

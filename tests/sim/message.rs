@@ -82,6 +82,7 @@ impl Message {
             Variant::Sotw => Response::Sotw(SotwResponse {
                 version_info: self.version.clone(),
                 type_url,
+                states_type: true,
                 nonce,
                 resources,
                 errors,

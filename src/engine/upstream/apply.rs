@@ -56,6 +56,28 @@ impl TypeRequest {
         variant == Variant::Delta || !is_full && matches!(self.want, Want::Wildcard(_))
     }
 
+    /// Whether the complete answer to a poll takes something away: a name, a member, or all members that a client may have
+    /// from before the relay's start.
+    pub(super) fn takes_away(&self, digest: &Digest) -> bool {
+        let mut mentioned = BTreeSet::new();
+        for element in &digest.resources {
+            match element {
+                Ok(received) => {
+                    mentioned.insert(received.name.clone());
+                    mentioned.extend(received.resource.iter().flat_map(|resource| resource.aliases.clone()));
+                }
+                Err(bad) => mentioned.extend(bad.name.clone()),
+            }
+        }
+        mentioned.extend(digest.errors.iter().map(|error| error.name.clone()));
+        match &self.want {
+            Want::Nothing | Want::Globs(_) => false,
+            Want::Names(names) => !names.omitted(&mentioned).is_empty(),
+            Want::Wildcard(wildcard) if mentioned.is_empty() && !wildcard.complete => true,
+            Want::Wildcard(wildcard) => wildcard.members.keys().any(|name| !mentioned.contains(name)),
+        }
+    }
+
     /// Applies the wanted resources of a response and ignores the rest (FU15). `times`: now, and the end of a
     /// resource timer that would start now.
     pub(super) fn apply(

@@ -23,6 +23,8 @@ pub(super) struct Digest {
     pub(super) answers_all: bool,
     /// Data errors remove copies (DAT-2).
     pub(super) fails: bool,
+    /// The response states its type or a version, so that an omission is meant (RST-12).
+    pub(super) is_stated: bool,
     /// Another process of the server answers, as far as the server says so. The versions may start again.
     pub(super) is_of_another: bool,
 }
@@ -30,8 +32,17 @@ pub(super) struct Digest {
 impl From<Response> for Digest {
     fn from(response: Response) -> Self {
         match response {
-            Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, .. }) => Digest {
+            Response::Sotw(SotwResponse {
+                version_info,
+                type_url,
+                states_type,
+                nonce,
+                resources,
+                errors,
+                ..
+            }) => Digest {
                 variant: Variant::Sotw,
+                is_stated: states_type || !version_info.is_empty(),
                 type_url,
                 nonce,
                 version_info,
@@ -44,6 +55,7 @@ impl From<Response> for Digest {
             },
             Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
                 variant: Variant::Delta,
+                is_stated: true,
                 type_url,
                 nonce,
                 version_info: String::new(),
@@ -136,6 +148,15 @@ impl Verdict {
             verdict.faults.push((name, "an error without a name or with the status OK".to_owned()));
         }
         verdict
+    }
+
+    /// An answer takes something away and states neither its type nor a version: it may be `{}`, from something that is no
+    /// control plane (RST-12).
+    pub(super) fn mistrust(&mut self) {
+        let reason =
+            "the answer omits resources and has neither a type_url nor a version_info; it deletes nothing";
+        self.unidentified = true;
+        self.faults.push((None, reason.to_owned()));
     }
 
     fn expect_new<'a>(&mut self, seen: &mut BTreeSet<&'a ResourceName>, name: Option<&'a ResourceName>) {

@@ -109,13 +109,14 @@ fn refuse_nameless(element: &mut Element) {
 /// type (RST-1).
 pub fn decode_rest_response(message: Bytes, type_url: &TypeUrl) -> Result<SotwResponse, DecodeError> {
     let mut head = Head::read(&message, 6)?;
-    if head.type_url.is_empty() {
+    let states_type = !head.type_url.is_empty();
+    if !states_type {
         head.type_url = type_url.as_str();
     } else if head.type_url != type_url.as_str() {
         let (found, expected) = (head.type_url.chars().take(200).collect(), type_url.as_str().to_owned());
         return Err(DecodeError::OtherType { found, expected });
     }
-    decode_sotw(&message, head)
+    Ok(SotwResponse { states_type, ..decode_sotw(&message, head)? })
 }
 
 /// Reads a `DeltaDiscoveryResponse` of an upstream.
@@ -164,6 +165,7 @@ fn decode_sotw(message: &Bytes, head: Head) -> Result<SotwResponse, DecodeError>
         errors,
         control_plane: head.control_plane.to_owned(),
         type_url,
+        states_type: true,
     })
 }
 

@@ -73,7 +73,10 @@ impl Upstream {
         if !matches!(subscription.want, Want::Wildcard(_)) {
             digest.refuse_nameless();
         }
-        let verdict = Verdict::of(&digest);
+        let mut verdict = Verdict::of(&digest);
+        if !digest.is_stated && subscription.takes_away(&digest) {
+            verdict.mistrust();
+        }
         let says_what_there_is = !digest.is_heartbeat();
         let speaks = says_what_there_is && !verdict.void && !verdict.unidentified;
         let lower = subscription.lower(&digest);

@@ -123,6 +123,7 @@ impl Bench {
         let response = SotwResponse {
             version_info: "v".to_owned(),
             type_url: url(EDS),
+            states_type: true,
             nonce: "n".to_owned(),
             resources: good.chain(bad).collect(),
             errors: Vec::new(),

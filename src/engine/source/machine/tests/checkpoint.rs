@@ -122,6 +122,7 @@ impl Bench {
             Variant::Sotw => Response::Sotw(SotwResponse {
                 version_info: "1".into(),
                 type_url,
+                states_type: true,
                 nonce,
                 resources,
                 errors: Vec::new(),

@@ -119,6 +119,7 @@ impl Bench {
             Variant::Sotw => Response::Sotw(SotwResponse {
                 version_info,
                 type_url,
+                states_type: true,
                 nonce,
                 resources,
                 errors,
@@ -305,7 +306,8 @@ fn fu_18_nothing_goes_while_the_server_is_lost_and_the_type_has_no_service() {
     bench.source.handle_upstream(1, Input::Opened, bench.now);
     let (version_info, resources, errors, control_plane) = Default::default();
     let (type_url, nonce) = (endpoints, "n".to_owned());
-    let answer = SotwResponse { version_info, type_url, nonce, resources, errors, control_plane };
+    let answer =
+        SotwResponse { version_info, type_url, states_type: true, nonce, resources, errors, control_plane };
     bench.source.handle_upstream(1, Input::Received(Response::Sotw(answer)), bench.now);
     bench.drain();
     bench.after(60);

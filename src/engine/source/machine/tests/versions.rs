@@ -31,9 +31,15 @@ fn says(source: &mut Source, variant: Variant, list: &str) -> Vec<String> {
     let (type_url, nonce) = (clusters(), "n".to_owned());
     let (version_info, errors, control_plane) = Default::default();
     let response = match variant {
-        Variant::Sotw => {
-            Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, control_plane })
-        }
+        Variant::Sotw => Response::Sotw(SotwResponse {
+            version_info,
+            type_url,
+            states_type: true,
+            nonce,
+            resources,
+            errors,
+            control_plane,
+        }),
         Variant::Delta => Response::Delta(DeltaResponse {
             system_version_info: version_info,
             type_url,

@@ -217,6 +217,7 @@ fn fu_13_a_response_of_the_other_variant_is_ignored() {
     let response = crate::xds::SotwResponse {
         version_info: "v".into(),
         type_url: super::script::type_url("CDS"),
+        states_type: true,
         nonce: "n".into(),
         resources: Vec::new(),
         errors: Vec::new(),

@@ -251,6 +251,102 @@ fn rst_8_rly_37_a_bad_element_deletes_nothing_and_its_version_is_not_accepted() 
     );
 }
 
+/// `200 {}`, from something that is no control plane. The answer with a type or a version is meant.
+#[test]
+fn rst_12_an_answer_that_says_nothing_of_itself_deletes_nothing() {
+    check(
+        rest(),
+        r#"
+        > + EDS a b
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS ? -
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS ? - a=1 b=1
+        Names EDS a=1 b=1
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS ? - a=2
+        Names EDS a=2
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v= n= ["a", "b"]
+        > EDS v1 - a=2
+        Names EDS a=2 b:Omitted
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node EDS v=v1 n= ["a", "b"]
+        > EDS ? - a=2
+        Names EDS a=2
+        "#,
+    );
+}
+
+#[test]
+fn rst_12_an_answer_that_says_nothing_of_itself_deletes_no_member() {
+    check(
+        rest(),
+        r#"
+        > + CDS *
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > CDS ? -
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > CDS ? - a=1 b=1
+        Wildcard CDS a=1 b=1 replaces complete
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > CDS ? -
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node CDS v= n= []
+        > CDS v1 -
+        Wildcard CDS replaces complete
+        > closed OK
+        > after 15s
+        open Sotw
+        > opened
+        send+node CDS v=v1 n= []
+        > CDS ? -
+        Wildcard CDS replaces complete
+        "#,
+    );
+    let mut script = Script::new(rest());
+    for line in ["+ CDS *", "opened"] {
+        script.raw(line);
+    }
+    let outputs = script.raw("CDS ? -");
+    let told = outputs.iter().find_map(|output| match output {
+        Output::Event(Event::Nacked { text, .. }) => Some(&**text),
+        _ => None,
+    });
+    let reason =
+        "the answer omits resources and has neither a type_url nor a version_info; it deletes nothing";
+    assert_eq!(told, Some(&*format!("(unnamed): {reason}")));
+}
+
 /// After a rollback the server has the accepted version again, and the relay has a part of the rejected one.
 #[test]
 fn rst_8_a_server_that_goes_back_to_the_accepted_version_is_asked_for_all_of_it() {

@@ -246,7 +246,9 @@ fn status(name: &str) -> Status {
 
 fn response(variant: Variant, short: &str, rest: &str) -> Response {
     let mut words = rest.split_whitespace();
-    let (version_info, nonce) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
+    let (version, nonce) = (words.next().unwrap(), words.next().unwrap().to_owned());
+    let states_type = version != "?";
+    let version_info = if states_type { version.to_owned() } else { String::new() };
     let (mut resources, mut removed, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     let mut control_plane = String::new();
     for word in words {
@@ -262,9 +264,15 @@ fn response(variant: Variant, short: &str, rest: &str) -> Response {
     }
     let type_url = type_url(short);
     match variant {
-        Variant::Sotw => {
-            Response::Sotw(SotwResponse { version_info, type_url, nonce, resources, errors, control_plane })
-        }
+        Variant::Sotw => Response::Sotw(SotwResponse {
+            version_info,
+            type_url,
+            states_type,
+            nonce,
+            resources,
+            errors,
+            control_plane,
+        }),
         Variant::Delta => {
             let system_version_info = version_info;
             let rest = (removed, errors, control_plane);

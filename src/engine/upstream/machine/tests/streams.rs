@@ -368,6 +368,7 @@ fn m_1_what_was_not_sent_is_not_sent_on_the_next_stream() {
         let response = crate::xds::SotwResponse {
             version_info: "v1".into(),
             type_url: type_url("CDS"),
+            states_type: true,
             nonce: "n1".into(),
             resources: Vec::new(),
             errors: Vec::new(),
