@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{admin, servers, tls};
 use crate::checkpoint::store::check_usable;
-use crate::client::MetadataValue;
+use crate::client::{FileServer, FileSettings, MetadataValue};
 use crate::config::{Config, Endpoint, ServerKind};
 use crate::trust::contents::PlaceFile;
 
@@ -33,15 +33,11 @@ pub fn check_host(config: &Config) -> Faults {
     let mut host = Vec::new();
     for (path, kind) in servers_of(config) {
         match kind {
-            ServerKind::Directory(directory) => {
-                let listed = fs::read_dir(directory).map(drop);
-                host.extend(listed.err().map(|error| {
-                    let reason = match error.kind() {
-                        io::ErrorKind::NotFound => "the directory does not exist".to_owned(),
-                        _ => format!("cannot list the directory: {error}"),
-                    };
-                    format!("{path}.server_uri: file:{}: {reason}", directory.display())
-                }));
+            ServerKind::Directory { path: directory, .. } => {
+                let read = FileServer::check(directory, &FileSettings::default());
+                host.extend(
+                    read.err().into_iter().flatten().map(|fault| format!("{path}.server_uri: file:{fault}")),
+                );
             }
             ServerKind::Grpc(_) | ServerKind::Rest(_) => {
                 for (key, file) in secrets_of(kind) {
@@ -88,7 +84,7 @@ pub fn needs_of_host(config: &Config) -> Vec<String> {
     }
     for (path, kind) in servers_of(config) {
         let tls = match kind {
-            ServerKind::Directory(directory) => {
+            ServerKind::Directory { path: directory, .. } => {
                 needs.push(format!("{path}.server_uri: the directory {}", directory.display()));
                 continue;
             }
@@ -132,7 +128,7 @@ fn secrets_of(kind: &ServerKind) -> impl Iterator<Item = (&'static str, &Path)> 
     let calls = match kind {
         ServerKind::Grpc(server) => Some(&server.credentials.calls),
         ServerKind::Rest(server) => Some(&server.credentials.calls),
-        ServerKind::Directory(_) => None,
+        ServerKind::Directory { .. } => None,
     };
     let token = calls.and_then(|calls| calls.token_file.as_deref()).map(|file| ("call_creds", file));
     let values = calls.into_iter().flat_map(|calls| &calls.initial).filter_map(|entry| match &entry.value {

@@ -84,7 +84,7 @@ pub(super) fn faults(config: &config::Servers) -> Vec<String> {
             let tls = match &server.kind {
                 ServerKind::Grpc(grpc) => grpc.credentials.tls.as_ref(),
                 ServerKind::Rest(rest) => rest.credentials.tls.as_ref(),
-                ServerKind::Directory(_) => None,
+                ServerKind::Directory { .. } => None,
             };
             let Some(tls) = tls else { continue };
             let path = if path == "xds_servers" { path.clone() } else { format!("{path}.xds_servers") };
@@ -118,7 +118,9 @@ impl Opening<'_> {
                     Attach::Grpc { pool, settings: in_list(grpc, list) }
                 }
                 ServerKind::Rest(rest) => self.attach_rest(uri, &path, rest)?,
-                ServerKind::Directory(directory) => Attach::Files { directory: directory.clone() },
+                ServerKind::Directory { path, mass_deletion_hold } => {
+                    Attach::Files { directory: path.clone(), mass_deletion_hold: *mass_deletion_hold }
+                }
             };
             servers.push(Arc::new(Upstream { uri: uri.as_str().into(), attach }));
         }

@@ -14,7 +14,7 @@ use super::rest::RestServer;
 use super::units::{number, word};
 use crate::client::{ClientSettings, Credentials};
 use crate::engine::upstream::{
-    RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
+    Hold, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
 };
 use crate::xds::{TypeUrl, Variant};
 
@@ -32,7 +32,11 @@ pub enum ServerKind {
     Grpc(GrpcServer),
     Rest(RestServer),
     /// A directory of files, each with one `DiscoveryResponse` (FIL-4, FIL-8).
-    Directory(PathBuf),
+    Directory {
+        path: PathBuf,
+        /// `None`: a mass deletion is obeyed at once (FU18).
+        mass_deletion_hold: Option<Hold>,
+    },
 }
 
 /// A control plane with gRPC.
@@ -133,7 +137,6 @@ const NETWORK_KEYS: &[&str] = &[
     "ping_interval",
     "tcp_keepalive",
     "backoff",
-    "mass_deletion",
     "max_response_bytes",
     "refresh_delay",
     "request_timeout",
@@ -147,7 +150,7 @@ impl UpstreamServer {
         let kind = match target {
             Some(Target::Directory(path)) => {
                 map.reject_inapplicable(NETWORK_KEYS, "a file: server");
-                Some(ServerKind::Directory(path))
+                Some(ServerKind::Directory { path, mass_deletion_hold: read_mass_deletion(map) })
             }
             Some(Target::Grpc(endpoint)) => {
                 Some(ServerKind::Grpc(GrpcServer::read(map, uri.as_ref(), endpoint, directory)))

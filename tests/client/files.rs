@@ -261,6 +261,112 @@ async fn fil_2_a_kubernetes_volume_changes_in_one_step() {
     assert_eq!(event_text(&mut events).await, "Cluster: b3");
 }
 
+/// A directory with `a.json`, a link to a file of another volume, and `b.json`; watched by looking.
+async fn over_a_volume() -> (TempDir, TempDir, mpsc::Receiver<FileEvent>, FileHandle) {
+    let volume = tempfile::tempdir().unwrap();
+    fs::create_dir(volume.path().join("mounted")).unwrap();
+    fs::write(volume.path().join("mounted/a.json"), clusters(&["a"])).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    symlink(volume.path().join("mounted/a.json"), directory.path().join("a.json")).unwrap();
+    fs::write(directory.path().join("b.json"), clusters(&["b"])).unwrap();
+    let (events_tx, mut events) = mpsc::channel(16);
+    let settings = FileSettings { poll_interval: Duration::from_millis(20), ..quick() };
+    let handle = FileServer::watch(directory.path(), settings, events_tx).await.unwrap();
+    assert_eq!(event_text(&mut events).await, "Cluster: a b");
+    (directory, volume, events, handle)
+}
+
+/// Only a name that the directory no longer has is a deletion.
+#[tokio::test]
+async fn fil_7_a_file_that_cannot_be_looked_at_is_not_deleted() {
+    let (directory, volume, mut events, _handle) = over_a_volume().await;
+    let (mounted, away) = (volume.path().join("mounted"), volume.path().join("away"));
+    // The volume is away for a moment.
+    fs::rename(&mounted, &away).unwrap();
+    let bad = event_text(&mut events).await;
+    assert!(bad.starts_with("bad a.json: a link to ") && bad.contains("does not exist"), "{bad}");
+    // Nothing is taken meanwhile.
+    fs::write(directory.path().join(".b"), clusters(&["b2"])).unwrap();
+    fs::rename(directory.path().join(".b"), directory.path().join("b.json")).unwrap();
+    // ENOTDIR.
+    fs::write(&mounted, "").unwrap();
+    let bad = event_text(&mut events).await;
+    assert!(bad.starts_with("bad a.json: cannot look at the file: "), "{bad}");
+    fs::remove_file(&mounted).unwrap();
+    assert!(event_text(&mut events).await.starts_with("bad a.json: a link to "));
+    // ELOOP.
+    symlink("mounted", &mounted).unwrap();
+    let bad = event_text(&mut events).await;
+    assert!(bad.starts_with("bad a.json: cannot look at the file: "), "{bad}");
+    fs::remove_file(&mounted).unwrap();
+    fs::rename(&away, &mounted).unwrap();
+    let mut text = event_text(&mut events).await;
+    while text.starts_with("bad") {
+        text = event_text(&mut events).await;
+    }
+    assert_eq!(text, "Cluster: a b2");
+    fs::remove_file(directory.path().join("a.json")).unwrap();
+    assert_eq!(event_text(&mut events).await, "Cluster: b2");
+}
+
+#[tokio::test]
+async fn fil_7_a_file_that_cannot_be_looked_at_is_missed_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("b.json"), clusters(&["b"])).unwrap();
+    symlink("nowhere", directory.path().join("a.json")).unwrap();
+    let mut watched = Watched::over(directory).await;
+    assert_eq!(watched.event_text().await, "bad a.json: a link to nowhere, which does not exist");
+    watched.replace("nowhere", &clusters(&["a"]));
+    assert_eq!(watched.event_text().await, "Cluster: a b");
+}
+
+#[tokio::test]
+async fn fil_7_a_directory_in_the_place_of_a_file_deletes_nothing() {
+    let (directory, _volume, mut events, _handle) = over_a_volume().await;
+    fs::remove_file(directory.path().join("b.json")).unwrap();
+    fs::create_dir(directory.path().join("b.json")).unwrap();
+    assert_eq!(event_text(&mut events).await, "bad b.json: not a regular file any more");
+    fs::remove_dir(directory.path().join("b.json")).unwrap();
+    assert_eq!(event_text(&mut events).await, "Cluster: a");
+}
+
+/// A file without resources and without a type does not say what it deletes.
+#[tokio::test]
+async fn fil_7_a_file_that_says_nothing_deletes_nothing_and_stops_no_start() {
+    let nothing = r#"{"resources": []}"#;
+    let mut watched = Watched::new(&[("a.json", nothing), ("b.json", &clusters(&["b"]))]).await;
+    assert_eq!(watched.event_text().await, "Cluster: b");
+    watched.replace("b.json", nothing);
+    let bad = watched.event_text().await;
+    assert_eq!(
+        bad,
+        "bad b.json: the file has no resources and no type_url, so it does not say what it deletes"
+    );
+    watched.replace("b.json", r#"{"type_url": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}"#);
+    assert_eq!(watched.event_text().await, "Cluster: ");
+    let mut alone = Watched::new(&[("a.yaml", "resources: []\n")]).await;
+    assert_eq!(alone.event_text().await, "");
+    let mut empty = Watched::new(&[("a.yaml", ""), ("b.json", &clusters(&["b"]))]).await;
+    assert!(empty.event_text().await.starts_with("bad a.yaml: "));
+}
+
+/// FIL-3: as at the start. The directory may be the place of a volume that is not mounted.
+#[tokio::test]
+async fn fil_3_an_emptied_directory_deletes_nothing() {
+    let (directory, _volume, mut events, _handle) = over_a_volume().await;
+    for file in ["a.json", "b.json"] {
+        fs::remove_file(directory.path().join(file)).unwrap();
+    }
+    // The looks may have been between the removals.
+    let mut bad = event_text(&mut events).await;
+    if bad == "Cluster: b" {
+        bad = event_text(&mut events).await;
+    }
+    assert!(bad.starts_with("bad ") && bad.ends_with(": the directory contains no file to serve"), "{bad}");
+    fs::write(directory.path().join("c.json"), clusters(&["c"])).unwrap();
+    assert_eq!(event_text(&mut events).await, "Cluster: c");
+}
+
 #[tokio::test]
 async fn a_change_that_the_kernel_does_not_report_is_found_by_looking() {
     // A watch of the directory does not see writes to the target of a symlink outside the directory.

@@ -97,14 +97,29 @@ fn the_files_we_ship_are_sound() {
     assert!(image.contains(r#"CMD ["serve", "--config", "/app/config/container.yaml"]"#), "{image}");
 }
 
+/// With the exit codes of `serve`.
 #[test]
-fn check_looks_for_the_directories_that_are_to_be_served() {
+fn check_reads_the_directories_that_are_to_be_served() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("sluice.yaml"), "xds_servers: [{server_uri: 'file:here'}]").unwrap();
     let check = || run(&["check", "--config", "sluice.yaml"], directory.path());
     let (code, _, errors) = check();
     assert!(code == 69 && errors.contains("/here: the directory does not exist"), "{code}: {errors}");
-    std::fs::create_dir(directory.path().join("here")).unwrap();
+    let here = directory.path().join("here");
+    std::fs::create_dir(&here).unwrap();
+    let (code, _, errors) = check();
+    assert!(
+        code == 69 && errors.contains("/here: the directory contains no file to serve"),
+        "{code}: {errors}"
+    );
+    std::fs::write(here.join("a.yaml"), "resources:\n- {\n").unwrap();
+    std::os::unix::fs::symlink("nowhere", here.join("b.yaml")).unwrap();
+    let (code, _, errors) = check();
+    assert!(code == 69 && errors.contains("2 errors"), "{code}: {errors}");
+    assert!(errors.contains("/here/a.yaml: ") && errors.contains("line 2"), "{errors}");
+    assert!(errors.contains("/here/b.yaml: a link to nowhere, which does not exist"), "{errors}");
+    std::fs::write(here.join("a.yaml"), "resources: []\n").unwrap();
+    std::fs::remove_file(here.join("b.yaml")).unwrap();
     assert_eq!(check().0, 0);
 }
 

@@ -4,10 +4,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::support::CDS;
 use crate::support::relay::run;
 
 fn write(directory: &Path, name: &str, text: &str) {
     fs::write(directory.join(name), text).unwrap();
+}
+
+/// A directory `served` with a file that has no cluster.
+fn serve_nothing(directory: &Path) {
+    fs::create_dir(directory.join("served")).unwrap();
+    write(directory, "served/none.yaml", &format!("type_url: {CDS}\n"));
 }
 
 /// Everything at once that this host lacks, and nothing of it for another host.
@@ -57,17 +64,18 @@ checkpoint: { directory: open }
     }
     // No directory was created, and no probe is left.
     assert_eq!(fs::read_dir(at("open")).unwrap().count(), 0);
+    serve_nothing(directory.path());
     write(
         directory.path(),
         "sluice.yaml",
-        "xds_servers: [{server_uri: 'file:.'}]\ncheckpoint: {directory: new/deep}",
+        "xds_servers: [{server_uri: 'file:served'}]\ncheckpoint: {directory: new/deep}",
     );
     assert_eq!(run(&["check", "--config", "sluice.yaml"], directory.path()).0, 0);
     assert!(!at("new").exists());
     write(
         directory.path(),
         "sluice.yaml",
-        "xds_servers: [{server_uri: 'file:.'}]\ncheckpoint: {directory: sluice.yaml/a}",
+        "xds_servers: [{server_uri: 'file:served'}]\ncheckpoint: {directory: sluice.yaml/a}",
     );
     let (code, _, errors) = run(&["check", "--config", "sluice.yaml"], directory.path());
     assert!(code == 69 && errors.contains("1 error on this host:\n  checkpoint.directory: "), "{errors}");
@@ -138,7 +146,8 @@ fn an_unset_variable_is_an_error_and_offline_a_need() {
 #[test]
 fn check_prints_the_class_of_a_node_its_rule_and_its_values() {
     let directory = tempfile::tempdir().unwrap();
-    let yaml = "xds_servers: [{server_uri: 'file:.'}]\nnode_classes:\n  - match: {names: old, id: {prefix: web}}\n    \
+    serve_nothing(directory.path());
+    let yaml = "xds_servers: [{server_uri: 'file:served'}]\nnode_classes:\n  - match: {names: old, id: {prefix: web}}\n    \
                 split_by: {cluster: true, locality: zone, user_agent_version: major, metadata: [TEAM]}\n";
     write(directory.path(), "sluice.yaml", yaml);
     let node = "{\"id\": \"web-1\", \"cluster\": \"web\", \"locality\": {\"region\": \"eu\", \"zone\": \"z\"}, \"metadata\": \

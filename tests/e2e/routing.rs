@@ -95,6 +95,7 @@ fn check_says_who_is_asked_for_what() {
     fs::write(directory.path().join("node.json"), "{\"id\": \"one\"}").unwrap();
     for served in ["main", "clusters"] {
         fs::create_dir(directory.path().join(served)).unwrap();
+        fs::write(directory.path().join(served).join("none.yaml"), format!("type_url: {CDS}\n")).unwrap();
     }
     let (code, text, errors) =
         run(&["check", "--config", "sluice.yaml", "--node", "node.json"], directory.path());

@@ -135,6 +135,46 @@ async fn fu_18_mass_deletion_until_it_is_confirmed() {
     }
 }
 
+/// FU18: a directory that loses most of its resources is held back by the same policy, and without a policy is warned of.
+#[tokio::test]
+async fn fu_18_mass_deletion_by_files() {
+    for (policy, is_held) in [("honour", false), ("hold_until_confirmed", true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |names: &[String]| {
+            let of = names
+                .iter()
+                .map(|name| format!("  - {{ \"@type\": {CDS}, name: {name}, connect_timeout: 1s }}\n"));
+            let yaml = format!("type_url: {CDS}\nresources:\n{}", of.collect::<String>());
+            std::fs::write(directory.path().join(".next"), yaml).unwrap();
+            std::fs::rename(directory.path().join(".next"), directory.path().join("clusters.yaml")).unwrap();
+        };
+        let names = names(20);
+        write(&names);
+        let server = format!("file:{}", directory.path().display());
+        let line = format!("mass_deletion: {{ policy: {policy} }}");
+        let relay = Relay::start(Setup::of(server.clone()).server_line(&line)).await;
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        while client.holds(CDS).len() < 20 {
+            client.take(CDS).await;
+        }
+        write(&names[..3]);
+        let warnings = relay.warned(1).await;
+        assert!(warnings[0].contains("removed=17") && warnings[0].contains("left=3"), "{warnings:#?}");
+        let labels = [&*format!("server=\"{server}\""), "type=\"Cluster\""];
+        relay.metric_reaches("sluice_upstream_mass_deletions_total", &labels, 1.0).await;
+        if is_held {
+            relay.metric_reaches("sluice_upstream_resources_held_back", &labels, 17.0).await;
+            client.silence(Duration::from_secs(1)).await;
+            let (status, text) = relay.post("/confirm_deletions?type=Cluster").await;
+            assert!(status == 200 && text.contains("\"removed\":17"), "{status}: {text}");
+        }
+        while client.holds(CDS).len() > 3 {
+            client.take(CDS).await;
+        }
+    }
+}
+
 /// RST-12: something answers `200 {}` in the place of a REST server. Only an answer that says what it is deletes anything.
 #[tokio::test]
 async fn rst_12_an_answer_that_says_nothing_of_itself_deletes_nothing() {

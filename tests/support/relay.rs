@@ -101,6 +101,10 @@ impl Setup {
             for line in &self.server_lines {
                 let _ = writeln!(yaml, "    {line}");
             }
+        } else {
+            for line in self.server_lines.iter().filter(|line| line.starts_with("mass_deletion")) {
+                let _ = writeln!(yaml, "    {line}");
+            }
         }
         for (server, lines) in &self.next_servers {
             let _ = writeln!(yaml, "  - server_uri: {server:?}");

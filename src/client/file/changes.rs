@@ -13,7 +13,7 @@ use tracing::warn;
 use super::debounce::Changes;
 
 /// The symlink that Kubernetes replaces to change all files of a volume at once (FIL-2).
-const KUBERNETES_DATA: &str = "..data";
+pub(super) const KUBERNETES_DATA: &str = "..data";
 
 /// Collects the changes in one directory until the caller asks for them.
 pub(super) struct Watch {

@@ -42,14 +42,17 @@ pub(super) struct Debounce {
     taken: BTreeMap<OsString, Stamp>,
     /// Names changed since, with the last stamp and the end of the quiet time. A stamp of `None`: missing.
     waiting: BTreeMap<OsString, (Option<Stamp>, Instant)>,
+    /// Files that could not be read. They are read again, changed or not.
+    unread: BTreeSet<OsString>,
 }
 
 impl Debounce {
     pub(super) fn new(quiet: Duration) -> Debounce {
-        Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new() }
+        Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new(), unread: BTreeSet::new() }
     }
 
-    /// Compares the directory with the files as last read.
+    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the file cannot
+    /// be looked at, so that it is neither read nor gone.
     ///
     /// A missing file waits like a file being written, because editors replace a file by removing it first. A
     /// file renamed within the directory loses its old name and gains its new name in the same step, reported
@@ -57,15 +60,17 @@ impl Debounce {
     pub(super) fn look(
         &mut self,
         present: &BTreeMap<OsString, Stamp>,
+        is_hidden: impl Fn(&OsString) -> bool,
         changes: &Changes,
         now: Instant,
     ) -> Due {
         let mut due = Due::default();
-        let missing = self.taken.iter().filter(|(name, _)| !present.contains_key(*name));
+        let missing = self.taken.iter().filter(|(name, _)| !present.contains_key(*name) && !is_hidden(name));
         let missing: Vec<_> = missing.map(|(name, stamp)| (name.clone(), stamp.clone())).collect();
         for (name, stamp) in present {
             let touched = changes.touched.contains(name);
-            let changed = touched || self.waiting.contains_key(name) || self.taken.get(name) != Some(stamp);
+            let is_taken = self.taken.get(name) == Some(stamp) && !self.unread.contains(name);
+            let changed = touched || self.waiting.contains_key(name) || !is_taken;
             let renamed = missing.iter().any(|(_, old)| old == stamp);
             let moved = changes.all_moved || changes.moved.contains(name) || renamed;
             if moved || (changed && self.is_quiet(name, Some(stamp), touched, now)) {
@@ -78,21 +83,30 @@ impl Debounce {
                 due.gone.push(name);
             }
         }
-        for name in &due.read {
+        for name in due.read.iter().chain(&due.gone) {
             self.waiting.remove(name);
+            self.unread.remove(name);
+        }
+        for name in &due.read {
             self.taken.extend(present.get(name).map(|stamp| (name.clone(), stamp.clone())));
         }
         for name in &due.gone {
-            self.waiting.remove(name);
             self.taken.remove(name);
         }
-        self.waiting.retain(|name, _| present.contains_key(name) || self.taken.contains_key(name));
+        self.unread.extend(self.waiting.keys().filter(|name| is_hidden(name)).cloned());
+        let is_known = |name: &OsString| present.contains_key(name) || self.taken.contains_key(name);
+        self.waiting.retain(|name, _| is_known(name) && !is_hidden(name));
         due
     }
 
     /// A file changed while being read.
     pub(super) fn unsettled(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Instant) {
         self.waiting.insert(name.to_owned(), (stamp, now + self.quiet));
+    }
+
+    /// A file that is due could not be read.
+    pub(super) fn unread(&mut self, name: &OsStr) {
+        self.unread.insert(name.to_owned());
     }
 
     /// When to look again even without a report.
@@ -122,6 +136,11 @@ mod tests {
         files.iter().map(|(name, inode, modified)| ((*name).into(), stamp(*inode, *modified))).collect()
     }
 
+    /// All files can be looked at.
+    fn seen(_: &OsString) -> bool {
+        false
+    }
+
     fn touched(name: &str) -> Changes {
         Changes { touched: BTreeSet::from([name.into()]), ..Changes::default() }
     }
@@ -135,7 +154,10 @@ mod tests {
     fn settled(now: Instant) -> Debounce {
         let mut debounce = Debounce::new(QUIET);
         let all = Changes { all_moved: true, ..Changes::default() };
-        assert_eq!(debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &all, now), due(&["a", "b"], &[]));
+        assert_eq!(
+            debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), seen, &all, now),
+            due(&["a", "b"], &[])
+        );
         assert_eq!(debounce.timeout(), None);
         debounce
     }
@@ -145,7 +167,7 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let moved = Changes { moved: BTreeSet::from(["a".into()]), ..touched("a") };
-        assert_eq!(debounce.look(&files(&[("a", 3, 0), ("b", 2, 0)]), &moved, now), due(&["a"], &[]));
+        assert_eq!(debounce.look(&files(&[("a", 3, 0), ("b", 2, 0)]), seen, &moved, now), due(&["a"], &[]));
         assert_eq!(debounce.timeout(), None);
     }
 
@@ -155,18 +177,18 @@ mod tests {
         let mut debounce = settled(now);
         let nothing = Changes::default();
         let (first, second) = (files(&[("a", 1, 1), ("b", 2, 0)]), files(&[("a", 1, 2), ("b", 2, 0)]));
-        assert_eq!(debounce.look(&first, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&first, seen, &touched("a"), now), Due::default());
         assert_eq!(debounce.timeout(), Some(now + QUIET));
         // Each further write begins the quiet time anew, with or without an event.
         let (later, latest) = (now + QUIET / 2, now + QUIET);
-        assert_eq!(debounce.look(&first, &touched("a"), later), Due::default());
-        assert_eq!(debounce.look(&second, &nothing, latest), Due::default());
+        assert_eq!(debounce.look(&first, seen, &touched("a"), later), Due::default());
+        assert_eq!(debounce.look(&second, seen, &nothing, latest), Due::default());
         assert_eq!(
-            debounce.look(&second, &nothing, latest + QUIET - Duration::from_nanos(1)),
+            debounce.look(&second, seen, &nothing, latest + QUIET - Duration::from_nanos(1)),
             Due::default()
         );
-        assert_eq!(debounce.look(&second, &nothing, latest + QUIET), due(&["a"], &[]));
-        assert_eq!(debounce.look(&second, &nothing, latest + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&second, seen, &nothing, latest + QUIET), due(&["a"], &[]));
+        assert_eq!(debounce.look(&second, seen, &nothing, latest + QUIET * 2), Due::default());
     }
 
     #[test]
@@ -174,15 +196,53 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let without = files(&[("b", 2, 0)]);
-        assert_eq!(debounce.look(&without, &touched("a"), now), Due::default());
-        assert_eq!(debounce.look(&without, &Changes::default(), now + QUIET), due(&[], &["a"]));
+        assert_eq!(debounce.look(&without, seen, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&without, seen, &Changes::default(), now + QUIET), due(&[], &["a"]));
         assert_eq!(debounce.timeout(), None);
 
         let mut debounce = settled(now);
-        assert_eq!(debounce.look(&without, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&without, seen, &touched("a"), now), Due::default());
         let again = files(&[("a", 7, 5), ("b", 2, 0)]);
-        assert_eq!(debounce.look(&again, &Changes::default(), now + QUIET), Due::default());
-        assert_eq!(debounce.look(&again, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
+        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET), Due::default());
+        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_looked_at_is_neither_read_nor_gone() {
+        let now = Instant::now();
+        let mut debounce = settled(now);
+        let (without, hidden) = (files(&[("b", 2, 0)]), |name: &OsString| name == "a");
+        let all = Changes { all_moved: true, ..Changes::default() };
+        assert_eq!(debounce.look(&without, hidden, &all, now), due(&["b"], &[]));
+        assert_eq!(debounce.look(&without, hidden, &touched("a"), now + QUIET), Due::default());
+        assert_eq!(debounce.timeout(), None);
+        // As it was.
+        let again = files(&[("a", 1, 0), ("b", 2, 0)]);
+        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET * 2), Due::default());
+        assert_eq!(debounce.timeout(), None);
+        // While it was being written.
+        let written = files(&[("a", 1, 1), ("b", 2, 0)]);
+        assert_eq!(debounce.look(&written, seen, &touched("a"), now + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&without, hidden, &touched("a"), now + QUIET * 2), Due::default());
+        assert_eq!(debounce.timeout(), None);
+        assert_eq!(debounce.look(&written, seen, &Changes::default(), now + QUIET * 3), Due::default());
+        assert_eq!(debounce.look(&written, seen, &Changes::default(), now + QUIET * 4), due(&["a"], &[]));
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_read_again() {
+        let now = Instant::now();
+        let mut debounce = settled(now);
+        let both = files(&[("a", 1, 0), ("b", 2, 0)]);
+        debounce.unread("a".as_ref());
+        assert_eq!(debounce.timeout(), None);
+        assert_eq!(debounce.look(&both, seen, &Changes::default(), now), Due::default());
+        assert_eq!(debounce.look(&both, seen, &Changes::default(), now + QUIET), due(&["a"], &[]));
+        assert_eq!(debounce.look(&both, seen, &Changes::default(), now + QUIET * 2), Due::default());
+        debounce.unread("a".as_ref());
+        let without = files(&[("b", 2, 0)]);
+        assert_eq!(debounce.look(&without, seen, &Changes::default(), now), Due::default());
+        assert_eq!(debounce.look(&without, seen, &Changes::default(), now + QUIET), due(&[], &["a"]));
     }
 
     #[test]
@@ -190,7 +250,10 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let half_heard = touched("a");
-        assert_eq!(debounce.look(&files(&[("b", 2, 0), ("c", 1, 0)]), &half_heard, now), due(&["c"], &["a"]));
+        assert_eq!(
+            debounce.look(&files(&[("b", 2, 0), ("c", 1, 0)]), seen, &half_heard, now),
+            due(&["c"], &["a"])
+        );
     }
 
     #[test]
@@ -198,7 +261,10 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let all = Changes { all_moved: true, ..Changes::default() };
-        assert_eq!(debounce.look(&files(&[("a", 8, 0), ("d", 9, 0)]), &all, now), due(&["a", "d"], &["b"]));
+        assert_eq!(
+            debounce.look(&files(&[("a", 8, 0), ("d", 9, 0)]), seen, &all, now),
+            due(&["a", "d"], &["b"])
+        );
     }
 
     #[test]
@@ -206,8 +272,11 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let with = files(&[("a", 1, 0), ("b", 2, 0), ("t", 3, 0)]);
-        assert_eq!(debounce.look(&with, &touched("t"), now), Due::default());
-        assert_eq!(debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), &touched("t"), now), Due::default());
+        assert_eq!(debounce.look(&with, seen, &touched("t"), now), Due::default());
+        assert_eq!(
+            debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), seen, &touched("t"), now),
+            Due::default()
+        );
         assert_eq!(debounce.timeout(), None);
     }
 }

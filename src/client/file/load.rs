@@ -13,16 +13,42 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::FileState;
+use super::changes::KUBERNETES_DATA;
 use super::debounce::Stamp;
-use crate::wire::json::{parse_json, parse_text, parse_yaml};
-use crate::wire::upstream::{decode_file_response, undelimited};
+use crate::wire::json::{JsonError, parse_json, parse_text, parse_yaml};
+use crate::wire::upstream::{DecodeError, decode_file_response, undelimited};
 use crate::xds::{Resource, ResourceName, SotwResponse, TypeUrl};
 
 /// The content of one file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Loaded {
-    type_url: TypeUrl,
+    /// `None` for a file without resources that does not say of which type it has none.
+    type_url: Option<TypeUrl>,
     resources: Vec<Arc<Resource>>,
+}
+
+impl Loaded {
+    pub(super) fn says_nothing(&self) -> bool {
+        self.type_url.is_none()
+    }
+
+    pub(super) fn has_resources(&self) -> bool {
+        !self.resources.is_empty()
+    }
+}
+
+/// The reason why a file is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unusable {
+    /// The content is unknown: no change of the file will show that it can be read again.
+    Unreadable(String),
+    Content(String),
+}
+
+impl Unusable {
+    fn unreadable(error: io::Error) -> Unusable {
+        Unusable::Unreadable(format!("cannot read the file: {error}"))
+    }
 }
 
 /// The reason why a directory's content is not served.
@@ -55,9 +81,31 @@ impl Format {
     }
 }
 
-/// The files of a directory to be served.
-pub(super) fn scan(directory: &Path) -> io::Result<BTreeMap<OsString, Stamp>> {
-    let mut files = BTreeMap::new();
+/// The entries of a directory with the extension of a format.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub(super) files: BTreeMap<OsString, Stamp>,
+    /// The entries that cannot be looked at, with the reasons. Their files may still exist.
+    pub(super) faults: BTreeMap<OsString, String>,
+    /// The subdirectories, sockets and the like.
+    pub(super) others: BTreeSet<OsString>,
+}
+
+impl Listing {
+    pub(super) fn has_no_file(&self) -> bool {
+        self.files.is_empty() && self.faults.is_empty()
+    }
+}
+
+enum Entry {
+    File(Stamp),
+    Other,
+    Gone,
+}
+
+/// Looks at all entries of a directory.
+pub(super) fn scan(directory: &Path) -> io::Result<Listing> {
+    let mut listing = Listing::default();
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
         let path = directory.join(&name);
@@ -68,46 +116,95 @@ pub(super) fn scan(directory: &Path) -> io::Result<BTreeMap<OsString, Stamp>> {
             debug!(path = %path.display(), "ignored: unknown file extension");
             continue;
         }
-        // The file may have vanished, or its symlink is dangling: skip the file.
-        if let Ok(stamp) = stamp(&path) {
-            files.insert(name, stamp);
+        match look_at(&path) {
+            Ok(Entry::File(stamp)) => {
+                listing.files.insert(name, stamp);
+            }
+            Ok(Entry::Other) => {
+                listing.others.insert(name);
+            }
+            Ok(Entry::Gone) => {}
+            Err(reason) => {
+                listing.faults.insert(name, reason);
+            }
         }
     }
-    Ok(files)
+    Ok(listing)
+}
+
+/// An entry of the listing. Only a name that the directory no longer has is gone. Any other error is the fault of a
+/// file that may still exist: a permission, a disk, a volume that is away for a moment.
+fn look_at(path: &Path) -> Result<Entry, String> {
+    let fault = |error: io::Error| format!("cannot look at the file: {error}");
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(Entry::File(Stamp::of(&metadata))),
+        Ok(_) => Ok(Entry::Other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(Entry::Gone),
+            Ok(target) if left_its_volume(path, &target) => Ok(Entry::Gone),
+            Ok(target) => Err(format!("a link to {}, which does not exist", target.display())),
+            Err(_) => Err(fault(error)),
+        },
+        Err(error) => Err(fault(error)),
+    }
+}
+
+/// Whether a dangling link shows a key that left a Kubernetes volume (FIL-2). The kubelet replaces the volume by a swap
+/// of `..data`, and then removes the link.
+fn left_its_volume(link: &Path, target: &Path) -> bool {
+    let Some(directory) = link.parent() else { return false };
+    target.starts_with(KUBERNETES_DATA) && directory.join(KUBERNETES_DATA).is_dir()
 }
 
 /// Follows symlinks. An error if there is no file.
 pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
     let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    Ok(Stamp {
-        inode: (metadata.dev(), metadata.ino()),
-        length: metadata.len(),
-        modified: (metadata.mtime(), metadata.mtime_nsec()),
-    })
+    if metadata.is_file() { Ok(Stamp::of(&metadata)) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Reads one file. The error contains the reason, with the line if known.
-pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, String> {
-    let format = Format::of(path).ok_or("unknown file extension")?;
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Stamp {
+        Stamp {
+            inode: (metadata.dev(), metadata.ino()),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// Reads one file.
+pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, Unusable> {
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let file = fs::File::open(path).map_err(Unusable::unreadable)?;
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(Unusable::unreadable)?;
+    parse(path, bytes, bytes_max).map_err(Unusable::Content)
+}
+
+/// The error contains the reason, with the line if known.
+fn parse(path: &Path, bytes: Vec<u8>, bytes_max: u64) -> Result<Loaded, String> {
+    let format = Format::of(path).ok_or("unknown file extension")?;
     if bytes.len() as u64 > bytes_max {
         return Err(format!("the file is longer than {bytes_max} bytes"));
     }
-    let response = match format {
-        Format::Json => parse_json(text(&bytes)?).map_err(|error| error.to_string())?,
-        Format::Yaml => parse_yaml(text(&bytes)?).map_err(|error| error.to_string())?,
-        Format::Text => parse_text(text(&bytes)?).map_err(|error| error.to_string())?,
-        Format::Binary => decode_file_response(bytes.into()).map_err(|error| error.to_string())?,
-        Format::Delimited => {
-            undelimited(bytes.into()).and_then(decode_file_response).map_err(|error| error.to_string())?
+    let parse = match format {
+        Format::Json => parse_json,
+        Format::Yaml => parse_yaml,
+        Format::Text => parse_text,
+        Format::Binary | Format::Delimited => {
+            let is_delimited = format == Format::Delimited;
+            let message = if is_delimited { undelimited(bytes.into()) } else { Ok(bytes.into()) };
+            return loaded(message.and_then(decode_file_response).map_err(|error| error.to_string())?);
         }
     };
-    loaded(response)
+    let text = text(&bytes)?;
+    match parse(text) {
+        Ok(response) => loaded(response),
+        // An empty file was cut off more likely than written.
+        Err(JsonError::Response(DecodeError::NoType)) if !text.trim().is_empty() => {
+            Ok(Loaded { type_url: None, resources: Vec::new() })
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn text(bytes: &[u8]) -> Result<&str, String> {
@@ -129,29 +226,38 @@ fn loaded(response: SotwResponse) -> Result<Loaded, String> {
         resources
             .push(received.resource.ok_or_else(|| format!("resources[{index}] {name:?} has no content"))?);
     }
-    Ok(Loaded { type_url: response.type_url, resources })
+    Ok(Loaded { type_url: Some(response.type_url), resources })
 }
 
-/// The state of a directory, or all its problems.
+/// The state of a directory, or all its problems. A directory without a file is a problem, as at the start (FIL-3): it
+/// may be the place of a volume that is not mounted.
 pub(super) fn merge(
     directory: &Path,
-    files: &BTreeMap<OsString, Result<Loaded, String>>,
+    files: &BTreeMap<OsString, Result<Loaded, Unusable>>,
+    faults: &BTreeMap<OsString, String>,
 ) -> Result<FileState, BTreeSet<Problem>> {
-    let mut problems = BTreeSet::new();
+    let of_file =
+        |(name, reason): (&OsString, &String)| Problem { path: directory.join(name), reason: reason.clone() };
+    let mut problems: BTreeSet<_> = faults.iter().map(of_file).collect();
+    if files.is_empty() && faults.is_empty() {
+        let reason = "the directory contains no file to serve".to_owned();
+        problems.insert(Problem { path: directory.to_owned(), reason });
+    }
     let mut types: BTreeMap<TypeUrl, BTreeMap<ResourceName, (&Arc<Resource>, &OsString)>> = BTreeMap::new();
     for (file, content) in files {
         let mut problem = |reason| problems.insert(Problem { path: directory.join(file), reason });
         let loaded = match content {
             Ok(loaded) => loaded,
-            Err(reason) => {
+            Err(Unusable::Unreadable(reason) | Unusable::Content(reason)) => {
                 problem(reason.clone());
                 continue;
             }
         };
-        let of_type = types.entry(loaded.type_url.clone()).or_default();
+        let Some(type_url) = &loaded.type_url else { continue };
+        let of_type = types.entry(type_url.clone()).or_default();
         for resource in &loaded.resources {
             if let Some((_, other)) = of_type.insert(resource.name.clone(), (resource, file)) {
-                let (kind, name) = (loaded.type_url.short(), &resource.name);
+                let (kind, name) = (type_url.short(), &resource.name);
                 let other = directory.join(other);
                 problem(format!("the {kind} {name:?} is already in {}", other.display()));
             }

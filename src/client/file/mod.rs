@@ -8,6 +8,9 @@
 //!
 //! The directory is taken as a whole. While any file is bad, or two files contain the same resource, the last
 //! good state stays in force (FIL-7). There is no ACK and no NACK.
+//!
+//! A file is deleted if the directory no longer has its name. A file that cannot be looked at or read is bad, and so is a
+//! directory without files.
 
 mod changed;
 mod changes;
@@ -16,6 +19,7 @@ mod debounce;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +27,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use self::changes::Watch;
-use self::debounce::{Changes, Debounce, Due, Stamp};
-use self::load::{Loaded, Problem};
+use self::debounce::{Changes, Debounce, Due};
+use self::load::{Listing, Loaded, Problem, Unusable};
 use crate::client::Arrival;
 use crate::xds::{Resource, TypeUrl};
 
@@ -89,6 +93,26 @@ pub struct FileHandle {
 }
 
 impl FileServer {
+    /// Reads a directory once, as [`FileServer::watch`] does at first.
+    ///
+    /// # Errors
+    /// A line for each fault, beginning with the path of the directory or of a file in it.
+    pub fn check(directory: &Path, settings: &FileSettings) -> Result<(), Vec<String>> {
+        let of_directory = |reason: String| Err(vec![format!("{}: {reason}", directory.display())]);
+        let listing = match load::scan(directory) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return of_directory("the directory does not exist".to_owned());
+            }
+            Err(error) => return of_directory(format!("cannot list the directory: {error}")),
+        };
+        let read = |name: &OsString| load::read(&directory.join(name), settings.file_bytes_max);
+        let files = listing.files.keys().map(|name| (name.clone(), read(name))).collect();
+        let merged = load::merge(directory, &files, &listing.faults).map(drop);
+        let shown = |problem: Problem| format!("{}: {}", problem.path.display(), problem.reason);
+        merged.map_err(|problems| problems.into_iter().map(shown).collect())
+    }
+
     /// Watches a directory and reports its state, at first and after each change. Equal content is not
     /// reported again. Must be called within a tokio runtime.
     pub async fn watch(
@@ -97,9 +121,9 @@ impl FileServer {
         events: mpsc::Sender<FileEvent>,
     ) -> Result<FileHandle, FileError> {
         let path = directory.to_owned();
-        let present =
+        let listing =
             scan(&path).await.map_err(|error| FileError::Unreadable { path: path.clone(), error })?;
-        if present.is_empty() {
+        if listing.has_no_file() {
             return Err(FileError::Empty { path });
         }
         let directory = Directory {
@@ -108,6 +132,9 @@ impl FileServer {
             path,
             settings,
             files: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            bearers: BTreeSet::new(),
+            silent: BTreeSet::new(),
             served: None,
             reported: BTreeSet::new(),
             events,
@@ -122,7 +149,13 @@ struct Directory {
     watch: Watch,
     debounce: Debounce,
     /// The last known content of each file.
-    files: BTreeMap<OsString, Result<Loaded, String>>,
+    files: BTreeMap<OsString, Result<Loaded, Unusable>>,
+    /// The names whose files cannot be looked at now, with the reasons.
+    faults: BTreeMap<OsString, String>,
+    /// The files with resources in the last state reported.
+    bearers: BTreeSet<OsString>,
+    /// The ignored files that were logged.
+    silent: BTreeSet<OsString>,
     /// The last state reported.
     served: Option<FileState>,
     /// Current problems that were reported.
@@ -146,8 +179,8 @@ impl Directory {
 
     /// Reads the settled files, and reports changes.
     async fn look(&mut self, changes: &Changes) {
-        let present = match scan(&self.path).await {
-            Ok(present) => present,
+        let Listing { files: present, faults, others } = match scan(&self.path).await {
+            Ok(listing) => listing,
             Err(error) => {
                 self.watch.lost();
                 let reason = format!("cannot read the directory: {error}");
@@ -157,8 +190,13 @@ impl Directory {
             }
         };
         self.watch.renew(&self.path);
+        self.faults = faults;
+        let replaced = others.into_iter().filter(|name| self.files.contains_key(name));
+        self.faults.extend(replaced.map(|name| (name, "not a regular file any more".to_owned())));
         let begin = Instant::now();
-        let Due { read, gone } = self.debounce.look(&present, changes, Instant::now());
+        let faults = &self.faults;
+        let Due { read, gone } =
+            self.debounce.look(&present, |name| faults.contains_key(name), changes, Instant::now());
         for name in &gone {
             self.files.remove(name);
         }
@@ -169,6 +207,9 @@ impl Directory {
             let reading = move || (load::read(&path, bytes_max), load::stamp(&path).ok());
             let Ok((content, stamp)) = tokio::task::spawn_blocking(reading).await else { continue };
             if stamp.is_some() && stamp.as_ref() == present.get(name) {
+                if matches!(content, Err(Unusable::Unreadable(_))) {
+                    self.debounce.unread(name);
+                }
                 self.files.insert(name.clone(), content);
             } else {
                 // The file changed during the read. Read again once it is quiet, and report no state before:
@@ -177,15 +218,23 @@ impl Directory {
                 settled = false;
             }
         }
-        if settled && (!read.is_empty() || !gone.is_empty() || !self.reported.is_empty()) {
+        // The first state has all files, also one that could not be looked at before and has to be quiet now.
+        settled &= self.served.is_some() || present.keys().all(|name| self.files.contains_key(name));
+        let is_news = !read.is_empty() || !gone.is_empty() || !self.faults.is_empty();
+        if settled && (is_news || !self.reported.is_empty()) {
             self.judge(begin).await;
         }
     }
 
     /// Reports the new state of the whole directory, or its problems. `begin`: of reading the changed files.
     async fn judge(&mut self, begin: Instant) {
-        match load::merge(&self.path, &self.files) {
+        self.judge_silent();
+        match load::merge(&self.path, &self.files, &self.faults) {
             Ok(state) => {
+                let bears =
+                    |content: &&Result<Loaded, Unusable>| content.as_ref().is_ok_and(Loaded::has_resources);
+                let bearers = self.files.iter().filter(|(_, content)| bears(content));
+                self.bearers = bearers.map(|(name, _)| name.clone()).collect();
                 let is_new = self.served.as_ref() != Some(&state);
                 if is_new {
                     let resources: usize = state.iter().map(|(_, resources)| resources.len()).sum();
@@ -211,6 +260,23 @@ impl Directory {
         }
     }
 
+    /// A file without resources and without a type does not say what it deletes. It is bad if it had resources, and
+    /// otherwise ignored.
+    fn judge_silent(&mut self) {
+        for (name, content) in &mut self.files {
+            if !content.as_ref().is_ok_and(Loaded::says_nothing) {
+                continue;
+            }
+            let path = self.path.join(name);
+            if self.bearers.contains(name) {
+                let reason = "the file has no resources and no type_url, so it does not say what it deletes";
+                *content = Err(Unusable::Content(reason.to_owned()));
+            } else if self.silent.insert(name.clone()) {
+                warn!(file = %path.display(), "ignored a file without resources and without a type_url");
+            }
+        }
+    }
+
     /// Reports the problems not reported yet (FIL-7).
     async fn report_problems(&mut self, problems: BTreeSet<Problem>) {
         for Problem { path, reason } in problems.difference(&self.reported) {
@@ -226,7 +292,7 @@ impl Directory {
     }
 }
 
-async fn scan(path: &Path) -> std::io::Result<BTreeMap<OsString, Stamp>> {
+async fn scan(path: &Path) -> std::io::Result<Listing> {
     let path = path.to_owned();
     tokio::task::spawn_blocking(move || load::scan(&path)).await.map_err(std::io::Error::other)?
 }

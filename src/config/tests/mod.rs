@@ -102,6 +102,6 @@ fn the_quickstart_loads() {
     assert_eq!(loaded.warnings, []);
     assert_eq!(
         loaded.config.servers.default.servers[0].kind,
-        ServerKind::Directory("config/quickstart".into())
+        ServerKind::Directory { path: "config/quickstart".into(), mass_deletion_hold: None }
     );
 }

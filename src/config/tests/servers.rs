@@ -111,7 +111,8 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
         assert_eq!(found, expected, "{uri}");
     }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
-    assert_eq!(files.servers.default.servers[0].kind, ServerKind::Directory("/etc/sluice/snapshot".into()));
+    let directory = ServerKind::Directory { path: "/etc/sluice/snapshot".into(), mass_deletion_hold: None };
+    assert_eq!(files.servers.default.servers[0].kind, directory);
 }
 
 #[test]

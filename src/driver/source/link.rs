@@ -82,7 +82,7 @@ impl Link {
             Attach::Grpc { .. } => Ok(streams(encode_node(node))),
             Attach::Rest { .. } => encode_rest_node(node).map(streams).map_err(|error| error.to_string()),
             Attach::Nothing | Attach::Refused => Ok(Link::Nothing),
-            Attach::Files { directory } => {
+            Attach::Files { directory, .. } => {
                 let (sender, events) = mpsc::channel(EVENTS_MAX);
                 let watch = FileServer::watch(directory, FileSettings::default(), sender).await;
                 let watch = watch.map_err(|error| error.to_string())?;

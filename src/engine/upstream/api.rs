@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
+use crate::engine::Time;
 use crate::engine::collection::{Collection, CollectionKind};
 use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
 use crate::xds::{
@@ -57,6 +58,16 @@ pub enum Hold {
     For(Duration),
     /// Until the operator confirms the deletion.
     UntilConfirmed,
+}
+
+impl Hold {
+    /// The end of a hold that begins now; `None` until the operator confirms.
+    pub fn end(self, now: Time) -> Option<Time> {
+        match self {
+            Hold::For(time) => Some(now + time),
+            Hold::UntilConfirmed => None,
+        }
+    }
 }
 
 /// The machine's behaviour towards its server.

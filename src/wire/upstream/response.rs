@@ -32,6 +32,8 @@ pub enum DecodeError {
     Malformed(#[from] Malformed),
     #[error("the response has no type_url")]
     NoType,
+    #[error("the response has no type_url, and the first resource has no type")]
+    NoResourceType,
     #[error("the response has type {found:?}, but the request was for {expected}")]
     OtherType { found: String, expected: String },
     #[error("a file with a single Resource: {0}")]
@@ -78,7 +80,10 @@ pub fn undelimited(mut bytes: Bytes) -> Result<Bytes, DecodeError> {
 fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
     let mut head = Head::read(&message, 6)?;
     if head.type_url.is_empty() {
-        head.type_url = first_resource_type(&message)?;
+        head.type_url = first_resource_type(&message)?.ok_or(DecodeError::NoType)?;
+        if head.type_url.is_empty() {
+            return Err(DecodeError::NoResourceType);
+        }
     }
     let mut response = decode_sotw(&message, head)?;
     response.resources.iter_mut().for_each(refuse_variant);
@@ -160,12 +165,12 @@ fn decode_sotw(message: &Bytes, head: Head) -> Result<SotwResponse, DecodeError>
     }
     Ok(SotwResponse {
         version_info: head.version.to_owned(),
+        states_type: true,
         nonce: head.nonce.to_owned(),
         resources: elements.into_vec(),
         errors,
         control_plane: head.control_plane.to_owned(),
         type_url,
-        states_type: true,
     })
 }
 
@@ -280,18 +285,20 @@ fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
     Ok(ResourceError { name: ResourceName::received(name), status: error })
 }
 
-/// The type of the first resource, unwrapped; empty if there is none.
-fn first_resource_type(message: &[u8]) -> Result<&str, Malformed> {
+/// The type of the first resource, unwrapped; empty if it has none, and `None` without a resource.
+fn first_resource_type(message: &[u8]) -> Result<Option<&str>, Malformed> {
+    let mut found = None;
     for field in Fields::of(message) {
         let (2, payload) = field? else { continue };
         let (type_url, value) = read_any(payload.bytes()?)?;
         if !is_wrapper(type_url) {
-            return Ok(type_url);
+            return Ok(Some(type_url));
         }
         for field in Fields::of(value) {
             let (2, payload) = field? else { continue };
-            return Ok(read_any(payload.bytes()?)?.0);
+            return Ok(Some(read_any(payload.bytes()?)?.0));
         }
+        found = Some("");
     }
-    Ok("")
+    Ok(found)
 }

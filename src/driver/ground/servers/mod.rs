@@ -30,6 +30,7 @@ pub enum Attach {
     },
     Files {
         directory: PathBuf,
+        mass_deletion_hold: Option<upstream::Hold>,
     },
     /// No server: every name is known not to exist.
     Nothing,
@@ -103,7 +104,7 @@ impl Server {
                     settings.fails_on_data_errors,
                 ),
             )),
-            Attach::Files { directory } => hash_of(directory),
+            Attach::Files { directory, .. } => hash_of(directory),
             Attach::Nothing | Attach::Refused => 0,
         };
         ServerId(hash_of(&(&self.uri, discriminant(&self.attach), of_attach, self.credentials())))

@@ -212,7 +212,7 @@ async fn served(directory: &tempfile::TempDir, clusters: &[(&str, usize)]) -> (R
 }
 
 fn of_directory(directory: &tempfile::TempDir) -> ServerLists {
-    let attach = Attach::Files { directory: directory.path().into() };
+    let attach = Attach::Files { directory: directory.path().into(), mass_deletion_hold: None };
     let uri = directory.path().display().to_string();
     let servers = vec![Arc::new(Server { uri: uri.as_str().into(), attach })];
     ServerLists::new(servers, FallbackSettings::default())

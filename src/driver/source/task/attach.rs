@@ -9,7 +9,11 @@ pub(super) fn attachment(attach: &Attach) -> Attachment {
         Attach::Grpc { settings, .. } | Attach::Rest { settings, .. } => {
             Attachment::Streams(Box::new(Streams::new(settings.clone())))
         }
-        Attach::Files { .. } => Attachment::Files(Files::default()),
+        Attach::Files { mass_deletion_hold, .. } => {
+            let mut files = Files::default();
+            files.set_hold(*mass_deletion_hold);
+            Attachment::Files(files)
+        }
         Attach::Nothing => Attachment::Files(Files::nothing()),
         Attach::Refused => Attachment::Files(Files::refused(no_room())),
     }

@@ -3,6 +3,7 @@
 mod attach;
 mod changes;
 mod estate;
+mod files;
 mod first;
 mod lanes;
 mod publish;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::checkpoint::Identity;
-use crate::client::{Arrival, FileEvent, StreamEvent};
+use crate::client::{Arrival, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
@@ -351,23 +352,7 @@ impl SourceTask {
                 let input = if is_open { Input::NextOpened } else { Input::NextFailed };
                 self.source.handle_upstream(index, input, now);
             }
-            LinkEvent::Files(FileEvent::State(state, arrival)) => {
-                self.report.files_read(now);
-                self.response = Some((String::new(), arrival));
-                self.source.handle_files(state, now);
-                self.handle.loaded.send_replace(Some(Ok(())));
-            }
-            LinkEvent::Files(FileEvent::Bad { path, reason }) => {
-                self.report.bad_file(&path, &reason, now);
-                let text = format!("{}: {reason}", path.display());
-                // Only the first state decides whether the relay may start. After a later failure, the last
-                // good state stays.
-                self.handle.loaded.send_if_modified(|loaded| {
-                    let first = loaded.is_none();
-                    loaded.get_or_insert(Err(Status::new(Code::FailedPrecondition, text)));
-                    first
-                });
-            }
+            LinkEvent::Files(event) => self.take_files(event, now),
         }
     }
 
@@ -402,6 +387,9 @@ impl SourceTask {
         self.handle.servers.store(Arc::new(listed.serving().to_vec()));
         let own = self::settings(&settings, self.handle.key(), listed);
         self.source.configure(own, listed.server().upstream_settings(), self.shared.clock.now());
+        if let Attach::Files { mass_deletion_hold, .. } = &listed.server().attach {
+            self.source.hold_files(*mass_deletion_hold);
+        }
     }
 
     /// Chooses another member if the shown member has left.

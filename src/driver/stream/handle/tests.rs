@@ -264,7 +264,7 @@ pub(crate) async fn relay_before_clusters(names: &[&str]) -> (Relay, tempfile::T
 
 /// A relay over a directory, the last of these servers.
 async fn relay_of(mut servers: Vec<Attach>, directory: &tempfile::TempDir) -> Relay {
-    servers.push(Attach::Files { directory: directory.path().into() });
+    servers.push(Attach::Files { directory: directory.path().into(), mass_deletion_hold: None });
     let relay = Relay::new(settings(list_of(servers)), Arc::new(Metrics::new()));
     relay.load().await.unwrap();
     relay

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::Time;
+use crate::engine::source::mass_deletion::is_mass;
 use crate::engine::time::ReceivedAt;
+use crate::engine::upstream::{Event, Hold};
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl};
 
 /// The resources of one type by name.
@@ -20,6 +22,20 @@ pub struct Files {
     read_at: Time,
     is_nothing: bool,
     refusal: Option<Arc<Status>>,
+    /// The treatment of a mass deletion (FU18). `None`: it is obeyed at once.
+    hold: Option<Hold>,
+    /// The members of the state whose deletion is held back.
+    held: BTreeMap<TypeUrl, HeldBack>,
+    /// The directory cannot be read, so that it cannot restore a resource either.
+    is_bad: bool,
+}
+
+#[derive(Debug)]
+struct HeldBack {
+    /// The start of the current, unbroken hold.
+    since: Time,
+    /// The end of each hold; `None` until the operator confirms.
+    until: BTreeMap<ResourceName, Option<Time>>,
 }
 
 impl Files {
@@ -53,20 +69,138 @@ impl Files {
         self.state.is_some()
     }
 
-    /// Replaces the state, and indexes the resources by name and by alias.
-    pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
+    /// Sets the treatment of further mass deletions.
+    pub fn set_hold(&mut self, hold: Option<Hold>) {
+        self.hold = hold;
+    }
+
+    /// The directory cannot be read. The state stays.
+    pub(in crate::engine::source) fn set_bad(&mut self) {
+        self.is_bad = true;
+    }
+
+    /// Replaces the state, but for resources whose mass deletion is held back. Indexes the resources by name and by alias.
+    pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) -> Vec<Event> {
         self.read_at = now;
+        self.is_bad = false;
         let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
-        self.by_alias.clear();
         for (type_url, resources) in state {
-            for resource in resources.iter().filter(|resource| !resource.aliases.is_empty()) {
-                let aliases = resource.aliases.iter().map(|alias| (alias.clone(), resource.clone()));
-                self.by_alias.entry(type_url.clone()).or_default().extend(aliases);
-            }
             let members = types.entry(type_url).or_default();
             members.extend(resources.into_iter().map(|resource| (resource.name.clone(), resource)));
         }
+        let mut events = Vec::new();
+        for (type_url, before) in self.state.take().unwrap_or_default() {
+            let members = types.entry(type_url.clone()).or_default();
+            self.hold_back(&type_url, before, members, now, &mut events);
+        }
+        self.set_state(types);
+        events
+    }
+
+    /// Adds the held-back members to the new members of a type.
+    fn hold_back(
+        &mut self,
+        type_url: &TypeUrl,
+        before: Members,
+        members: &mut Members,
+        now: Time,
+        events: &mut Vec<Event>,
+    ) {
+        let mut until = self.held.remove(type_url).map(|held| (held.since, held.until));
+        let standing = before.len() - until.as_ref().map_or(0, |(_, until)| until.len());
+        if let Some((_, until)) = &mut until {
+            let count = until.extract_if(.., |name, _| members.contains_key(name)).count();
+            if count > 0 {
+                events.push(Event::DeletionWithdrawn { type_url: type_url.clone(), count });
+            }
+        }
+        let mut until = until.filter(|(_, until)| !until.is_empty()).unwrap_or((now, BTreeMap::new()));
+        let is_fresh = |name: &&ResourceName| !members.contains_key(*name) && !until.1.contains_key(*name);
+        let fresh: Vec<_> = before.keys().filter(is_fresh).cloned().collect();
+        if let Some(hold) = self.hold
+            && is_mass(fresh.len(), standing)
+        {
+            let (count, left) = (fresh.len(), standing - fresh.len());
+            events.push(Event::DeletionHeld { type_url: type_url.clone(), count, left, hold });
+            until.1.extend(fresh.into_iter().map(|name| (name, hold.end(now))));
+        }
+        if until.1.is_empty() {
+            return;
+        }
+        members.extend(before.into_iter().filter(|(name, _)| until.1.contains_key(name)));
+        self.held.insert(type_url.clone(), HeldBack { since: until.0, until: until.1 });
+    }
+
+    fn set_state(&mut self, types: BTreeMap<TypeUrl, Members>) {
+        self.by_alias.clear();
+        for (type_url, members) in &types {
+            let until = self.held.get(type_url).map(|held| &held.until);
+            let is_held = |resource: &Resource| until.is_some_and(|until| until.contains_key(&resource.name));
+            // An alias may have moved from a held resource to another one.
+            let (held, other): (Vec<_>, Vec<_>) = members.values().partition(|resource| is_held(resource));
+            for resource in held.into_iter().chain(other).filter(|resource| !resource.aliases.is_empty()) {
+                let aliases = resource.aliases.iter().map(|alias| (alias.clone(), resource.clone()));
+                self.by_alias.entry(type_url.clone()).or_default().extend(aliases);
+            }
+        }
         self.state = Some(types);
+    }
+
+    /// The end of the next hold.
+    pub(in crate::engine::source) fn poll_timeout(&self) -> Option<Time> {
+        self.held.values().flat_map(|held| held.until.values().copied().flatten()).min()
+    }
+
+    /// The number of held-back resources of a type.
+    pub(in crate::engine::source) fn held_back(&self, type_url: &TypeUrl) -> usize {
+        self.held.get(type_url).map_or(0, |held| held.until.len())
+    }
+
+    pub(in crate::engine::source) fn held_back_since(&self, type_url: &TypeUrl) -> Option<Time> {
+        self.held.get(type_url).map(|held| held.since)
+    }
+
+    /// Drops the resources whose hold is over. While the directory cannot be read, the hold starts anew. Returns the number
+    /// of dropped resources of each type.
+    pub(in crate::engine::source) fn expire(&mut self, now: Time) -> Vec<(TypeUrl, usize)> {
+        if self.poll_timeout().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        if let (true, Some(hold)) = (self.is_bad, self.hold) {
+            let ends = self.held.values_mut().flat_map(|held| held.until.values_mut());
+            ends.filter(|end| end.is_some_and(|due| due <= now)).for_each(|end| *end = hold.end(now));
+            return Vec::new();
+        }
+        self.drop_held(|_, end| end.is_some_and(|due| due <= now))
+    }
+
+    /// Drops the held-back resources of these types.
+    pub(in crate::engine::source) fn confirm(
+        &mut self,
+        of: impl Fn(&TypeUrl) -> bool,
+    ) -> Vec<(TypeUrl, usize)> {
+        self.drop_held(|type_url, _| of(type_url))
+    }
+
+    fn drop_held(&mut self, is_over: impl Fn(&TypeUrl, Option<Time>) -> bool) -> Vec<(TypeUrl, usize)> {
+        let mut types = self.state.take().unwrap_or_default();
+        let mut dropped = Vec::new();
+        for (type_url, held) in &mut self.held {
+            let over = held.until.extract_if(.., |_, end| is_over(type_url, *end));
+            let mut count = 0;
+            for (name, _) in over {
+                count += 1;
+                if let Some(members) = types.get_mut(type_url) {
+                    members.remove(&name);
+                }
+            }
+            if count > 0 {
+                dropped.push((type_url.clone(), count));
+            }
+        }
+        self.held.retain(|_, held| !held.until.is_empty());
+        self.set_state(types);
+        dropped
     }
 
     /// The resource of this name, or the resource with this alias. Files have one resource for all
@@ -78,6 +212,11 @@ impl Files {
         }
         let own = self.members(type_url).flatten().and_then(|members| members.get(name));
         own.or_else(|| self.by_alias.get(type_url)?.get(name)).cloned()
+    }
+
+    /// The number of resources of each type.
+    pub fn counts(&self) -> impl Iterator<Item = (TypeUrl, usize)> {
+        self.state.iter().flatten().map(|(type_url, members)| (type_url.clone(), members.len()))
     }
 
     /// The members of a type; `None` before the first good state. A type without a file is known to be empty

@@ -55,11 +55,17 @@ impl TypeCache {
 impl Source {
     /// The number of resources of a type that are served although the server removed them.
     pub fn held_back(&self, type_url: &TypeUrl) -> usize {
-        self.guard.len(type_url)
+        match &self.attachment {
+            Attachment::Files(files) => files.held_back(type_url),
+            Attachment::Streams(_) => self.guard.len(type_url),
+        }
     }
 
     /// The start of the oldest hold of a type.
     pub fn held_back_since(&self, type_url: &TypeUrl) -> Option<Time> {
+        if let Attachment::Files(files) = &self.attachment {
+            return files.held_back_since(type_url);
+        }
         let of_type = self.guard.collections.iter().filter(|((url, _), _)| url == type_url);
         of_type.filter(|(_, collection)| !collection.held.is_empty()).map(|(_, it)| it.since).min()
     }
@@ -100,10 +106,7 @@ impl Source {
             );
         } else if is_mass(fresh.len(), standing) {
             let (count, left) = (fresh.len(), standing.saturating_sub(fresh.len()));
-            let due = match hold {
-                Hold::For(time) => Some(now + time),
-                Hold::UntilConfirmed => None,
-            };
+            let due = hold.end(now);
             if collection.held.is_empty() {
                 collection.since = now;
             }
@@ -133,6 +136,11 @@ impl Source {
     /// Carries out deletions whose hold is over. While the server cannot be heard, it cannot send the
     /// resources again either: the hold starts anew.
     pub(super) fn let_deletions_go(&mut self, now: Time) {
+        if let Attachment::Files(files) = &mut self.attachment {
+            let over = files.expire(now);
+            let carried_out = |type_url, count| Event::DeletionCarriedOut { type_url, count };
+            self.let_files_go(over, carried_out, now);
+        }
         while self.guard.poll_timeout().is_some_and(|due| due <= now) {
             let Some((_, key)) = self.guard.queue.pop_front() else { return };
             let Some(collection) = self.guard.collections.get_mut(&key) else { continue };
@@ -158,6 +166,11 @@ impl Source {
     /// The operator confirms the deletions of these types, with or without a deadline: the held resources go.
     /// Returns the number of resources.
     pub fn confirm_deletions(&mut self, of: impl Fn(&TypeUrl) -> bool, now: Time) -> usize {
+        if let Attachment::Files(files) = &mut self.attachment {
+            let over = files.confirm(of);
+            let confirmed = |type_url, count| Event::DeletionConfirmed { type_url, count };
+            return self.let_files_go(over, confirmed, now);
+        }
         let collections = self.guard.collections.iter_mut().filter(|((type_url, _), _)| of(type_url));
         let held: Vec<_> = collections.map(|(key, it)| (key.clone(), std::mem::take(&mut it.held))).collect();
         let mut total = 0;
@@ -170,6 +183,22 @@ impl Source {
             }
             total += count;
         }
+        total
+    }
+
+    /// Resources of files whose hold is over have left the state. Returns their number.
+    fn let_files_go(
+        &mut self,
+        over: Vec<(TypeUrl, usize)>,
+        event: impl Fn(TypeUrl, usize) -> Event,
+        now: Time,
+    ) -> usize {
+        if over.is_empty() {
+            return 0;
+        }
+        let total = over.iter().map(|(_, count)| count).sum();
+        over.into_iter().for_each(|(type_url, count)| self.tell(event(type_url, count)));
+        self.show_files(now);
         total
     }
 
@@ -189,7 +218,7 @@ impl Source {
         count
     }
 
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         self.outputs.push_back(Output::Upstream(0, upstream::Output::Event(event)));
     }
 

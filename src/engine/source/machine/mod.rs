@@ -107,10 +107,32 @@ impl Source {
         self.after(now);
     }
 
-    /// Takes the whole state of a file server: absent names do not exist (FIL-8).
+    /// Takes the whole state of a file server: absent names do not exist (FIL-8), unless a mass deletion is held back.
     pub fn handle_files(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
         let Attachment::Files(files) = &mut self.attachment else { return };
-        files.replace(state, now);
+        let events = files.replace(state, now);
+        events.into_iter().for_each(|event| self.tell(event));
+        self.show_files(now);
+        self.after(now);
+    }
+
+    /// The directory, or a file in it, cannot be used. The last good state stays.
+    pub fn handle_bad_files(&mut self) {
+        if let Attachment::Files(files) = &mut self.attachment {
+            files.set_bad();
+        }
+    }
+
+    /// Sets the treatment of mass deletions by files.
+    pub fn hold_files(&mut self, hold: Option<upstream::Hold>) {
+        if let Attachment::Files(files) = &mut self.attachment {
+            files.set_hold(hold);
+        }
+    }
+
+    /// Takes the state of the files over into the caches.
+    fn show_files(&mut self, now: Time) {
+        let Attachment::Files(files) = &self.attachment else { return };
         let none = BTreeMap::new();
         for (type_url, cache) in &mut self.types {
             let members = files.members(type_url).flatten().unwrap_or(&none);
@@ -130,7 +152,6 @@ impl Source {
         for type_url in types {
             self.settle(&type_url, now);
         }
-        self.after(now);
     }
 
     /// Applies one upstream response as one step (I7b).
@@ -184,7 +205,7 @@ impl Source {
     pub fn poll_timeout(&self) -> Option<Time> {
         let machines = match &self.attachment {
             Attachment::Streams(streams) => streams.poll_timeout(),
-            Attachment::Files(_) => None,
+            Attachment::Files(files) => files.poll_timeout(),
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();

@@ -7,6 +7,7 @@ mod checkpoint;
 mod configure;
 mod do_not_cache;
 mod mass_deletion;
+mod mass_deletion_files;
 mod received_at;
 mod suspects;
 mod versions;
