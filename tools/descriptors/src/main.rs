@@ -1,6 +1,6 @@
 //! Makes `proto/envoy-v3.binpb.zst`: the descriptors of all v3 types of Envoy, with which resources are read from
 //! JSON and YAML. Run it (`cargo run -p descriptors`) after changing the version of `envoy-types` in its
-//! `Cargo.toml`.
+//! `Cargo.toml`, or a file under its `proto`, where the types that the crate lacks are.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,9 @@ use prost_types::FileDescriptorProto;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/envoy-v3.binpb.zst");
+
+/// The protos that the crate lacks: README.md there tells where they are from. All of them are wanted.
+const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
 
 const ZSTD_LEVEL: i32 = 19;
 
@@ -84,6 +87,7 @@ fn descriptors(tree: &Path) -> Result<FileDescriptorSet> {
 fn resolver(tree: &Path) -> ChainFileResolver {
     let mut chain = ChainFileResolver::new();
     chain.add(Overlay { tree: tree.to_owned() });
+    chain.add(IncludeFileResolver::new(OWN.into()));
     for include in TREES {
         chain.add(IncludeFileResolver::new(tree.join(include)));
     }
@@ -116,25 +120,29 @@ impl FileResolver for Overlay {
 
 /// The v3 files to compile, as imports name them, sorted.
 fn roots(tree: &Path) -> Result<BTreeSet<String>> {
-    let mut roots = BTreeSet::new();
+    let mut roots: BTreeSet<_> = protos(Path::new(OWN))?.into_iter().collect();
     for include in &TREES[..ROOT_TREES] {
-        let top = tree.join(include);
-        let mut directories = vec![top.clone()];
-        while let Some(directory) = directories.pop() {
-            for entry in std::fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
-                let path = entry?.path();
-                if path.is_dir() {
-                    directories.push(path);
-                } else if path.extension().is_some_and(|extension| extension == "proto")
-                    && path.components().any(|component| component.as_os_str() == "v3")
-                {
-                    let name = path.strip_prefix(&top)?.to_str().context("a path that is not UTF-8")?;
-                    roots.insert(name.to_owned());
-                }
+        let is_v3 = |name: &String| name.split('/').any(|component| component == "v3");
+        roots.extend(protos(&tree.join(include))?.into_iter().filter(is_v3));
+    }
+    Ok(roots)
+}
+
+/// All protos below a directory, as imports name them.
+fn protos(top: &Path) -> Result<Vec<String>> {
+    let (mut names, mut directories) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "proto") {
+                let name = path.strip_prefix(top)?.to_str().context("a path that is not UTF-8")?;
+                names.push(name.to_owned());
             }
         }
     }
-    Ok(roots)
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -147,6 +155,13 @@ mod tests {
     fn the_committed_descriptors_are_current() {
         let committed = zstd::decode_all(&*std::fs::read(OUTPUT).unwrap()).unwrap();
         let current = descriptors(&proto_tree().unwrap()).unwrap();
+        let names =
+            current.file.iter().map(|file| FileDescriptorProto::decode(&**file).unwrap().name.unwrap());
+        let names: BTreeSet<_> = names.collect();
+        assert_eq!(names.len(), current.file.len(), "each file once");
+        for own in protos(Path::new(OWN)).unwrap() {
+            assert!(names.contains(&own), "{own}");
+        }
         assert!(current.file.len() > 500, "only {} files", current.file.len());
         assert!(current.encode_to_vec() == committed, "run `cargo run -p descriptors` and commit the result");
         // The key of the option, and `true`.
