@@ -32,6 +32,7 @@ def cases():
     import envoy_ttl
     import envoy_types
     import envoy_variants
+    import envoy_yaml
     import exemplars
     import grpc_authorities
     import grpc_clients
@@ -48,7 +49,7 @@ def cases():
 
     # The slowest cases come first, so that none runs alone at the end.
     first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollout_newcomers, rollouts, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
-    rest = (client_status, exemplars, tls, tls_upstream, envoy_order, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks)
+    rest = (client_status, exemplars, tls, tls_upstream, envoy_order, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks, envoy_yaml)
     modules = (*first, *rest, envoy_outage)
     return [case for module in modules for case in module.CASES]
 

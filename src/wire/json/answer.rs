@@ -5,10 +5,12 @@
 //! deleted one. Unknown fields have no JSON form, and are omitted as proto3 demands.
 
 use bytes::Bytes;
-use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, SerializeOptions, Value};
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
 
 use super::super::proto::Any;
 use super::super::response::WRAPPER;
+use super::fit::EMPTY_ANY;
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The maximum nesting of messages, including messages inside payloads inside payloads. Equals protobuf's own
@@ -99,38 +101,87 @@ fn put_resource(
 
 fn put_payload(json: &mut Vec<u8>, pool: &DescriptorPool, resource: &Resource) -> Result<(), AnswerError> {
     let any = Any { type_url: resource.body.type_url.to_string(), value: resource.body.value.clone() };
-    check_any(pool, &resource.name, &mut Vec::new(), &any, DEPTH_MAX)?;
+    let mut has_empty = false;
+    check_any(pool, (&resource.name, &mut has_empty), &mut Vec::new(), &any, DEPTH_MAX)?;
     let malformed = |reason: String| malformed(&resource.name, &[], reason);
     let descriptor =
         pool.get_message_by_name(super::ANY).ok_or_else(|| malformed("Any is missing".to_owned()))?;
     let mut message = DynamicMessage::new(descriptor);
     message.transcode_from(&any).map_err(|error| malformed(error.to_string()))?;
+    if has_empty {
+        mark_empty(pool, &mut message).map_err(malformed)?;
+    }
     let options = SerializeOptions::new().use_proto_field_name(true);
+    let begin = json.len();
     message
-        .serialize_with_options(&mut serde_json::Serializer::new(json), &options)
-        .map_err(|error| malformed(error.to_string()))
+        .serialize_with_options(&mut serde_json::Serializer::new(&mut *json), &options)
+        .map_err(|error| malformed(error.to_string()))?;
+    if has_empty {
+        let marked = json.split_off(begin);
+        let mark = format!("{{\"@type\":\"{EMPTY_ANY}\"}}");
+        json.extend_from_slice(String::from_utf8_lossy(&marked).replace(&mark, "{}").as_bytes());
+    }
+    Ok(())
 }
 
-/// Finds types unknown to the descriptors, and nesting too deep to write, before any output.
+/// Gives each empty `Any` a type, as the serializer writes none without.
+fn mark_empty(pool: &DescriptorPool, message: &mut DynamicMessage) -> Result<(), String> {
+    if message.descriptor().full_name() == super::ANY {
+        let mut any: Any = message.transcode_to().map_err(|error| error.to_string())?;
+        if let Some(payload) = super::any_message(pool, &any.type_url) {
+            let mut payload =
+                DynamicMessage::decode(payload, any.value.as_ref()).map_err(|error| error.to_string())?;
+            mark_empty(pool, &mut payload)?;
+            any.value = payload.encode_to_vec().into();
+        } else {
+            any.type_url = EMPTY_ANY.to_owned();
+        }
+        return message.transcode_from(&any).map_err(|error| error.to_string());
+    }
+    for (_, value) in message.fields_mut() {
+        match value {
+            Value::Message(inner) => mark_empty(pool, inner)?,
+            Value::List(values) => {
+                values
+                    .iter_mut()
+                    .filter_map(Value::as_message_mut)
+                    .try_for_each(|inner| mark_empty(pool, inner))?;
+            }
+            Value::Map(entries) => {
+                let mut values = entries.values_mut().filter_map(Value::as_message_mut);
+                values.try_for_each(|inner| mark_empty(pool, inner))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Finds types unknown to the descriptors, and nesting too deep to write, before any output. Notes whether the resource has an
+/// `Any` without type and bytes, whose JSON is `{}`.
 fn check_any(
     pool: &DescriptorPool,
-    resource: &ResourceName,
+    (resource, has_empty): (&ResourceName, &mut bool),
     path: &mut Vec<String>,
     any: &Any,
     depth: usize,
 ) -> Result<(), AnswerError> {
+    if any.type_url.is_empty() && any.value.is_empty() && !path.is_empty() {
+        *has_empty = true;
+        return Ok(());
+    }
     let Some(descriptor) = super::any_message(pool, &any.type_url) else {
         let (resource, type_url) = (resource.as_str().to_owned(), any.type_url.clone());
         return Err(AnswerError::UnknownType { resource, place: place(path), type_url });
     };
     let message = DynamicMessage::decode(descriptor, any.value.as_ref())
         .map_err(|error| malformed(resource, path, error.to_string()))?;
-    check_message(pool, resource, path, &message, depth)
+    check_message(pool, (resource, has_empty), path, &message, depth)
 }
 
 fn check_message(
     pool: &DescriptorPool,
-    resource: &ResourceName,
+    (resource, has_empty): (&ResourceName, &mut bool),
     path: &mut Vec<String>,
     message: &DynamicMessage,
     depth: usize,
@@ -138,10 +189,10 @@ fn check_message(
     let Some(depth) = depth.checked_sub(1) else {
         return Err(malformed(resource, path, format!("more than {DEPTH_MAX} messages within each other")));
     };
-    if prost_reflect::ReflectMessage::descriptor(message).full_name() == super::ANY {
+    if message.descriptor().full_name() == super::ANY {
         let any: Any =
             message.transcode_to().map_err(|error| malformed(resource, path, error.to_string()))?;
-        return check_any(pool, resource, path, &any, depth);
+        return check_any(pool, (resource, has_empty), path, &any, depth);
     }
     for (field, value) in message.fields() {
         let mut check = |key: Option<String>, value: &Value| {
@@ -150,7 +201,7 @@ fn check_message(
                 Some(key) => format!("{}[{key}]", field.name()),
                 None => field.name().to_owned(),
             });
-            let checked = check_message(pool, resource, path, inner, depth);
+            let checked = check_message(pool, (resource, &mut *has_empty), path, inner, depth);
             path.pop();
             checked
         };
@@ -195,8 +246,6 @@ fn place(path: &[String]) -> String {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::sync::Arc;
-
-    use prost::Message;
 
     use super::*;
     use crate::wire::json::parse_json;
@@ -291,6 +340,22 @@ mod tests {
                 type_url: "x/acme.Unknown".into()
             }
         );
+    }
+
+    #[test]
+    fn rst_11_an_empty_any_is_an_empty_object() {
+        let text = r#"{"resources": [{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l {}",
+            "filter_chains": [{"filters": [{"name": "f", "typed_config": {}}, {"name": "g", "typed_config":
+                {"@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig", "typed_config": {}}}]}]}]}"#;
+        let response = parse_json(text).unwrap();
+        let listener = response.resources[0].as_ref().unwrap().resource.as_ref().unwrap();
+        let url = "type.googleapis.com/envoy.config.listener.v3.Listener";
+        let json = write(url, std::slice::from_ref(listener)).unwrap();
+        assert!(json.contains(r#"{"name":"f","typed_config":{}}"#), "{json}");
+        assert!(json.contains(r#"TypedExtensionConfig","typed_config":{}}"#), "{json}");
+        assert_eq!(parse_json(&json).unwrap().resources.len(), 1);
+        let again = parse_json(&json).unwrap().resources[0].as_ref().unwrap().resource.clone().unwrap();
+        assert_eq!(again.body, listener.body, "nothing is lost on the way");
     }
 
     #[test]

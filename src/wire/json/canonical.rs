@@ -56,12 +56,16 @@ fn entry(field: &FieldDescriptor, key: Value, value: Value) -> Result<DynamicMes
 
 fn encode_any(pool: &DescriptorPool, any: &DynamicMessage, bytes: &mut Vec<u8>) -> Result<(), String> {
     let any = any.transcode_to::<Any>().map_err(|error| error.to_string())?;
-    let payload = super::any_message(pool, &any.type_url)
-        .ok_or_else(|| format!("{} has vanished", any.type_url))
-        .and_then(|message| {
-            DynamicMessage::decode(message, &*any.value).map_err(|error| error.to_string())
-        })?;
+    let value = match super::any_message(pool, &any.type_url) {
+        _ if any.type_url == super::fit::EMPTY_ANY => return Ok(()),
+        Some(message) => {
+            let payload = DynamicMessage::decode(message, &*any.value).map_err(|error| error.to_string())?;
+            encode(pool, &payload)?
+        }
+        // Text format may state the bytes of a type that is unknown.
+        None => any.value.to_vec(),
+    };
     put_bytes(bytes, 1, any.type_url.as_bytes());
-    put_bytes(bytes, 2, &encode(pool, &payload)?);
+    put_bytes(bytes, 2, &value);
     Ok(())
 }

@@ -7,8 +7,10 @@
 //! versions (RLY-30).
 
 mod canonical;
+mod fit;
 mod request;
 mod strict;
+mod yaml;
 mod poll;
 mod answer;
 mod text;
@@ -32,7 +34,7 @@ use crate::xds::{SotwResponse, TypeUrl};
 
 /// A `ClientStatusRequest` in JSON, as binary (ADM-25).
 pub fn read_status_request(text: &str) -> Result<Bytes, JsonError> {
-    encode("envoy.service.status.v3.ClientStatusRequest", &read_json(text)?)
+    encode("envoy.service.status.v3.ClientStatusRequest", read_json(text)?)
 }
 
 /// Built by `tools/descriptors`.
@@ -65,10 +67,10 @@ pub enum JsonError {
 
 /// Reads a JSON file: a `DiscoveryResponse`, or the `Resource` of a list collection (FIL-5).
 pub fn parse_json(text: &str) -> Result<SotwResponse, JsonError> {
-    parse_file(&read_json(text)?)
+    parse_file(read_json(text)?)
 }
 
-fn parse_file(value: &Value) -> Result<SotwResponse, JsonError> {
+fn parse_file(value: Value) -> Result<SotwResponse, JsonError> {
     if value.get("resource").is_some() {
         return Ok(decode_file_resource(&encode(RESOURCE, value)?)?);
     }
@@ -78,7 +80,7 @@ fn parse_file(value: &Value) -> Result<SotwResponse, JsonError> {
 /// Reads the `DiscoveryResponse` of a REST server to a request for this type. A resource of an unknown type
 /// fails the whole response: without the resource, the response would mean a deletion (RST-11).
 pub fn parse_rest_response(text: &str, type_url: &TypeUrl) -> Result<SotwResponse, JsonError> {
-    Ok(decode_rest_response(encode(RESPONSE, &read_json(text)?)?, type_url)?)
+    Ok(decode_rest_response(encode(RESPONSE, read_json(text)?)?, type_url)?)
 }
 
 /// The maximum number of values in one document. A value takes two bytes of text, but some 70 bytes of
@@ -112,31 +114,19 @@ fn read_json(text: &str) -> Result<Value, JsonError> {
 
 /// Reads a YAML file; see [`parse_json`].
 pub fn parse_yaml(text: &str) -> Result<SotwResponse, JsonError> {
-    // The parser's default budget is meant for small untrusted documents. These limits bound nesting and the
-    // expansion of aliases. The endpoints of ten thousand hosts are half a million nodes.
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        budget: serde_saphyr::budget! {
-            max_nodes: NODES_MAX,
-            max_events: 40_000_000,
-            max_total_scalar_bytes: 256 << 20,
-            max_depth: 128,
-        },
-    };
-    let strict: strict::Strict = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| JsonError::Syntax(error.to_string()))?;
-    parse_file(&strict.0)
+    parse_file(yaml::read_yaml(text).map_err(JsonError::Syntax)?)
 }
 
 /// The binary form of a message with this full name.
-fn encode(name: &str, value: &Value) -> Result<Bytes, JsonError> {
+fn encode(name: &str, mut value: Value) -> Result<Bytes, JsonError> {
     let pool = pool()?;
     let response = message(name)?;
+    fit::fit(pool, &response, &mut value);
     let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+    let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
     let options = DeserializeOptions::new();
     let message = DynamicMessage::deserialize_with_options(response.clone(), deserializer, &options)
-        .map_err(|error| content_error(pool, response, value, &track.path(), error.to_string()))?;
+        .map_err(|error| content_error(pool, response, &value, &track.path(), error.to_string()))?;
     canonical::encode(pool, &message).map(Bytes::from).map_err(JsonError::Encoding)
 }
 

@@ -136,6 +136,7 @@ fn errors_say_what_is_wrong_and_where() {
         ("{\"versionInfo\": \"1\",\n  oops}".to_owned(), "key must be a string at line 2 column 3"),
         ("{\"nonce\": \"1\",\n \"nonce\": \"2\"}".to_owned(), "the key \"nonce\" is repeated at line 2"),
         ("{}".to_owned(), "the response has no type_url"),
+        (r#"{"resources": [{}]}"#.to_owned(), "type_url"),
         ("[]".to_owned(), "response: "),
     ];
     for (text, expected) in cases {
@@ -223,6 +224,61 @@ fn fil_4_faults_of_text_format_have_a_line() {
     }
     let deep = "resources {".repeat(100_000);
     assert!(parse_text(&deep).unwrap_err().to_string().contains("nested deeper"));
+}
+
+/// An empty `Any` has neither type nor bytes, at any depth.
+#[test]
+fn an_empty_any_is_read_in_every_format() {
+    let listener = r#"{"resources": [{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l",
+        "filterChains": [{"filters": [{"name": "f", "typedConfig": {}}]}],
+        "metadata": {"typedFilterMetadata": {"k": {"@type": "type.googleapis.com/google.protobuf.Any", "value": {}}}}}]}"#;
+    let response = parse_json(listener).unwrap();
+    assert_eq!(parse_yaml(listener).unwrap(), response);
+    let text = "resources { [type.googleapis.com/envoy.config.listener.v3.Listener] { name: 'l' \
+        filter_chains { filters { name: 'f' typed_config { } } } \
+        metadata { typed_filter_metadata { key: 'k' value { type_url: 'type.googleapis.com/google.protobuf.Any' } } } } }";
+    assert_eq!(parse_text(text).unwrap(), response);
+    let filter = b"\x0a\x05\x0a\x01f\x22\x00";
+    let bytes = value(&response, 0);
+    assert!(bytes.windows(5).any(|found| found == &filter[2..]), "{bytes:?}");
+    let listener = pool().unwrap().get_message_by_name("envoy.config.listener.v3.Listener").unwrap();
+    assert!(DynamicMessage::decode(listener, bytes).is_ok());
+}
+
+/// The types of other repositories than Envoy's, and of `contrib`.
+#[test]
+fn types_from_beside_envoy_are_known() {
+    for (message, fields) in [
+        ("xds.type.v3.TypedStruct", r#""typeUrl": "x/acme.T", "value": {"a": 1}"#),
+        ("udpa.type.v1.TypedStruct", r#""typeUrl": "x/acme.T", "value": {"a": 1}"#),
+        ("xds.type.matcher.v3.CelMatcher", r#""description": "d""#),
+        ("xds.type.matcher.v3.HttpAttributesCelMatchInput", ""),
+        ("xds.type.matcher.v3.IPMatcher", ""),
+        ("xds.data.orca.v3.OrcaLoadReport", r#""cpuUtilization": 0.5"#),
+        ("grpc.lookup.v1.RouteLookupClusterSpecifier", r#""routeLookupConfig": {"lookupService": "s"}"#),
+        ("envoy.extensions.filters.http.golang.v3alpha.Config", r#""libraryId": "l""#),
+        ("envoy.extensions.filters.network.postgres_proxy.v3alpha.PostgresProxy", r#""statPrefix": "p""#),
+        ("envoy.extensions.filters.network.kafka_broker.v3.KafkaBroker", r#""statPrefix": "p""#),
+    ] {
+        let fields = if fields.is_empty() { String::new() } else { format!(", {fields}") };
+        let text = format!(
+            r#"{{"resources": [{{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "c",
+                "metadata": {{"typedFilterMetadata": {{"k": {{"@type": "type.googleapis.com/{message}"{fields}}}}}}}}}]}}"#
+        );
+        let response = parse_json(&text).unwrap_or_else(|error| panic!("{message}: {error}"));
+        let needle = message.as_bytes();
+        assert!(value(&response, 0).windows(needle.len()).any(|bytes| bytes == needle), "{message}");
+    }
+}
+
+/// Text format may state bytes in place of fields.
+#[test]
+fn bytes_of_an_unknown_type_pass() {
+    let text = "resources { [type.googleapis.com/envoy.config.cluster.v3.Cluster] { name: 'c' metadata { \
+        typed_filter_metadata { key: 'k' value { type_url: 'x/acme.T' value: '\\001\\377' } } } } }";
+    let response = parse_text(text).unwrap();
+    let any = b"\x0a\x08x/acme.T\x12\x02\x01\xff";
+    assert!(value(&response, 0).windows(any.len()).any(|bytes| bytes == any));
 }
 
 /// Found by the fuzz target `rest_json`: REST could not serve the resource.

@@ -1,10 +1,11 @@
 //! Protobuf's text format (`.pb_text`), with payloads spelled out under their types in brackets.
 
 use miette::Diagnostic;
-use prost_reflect::{DynamicMessage, ReflectMessage};
+use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value};
 
+use super::super::proto::Any;
 use super::super::upstream::{decode_file_resource, decode_file_response};
-use super::{JsonError, RESOURCE, RESPONSE, canonical, message, pool};
+use super::{ANY, JsonError, RESOURCE, RESPONSE, any_message, canonical, message, pool};
 use crate::xds::SotwResponse;
 
 /// The maximum nesting of messages. The parser itself has no limit.
@@ -29,21 +30,45 @@ fn encode(name: &str, text: &str) -> Result<Vec<u8>, JsonError> {
         let place = label.map(|label| format!("line {}: ", line_of(text, label.offset())));
         JsonError::Syntax(format!("{}{error}", place.unwrap_or_default()))
     })?;
-    has_form_in_json(&parsed)?;
+    has_form_in_json(pool()?, &parsed)?;
     canonical::encode(pool()?, &parsed).map_err(JsonError::Encoding)
 }
 
 /// Text format may state values that no well-formed message has, such as a duration of a million years. REST could not serve them,
-/// and the readers of JSON and YAML refuse them, too.
-fn has_form_in_json(message: &DynamicMessage) -> Result<(), JsonError> {
-    let write = |message: &DynamicMessage| serde_json::to_writer(std::io::sink(), message);
-    let Err(error) = write(message) else { return Ok(()) };
+/// and the readers of JSON and YAML refuse them, too. The bytes of an unknown type pass.
+fn has_form_in_json(pool: &DescriptorPool, message: &DynamicMessage) -> Result<(), JsonError> {
+    let Err(reason) = well_formed(pool, message, DEPTH_MAX) else { return Ok(()) };
     let resources = message.get_field_by_name("resources");
     let mut resources = resources.iter().filter_map(|list| list.as_list()).flatten();
-    let bad = resources.position(|of| of.as_message().is_some_and(|of| write(of).is_err()));
+    let bad =
+        resources.position(|of| of.as_message().is_some_and(|of| well_formed(pool, of, DEPTH_MAX).is_err()));
     let path = bad.map_or_else(|| "response".to_owned(), |index| format!("resources[{index}]"));
     let message = message.descriptor().full_name().to_owned();
-    Err(JsonError::Content { path, message, reason: error.to_string() })
+    Err(JsonError::Content { path, message, reason })
+}
+
+/// `depth`: the remaining levels of messages. Bytes in place of fields have no brackets to count.
+fn well_formed(pool: &DescriptorPool, message: &DynamicMessage, depth: usize) -> Result<(), String> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(format!("messages are nested deeper than {DEPTH_MAX}"));
+    };
+    let descriptor = message.descriptor();
+    if descriptor.full_name() == ANY {
+        let any = message.transcode_to::<Any>().map_err(|error| error.to_string())?;
+        let Some(payload) = any_message(pool, &any.type_url) else { return Ok(()) };
+        let payload = DynamicMessage::decode(payload, &*any.value).map_err(|error| error.to_string())?;
+        return well_formed(pool, &payload, depth);
+    }
+    if descriptor.full_name().starts_with("google.protobuf.") {
+        return serde_json::to_writer(std::io::sink(), message).map_err(|error| error.to_string());
+    }
+    let mut inner = message.fields().flat_map(|(_, value)| match value {
+        Value::Message(inner) => vec![inner],
+        Value::List(values) => values.iter().filter_map(Value::as_message).collect(),
+        Value::Map(entries) => entries.values().filter_map(Value::as_message).collect(),
+        _ => Vec::new(),
+    });
+    inner.try_for_each(|inner| well_formed(pool, inner, depth))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

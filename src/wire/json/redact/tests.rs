@@ -143,7 +143,7 @@ fn inside(message: &DynamicMessage) -> Vec<DynamicMessage> {
     ];
     let mut made = vec![message.clone()];
     for (holder, json) in holders {
-        let bytes = encode_json(holder, &json).unwrap();
+        let bytes = encode_json(holder, json.clone()).unwrap();
         let descriptor = pool().unwrap().get_message_by_name(holder).unwrap();
         let mut holder = DynamicMessage::decode(descriptor, bytes).unwrap();
         assert!(fill_any(&mut holder, message), "no place for the payload");
@@ -264,7 +264,7 @@ fn adm_12_a_secret_is_withheld_everywhere() {
 
 fn listener(extension: serde_json::Value) -> (TypeUrl, Bytes) {
     let listener = json!({ "name": "l", "filter_chains": [{ "filters": [{ "name": "f", "typed_config": extension }] }] });
-    let body = encode_json("envoy.config.listener.v3.Listener", &listener).unwrap();
+    let body = encode_json("envoy.config.listener.v3.Listener", listener.clone()).unwrap();
     (TypeUrl::of_message("envoy.config.listener.v3.Listener"), body)
 }
 
@@ -295,7 +295,7 @@ fn adm_12_keys_of_structures_are_judged() {
 fn adm_12_keys_of_maps_are_judged() {
     let metadata = json!({ "oauth.token": { "a": CANARY }, "plain": { "a": "b" } });
     let cluster = json!({ "name": "web", "metadata": { "filter_metadata": metadata } });
-    let body = encode_json("envoy.config.cluster.v3.Cluster", &cluster).unwrap();
+    let body = encode_json("envoy.config.cluster.v3.Cluster", cluster.clone()).unwrap();
     let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
     let shown = redact(&type_url, &body, Reader::Person)["metadata"]["filter_metadata"].clone();
     assert_eq!(shown["plain"], json!({ "a": "b" }));
@@ -314,7 +314,7 @@ fn adm_12_contents_read_as_the_proto_files_name_them() {
             { "endpoint": { "address": { "socket_address": { "address": "10.0.0.1", "port_value": 80 } } } }
         ] }] }
     });
-    let body = encode_json("envoy.config.cluster.v3.Cluster", &cluster).unwrap();
+    let body = encode_json("envoy.config.cluster.v3.Cluster", cluster.clone()).unwrap();
     let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
     assert_eq!(redact(&type_url, &body, Reader::Person), cluster);
     assert_eq!(redact(&type_url, &body, Reader::Parser), cluster);
