@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::cache::Known;
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
-use crate::engine::lanes::{Published, held_as_member};
+use crate::engine::lanes::{Published, first_wildcard, held, held_name};
 use crate::engine::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
@@ -117,17 +117,21 @@ fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot>
         return None;
     }
     let mut own = own.clone();
+    // One content for all ways to ask, as in a lane.
     for (name, new) in names {
-        // One content for all ways to ask, as in a lane.
-        let known = held_as_member(&own, name, new).map_or_else(|| new.clone(), Known::Present);
+        let known = held_name(&own, live, name, new).unwrap_or_else(|| new.clone());
         own.names.known.insert(name.clone(), known);
     }
     if takes_wildcard {
-        own.wildcard = live.wildcard.clone();
+        (own.wildcard, _) = first_wildcard(&own, &live.wildcard);
     }
     let is_new = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
-    let members = live.globs.members.iter().filter(|(name, _)| !globs.is_empty() && is_new(name));
-    own.globs.members.extend(members.map(|(name, member)| (name.clone(), member.clone())));
+    for (name, new) in live.globs.members.iter().filter(|(name, _)| !globs.is_empty() && is_new(name)) {
+        let stated = held(&own, new);
+        if let Some(member) = stated.as_ref().map_or(Some(new), Known::cached) {
+            own.globs.members.insert(name.clone(), member.clone());
+        }
+    }
     let sets = live.globs.sets.iter().filter(|(_, set)| set.names.iter().any(|glob| globs.contains(glob)));
     own.globs.sets.extend(sets.map(|(id, set)| (*id, set.clone())));
     own.globs.complete.extend(globs);

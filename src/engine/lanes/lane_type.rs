@@ -6,9 +6,11 @@ use std::sync::Arc;
 use super::forgotten::Forgotten;
 use super::lasts::Lasts;
 use super::rule::{Rule, Stamps};
+use super::stated::held_name;
 use crate::engine::annotations::Annotations;
+use crate::engine::cache::Known;
+use crate::engine::cache::aliased::Aliased;
 use crate::engine::cache::slots::WatchedSet;
-use crate::engine::cache::{CachedResource, Known};
 use crate::engine::snapshot::{NamesSnapshot, TypeSnapshot};
 use crate::engine::view::View;
 use crate::xds::ResourceName;
@@ -22,11 +24,11 @@ pub(super) struct LaneType {
     pub names: BTreeSet<ResourceName>,
     /// The known names that the source does not know.
     pub forgotten: Forgotten,
-    /// The members that differ, of globs that are complete in both.
+    /// The members that differ, of globs that are complete in both, or not complete in the lane.
     pub globs: BTreeSet<ResourceName>,
     /// Some globs are complete here, and not at the source.
     pub keeps_globs: bool,
-    /// The members of the wildcard that differ, if it is complete in both.
+    /// The members of the wildcard that differ, if it is complete in both, or not complete in the lane.
     pub wildcard: BTreeSet<ResourceName>,
     /// The wildcard is complete here, and not at the source.
     pub keeps_wildcard: bool,
@@ -85,9 +87,7 @@ impl LaneType {
         for name in changed {
             let own = self.content.names.known.get(name).cloned().unwrap_or_default();
             let new = step.live.names.known.get(name);
-            if let Some(member) = self.held_member(name, &own, new, step) {
-                self.content.names.known.insert(name.clone(), Known::Present(member));
-                self.names.insert(name.clone());
+            if self.hold_new_name(name, &own, new, step) {
                 followed.push((name, own));
                 continue;
             }
@@ -133,17 +133,26 @@ impl LaneType {
         }
     }
 
-    /// The lane's content of a name that nobody asked for by name before, if the lane knows the name as a member, and the source has
-    /// another content: one release for all ways to ask (WAV-7).
-    fn held_member(
-        &self,
+    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells it (WAV-7).
+    fn hold_new_name(
+        &mut self,
         name: &ResourceName,
         own: &Known,
         new: Option<&Known>,
         step: &Step<'_>,
-    ) -> Option<CachedResource> {
-        let is_gated = matches!(step.rule, Rule::Gated) && matches!(own, Known::Unknown);
-        new.filter(|_| is_gated).and_then(|new| held_as_member(&self.content, name, new))
+    ) -> bool {
+        let is_first = matches!(step.rule, Rule::Gated) && matches!(own, Known::Unknown);
+        let new = new.filter(|_| is_first);
+        let Some(held) = new.and_then(|new| held_name(&self.content, step.live, name, new)) else {
+            return false;
+        };
+        let names = &mut self.content.names;
+        if let Some(resource) = held.resource().filter(|resource| resource.name != *name) {
+            names.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
+        }
+        names.known.insert(name.clone(), held);
+        self.names.insert(name.clone());
+        true
     }
 
     fn hold_name(&mut self, name: &ResourceName, own: &Known, new: Option<&Known>) {
@@ -233,16 +242,6 @@ impl LaneType {
         let peer = step.peer.and_then(|peer| peer.names.sets.get(&set.names.id())).map(|set| &set.view);
         settled(Arc::new(view), &Arc::default(), None, Some(&set.view), peer, stamps)
     }
-}
-
-/// A content's member under a name that the content does not know by name, if the source's content by name is another one.
-pub fn held_as_member(content: &TypeSnapshot, name: &ResourceName, new: &Known) -> Option<CachedResource> {
-    let new = new.resource()?;
-    let (wildcard, globs) = (&content.wildcard, &content.globs);
-    let of_wildcard = wildcard.members.get(name).filter(|_| wildcard.is_whole());
-    let member = of_wildcard.or_else(|| globs.members.get(name))?;
-    let is_other = member.resource.version != new.version;
-    (is_other && Rule::Gated.holds(name, Some(&member.resource), Some(new))).then(|| member.clone())
 }
 
 /// Whether the lane keeps its own state of a name.

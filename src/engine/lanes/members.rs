@@ -1,13 +1,14 @@
-//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness on
-//! (WAV-7).
+//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness on. Before, the lane has
+//! the source's members, in the lane's own content where another way to ask tells it (WAV-7).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lane_type::{LaneType, Step, names_of_news, settled};
-use super::rule::Stamps;
+use super::rule::{Rule, Stamps};
+use super::stated::{first_wildcard, held};
 use crate::engine::cache::slots::WatchedSet;
-use crate::engine::cache::{CachedBodies, members};
+use crate::engine::cache::{CachedBodies, Known, members};
 use crate::engine::collection::NameSet;
 use crate::engine::snapshot::{GlobsSnapshot, WildcardSnapshot};
 use crate::engine::view::View;
@@ -18,7 +19,7 @@ impl LaneType {
         let (before, live) = (&step.before.wildcard, &step.live.wildcard);
         let own = match &self.content.wildcard.view {
             Some(view) if view.is_complete() => view.clone(),
-            _ => return self.take_wildcard(live),
+            _ => return self.follow_first_wildcard(step, stamps),
         };
         let Some(live_view) = live.view.as_ref().filter(|_| live.is_whole()) else {
             self.keeps_wildcard = true;
@@ -49,6 +50,25 @@ impl LaneType {
         let peer = step.peer.and_then(|peer| peer.wildcard.view.as_ref());
         let view = settled(view, &own, before.view.as_ref(), Some(live_view), peer, stamps);
         self.content.wildcard.view = Some(view);
+    }
+
+    /// Takes a wildcard that the lane does not know as a whole.
+    fn follow_first_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+        let (live, own) = (&step.live.wildcard, self.content.wildcard.view.take().unwrap_or_default());
+        let (first, differing) = match step.rule {
+            Rule::Gated => first_wildcard(&self.content, live),
+            Rule::Endpoints(_) => Default::default(),
+        };
+        self.take_wildcard(live);
+        if differing.is_empty() {
+            return;
+        }
+        let (before, peer) =
+            (&step.before.wildcard.view, step.peer.and_then(|peer| peer.wildcard.view.as_ref()));
+        let view = first.view.clone().unwrap_or_default();
+        let view = settled(view, &own, before.as_ref(), live.view.as_ref(), peer, stamps);
+        self.content.wildcard = WildcardSnapshot { view: Some(view), ..first };
+        self.wildcard = differing;
     }
 
     fn take_wildcard(&mut self, live: &WildcardSnapshot) {
@@ -101,13 +121,21 @@ impl LaneType {
                 self.globs.insert(name);
                 continue;
             }
-            self.globs.remove(&name);
-            match new {
+            let is_gated = matches!(step.rule, Rule::Gated) && !is_own;
+            let stated = new.filter(|_| is_gated).and_then(|new| held(&self.content, new));
+            match stated {
+                Some(_) => drop(self.globs.insert(name.clone())),
+                None => drop(self.globs.remove(&name)),
+            }
+            match stated.as_ref().map_or(new, Known::cached) {
                 Some(new) => drop(self.content.globs.members.insert(name, new.clone())),
                 None => drop(self.content.globs.members.remove(&name)),
             }
         }
-        self.globs.retain(|name| name.glob().is_some_and(|glob| live.complete.contains(&glob)));
+        let own = &self.content.globs.complete;
+        self.globs.retain(|name| {
+            name.glob().is_some_and(|glob| live.complete.contains(&glob) || !own.contains(&glob))
+        });
         self.content.globs.complete.extend(live.complete.iter().cloned());
         self.keeps_globs = self.content.globs.complete.len() != live.complete.len();
         if self.globs.is_empty() && !self.keeps_globs {

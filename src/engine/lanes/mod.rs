@@ -5,12 +5,13 @@
 //! publication of the source brings the lanes up to date, at the cost of the change: a lane takes over what it does not
 //! know, and holds what it knows. Equal views are shared pointers.
 //!
-//! In order: the policies of types; names that only a lane knows; last bytes; the content of a type; one lane; releases
-//! of the history; the lanes of a source; and what a source serves.
+//! In order: the policies of types; names that only a lane knows; last bytes; one content for all ways to ask; the content
+//! of a type; one lane; releases of the history; the lanes of a source; and what a source serves.
 
 mod rule;
 mod forgotten;
 mod lasts;
+mod stated;
 mod lane_type;
 mod members;
 mod lane;
@@ -21,7 +22,7 @@ mod published;
 #[cfg(test)]
 mod tests;
 
-pub use lane_type::held_as_member;
 pub use overlay::{Differences, Lanes};
 pub use published::{Published, PublishedLanes, Wakes};
 pub use release::{Release, Restated};
+pub use stated::{first_wildcard, held, held_name};

@@ -108,6 +108,12 @@ impl Contents {
         self.differs(other) || GATED.iter().any(|ty| (0..OLD).any(|name| is_other(*ty, name)))
     }
 
+    /// Whether members that both have of an incomplete wildcard differ.
+    fn differs_in_part(&self, other: &Contents) -> bool {
+        let is_partial = |ty: &usize| self.members[*ty].or(other.members[*ty]).is_none();
+        GATED.into_iter().filter(is_partial).any(|ty| self.partial[ty] != other.partial[ty])
+    }
+
     /// Whether the other has all gated content.
     fn is_within(&self, other: &Contents) -> bool {
         let named = |(key, content): (&(usize, usize), &u32)| other.names.get(key) == Some(content);
@@ -139,18 +145,28 @@ impl Contents {
         ended.map(|((_, name), content)| (*name, *content))
     }
 
+    /// The members of a wildcard that the release comes to know have the contents that it knows by name: one release for all ways to ask.
+    fn name_members(&mut self, ty: usize) {
+        let members = self.members[ty].as_mut().unwrap_or(&mut self.partial[ty]);
+        for (name, member) in members.iter_mut().enumerate().filter(|(_, member)| **member != 0) {
+            *member = self.names.get(&(ty, name)).copied().unwrap_or(*member);
+        }
+    }
+
     /// Takes over what the release does not know, and endpoints.
     fn follow(&mut self, before: &Contents, live: &Contents) {
         for (key, new) in live.names.iter().filter(|((ty, _), _)| is_gated(*ty)) {
             if !self.names.contains_key(key) {
-                let member = self.members[key.0].map_or(0, |members| members[key.1]);
-                let own = if member != 0 && *new != 0 { member } else { *new };
-                self.names.insert(*key, own);
+                let member = |of: &Contents| of.members[key.0].map(|members| members[key.1]);
+                let own = member(self).unwrap_or(0);
+                let is_held = own != 0 && (*new != 0 || member(live) == Some(0));
+                self.names.insert(*key, if is_held { own } else { *new });
             }
         }
         for ty in GATED {
             if self.members[ty].is_none() {
                 (self.members[ty], self.partial[ty]) = (live.members[ty], live.partial[ty]);
+                self.name_members(ty);
             }
         }
         for name in 0..OLD {
@@ -252,6 +268,7 @@ impl Releases {
     fn end_if_equal(&mut self) {
         let ends = |stable: &Contents| {
             !stable.differs(&self.live)
+                && !stable.differs_in_part(&self.live)
                 && (!(self.went_back || self.is_kept) || stable.is_within(&self.live))
                 && !stable.is_awaited(&self.live)
         };

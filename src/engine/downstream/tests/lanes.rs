@@ -112,13 +112,14 @@ fn wav_7_what_stable_does_not_know_is_served_at_once_and_gated_from_then_on() {
 }
 
 #[test]
-fn wav_7_a_wildcard_first_watched_during_a_hold_is_the_sources() {
+fn wav_7_a_wildcard_first_watched_during_a_hold_is_the_sources_but_for_what_stable_has_by_name() {
     let (mut bench, ..) = fleet();
-    bench.state(0, &SECOND);
+    let state = |routes| [(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, routes)];
+    bench.state(0, &state("r=b.1 new=1"));
     let newcomer = bench.delta();
     bench.change(newcomer, RDS, "+*");
-    assert_eq!(bench.drain(newcomer), "RouteConfiguration r=b.1");
-    bench.state(0, &[(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.2")]);
+    assert_eq!(bench.drain(newcomer), "RouteConfiguration new=1 r=a.1");
+    bench.state(0, &state("r=b.2 new=2"));
     assert_eq!(bench.drain(newcomer), "", "complete: gated from then on");
 }
 

@@ -6,6 +6,7 @@ mod flowing;
 mod globs;
 mod interest;
 mod known;
+mod one_release;
 mod restated;
 
 use std::sync::Arc;

@@ -1,0 +1,100 @@
+//! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask for in another way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::rule::Rule;
+use crate::engine::cache::{CachedResource, Known, members};
+use crate::engine::collection::CollectionKind;
+use crate::engine::snapshot::{TypeSnapshot, WildcardSnapshot};
+use crate::xds::ResourceName;
+
+/// The collections with members.
+const MEMBERS: [CollectionKind; 2] = [CollectionKind::Wildcard, CollectionKind::Globs];
+
+/// The release's state of a name that nobody asked for by itself before, if another way to ask tells another state than the source's.
+/// `live`: the source's content.
+pub fn held_name(
+    content: &TypeSnapshot,
+    live: &TypeSnapshot,
+    name: &ResourceName,
+    new: &Known,
+) -> Option<Known> {
+    match new {
+        Known::Unknown => None,
+        // One resource has one content, whatever its aliases.
+        Known::Present(new) => held(content, new),
+        // The source has lost the member, so its word on the name is about a later release.
+        Known::Absent(_) => MEMBERS.into_iter().find_map(|kind| {
+            let own = member(content, kind, name)??;
+            let is_lost = member(live, kind, name)?.is_none();
+            let is_held = is_lost && Rule::Gated.holds(name, Some(&own.resource), None);
+            is_held.then(|| Known::Present(own.clone()))
+        }),
+    }
+}
+
+/// The release's state of a resource, if it is another one than the source's.
+pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
+    let new = &new.resource;
+    let own = stated(content, &new.name)?;
+    let is_other = own.resource().is_none_or(|own| own.version != new.version);
+    (is_other && Rule::Gated.holds(&new.name, own.resource().map(Arc::as_ref), Some(new))).then_some(own)
+}
+
+/// The source's wildcard in a release that does not have it as a whole yet, and the names of which the release has another state than the
+/// source. The view has the source's ids.
+pub fn first_wildcard(
+    content: &TypeSnapshot,
+    live: &WildcardSnapshot,
+) -> (WildcardSnapshot, BTreeSet<ResourceName>) {
+    let (mut first, mut differing) = (live.clone(), BTreeSet::new());
+    if content.names.known.is_empty() && content.globs.members.is_empty() {
+        return (first, differing);
+    }
+    let Some(view) = &mut first.view else { return (first, differing) };
+    for (name, new) in &live.members {
+        let Some(own) = held(content, new) else { continue };
+        let view = Arc::make_mut(view);
+        view.drop_annotations(name);
+        match own {
+            Known::Present(own) => {
+                members::put(view, Some(&new.resource), &own.resource);
+                first.members.insert(name.clone(), own);
+            }
+            Known::Absent(_) | Known::Unknown => {
+                view.take(&new.resource);
+                first.members.remove(name);
+            }
+        }
+        differing.insert(name.clone());
+    }
+    (first, differing)
+}
+
+/// The state of a resource by any way to ask, under its own name or an alias. `None`: no way says anything. A wildcard or a glob without
+/// the name says nothing, because members prove nothing about names.
+fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
+    let names = &content.names;
+    let by_name = names.known.get(name).filter(|known| !matches!(known, Known::Unknown));
+    let mut aliases = names.aliases.iter().filter(|(_, aliased)| aliased.own() == name);
+    let mut by_alias = || aliases.find_map(|(alias, _)| names.known.get(alias)?.cached());
+    let by_member = || MEMBERS.into_iter().find_map(|kind| member(content, kind, name)?);
+    let present = || by_alias().or_else(by_member).map(|cached| Known::Present(cached.clone()));
+    by_name.cloned().or_else(present)
+}
+
+/// A member of the wildcard, or of the name's glob; `None`: not all members are known.
+fn member<'a>(
+    content: &'a TypeSnapshot,
+    kind: CollectionKind,
+    name: &ResourceName,
+) -> Option<Option<&'a CachedResource>> {
+    let (wildcard, globs) = (&content.wildcard, &content.globs);
+    let is_of_whole_glob = || name.glob().is_some_and(|glob| globs.complete.contains(&glob));
+    match kind {
+        CollectionKind::Wildcard => wildcard.is_whole().then(|| wildcard.members.get(name)),
+        CollectionKind::Globs => is_of_whole_glob().then(|| globs.members.get(name)),
+        CollectionKind::Names => None,
+    }
+}
