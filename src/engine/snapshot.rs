@@ -12,6 +12,7 @@ use super::cache::slots::WatchedSet;
 use super::cache::{Bodies, CachedBodies, CachedResource, Names};
 use super::collection::{Collection, SetId};
 use super::reachability::Reachability;
+use super::rollout::Refused;
 use super::view::View;
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, TypeUrl, Version};
@@ -295,6 +296,22 @@ impl TypeSnapshot {
         self.names.departed.extend(stand_ins);
     }
 
+    /// A name of a collection with this content counts as unknown.
+    pub(super) fn withhold(&mut self, collection: &Collection, name: &ResourceName, version: Version) {
+        let kind = collection.kind();
+        let Some(resource) = self.body(kind, name).filter(|body| body.version == version).cloned() else {
+            return;
+        };
+        let view = match collection {
+            Collection::Wildcard => self.wildcard.view.as_mut(),
+            Collection::Globs(names) => self.globs.sets.get_mut(&names.id()).map(|set| &mut set.view),
+            Collection::Names(names) => self.names.sets.get_mut(&names.id()).map(|set| &mut set.view),
+        };
+        if let Some(view) = view.filter(|view| view.has(name)) {
+            *view = Arc::new(view.withholding(name, &resource));
+        }
+    }
+
     /// Adds the resources behind aliases at another server, which a client may hold because of the aliases (ALI-2).
     pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
         let Collection::Names(names) = collection else { return };
@@ -408,6 +425,8 @@ pub struct Snapshot {
     /// The number of the source's latest change of content.
     last_change: u64,
     types: BTreeMap<TypeUrl, TypeSnapshot>,
+    /// The contents for those alone who have nothing else (WAV-22). Nearly always none.
+    refused: Option<Arc<Refused>>,
 }
 
 impl Snapshot {
@@ -418,7 +437,17 @@ impl Snapshot {
 
     /// This snapshot with other content.
     pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
-        Snapshot { lane, standing: self.standing.clone(), last_change: self.last_change, types }
+        let standing = self.standing.clone();
+        Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
+    }
+
+    /// The contents that a client which has others under the names is not given.
+    pub fn refused(&self) -> Option<&Arc<Refused>> {
+        self.refused.as_ref()
+    }
+
+    pub(super) fn refuse(&mut self, refused: Arc<Refused>) {
+        self.refused = Some(refused);
     }
 
     pub fn standing(&self) -> &Standing {
@@ -458,6 +487,7 @@ impl Snapshot {
             && pairs()
                 .all(|((one_url, one), (other_url, other))| one_url == other_url && one.reads_the_same(other))
             && self.standing == other.standing
+            && self.refused == other.refused
     }
 
     /// As [`TypeSnapshot::holds_the_same`], for all types.

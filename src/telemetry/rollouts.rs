@@ -121,7 +121,7 @@ pub fn tell_given(log: (&Events, &Throttle), of: (&PlanMetrics, u64), contents: 
     events.add(Occurrence::warn(Kind::Push, GIVEN).of_push(plan, push).detail(content));
 }
 
-const GIVEN: &str = "clients are given a condemned content: nothing older is known";
+const GIVEN: &str = "clients are given a condemned or halted content: nothing older is known";
 const HALTED: &str = "clients speak against a push; a plan that enforces would have halted the push";
 const PAUSED: &str = "a push lacks evidence; a plan that enforces would have paused the push";
 const CONDEMNED: &str = "clients rejected a content by name so often that later pushes with the content halt";

@@ -83,7 +83,7 @@ async fn qua_5_a_first_answer_with_condemned_content_is_served_and_counted() {
     assert_eq!(ready["rollouts"][0]["condemned_served"], 1, "{ready}");
     eventually("the count", async || given().await == 1.0).await;
     let log = fleet.relay.log();
-    assert!(log.contains("clients are given a condemned content: nothing older is known"), "{log}");
+    assert!(log.contains("clients are given a condemned or halted content: nothing older is known"), "{log}");
 }
 
 /// GRD-8: a later push with a content that an operator condemned reaches nobody, whatever else it brings. A mended one goes its way.

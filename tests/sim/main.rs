@@ -52,8 +52,8 @@ use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
 use schedule::{
-    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_WIRES,
-    Plan, WAVES,
+    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_SIBLINGS,
+    GROWN_WIRES, Plan, WAVES,
 };
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
@@ -598,7 +598,11 @@ fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
     };
     let former = batch(WAVES)?;
     let hooks = batch(GROWN_HOOKS)?;
-    Ok(format!("{former}, {hooks}, with a hook, and {}, with two servers", batch(GROWN_FALLBACK)?))
+    let lists = batch(GROWN_FALLBACK)?;
+    let siblings = batch(GROWN_SIBLINGS)?;
+    Ok(format!(
+        "{former}, {hooks}, with a hook, {lists}, with two servers, and {siblings}, that look at each other"
+    ))
 }
 
 /// The bytes, the order and the times of all responses are the same with an idle plan and without a plan.

@@ -26,6 +26,8 @@ pub const WAVES: u64 = 1 << 50;
 pub const GROWN_HOOKS: u64 = WAVES + (1 << 20);
 /// From this seed on rollouts have lists of two servers.
 pub const GROWN_FALLBACK: u64 = WAVES + (1 << 25);
+/// From this seed on the units of a list look at each other for their first answers.
+pub const GROWN_SIBLINGS: u64 = WAVES + (1 << 27);
 
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! wrong pattern in `node_classes` deletes from everybody, and a plan that goes gives the bad push to everybody.
 
 use crate::admin::reloading::{Moves, Wanted};
-use crate::driver::api::reload::{LoosenedPlan, Loosening, ReloadPlan};
+use crate::driver::api::reload::{LoosenedPlan, Loosening, MovedInPlan, ReloadPlan};
 use crate::engine::rollout::RolloutState;
 
 /// The reasons to wait for a yes, in words. `max_moved` is in percent.
@@ -21,6 +21,26 @@ pub(super) fn reasons(plan: &ReloadPlan, max_moved: u32) -> Vec<String> {
     }
     reasons.extend(plan.plans_loosened.iter().map(loosened));
     reasons
+}
+
+/// Warnings of content that clients move to: whether plans give it by steps.
+pub(super) fn warnings(plan: &ReloadPlan) -> Vec<String> {
+    let text = |of: &MovedInPlan| {
+        let MovedInPlan { plan, by_steps, at_once } = of;
+        let by_steps = (*by_steps > 0).then(|| {
+            format!(
+                "rollouts: plan {plan}: {by_steps} streams would move to another server; what differs there is a push, and goes by steps"
+            )
+        });
+        let at_once = (*at_once > 0).then(|| {
+            format!(
+                "rollouts: plan {plan}: {at_once} streams would move to another node class, or out of the plan; they would be given what is \
+                 there at once, without steps"
+            )
+        });
+        by_steps.into_iter().chain(at_once)
+    };
+    plan.moved_in_plans.iter().flat_map(text).collect()
 }
 
 /// The plan, the push, the effect, and the way without a yes.
@@ -112,6 +132,18 @@ mod tests {
         assert_eq!((moves.names_gone, &*moves.names[3]), (7, "Cluster d"));
         assert_eq!(yes(&Wanted::Generation { to: Some(3), yes: false }), "sluice rollback --to 3 --yes");
         assert_eq!(yes(&Wanted::PlanFile), "sluice reload --yes");
+    }
+
+    #[test]
+    fn rel_7_the_answer_tells_whether_other_content_goes_by_steps() {
+        let told = |by_steps, at_once| {
+            let moved = MovedInPlan { plan: "edge".into(), by_steps, at_once };
+            warnings(&ReloadPlan { moved_in_plans: vec![moved], ..ReloadPlan::default() })
+        };
+        let both = told(4, 5);
+        assert!(both[0].contains("plan edge: 4 streams") && both[0].ends_with("goes by steps"), "{both:?}");
+        assert!(both[1].contains("plan edge: 5 streams") && both[1].ends_with("without steps"), "{both:?}");
+        assert_eq!((told(1, 0).len(), told(0, 1).len()), (1, 1));
     }
 
     #[test]

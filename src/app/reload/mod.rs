@@ -240,6 +240,7 @@ impl Reloads {
         };
         report.listeners = prepared.next.listeners.changes.clone();
         report.moves = Some(guard::moves(&plan));
+        report.warnings.extend(guard::warnings(&plan));
         if let Some(refusal) = &plan.refused {
             report.result = ReloadResult::Invalid;
             report.faults = vec![format!("{}: {}", refusal.key, refusal.text)];

@@ -28,8 +28,20 @@ pub struct ReloadPlan {
     pub sessions_undecided: usize,
     /// Plans with something to lose that the configuration removes or loosens.
     pub plans_loosened: Vec<LoosenedPlan>,
+    /// The moves of sessions that plans cover.
+    pub moved_in_plans: Vec<MovedInPlan>,
     /// The configuration must not be taken.
     pub refused: Option<PlanRefusal>,
+}
+
+/// The sessions in a plan that come to other sources, as the plan treats the content there (WAV-22).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedInPlan {
+    pub plan: Box<str>,
+    /// The sessions whose class stays: what differs at the other server goes by the steps of the plan.
+    pub by_steps: usize,
+    /// The sessions that come to another class or to a source without the plan: they are given what is there at once.
+    pub at_once: usize,
 }
 
 /// The names of one type.

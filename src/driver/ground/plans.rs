@@ -15,9 +15,9 @@ use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::engine::class::NodeClass;
 use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use crate::engine::evidence::{CondemnedContents, Content, Ended, Seen, condemned_first_answers};
+use crate::engine::evidence::{Content, Ended, Seen};
 use crate::engine::lanes::Published;
-use crate::engine::rollout::{Admission, Command, CommandError, Plan, UnitId};
+use crate::engine::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
 use crate::engine::snapshot::Snapshot;
 use crate::xds::{Node, ResourceName, TypeUrl};
 
@@ -108,9 +108,9 @@ pub struct PlanHandle {
     is_over: AtomicBool,
     /// The content of units before the first change without the task's knowledge.
     changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
-    /// The condemned contents, as the task last knew them.
-    condemned: ArcSwap<CondemnedContents>,
-    /// The condemned contents that units gave as first answers (QUA-5).
+    /// The contents that the plan refuses, as the task last knew them.
+    refused: ArcSwap<Refused>,
+    /// The refused contents that units gave as first answers (QUA-5).
     given: Mutex<BTreeMap<UnitId, BTreeSet<Content>>>,
     /// There is a state from before a restart.
     is_stored: AtomicBool,
@@ -180,7 +180,7 @@ impl PlanHandle {
             late: Mutex::default(),
             is_over: AtomicBool::new(false),
             changed: Mutex::default(),
-            condemned: ArcSwap::default(),
+            refused: ArcSwap::default(),
             given: Mutex::default(),
             is_stored: AtomicBool::new(false),
             watched: ArcSwapOption::empty(),
@@ -266,22 +266,19 @@ impl PlanHandle {
     }
 
     /// A source has published. Called by the source's task, after the publication. `before`, `after`: the source's own content.
-    /// `served`: all that the source served before, and serves now.
+    /// `served`: all that the source served before, and serves now. `given`: the refused contents that it gives for the first time.
     pub fn published(
         &self,
         unit: UnitId,
         (before, after): (&Arc<Snapshot>, &Snapshot),
         (served, serves): (&Published, &Published),
+        given: BTreeSet<Content>,
     ) {
         let plan = self.plan.load();
         let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
-        let condemned = self.condemned.load();
-        if !condemned.is_empty() {
-            let given = condemned_first_answers(served.stable(), serves.stable(), &condemned, &is_gated);
-            if !given.is_empty() {
-                lock(&self.given).entry(unit).or_default().extend(given);
-                self.noted.notify_one();
-            }
+        if !given.is_empty() {
+            lock(&self.given).entry(unit).or_default().extend(given);
+            self.noted.notify_one();
         }
         let holds =
             (served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some()), serves.lanes.is_some());
@@ -290,16 +287,16 @@ impl PlanHandle {
         }
     }
 
-    /// The contents that no push may bring, for the sources.
-    pub fn condemn(&self, contents: &CondemnedContents) {
-        let known = self.condemned.load();
-        // Nearly all plans have none.
-        if !(known.is_empty() && contents.is_empty()) {
-            self.condemned.store(Arc::new(contents.clone()));
-        }
+    /// The contents that the plan refuses. The sources must be told next.
+    pub fn refuse(&self, refused: Refused) {
+        self.refused.store(Arc::new(refused));
     }
 
-    /// The condemned contents that units gave as first answers since the last call.
+    pub fn refused(&self) -> Arc<Refused> {
+        self.refused.load_full()
+    }
+
+    /// The refused contents that units gave as first answers since the last call.
     pub fn take_given(&self) -> BTreeMap<UnitId, BTreeSet<Content>> {
         std::mem::take(&mut *lock(&self.given))
     }

@@ -119,7 +119,7 @@ impl PlanTask {
         match order {
             LaneOrder::Open => return self.known.clear(),
             // The contents are as they were.
-            LaneOrder::Give(_) | LaneOrder::Stay(_) => return,
+            LaneOrder::Give(_) | LaneOrder::Stay(_) | LaneOrder::Refuse => return,
             _ => {}
         }
         for source in &sources {

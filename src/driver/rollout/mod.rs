@@ -3,7 +3,8 @@
 //! The task changes nothing at sources and streams. It locks one stream at a time, once a second, and only while a push is
 //! under way. After a panic the task begins anew, without the push under way.
 //!
-//! In order: the commands of operators; the count of clients; the questions to the hook; the rejections and the records of before; the lanes; the cut of a push; the task; and all plans.
+//! In order: the commands of operators; the count of clients; the questions to the hook; the rejections and the records of before; the lanes; the cut of a push;
+//! the contents that the plan refuses; the task; and all plans.
 
 pub mod orders;
 pub mod count;
@@ -13,5 +14,6 @@ mod rejections;
 pub mod records;
 pub mod lanes;
 mod cut;
+mod refuses;
 pub mod task;
 pub mod table;

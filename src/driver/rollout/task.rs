@@ -14,6 +14,7 @@ use crate::driver::rollout::cut::Next;
 use crate::driver::rollout::hook::{Asking, answered};
 use crate::driver::rollout::orders::Answer;
 use crate::driver::rollout::records::{Recorded, is_recorded};
+use crate::driver::rollout::refuses::Refuses;
 use crate::driver::rollout::table::Shown;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
@@ -68,6 +69,8 @@ pub(super) struct PlanTask {
     tallied_at: Instant,
     /// `None`: the plan has no hook.
     pub(super) asking: Option<Asking>,
+    /// The contents that the sources know the plan to refuse.
+    pub(super) refuses: Refuses,
     /// The units that know that their hold outlives their names.
     pub(super) kept: BTreeSet<UnitId>,
     /// The releases of this process, each with the number of the last source at that time.
@@ -108,6 +111,7 @@ impl PlanTask {
             tally_due: Instant::now(),
             tallied_at: Instant::now(),
             asking: None,
+            refuses: Refuses::default(),
             kept: BTreeSet::new(),
             released: BTreeMap::new(),
         }
@@ -118,6 +122,7 @@ impl PlanTask {
         self.restore();
         self.adopt();
         self.follow_hook();
+        self.refuse().await;
         self.show();
         while !self.handle.is_over() {
             let clock = self.shared.clock;
@@ -230,7 +235,7 @@ impl PlanTask {
         }
     }
 
-    /// Counts the condemned contents that units gave because nothing older is known (QUA-5).
+    /// Counts the refused contents that units gave because nothing older is known (QUA-5).
     fn take_given(&mut self) {
         for (unit, contents) in self.handle.take_given() {
             self.is_changed = true;
@@ -274,6 +279,7 @@ impl PlanTask {
                 Output::Open => self.order(LaneOrder::Open).await,
             }
         }
+        self.refuse().await;
     }
 
     /// Tells the machine of lost servers, and of servers heard again, while a push is under way or waits.
@@ -357,7 +363,6 @@ impl PlanTask {
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let origin = self.shared.clock.wall(Time::ZERO);
         let (plan, condemned) = (self.plan.clone(), self.rejecters.condemned().clone());
-        self.handle.condemn(&condemned);
         self.shown.show(RolloutStatus::of(plan, report, units, (condemned, origin)));
     }
 }

@@ -35,6 +35,9 @@ pub trait Listing: Send + Sync {
 
     /// Removes a source whose task has failed, to make room for a new source.
     fn forget(&self, source: &SourceHandle);
+
+    /// The sources of the same class and list at other servers, those in use first, and of these the latest first.
+    fn siblings(&self, source: &SourceHandle) -> Vec<Arc<SourceHandle>>;
 }
 
 /// A stream as its sources see it.

@@ -26,6 +26,8 @@ pub enum LaneOrder {
     Serve(u64),
     /// Clients that rejected pushes before a restart may have any part of these names (WAV-10).
     Restate(Arc<Restated>),
+    /// The plan refuses other contents than before (WAV-22).
+    Refuse,
     /// A hold outlives the names that the source forgets (WAV-8).
     Keep,
     /// No push stands: a hold without a difference ends.

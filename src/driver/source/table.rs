@@ -1,5 +1,6 @@
 //! The table of sources.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -419,6 +420,23 @@ impl Table {
 impl Listing for Table {
     fn forget(&self, source: &SourceHandle) {
         self.entries().remove(source);
+    }
+
+    fn siblings(&self, source: &SourceHandle) -> Vec<Arc<SourceHandle>> {
+        let (key, list) = (source.key(), source.status().list.clone());
+        let is_sibling = |entry: &&Entry| {
+            let (of, other) = (&entry.handle, entry.handle.key());
+            other.place != key.place
+                && (other.owner, &other.class) == (key.owner, &key.class)
+                && of.status().list == list
+        };
+        let entries = self.entries();
+        let siblings = entries.by_key.values().filter(is_sibling);
+        let mut siblings: Vec<_> = siblings
+            .map(|entry| ((!entry.uses.is_empty(), entry.handle.id()), entry.handle.clone()))
+            .collect();
+        siblings.sort_by_key(|(rank, _)| Reverse(*rank));
+        siblings.into_iter().map(|(_, handle)| handle).collect()
     }
 
     fn retire(&self, source: &Arc<SourceHandle>) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::cache::Known;
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
-use crate::engine::lanes::{Published, first_wildcard, held, held_name};
+use crate::engine::lanes::{Published, held, held_name, known_wildcard};
 use crate::engine::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
@@ -123,7 +123,7 @@ fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot>
         own.names.known.insert(name.clone(), known);
     }
     if takes_wildcard {
-        (own.wildcard, _) = first_wildcard(&own, &live.wildcard);
+        own.wildcard = known_wildcard(&own, &live.wildcard);
     }
     let is_new = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
     for (name, new) in live.globs.members.iter().filter(|(name, _)| !globs.is_empty() && is_new(name)) {

@@ -1,21 +1,77 @@
-//! Condemned contents that clients are given all the same: first answers (QUA-5).
+//! Contents that a plan refuses, and clients are given all the same: first answers (QUA-5).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 
 use super::remembered::{CondemnedContents, Content};
 use crate::engine::cache::{CachedBodies, Known};
 use crate::engine::collection::CollectionKind;
+use crate::engine::lanes::Published;
+use crate::engine::rollout::Refused;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// The condemned contents that a source gives as first answers since `before`: nothing older is known of their names, so they are not
+/// The refused contents that a source has given as first answers, for all those who have nothing else.
+#[derive(Debug, Default)]
+pub struct GivenContents {
+    refused: Arc<Refused>,
+    given: Arc<Refused>,
+}
+
+impl GivenContents {
+    /// The plan refuses these contents from now on. `stable`: the content for the clients outside of a push. Returns whether clients are
+    /// told something else than before.
+    pub fn refuse(&mut self, refused: &Arc<Refused>, stable: &Snapshot) -> bool {
+        self.refused = refused.clone();
+        let given = Refused::of(refused.iter().filter(|of| has(stable, of)).cloned());
+        let is_other = *self.given != given;
+        self.given = Arc::new(given);
+        is_other
+    }
+
+    /// The source serves other content. Returns what it gives as a first answer since `before`.
+    pub fn follow(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        is_gated: &dyn Fn(&TypeUrl) -> bool,
+    ) -> BTreeSet<Content> {
+        if self.refused.is_empty() {
+            return BTreeSet::new();
+        }
+        let new = refused_first_answers(before, after, &self.refused, is_gated);
+        let is_over = |of: &&Content| !has(after, of);
+        if !new.is_empty() || self.given.iter().any(|of| is_over(&of)) {
+            let given = self.given.iter().filter(|of| !is_over(of)).chain(&new);
+            self.given = Arc::new(Refused::of(given.cloned()));
+        }
+        new
+    }
+
+    /// Marks the contents in all that a source serves, so that clients which have something else keep it.
+    pub fn mark(&self, published: &mut Published) {
+        if self.given.is_empty() {
+            return;
+        }
+        match &mut published.lanes {
+            Some(lanes) => {
+                let candidate = lanes.candidate.iter_mut().map(|(_, candidate)| candidate);
+                let all = candidate.chain(&mut lanes.stable);
+                all.for_each(|snapshot| Arc::make_mut(snapshot).refuse(self.given.clone()));
+            }
+            None => Arc::make_mut(&mut published.live).refuse(self.given.clone()),
+        }
+    }
+}
+
+/// The refused contents that a source gives as first answers since `before`: nothing older is known of their names, so they are not
 /// withheld (WAV-7). `before`, `after`: the content for the clients outside of a push.
-pub fn condemned_first_answers(
+fn refused_first_answers(
     before: &Snapshot,
     after: &Snapshot,
-    condemned: &CondemnedContents,
+    refused: &Refused,
     is_gated: &dyn Fn(&TypeUrl) -> bool,
 ) -> BTreeSet<Content> {
     let mut given = BTreeSet::new();
@@ -24,7 +80,7 @@ pub fn condemned_first_answers(
         let before = before.of(type_url).unwrap_or(&nothing);
         let mut note = |name: &ResourceName, resource: &Resource| {
             let content = (type_url.clone(), name.clone(), resource.version);
-            if condemned.contains(&content) {
+            if refused.contains(&content) {
                 given.insert(content);
             }
         };
@@ -50,14 +106,14 @@ pub fn condemned_first_answers(
 
 /// The condemned contents of a snapshot. Takes time proportional to the number of condemned contents.
 pub fn condemned_in(snapshot: &Snapshot, condemned: &CondemnedContents) -> Vec<Content> {
-    let is_there = |(type_url, name, version): &Content| {
-        let types = snapshot.of(type_url).into_iter();
-        let mut bodies =
-            types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name))).flatten();
-        bodies.any(|body| body.version == *version)
-    };
     let contents = condemned.latest_first().map(|(_, content)| content);
-    contents.filter(|content| is_there(content)).cloned().collect()
+    contents.filter(|content| has(snapshot, content)).cloned().collect()
+}
+
+fn has(snapshot: &Snapshot, (type_url, name, version): &Content) -> bool {
+    let types = snapshot.of(type_url).into_iter();
+    let mut bodies = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name))).flatten();
+    bodies.any(|body| body.version == *version)
 }
 
 fn new_members(before: &CachedBodies, after: &CachedBodies, each: &mut dyn FnMut(&ResourceName, &Resource)) {
@@ -70,8 +126,6 @@ fn new_members(before: &CachedBodies, after: &CachedBodies, each: &mut dyn FnMut
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
 
     use super::*;
@@ -116,11 +170,8 @@ mod tests {
 
     /// The names in the answer, for the condemned contents `a` 2 and `b` 2.
     fn found(before: &Snapshot, after: &Snapshot, is_gated: bool) -> Vec<String> {
-        let mut condemned = CondemnedContents::default();
-        for name in ["a", "b"] {
-            condemned.put((type_url(), name.into(), Version(2)), Time::from_micros(9), ());
-        }
-        let given = condemned_first_answers(before, after, &condemned, &|_| is_gated);
+        let refused = Refused::of(["a", "b"].map(|name| (type_url(), name.into(), Version(2))).into_iter());
+        let given = refused_first_answers(before, after, &refused, &|_| is_gated);
         given.into_iter().map(|(_, name, _)| name.as_str().to_owned()).collect()
     }
 

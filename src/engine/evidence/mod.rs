@@ -2,7 +2,7 @@
 //! (TRU, QUA).
 //!
 //! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of
-//! rejections; first answers with condemned contents; clients that are lost whatever they are served;
+//! rejections; first answers with contents that the plan refuses; clients that are lost whatever they are served;
 //! suspects that others accepted; and the count of clients.
 
 mod content;
@@ -17,7 +17,7 @@ mod clients;
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
 pub use content::{compare, condemn, is_current, renew, unit_of};
 pub use excuses::{Leavers, WINDOW};
-pub use first_answers::{condemned_first_answers, condemned_in};
+pub use first_answers::{GivenContents, condemned_in};
 pub use known::{Comparison, KnownContents};
 pub use rejecters::Rejecters;
-pub use remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};
+pub use remembered::{CONTENTS_MAX, CondemnedContents, Content, REMEMBERED_FOR, Remembered};

@@ -42,6 +42,11 @@ impl<V: Clone> Remembered<V> {
         self.known.is_empty()
     }
 
+    /// Whether both share all contents. False may be returned for equal memories.
+    pub fn is_same(&self, other: &Remembered<V>) -> bool {
+        self.ends.ptr_eq(&other.ends) || self.is_empty() && other.is_empty()
+    }
+
     pub fn contains(&self, content: &Content) -> bool {
         self.known.contains_key(content)
     }

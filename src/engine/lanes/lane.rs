@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::elder::Elder;
 use super::lane_type::{LaneType, Step, changed_names};
 use super::members::changed_members;
 use super::release::Release;
 use super::rule::{Named, Rule, Stamps};
+use crate::engine::rollout::Refused;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::{LaneMark, Snapshot, TypeSnapshot};
 use crate::xds::{Kind, ResourceName, TypeUrl};
@@ -49,7 +51,7 @@ impl Lane {
             if let Some(view) = &mut own.content.wildcard.view {
                 *view = Arc::new(view.marked(stamps.fresh()));
             }
-            let step = Step { before: &nothing, live, rule: &Rule::Gated, peer: None };
+            let step = Step { before: &nothing, live, rule: &Rule::Gated, peer: None, elder: None };
             let changed = changed_names(&own.content.names, &live.names);
             own.follow_names(&changed, &step, stamps);
             own.follow_wildcard(&step, stamps);
@@ -59,13 +61,14 @@ impl Lane {
         lane
     }
 
-    /// Takes over from the source what the lane does not hold. `peer`: the other lane, after the change.
+    /// Takes over from the source what the lane does not hold. `peer`: the other lane, after the change. `elder`: for first answers, with
+    /// the contents that the plan refuses.
     pub fn follow(
         &mut self,
-        before: &Snapshot,
-        live: &Snapshot,
+        (before, live): (&Snapshot, &Snapshot),
         gated: &Gated,
         peer: Option<&Lane>,
+        elder: Option<(&Elder, &Refused)>,
         stamps: &mut Stamps,
     ) {
         let types: BTreeSet<_> =
@@ -84,7 +87,8 @@ impl Lane {
             };
             let peer = peer.and_then(|peer| peer.types.get(type_url)).map(|of| &of.content);
             let of = self.types.entry(type_url.clone()).or_default();
-            of.follow(&Step { before, live: lives, rule: &rule, peer }, stamps);
+            let elder = elder.and_then(|(elder, refused)| elder.of(type_url, refused));
+            of.follow(&Step { before, live: lives, rule: &rule, peer, elder }, stamps);
             if of.is_equal() && live.of(type_url).is_none() {
                 self.types.remove(type_url);
             }

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::elder::TypeElder;
 use super::forgotten::Forgotten;
 use super::lasts::Lasts;
 use super::rule::{Rule, Stamps};
-use super::stated::held_name;
+use super::stated::{held_name, held_or_elders};
 use crate::engine::annotations::Annotations;
 use crate::engine::cache::Known;
 use crate::engine::cache::aliased::Aliased;
 use crate::engine::cache::slots::WatchedSet;
+use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::{NamesSnapshot, TypeSnapshot};
 use crate::engine::view::View;
 use crate::xds::ResourceName;
@@ -43,6 +45,8 @@ pub(super) struct Step<'a> {
     pub rule: &'a Rule,
     /// The other lane's content after the change. Equal views are shared.
     pub peer: Option<&'a TypeSnapshot>,
+    /// The content of another unit, for first answers.
+    pub elder: Option<TypeElder<'a>>,
 }
 
 impl LaneType {
@@ -133,7 +137,8 @@ impl LaneType {
         }
     }
 
-    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells it (WAV-7).
+    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells it (WAV-7), or that of another
+    /// unit (WAV-22).
     fn hold_new_name(
         &mut self,
         name: &ResourceName,
@@ -143,9 +148,13 @@ impl LaneType {
     ) -> bool {
         let is_first = matches!(step.rule, Rule::Gated) && matches!(own, Known::Unknown);
         let new = new.filter(|_| is_first);
-        let Some(held) = new.and_then(|new| held_name(&self.content, step.live, name, new)) else {
-            return false;
-        };
+        let (content, elder, kind) = (&self.content, step.elder.as_ref(), CollectionKind::Names);
+        let held = new.and_then(|new| match new {
+            Known::Present(new) => held_or_elders(content, elder, kind, (name, new)),
+            _ => held_name(content, step.live, name, new)
+                .or_else(|| elder?.held(kind, name, None).filter(|_| *new != Known::Unknown)),
+        });
+        let Some(held) = held else { return false };
         let names = &mut self.content.names;
         if let Some(resource) = held.resource().filter(|resource| resource.name != *name) {
             names.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::lane_type::{LaneType, Step, names_of_news, settled};
 use super::rule::{Rule, Stamps};
-use super::stated::{first_wildcard, held};
+use super::stated::{first_wildcard, held_or_elders};
 use crate::engine::cache::slots::WatchedSet;
 use crate::engine::cache::{CachedBodies, Known, members};
-use crate::engine::collection::NameSet;
+use crate::engine::collection::{CollectionKind, NameSet};
 use crate::engine::snapshot::{GlobsSnapshot, WildcardSnapshot};
 use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName};
@@ -56,7 +56,7 @@ impl LaneType {
     fn follow_first_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
         let (live, own) = (&step.live.wildcard, self.content.wildcard.view.take().unwrap_or_default());
         let (first, differing) = match step.rule {
-            Rule::Gated => first_wildcard(&self.content, live),
+            Rule::Gated => first_wildcard(&self.content, live, step.elder.as_ref()),
             Rule::Endpoints(_) => Default::default(),
         };
         self.take_wildcard(live);
@@ -122,7 +122,10 @@ impl LaneType {
                 continue;
             }
             let is_gated = matches!(step.rule, Rule::Gated) && !is_own;
-            let stated = new.filter(|_| is_gated).and_then(|new| held(&self.content, new));
+            let stated = new.filter(|_| is_gated).and_then(|new| {
+                let elder = step.elder.as_ref();
+                held_or_elders(&self.content, elder, CollectionKind::Globs, (&name, new))
+            });
             match stated {
                 Some(_) => drop(self.globs.insert(name.clone())),
                 None => drop(self.globs.remove(&name)),
@@ -132,6 +135,7 @@ impl LaneType {
                 None => drop(self.content.globs.members.remove(&name)),
             }
         }
+        self.keep_lost_members(step);
         let own = &self.content.globs.complete;
         self.globs.retain(|name| {
             name.glob().is_some_and(|glob| live.complete.contains(&glob) || !own.contains(&glob))
@@ -144,6 +148,19 @@ impl LaneType {
         }
         self.annotate_globs(live);
         self.follow_sets_of_globs(step, stamps);
+    }
+
+    /// Takes members from another unit that the source lacks in a glob at its first completeness.
+    fn keep_lost_members(&mut self, step: &Step<'_>) {
+        let (live, own) = (&step.live.globs, &mut self.content.globs);
+        let is_new = |glob: ResourceName| live.complete.contains(&glob) && !own.complete.contains(&glob);
+        let is_there =
+            |name: &ResourceName| live.members.contains_key(name) || !name.glob().is_some_and(is_new);
+        let lost = step.elder.iter().flat_map(|elder| elder.lost_members(CollectionKind::Globs, is_there));
+        for (name, member) in lost.map(|(name, member)| (name.clone(), member.clone())).collect::<Vec<_>>() {
+            self.globs.insert(name.clone());
+            own.members.insert(name, member);
+        }
     }
 
     /// The names whose membership may differ in another way than before.

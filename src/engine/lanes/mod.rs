@@ -6,7 +6,8 @@
 //! know, and holds what it knows. Equal views are shared pointers.
 //!
 //! In order: the policies of types; names that only a lane knows; last bytes; one content for all ways to ask; the content
-//! of a type; one lane; releases of the history; the lanes of a source; and what a source serves.
+//! of a type; one lane; releases of the history; the lanes of a source; the content of another unit
+//! for first answers; and what a source serves.
 
 mod rule;
 mod forgotten;
@@ -18,11 +19,13 @@ mod lane;
 mod release;
 mod overlay;
 mod renew;
+mod elder;
 mod published;
 #[cfg(test)]
 mod tests;
 
+pub use elder::Elder;
 pub use overlay::{Differences, Lanes};
 pub use published::{Published, PublishedLanes, Wakes};
 pub use release::{Release, Restated};
-pub use stated::{first_wildcard, held, held_name};
+pub use stated::{held, held_name, known_wildcard};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::elder::Elder;
 use super::lane::Lane;
 use super::lane_type::{LaneType, changed_names};
 use super::lasts::{Ended, Lasts};
@@ -13,6 +14,7 @@ use super::rule::{Rule, Stamps};
 use crate::engine::Time;
 use crate::engine::cache::Known;
 use crate::engine::collection::CollectionKind;
+use crate::engine::rollout::Refused;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::{LaneMark, LastVersions, Snapshot, TypeSnapshot};
 use crate::xds::{ResourceName, TypeUrl};
@@ -38,6 +40,9 @@ pub struct Lanes {
     /// The same for a reason that the lanes do not know: a halt before a restart, or a pin.
     is_kept: bool,
     restated: Option<Arc<Restated>>,
+    /// The contents that the plan refuses, and the content of another unit for the next first answers.
+    pub(super) refused: Refused,
+    pub(super) elder: Option<Elder>,
     /// A hold ended, in which clients had other endpoints than the source has.
     has_let_go: bool,
     history: VecDeque<Release>,
@@ -69,6 +74,8 @@ impl Lanes {
             went_back: false,
             is_kept: false,
             restated: None,
+            refused: Refused::default(),
+            elder: None,
             has_let_go: false,
             history: VecDeque::new(),
             history_max: history,
@@ -88,18 +95,20 @@ impl Lanes {
     /// Takes the next snapshot of the source, before it is published. Holds before the first change of known gated
     /// content (WAV-4). `before`: the snapshot that the source published before, without lanes.
     pub fn follow(&mut self, before: &Arc<Snapshot>, live: &Arc<Snapshot>, now: Time) -> Published {
-        let begins = self.stable.is_none() && self.begins(before, live);
+        let begins =
+            self.stable.is_none() && (self.begins(before, live) || self.begins_by_elder(before, live));
         if begins {
             let mark = LaneMark { release: self.release, push: None };
             self.stable = Some(Lane::freeze(before, &self.gated, mark));
             self.has_held = true;
         }
         self.live = live.clone();
-        let new = self.new_types();
+        let (new, elder) = (self.new_types(), self.elder.take());
+        let elder = elder.as_ref().map(|elder| (elder, &self.refused));
         if let Some(stable) = &mut self.stable {
-            stable.follow(before, live, &self.gated, None, &mut self.stamps);
+            stable.follow((before, live), &self.gated, None, elder, &mut self.stamps);
             if let Some(candidate) = &mut self.candidate {
-                candidate.follow(before, live, &self.gated, Some(stable), &mut self.stamps);
+                candidate.follow((before, live), &self.gated, Some(stable), elder, &mut self.stamps);
             }
             match begins {
                 // Clients may have the bytes of lanes that ended a moment ago.

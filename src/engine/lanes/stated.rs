@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::elder::TypeElder;
 use super::rule::Rule;
 use crate::engine::cache::{CachedResource, Known, members};
 use crate::engine::collection::CollectionKind;
@@ -42,19 +43,35 @@ pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
     (is_other && Rule::Gated.holds(&new.name, own.resource().map(Arc::as_ref), Some(new))).then_some(own)
 }
 
+/// The same for a first answer. Where the release states nothing, another unit may.
+pub(super) fn held_or_elders(
+    content: &TypeSnapshot,
+    elder: Option<&TypeElder<'_>>,
+    kind: CollectionKind,
+    (name, new): (&ResourceName, &CachedResource),
+) -> Option<Known> {
+    match stated(content, &new.resource.name) {
+        Some(_) => held(content, new),
+        None => elder?.held(kind, name, Some(new)),
+    }
+}
+
 /// The source's wildcard in a release that does not have it as a whole yet, and the names of which the release has another state than the
 /// source. The view has the source's ids.
-pub fn first_wildcard(
+pub(super) fn first_wildcard(
     content: &TypeSnapshot,
     live: &WildcardSnapshot,
+    elder: Option<&TypeElder<'_>>,
 ) -> (WildcardSnapshot, BTreeSet<ResourceName>) {
     let (mut first, mut differing) = (live.clone(), BTreeSet::new());
-    if content.names.known.is_empty() && content.globs.members.is_empty() {
+    if content.names.known.is_empty() && content.globs.members.is_empty() && elder.is_none() {
         return (first, differing);
     }
     let Some(view) = &mut first.view else { return (first, differing) };
     for (name, new) in &live.members {
-        let Some(own) = held(content, new) else { continue };
+        let Some(own) = held_or_elders(content, elder, CollectionKind::Wildcard, (name, new)) else {
+            continue;
+        };
         let view = Arc::make_mut(view);
         view.drop_annotations(name);
         match own {
@@ -69,12 +86,24 @@ pub fn first_wildcard(
         }
         differing.insert(name.clone());
     }
+    let is_there = |name: &ResourceName| live.members.contains_key(name);
+    let lost = elder.filter(|_| live.is_whole()).into_iter();
+    for (name, own) in lost.flat_map(|elder| elder.lost_members(CollectionKind::Wildcard, is_there)) {
+        members::put(Arc::make_mut(view), None, &own.resource);
+        first.members.insert(name.clone(), own.clone());
+        differing.insert(name.clone());
+    }
     (first, differing)
+}
+
+/// A wildcard that a halted content comes to know, with the halted content's own resources.
+pub fn known_wildcard(content: &TypeSnapshot, live: &WildcardSnapshot) -> WildcardSnapshot {
+    first_wildcard(content, live, None).0
 }
 
 /// The state of a resource by any way to ask, under its own name or an alias. `None`: no way says anything. A wildcard or a glob without
 /// the name says nothing, because members prove nothing about names.
-fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
+pub(super) fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
     let names = &content.names;
     let by_name = names.known.get(name).filter(|known| !matches!(known, Known::Unknown));
     let mut aliases = names.aliases.iter().filter(|(_, aliased)| aliased.own() == name);
@@ -85,7 +114,7 @@ fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
 }
 
 /// A member of the wildcard, or of the name's glob; `None`: not all members are known.
-fn member<'a>(
+pub(super) fn member<'a>(
     content: &'a TypeSnapshot,
     kind: CollectionKind,
     name: &ResourceName,

@@ -2,6 +2,7 @@
 
 use super::{View, ViewId};
 use crate::engine::change::ChangeMarks;
+use crate::xds::{Resource, ResourceName};
 
 impl View {
     /// Whether both views tell a client the same. Shared parts cost nothing.
@@ -27,6 +28,20 @@ impl View {
     #[must_use]
     pub fn marked(&self, lost: ViewId) -> View {
         View { lost, ..self.clone() }
+    }
+
+    /// This view without an answer for a name, or for the membership that the name is in. The id depends on the name and the version.
+    #[must_use]
+    pub fn withholding(&self, name: &ResourceName, resource: &Resource) -> View {
+        let mut view = self.clone();
+        view.id = view.id.derived(("withheld", name, resource.version));
+        view.take_as(name, resource);
+        view.drop_annotations(name);
+        if let Some(glob) = name.glob().filter(|glob| view.knows_glob(glob)) {
+            view.drop_glob(&glob);
+        }
+        view.add_unknown();
+        view
     }
 
     /// The view did not go through the changes of the source so far.

@@ -7,6 +7,7 @@ mod acts;
 mod claims;
 mod client;
 mod content;
+mod elders;
 mod fallback;
 mod hook;
 mod judge;

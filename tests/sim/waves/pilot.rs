@@ -12,7 +12,7 @@ use sluice::engine::evidence::{
 };
 use sluice::engine::rollout::report::{Outcome, Reason};
 use sluice::engine::rollout::{
-    Admission, Command, Output, Plan, PushReport, Rollout, RolloutState, UnitId, UnitPush,
+    Admission, Command, Output, Plan, PushReport, Refused, Rollout, RolloutState, UnitId, UnitPush,
 };
 use sluice::engine::snapshot::Snapshot;
 
@@ -111,6 +111,8 @@ pub struct Pilot {
     next: Option<Next>,
     pub counted: Option<Counted>,
     pub rejecters: Rejecters,
+    /// The contents that the plan refuses, as the units know them.
+    pub refused: Refused,
     leavers: Leavers,
     /// The latest push that went back, or that was halted.
     restates: Option<u64>,
@@ -153,6 +155,7 @@ impl Pilot {
             next: None,
             counted: None,
             rejecters: Rejecters::default(),
+            refused: Refused::default(),
             leavers: Leavers::default(),
             restates: None,
             rejected: Rejected::default(),
@@ -469,6 +472,9 @@ impl World {
 
     fn end_round(&mut self) {
         self.keep_holds();
+        if self.plan.siblings {
+            self.refuse();
+        }
         let pilot = &mut self.pilot;
         pilot.phase = Phase::Idle;
         let is_halted = pilot.rollout.state() == RolloutState::Halted;

@@ -11,7 +11,7 @@ use sluice::xds::Node;
 
 use super::hook::HookPlan;
 use crate::rng::{Rng, mix};
-use crate::schedule::{Act, GROWN_FALLBACK, GROWN_HOOKS, MILLI, SECOND};
+use crate::schedule::{Act, GROWN_FALLBACK, GROWN_HOOKS, GROWN_SIBLINGS, MILLI, SECOND};
 
 /// The subscriptions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct WavePlan {
     pub on_reachability_only: bool,
     /// The second server of a list states what the first states, a moment later.
     pub mirrors: bool,
+    /// A unit looks at the content of the other server of its list for its first answers.
+    pub siblings: bool,
     /// The plan gates types at all.
     pub gates: bool,
     pub hook: Option<HookPlan>,
@@ -124,6 +126,7 @@ impl WavePlan {
             unrest: 100,
             on_reachability_only: false,
             mirrors: false,
+            siblings: false,
             gates: true,
             hook: None,
         };
@@ -136,6 +139,9 @@ impl WavePlan {
         }
         if seed >= GROWN_FALLBACK {
             plan.grow_fallback();
+        }
+        if seed >= GROWN_SIBLINGS {
+            plan.grow_siblings();
         }
         plan
     }
@@ -158,6 +164,14 @@ impl WavePlan {
         self.unrest = [15, 50, 100][rng.below(3) as usize];
         self.on_reachability_only = rng.percent(60);
         self.mirrors = rng.percent(60);
+    }
+
+    /// Units look at each other for their first answers. Most second servers state what the first ones state, and much of it is bad, apart from the rest.
+    fn grow_siblings(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x3a7e8);
+        (self.siblings, self.on_reachability_only) = (true, rng.percent(80));
+        self.mirrors = rng.percent(80);
+        self.bad = [30, 60][rng.below(2) as usize];
     }
 
     /// The units: the first server of each list, then the second ones.

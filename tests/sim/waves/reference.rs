@@ -10,6 +10,7 @@ use sluice::engine::snapshot::Snapshot;
 
 use super::client::Want;
 use super::content::{GATED, is_gated};
+use super::elders::ElderContents;
 use super::hook::Hooked;
 use super::pilot::Order;
 use super::plan::WavePlan;
@@ -146,27 +147,32 @@ impl Contents {
     }
 
     /// The members of a wildcard that the release comes to know have the contents that it knows by name: one release for all ways to ask.
-    fn name_members(&mut self, ty: usize) {
+    fn name_members(&mut self, ty: usize, elder: Option<&ElderContents<'_>>) {
         let members = self.members[ty].as_mut().unwrap_or(&mut self.partial[ty]);
         for (name, member) in members.iter_mut().enumerate().filter(|(_, member)| **member != 0) {
-            *member = self.names.get(&(ty, name)).copied().unwrap_or(*member);
+            let instead = || elder.and_then(|elder| elder.instead((ty, name), *member, true));
+            *member = self.names.get(&(ty, name)).copied().or_else(instead).unwrap_or(*member);
         }
     }
 
     /// Takes over what the release does not know, and endpoints.
-    fn follow(&mut self, before: &Contents, live: &Contents) {
+    fn follow(&mut self, before: &Contents, live: &Contents, elder: Option<&ElderContents<'_>>) {
         for (key, new) in live.names.iter().filter(|((ty, _), _)| is_gated(*ty)) {
             if !self.names.contains_key(key) {
                 let member = |of: &Contents| of.members[key.0].map(|members| members[key.1]);
                 let own = member(self).unwrap_or(0);
                 let is_held = own != 0 && (*new != 0 || member(live) == Some(0));
-                self.names.insert(*key, if is_held { own } else { *new });
+                // Another unit is asked where the release states nothing.
+                let is_stated = own != 0 && *new != 0;
+                let elder = elder.filter(|_| !is_stated);
+                let instead = || elder.and_then(|elder| elder.instead(*key, *new, false)).unwrap_or(*new);
+                self.names.insert(*key, if is_held { own } else { instead() });
             }
         }
         for ty in GATED {
             if self.members[ty].is_none() {
                 (self.members[ty], self.partial[ty]) = (live.members[ty], live.partial[ty]);
-                self.name_members(ty);
+                self.name_members(ty, elder);
             }
         }
         for name in 0..OLD {
@@ -226,11 +232,16 @@ pub struct Releases {
 
 impl Releases {
     /// Takes the next content that the unit knows.
-    fn take(&mut self, live: Contents, now: u64) {
+    fn take(&mut self, live: Contents, now: u64, elder: Option<&ElderContents<'_>>) {
         let before = std::mem::replace(&mut self.live, live);
         self.former_endpoints.extend(self.live.ended_endpoints(&before).map(|ended| (now, ended)));
         self.depart(&before, now);
-        if self.stable.is_none() && before.differs(&self.live) {
+        let by_elder = || {
+            let mut trial = before.clone();
+            trial.follow(&before, &self.live, elder);
+            trial.differs(&self.live) || trial.differs_in_part(&self.live)
+        };
+        if self.stable.is_none() && (before.differs(&self.live) || elder.is_some() && by_elder()) {
             self.stable = Some(before.clone());
         }
         if self.stable.is_none() && before.has_lost_members(&self.live) {
@@ -238,7 +249,7 @@ impl Releases {
         }
         for lane in self.stable.iter_mut().chain(self.candidate.iter_mut().map(|(_, of)| of)) {
             let former = lane.clone();
-            lane.follow(&before, &self.live);
+            lane.follow(&before, &self.live, elder);
             self.former_endpoints.extend(lane.ended_endpoints(&former).map(|ended| (now, ended)));
         }
         while self.former_endpoints.len() > 100 {
@@ -336,7 +347,7 @@ impl Releases {
                     let endpoints = endpoints.names.iter().filter(|((ty, _), _)| *ty == EDS);
                     release.names.extend(endpoints.map(|(key, content)| (*key, *content)));
                     // Endpoints are those of the former release.
-                    release.follow(&self.live.clone(), &self.live);
+                    release.follow(&self.live.clone(), &self.live, None);
                     // Everybody may have what was stable until now.
                     match self.stable.replace(release) {
                         Some(former) => self.given.push(former),
@@ -532,7 +543,12 @@ impl World {
     /// A unit has published another content of its server.
     pub fn reference_follows(&mut self, unit: usize) {
         let live = Contents::of(&self.words, &self.units[unit].live);
-        self.reference.units[unit].take(live, self.now);
+        let (elder, list) = (self.elder_contents(unit), self.plan.list_of(unit));
+        let mut of = std::mem::take(&mut self.reference.units[unit]);
+        let refuses = |ty: usize, name: usize, content: u32| self.is_refused(list, (ty, name), content);
+        let elder = elder.as_ref().map(|of| ElderContents { of, refuses: &refuses });
+        of.take(live, self.now, elder.as_ref());
+        self.reference.units[unit] = of;
         self.judge_published(unit);
     }
 
@@ -545,7 +561,7 @@ impl World {
             (Some(halted), Some((push, candidate))) if *push == number => halted.clone_from(candidate),
             (Some(halted), _) => {
                 let partial = halted.partial;
-                halted.follow(&of.live, &of.live);
+                halted.follow(&of.live, &of.live, None);
                 // Members so far stay as they were at the halt until all are known: another content is a change.
                 for ty in GATED.into_iter().filter(|ty| halted.members[*ty].is_none()) {
                     halted.partial[ty] = partial[ty];

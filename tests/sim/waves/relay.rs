@@ -205,9 +205,11 @@ impl World {
         };
         let (id, plan) = (self.id_of(unit), self.pilot.plan.clone());
         let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
+        let mut lanes = Lanes::new(id, plan.gated.clone(), plan.releases);
+        lanes.refuse(&self.pilot.refused);
         Unit {
             source: Source::new(id, settings, attachment).of_server("cp".into(), false),
-            lanes: Lanes::new(id, plan.gated.clone(), plan.releases),
+            lanes,
             live: Arc::default(),
             published: Published::default(),
             wakes: Wakes::default(),
@@ -242,6 +244,10 @@ impl World {
         let before = std::mem::replace(&mut this.live, live.clone());
         let held = this.published.lanes.is_some();
         let is_planless = self.wire.as_ref().is_some_and(|wire| wire.is_planless);
+        let answers_first = this.lanes.answers_first(&before, live);
+        let elder = if answers_first { self.elder(unit) } else { None };
+        let this = &mut self.units[unit];
+        this.lanes.look_at(elder);
         let published = match is_planless {
             true => Published::without_lanes(live.clone()),
             false => this.lanes.follow(&before, live, time),

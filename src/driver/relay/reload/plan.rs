@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::driver::api::reload::{NAMES_LISTED, NamesGone, PlanRefusal, ReloadPlan};
+use crate::driver::api::reload::{MovedInPlan, NAMES_LISTED, NamesGone, PlanRefusal, ReloadPlan};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -46,6 +46,8 @@ struct Draft<'a> {
     /// The new classes at a place: all, or those for Secrets.
     classes: HashMap<(Place, bool), usize>,
     gone: BTreeMap<TypeUrl, BTreeSet<ResourceName>>,
+    /// By plan: the sessions that move and have other content by steps, and at once.
+    moved_in_plans: BTreeMap<Box<str>, (usize, usize)>,
 }
 
 impl<'a> Draft<'a> {
@@ -60,11 +62,12 @@ impl<'a> Draft<'a> {
             moved_from: HashSet::new(),
             classes: HashMap::new(),
             gone: BTreeMap::new(),
+            moved_in_plans: BTreeMap::new(),
         }
     }
 
     fn add(&mut self, stream: &StreamState) {
-        let (mut moves, mut is_undecided) = (false, false);
+        let (mut moves, mut is_undecided, mut covered) = (false, false, BTreeMap::new());
         stream.each_destination(self.settings, |of| {
             self.used.insert(of.source.id());
             // A type without room looks for room by itself.
@@ -76,6 +79,7 @@ impl<'a> Draft<'a> {
             let found = self.sources.find(&key);
             if of.moves() {
                 moves = true;
+                self.note_plan(of.source, to, &mut covered);
                 self.moved_from.insert(of.source.id());
                 is_undecided |= !self.note_gone(&of, found.as_deref());
             }
@@ -84,6 +88,24 @@ impl<'a> Draft<'a> {
         self.plan.sessions += 1;
         self.plan.sessions_moved += usize::from(moves);
         self.plan.sessions_undecided += usize::from(is_undecided);
+        for (plan, goes_by_steps) in covered {
+            let (by_steps, at_once) = self.moved_in_plans.entry(plan).or_default();
+            *(if goes_by_steps { by_steps } else { at_once }) += 1;
+        }
+    }
+
+    /// Notes how an enforcing plan of a source treats the content of the source that a stream moves to. `covered`: by plan, whether all of
+    /// its parts go by steps.
+    fn note_plan(&self, source: &SourceHandle, to: &Destination<'_>, covered: &mut BTreeMap<Box<str>, bool>) {
+        let Some(plan) = source.judge().map(|plan| plan.plan()).filter(|plan| plan.enforces()) else {
+            return;
+        };
+        let (key, list) = (to.key(), &to.listed.list.label);
+        let next = self.settings.rollouts.iter().find(|next| next.units.matches(list, &key.class.node));
+        let is_same_class = key.class == source.key().class && *source.status().list == **list;
+        let goes_by_steps =
+            is_same_class && next.is_some_and(|next| next.name == plan.name && next.enforces());
+        *covered.entry(plan.name.clone()).or_insert(true) &= goes_by_steps;
     }
 
     fn want(&mut self, key: SourceKey, to: &Destination<'_>, is_open: bool) {
@@ -153,6 +175,9 @@ impl<'a> Draft<'a> {
                 names: names.into_iter().take(NAMES_LISTED).collect(),
             })
             .collect();
+        let moved = self.moved_in_plans.into_iter();
+        self.plan.moved_in_plans =
+            moved.map(|(plan, (by_steps, at_once))| MovedInPlan { plan, by_steps, at_once }).collect();
         self.plan.refused = refusal(&self.classes, self.settings, self.sources);
         self.plan
     }

@@ -1,5 +1,6 @@
 //! The lanes of a source, while its plan holds content back (WAV-1, WAV-2).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,11 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::SourceTask;
+use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
-use crate::engine::lanes::{Lanes, Published};
+use crate::engine::evidence::Content;
+use crate::engine::lanes::{Elder, Lanes, Published};
 use crate::engine::rollout::UnitId;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::Snapshot;
+use crate::xds::TypeUrl;
 
 /// The time between two looks at the weight of lanes.
 const WEIGHED_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +40,7 @@ impl SourceTask {
             if !is_same {
                 lanes.change_hands();
             }
+            self.refuse();
             self.publish_lanes();
             self.streams.values().for_each(|stream| stream.wake());
         }
@@ -48,16 +53,72 @@ impl SourceTask {
     /// The next content to be served.
     pub(super) fn serve_next(&mut self, live: &Arc<Snapshot>) -> Published {
         let before = std::mem::replace(&mut self.live, live.clone());
+        let answers_first = self.lanes.as_ref().is_some_and(|lanes| lanes.answers_first(&before, live));
+        let elder = answers_first.then(|| self.elder()).flatten();
         match &mut self.lanes {
             None => Published::without_lanes(live.clone()),
-            Some(lanes) => lanes.follow(&before, live, self.shared.clock.now()),
+            Some(lanes) => {
+                lanes.look_at(elder);
+                lanes.follow(&before, live, self.shared.clock.now())
+            }
         }
+    }
+
+    /// The content that clients of this class have from another server of the list (WAV-22).
+    fn elder(&self) -> Option<Elder> {
+        let plan = self.plan.as_ref()?;
+        let in_force = plan.plan();
+        let is_of_plan = |source: &SourceHandle| source.judge().is_some_and(|of| Arc::ptr_eq(&of, plan));
+        let siblings = self.listing.siblings(&self.handle).into_iter();
+        let mut siblings = siblings.filter(|source| is_of_plan(source)).map(|source| {
+            let content = source.published().stable().clone();
+            (source, content)
+        });
+        let is_gated = |type_url: &TypeUrl| in_force.gated.contains(type_url);
+        let has_content = |content: &Snapshot| content.types().any(|(type_url, _)| is_gated(type_url));
+        let (sibling, content) = siblings.find(|(_, content)| has_content(content))?;
+        Some(Elder { content, holds_all: self.has_taken_over_from(&sibling) })
+    }
+
+    /// Whether another configuration brings the clients of a sibling here: its server left the list, or has this one before it.
+    fn has_taken_over_from(&self, sibling: &SourceHandle) -> bool {
+        let settings = self.shared.settings();
+        settings.lists.find(sibling.key().place).is_none_or(|listed| {
+            self.handle.id() > sibling.id() && listed.higher().contains(&self.handle.key().place)
+        })
+    }
+
+    /// Takes the contents that the plan refuses over.
+    fn refuse(&mut self) {
+        let refused = self.plan.as_ref().map(|plan| plan.refused()).unwrap_or_default();
+        self.lanes.iter_mut().for_each(|lanes| lanes.refuse(&refused));
+        let is_other = self.given.refuse(&refused, self.handle.published().stable());
+        if is_other {
+            self.publish_lanes();
+            self.streams.values().for_each(|stream| stream.wake());
+        }
+    }
+
+    /// Marks the refused contents among what the source gives. Returns those that it gives for the first time.
+    pub(super) fn note_given(&mut self, mut published: Published) -> (Published, BTreeSet<Content>) {
+        let Some(plan) = self.plan.as_ref().map(|plan| plan.plan()) else {
+            return (published, BTreeSet::new());
+        };
+        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+        let served = self.handle.published();
+        let given = self.given.follow(served.stable(), published.stable(), &is_gated);
+        // An observing plan holds nothing back, and only counts.
+        if plan.enforces() {
+            self.given.mark(&mut published);
+        }
+        (published, given)
     }
 
     /// Publishes the present content again, after a move of the lanes.
     pub(super) fn publish_lanes(&mut self) {
         let Some(lanes) = &mut self.lanes else { return };
         let published = lanes.published(self.shared.clock.now());
+        let (published, _) = self.note_given(published);
         self.store_published(published);
     }
 
@@ -102,6 +163,10 @@ impl SourceTask {
     }
 
     fn carry_out_order(&mut self, order: LaneOrder) -> Option<LaneContent> {
+        if order == LaneOrder::Refuse {
+            self.refuse();
+            return None;
+        }
         let lanes = self.lanes.as_mut()?;
         let changes_content = matches!(order, LaneOrder::Serve(_) | LaneOrder::Open | LaneOrder::Restate(_));
         match order {
@@ -116,6 +181,7 @@ impl SourceTask {
                 release.iter().for_each(|release| lanes.serve(release));
             }
             LaneOrder::Restate(earlier) => lanes.restate(&earlier),
+            LaneOrder::Refuse => {}
             LaneOrder::Keep => lanes.keep(),
             LaneOrder::Rest => lanes.rest(),
             LaneOrder::Open => lanes.release(),

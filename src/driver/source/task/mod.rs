@@ -35,6 +35,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::class::UpstreamNode;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tells_ttl;
+use crate::engine::evidence::GivenContents;
 use crate::engine::lanes::{Lanes, Wakes};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Source, StreamIndex};
@@ -104,6 +105,7 @@ pub fn start(
             told: false,
             plan: None,
             lanes: None,
+            given: GivenContents::default(),
             weighed_at: None,
             wakes: Wakes::default(),
             live: Arc::default(),
@@ -182,6 +184,8 @@ struct SourceTask {
     plan: Option<Arc<PlanHandle>>,
     /// `None`: nothing is held back from clients.
     lanes: Option<Lanes>,
+    /// The contents that the plan refuses, and clients are given all the same.
+    given: GivenContents,
     /// The time of the latest look at the weight of the lanes.
     weighed_at: Option<Instant>,
     wakes: Wakes,

@@ -94,12 +94,13 @@ impl SourceTask {
     fn store(&mut self, snapshot: &Arc<Snapshot>) {
         let (before, served) = (self.live.clone(), self.handle.published());
         let published = self.serve_next(snapshot);
+        let (published, given) = self.note_given(published);
         let is_held = published.lanes.is_some() && self.plan.is_some() && published.reads_the_same(&served);
         self.wakes.published(is_held);
         self.store_published(published);
         if let Some(plan) = &self.plan {
             let serves = self.handle.published();
-            plan.published(UnitId(self.handle.id().0), (&before, snapshot), (&served, &serves));
+            plan.published(UnitId(self.handle.id().0), (&before, snapshot), (&served, &serves), given);
         }
     }
 

@@ -30,8 +30,13 @@ impl Stream {
     pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<DriverContext>, tables: &Tables) -> Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = shared.epoch();
+        let mut session =
+            Session::new(kind, settings.stream, shared.seed, fastrand::u32(..), Grant::nothing());
+        if peer.relays.is_some() {
+            session.serve_all();
+        }
         let inner = Inner {
-            session: Session::new(kind, settings.stream, shared.seed, fastrand::u32(..), Grant::nothing()),
+            session,
             node: None,
             is_admitted: false,
             sources: OwnSources::new(peer.relays.is_some()),

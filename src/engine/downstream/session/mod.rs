@@ -25,6 +25,7 @@ pub mod moves;
 mod nonce_prefix;
 mod poll;
 pub mod push_set;
+pub mod refused;
 pub mod report;
 pub mod reclassify;
 pub mod request;
@@ -93,6 +94,9 @@ pub struct Session {
     denials: Option<Box<Denials>>,
     /// Changes that went by without a verdict, until the driver takes them. Nearly always none.
     passed: Option<Box<Passed>>,
+    /// The client has other versions of refused contents. Nearly always none.
+    kept: Option<Box<refused::Kept>>,
+    is_served_all: bool,
 }
 
 impl Session {
@@ -126,6 +130,8 @@ impl Session {
             grant,
             denials: None,
             passed: None,
+            kept: None,
+            is_served_all: false,
         }
     }
 

@@ -34,7 +34,9 @@ impl Session {
             let awaited = self.lists_with_read_aliases(latest, now);
             self.positions.forget_former(&awaited, now);
         }
-        self.served(latest)
+        let newest = self.newest(latest);
+        self.note_kept(&newest);
+        self.without_refused(self.with_stand_ins(newest, None))
     }
 
     /// The lists whose former servers alone can tell the resource that a client has for an alias (ALI-2): the client has not
@@ -82,7 +84,7 @@ impl Session {
 
     /// See [`Session::serve_from`].
     pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
-        self.with_stand_ins(self.newest(latest), None)
+        self.without_refused(self.with_stand_ins(self.newest(latest), None))
     }
 
     /// The sources' own snapshots.
@@ -99,7 +101,7 @@ impl Session {
             true => snapshot_of(round, source),
             false => latest(source),
         };
-        self.with_stand_ins(self.newest(&of_round), Some(latest))
+        self.without_refused(self.with_stand_ins(self.newest(&of_round), Some(latest)))
     }
 
     /// `others`: the snapshots of servers that supply what the serving one lacks, if they differ from `snapshots`.
@@ -130,9 +132,10 @@ impl Session {
         snapshots
     }
 
-    /// Whether a position needs resources of other servers.
+    /// Whether a position needs resources of other servers, or the client keeps what it has.
     pub(super) fn needs_stand_ins(&self) -> bool {
-        self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())
+        self.keeps_something()
+            || self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())
     }
 }
 

@@ -9,9 +9,24 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::{
     ANSWERED, Awaited, Doubt, First, LOOK, NameWait, UNANSWERED,
 };
-use crate::xds::{ResourceName, SotwRequest};
+use crate::xds::{ResourceName, SotwRequest, Version};
 
 impl Subscription {
+    /// Whether the client has a name in another version, or may have it from an earlier stream. `was_kept`: it had before the latest answer.
+    pub(in crate::engine::downstream) fn has_another(
+        &self,
+        name: &ResourceName,
+        version: Version,
+        was_kept: bool,
+    ) -> bool {
+        let mut held = self.parts.iter().filter_map(|part| part.held.version_of(name)).peekable();
+        let has_some = held.peek().is_some();
+        let is_wanted = || self.parts.iter().any(|part| part.collection.covers(name));
+        let returns = || self.first.as_ref().is_some_and(|first| first.may_have(name));
+        let may_have = || !has_some && (was_kept || returns()) && is_wanted();
+        held.any(|of| of != version) || may_have()
+    }
+
     /// Notes the first request of the type. Its names must be parts already.
     pub(in crate::engine::downstream) fn begin(&mut self, request: &SotwRequest, now: Time) {
         let names = self.parts.iter().filter_map(|part| part.names());

@@ -28,6 +28,7 @@ mod names;
 mod property;
 mod authorities;
 mod authorization;
+mod refused;
 mod rejections;
 mod relay;
 mod rest;

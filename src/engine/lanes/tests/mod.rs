@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod elder;
 mod flowing;
 mod globs;
 mod interest;
