@@ -322,7 +322,7 @@ async fn wind_down<R: OpenStreams, C: Connection>(
     reason: Goaway,
 ) -> Option<Result<(), Fault>> {
     let mut reason = reason;
-    let waits = |reason: Goaway| !C::ANSWERS_LATE && reason.waits_for_request(streams.was_used());
+    let waits = |reason: Goaway| !C::ANSWERS_LATE && reason.waits_for_request();
     let mut endings = announce(streams, shared, reason, waits(reason), None);
     if !waits(reason) {
         connection.as_mut().shut_down();
@@ -373,7 +373,7 @@ fn announce<R: OpenStreams>(
     };
     counter.inc();
     match reason {
-        Goaway::Emptied { .. } if waits => {}
+        Goaway::Drain | Goaway::Emptied { .. } if waits => {}
         Goaway::Drain | Goaway::Emptied { .. } => streams.refuse_new(),
         Goaway::Idle => shared.metrics.limit_hit(Limit::FirstRequestTimeout),
         Goaway::Age | Goaway::Certificate(_) => {}
@@ -381,5 +381,10 @@ fn announce<R: OpenStreams>(
     streams.go();
     let now = Instant::now();
     let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
-    Endings::plan(streams, reason, waits, now, window)
+    let mut endings = Endings::plan(streams, reason, waits, now, window);
+    if let (Goaway::Emptied { .. }, true) = (reason, waits) {
+        // A client may poll less often than the window is long. The window of a hand-over ends in the drain of the process.
+        endings.extend(shared.limits.get().drain_window);
+    }
+    endings
 }

@@ -34,13 +34,13 @@ impl Goaway {
         matches!(self, Goaway::Drain | Goaway::Emptied { .. })
     }
 
-    /// Whether a connection that can only announce its end with a response stays for the next request (HND-1). The end of
-    /// the process does not wait for requests on a connection that has had one.
-    pub(super) fn waits_for_request(self, was_used: bool) -> bool {
+    /// Whether a connection that can only announce its end with a response stays for the next request (HND-1): a close at rest may meet
+    /// a request on its way. A client without a request for long, or without the right to one, is not waited for.
+    pub(super) fn waits_for_request(self) -> bool {
         match self {
-            Goaway::Emptied { .. } | Goaway::Age => true,
-            Goaway::Drain => !was_used,
-            Goaway::Idle | Goaway::Certificate(_) => false,
+            Goaway::Emptied { .. } | Goaway::Drain | Goaway::Age => true,
+            Goaway::Certificate(LeafEnd::Expires { .. }) => true,
+            Goaway::Idle | Goaway::Certificate(LeafEnd::Refused { .. }) => false,
         }
     }
 }
@@ -101,6 +101,12 @@ impl Endings {
         let is_brief = reason.is_departure() && planned.is_empty() && !waits && streams.was_used();
         let cut = now + if is_brief { flush } else { window };
         Endings { planned, end_all, all_ended: false, cut, status }
+    }
+
+    /// Leaves more time to a connection that waits for its next request, and to streams that are not planned yet.
+    pub(super) fn extend(&mut self, time: Duration) {
+        self.end_all += time;
+        self.cut += time;
     }
 
     /// The time of the next call of [`Endings::end_due`].

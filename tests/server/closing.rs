@@ -158,12 +158,48 @@ async fn kal_4_the_last_response_of_an_old_resting_connection_announces_the_end(
     assert!(web.is_closed().await);
 }
 
+/// HND-1: the end of the process waits for the next request, too. It is answered as before.
 #[tokio::test]
-async fn hnd_1_a_resting_connection_without_a_request_ends_before_the_cut() {
-    let server = start(ServerLimits::default());
+async fn hnd_1_the_end_of_the_process_is_announced_on_a_resting_connection() {
+    let mut server = start(ServerLimits { drain_window: Duration::from_secs(60), ..ServerLimits::default() });
+    let mut web = resting(&server).await;
+    server.shut_down();
+    eventually("the connection leaves", || server.metrics.goaways_drain.get() == 1).await;
+    let page = web.post(CLUSTERS, "{}").await;
+    assert_eq!((page.status, page.header("connection")), (200, Some("close")));
+    assert!(web.is_closed().await);
+    drop(web);
+    soon(&mut server.served).await.unwrap();
+    assert_eq!(server.metrics.closed_cut.get(), 0);
+}
+
+/// HND-1: a client that polls less often than the window is long. The window of a hand-over ends in the drain of the process.
+#[tokio::test]
+async fn hnd_1_a_resting_connection_outlasts_the_window_by_the_drain() {
+    let mut server = start(ServerLimits { drain_window: Duration::from_secs(60), ..ServerLimits::default() });
+    let (mut early, mut late) = (resting(&server).await, resting(&server).await);
+    let window = Duration::from_millis(100);
+    server.emptying.empty(Duration::ZERO, Some(window)).unwrap();
+    eventually("both leave", || server.metrics.goaways_drain.get() == 2).await;
+    tokio::time::sleep(window * 3).await;
+    let page = early.post(CLUSTERS, "{}").await;
+    assert_eq!((page.status, page.header("connection")), (200, Some("close")));
+    server.shut_down();
+    eventually("it is told again", || server.metrics.goaways_drain.get() == 3).await;
+    let page = late.post(CLUSTERS, "{}").await;
+    assert_eq!((page.status, page.header("connection")), (200, Some("close")));
+    assert!(early.is_closed().await && late.is_closed().await);
+    drop((early, late));
+    soon(&mut server.served).await.unwrap();
+    assert_eq!(server.metrics.closed_cut.get(), 0);
+}
+
+#[tokio::test]
+async fn hnd_1_a_resting_connection_without_a_request_ends_at_the_end_of_the_drain() {
+    let mut server = start(ServerLimits { drain_window: WINDOW, ..ServerLimits::default() });
     let mut web = resting(&server).await;
     let begin = Instant::now();
-    server.emptying.empty(Duration::ZERO, Some(WINDOW)).unwrap();
+    server.shut_down();
     assert!(web.is_closed().await);
     let elapsed = begin.elapsed();
     assert!((WINDOW / 2..WINDOW).contains(&elapsed), "{elapsed:?}");
@@ -175,7 +211,7 @@ async fn hnd_1_a_resting_connection_without_a_request_ends_before_the_cut() {
 /// A poll that crosses the end of its connection meets an end, and no reset.
 #[tokio::test]
 async fn hnd_1_a_poll_on_its_way_at_the_end_is_not_reset() {
-    let mut server = start(ServerLimits::default());
+    let mut server = start(ServerLimits { drain_window: WINDOW, ..ServerLimits::default() });
     let mut web = resting(&server).await;
     server.shut_down();
     assert!(web.is_closed().await);
