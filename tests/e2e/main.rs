@@ -50,6 +50,7 @@ mod rollout_places;
 mod rollout_rejecters;
 mod rollout_reloads;
 mod rollout_restarts;
+mod rollout_strangers;
 mod rollout_units;
 mod rollout_ways;
 mod routing;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use crate::driver::ground::rate::{Admission, Limiter};
@@ -29,8 +29,10 @@ pub struct Account {
     is_awaited: AtomicBool,
     /// The streams that may send nothing before the client reads, by number.
     pub(crate) waiting: Mutex<BTreeMap<u64, Waker>>,
-    /// The rate of the connection's polls; `None` before the first poll.
+    /// The rate of the connection's polls and of the sources that its requests open; `None` before the first.
     polls: Mutex<Option<Limiter>>,
+    /// The sources that requests opened, and that the rate has not counted yet.
+    opened: AtomicUsize,
 }
 
 impl Default for Account {
@@ -41,8 +43,8 @@ impl Default for Account {
 
 impl Account {
     pub fn new(max: u64) -> Account {
-        let (held, unread, polled, is_awaited, waiting, polls) = Default::default();
-        Account { max, held, unread, polled, is_awaited, waiting, polls }
+        let (held, unread, polled, is_awaited, waiting, polls, opened) = Default::default();
+        Account { max, held, unread, polled, is_awaited, waiting, polls, opened }
     }
 
     /// The bytes that only this connection holds.
@@ -97,6 +99,23 @@ impl Account {
         let limiter = polls.get_or_insert_with(|| Limiter::new(per_second, burst));
         limiter.configure(per_second, burst);
         limiter.admit_poll(names, now)
+    }
+
+    /// A request of the connection opened a source.
+    pub(crate) fn note_opened(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// When the sources opened since the last call may ask their servers; `None` if there are none.
+    pub(crate) fn admit_opened(&self, now: Time, (per_second, burst): (u32, u32)) -> Option<Admission> {
+        // Nearly all requests open none, and a load costs less than a write.
+        if self.opened.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut polls = lock(&self.polls);
+        let limiter = polls.get_or_insert_with(|| Limiter::new(per_second, burst));
+        limiter.configure(per_second, burst);
+        (0..self.opened.swap(0, Ordering::Relaxed)).map(|_| limiter.admit_poll(0, now)).last()
     }
 
     pub fn over_budget(&self) -> Status {

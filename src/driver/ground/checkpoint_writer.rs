@@ -270,6 +270,11 @@ impl CheckpointWriter {
         self.closing.store(true, Ordering::Relaxed);
     }
 
+    /// The successor of the process has died: all writes are made again.
+    pub fn reopen(&self) {
+        self.closing.store(false, Ordering::Relaxed);
+    }
+
     /// Writes a source, or removes the file of an empty source. Returns whether the disk has the source now.
     /// `last`: the process ends, and this write is the source's last.
     pub async fn write(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::stored_plans::{StoredPlan, encode_plans};
+use crate::driver::ground::stored_plans::{StoredPlan, StoredUnit, encode_plans};
 
 /// The latest state of each plan that enforces, by name.
 #[derive(Debug, Default)]
@@ -22,6 +22,11 @@ impl PlanStore {
     /// The configuration has no such plan any more.
     pub fn forget(&self, name: &str) {
         lock(&self.0).remove(name);
+    }
+
+    /// Whether some plan holds content back from a unit, or has it pinned.
+    pub fn holds(&self, unit: &StoredUnit) -> bool {
+        lock(&self.0).values().any(|plan| plan.holds(unit))
     }
 
     /// All plans as a file.

@@ -112,6 +112,8 @@ pub struct PlanHandle {
     refused: ArcSwap<Refused>,
     /// The refused contents that units gave as first answers (QUA-5).
     given: Mutex<BTreeMap<UnitId, BTreeSet<Content>>>,
+    /// The units whose source began anew after its task failed: the former number, and the present one.
+    anew: Mutex<Vec<(UnitId, UnitId)>>,
     /// There is a state from before a restart.
     is_stored: AtomicBool,
     /// The push under way.
@@ -182,6 +184,7 @@ impl PlanHandle {
             changed: Mutex::default(),
             refused: ArcSwap::default(),
             given: Mutex::default(),
+            anew: Mutex::default(),
             is_stored: AtomicBool::new(false),
             watched: ArcSwapOption::empty(),
             leavers: Leavers::default(),
@@ -305,6 +308,16 @@ impl PlanHandle {
     pub fn note(&self, unit: UnitId, before: &Arc<Snapshot>) {
         lock(&self.changed).entry(unit).or_insert_with(|| before.clone());
         self.noted.notify_one();
+    }
+
+    /// The source of a unit has begun anew, and has another number. Called before the former source is missing for others.
+    pub fn note_anew(&self, former: UnitId, unit: UnitId) {
+        lock(&self.anew).push((former, unit));
+        self.noted.notify_one();
+    }
+
+    pub fn take_anew(&self) -> Vec<(UnitId, UnitId)> {
+        std::mem::take(&mut *lock(&self.anew))
     }
 
     /// The state from before a restart has been read.

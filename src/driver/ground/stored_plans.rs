@@ -154,6 +154,19 @@ impl TryFrom<String> for StoredDigest {
     }
 }
 
+impl StoredPlan {
+    pub fn holds(&self, unit: &StoredUnit) -> bool {
+        let found = self.units.iter().find(|(_, of)| *of == unit);
+        found.is_some_and(|(number, _)| {
+            let mut pushed = self.push.iter().flat_map(|push| &push.units).map(|(number, ..)| number);
+            self.pin.is_some()
+                || pushed.any(|pushed| pushed == number)
+                || self.away_ms.contains_key(number)
+                || self.barred.contains(number)
+        })
+    }
+}
+
 impl From<&Identity> for StoredUnit {
     fn from(of: &Identity) -> StoredUnit {
         let class = of.class.iter().map(|byte| format!("{byte:02x}")).collect();

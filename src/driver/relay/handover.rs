@@ -17,7 +17,7 @@ use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::plans::Turn;
-use crate::driver::ground::stored_plans::decode_plans;
+use crate::driver::ground::stored_plans::{StoredUnit, decode_plans};
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
@@ -76,6 +76,16 @@ impl Relay {
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.close();
         }
+    }
+
+    /// The successor has died: this process decides again, opens streams to servers, and writes the checkpoint.
+    pub fn be_restored(&self) {
+        if let Some(checkpoint) = &self.shared.checkpoint {
+            checkpoint.reopen();
+        }
+        self.shared.is_succeeded.store(false, Ordering::Relaxed);
+        self.tables.sources.all().iter().for_each(|source| source.reconnect());
+        self.shared.plans.give_turn(Turn::Own);
     }
 
     /// Ends every stream with UNAVAILABLE, without a window.
@@ -183,7 +193,8 @@ impl Relay {
 
     /// The predecessor has gone: what nobody has asked for until now is of no use any more.
     pub fn end_inheritance(&self, heritage: Heritage) {
-        self.shared.inheritance.clear();
+        let plans = &self.shared.plan_store;
+        self.shared.inheritance.clear_but_for(|identity| plans.holds(&StoredUnit::from(identity)));
         drop(heritage);
     }
 }

@@ -19,6 +19,7 @@ impl PlanTask {
     /// Notes the content that an earlier task of the plan left held back.
     pub(super) fn adopt(&self) {
         for source in own_sources(&self.handle, &self.shared, &self.tables) {
+            source.set_kept(false);
             if let Some(stable) = source.published().lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()) {
                 self.handle.note(UnitId(source.id().0), stable);
             }
@@ -90,6 +91,7 @@ impl PlanTask {
         }
         let is_kept = |source: &SourceHandle| self.rollout.keeps_hold(UnitId(source.id().0));
         let sources = own_sources(&self.handle, &self.shared, &self.tables);
+        sources.iter().for_each(|source| source.set_kept(is_kept(source)));
         let kept: Vec<_> = sources.into_iter().filter(|source| is_kept(source)).collect();
         let new = kept.iter().filter(|source| !self.kept.contains(&UnitId(source.id().0)));
         join_all(new.map(|source| source.order(LaneOrder::Keep))).await;

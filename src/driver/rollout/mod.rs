@@ -4,7 +4,7 @@
 //! under way. After a panic the task begins anew, without the push under way.
 //!
 //! In order: the commands of operators; the count of clients; the questions to the hook; the rejections and the records of before; the lanes; the cut of a push;
-//! the contents that the plan refuses; the task; and all plans.
+//! the contents that the plan refuses; units that begin anew; the task; and all plans.
 
 pub mod orders;
 pub mod count;
@@ -15,5 +15,6 @@ pub mod records;
 pub mod lanes;
 mod cut;
 mod refuses;
+mod anew;
 pub mod task;
 pub mod table;

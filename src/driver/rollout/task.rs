@@ -64,7 +64,7 @@ pub(super) struct PlanTask {
     pub(super) is_changed: bool,
     admission: Admission,
     /// The units without a reachable server.
-    lost: BTreeSet<UnitId>,
+    pub(super) lost: BTreeSet<UnitId>,
     pub(super) tally_due: Instant,
     tallied_at: Instant,
     /// `None`: the plan has no hook.
@@ -211,6 +211,7 @@ impl PlanTask {
     fn take_changes(&mut self) {
         let changed = self.handle.take_changed();
         let sources = if changed.is_empty() { HashMap::new() } else { self.sources() };
+        self.follow_anew();
         for (unit, before) in changed {
             // The push may have the change already: its cut came between the publication and the note.
             let known = self.cut.get(&unit).filter(|cut| cut.last_change() >= before.last_change());
@@ -289,6 +290,7 @@ impl PlanTask {
         let units = of_push.chain(report.waiting).filter(|unit| !is_recorded(*unit));
         let units: BTreeSet<UnitId> = units.collect();
         let sources = self.sources();
+        self.follow_anew();
         for unit in units {
             let now = self.shared.clock.now();
             let Some(source) = sources.get(&unit) else {

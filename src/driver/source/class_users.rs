@@ -1,8 +1,10 @@
 //! The users of node classes, and the choice of a class to displace when there is no room (RLY-14, I19).
 //!
 //! Connections use classes, and come from addresses. While there is room, nobody is refused because of other
-//! clients with the same address. Without room, a newcomer's first classes displace the latest class of the
-//! heaviest user, so that no peer can keep others out.
+//! clients with the same address. Without room, classes without clients go first, those that the newcomer itself
+//! opened before all others. Then a newcomer's first classes displace the latest class of the heaviest user, so that
+//! no peer can keep others out. A class with content that is held back from its clients stays (WAV-8): anew, it would
+//! give them that content.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -99,39 +101,62 @@ fn remove_one<K: Copy + Eq + Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool
     is_last
 }
 
-/// The class that gives its place to a newcomer. Each class comes with the number of its source. `None` if the
-/// newcomer is to be refused.
+/// A class that may have to give its place away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed<'a> {
+    /// The number of the source.
+    pub id: u64,
+    pub users: &'a Users,
+    /// The user whose request opened the source.
+    pub opened_by: Option<Holder>,
+    /// Content is held back from the clients of the class, or has to be.
+    pub is_held: bool,
+}
+
+impl Placed<'_> {
+    /// The order in which classes without users go: those of the newcomer's connection, of its address, of others.
+    fn distance(&self, newcomer: Holder) -> u8 {
+        match self.opened_by {
+            Some(by) if by == newcomer => 0,
+            Some(by) if by.origin == newcomer.origin => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// The class that gives its place to a newcomer. `None` if the newcomer is to be refused.
 pub(crate) fn displaced<'a>(
-    classes: impl Iterator<Item = (u64, &'a Users)> + Clone,
+    classes: impl Iterator<Item = Placed<'a>> + Clone,
     newcomer: Holder,
 ) -> Option<u64> {
-    if let Some((id, _)) = classes.clone().filter(|(_, uses)| uses.is_empty()).min_by_key(|(id, _)| *id) {
-        return Some(id);
+    let unused = classes.clone().filter(|of| of.users.is_empty() && !of.is_held);
+    if let Some(unused) = unused.min_by_key(|of| (of.distance(newcomer), of.id)) {
+        return Some(unused.id);
     }
-    let used_by = |uses: &&Users| uses.origins.contains_key(&newcomer.origin);
-    let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
-    let (origin, most) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_origin()))?;
+    let used_by = |of: &Placed<'_>| of.users.origins.contains_key(&newcomer.origin);
+    let own = count(classes.clone().filter(used_by));
+    let (origin, most) = heaviest(classes.clone().filter_map(|of| of.users.only_origin()))?;
     if origin != newcomer.origin && own < FIRST_CLASSES && most > own + 1 {
-        return last_of(classes.filter(|(_, uses)| uses.only_origin() == Some(origin)));
+        return last_of(classes.filter(|of| of.users.only_origin() == Some(origin)));
     }
     // Connections from one address are told apart: behind a proxy, all clients have the same address.
-    let used_by = |uses: &&Users| uses.connections.contains_key(&newcomer.connection);
-    let own = count(classes.clone().filter(|(_, uses)| used_by(uses)));
-    let neighbours = classes.filter(|(_, uses)| uses.only_origin() == Some(newcomer.origin));
-    let (_, most) = heaviest(neighbours.clone().filter_map(|(_, uses)| uses.only_connection()))?;
+    let used_by = |of: &Placed<'_>| of.users.connections.contains_key(&newcomer.connection);
+    let own = count(classes.clone().filter(used_by));
+    let neighbours = classes.filter(|of| of.users.only_origin() == Some(newcomer.origin));
+    let (_, most) = heaviest(neighbours.clone().filter_map(|of| of.users.only_connection()))?;
     if own < FIRST_CLASSES && most > own + 1 { last_of(neighbours) } else { None }
 }
 
-/// The latest class of the connection with the most classes.
-fn last_of<'a>(classes: impl Iterator<Item = (u64, &'a Users)> + Clone) -> Option<u64> {
-    let Some((connection, _)) = heaviest(classes.clone().filter_map(|(_, uses)| uses.only_connection()))
-    else {
-        return classes.map(|(id, _)| id).max();
+/// The latest class of the connection with the most classes, apart from those that stay.
+fn last_of<'a>(classes: impl Iterator<Item = Placed<'a>> + Clone) -> Option<u64> {
+    let classes = classes.filter(|of| !of.is_held);
+    let Some((connection, _)) = heaviest(classes.clone().filter_map(|of| of.users.only_connection())) else {
+        return classes.map(|of| of.id).max();
     };
-    classes.filter(|(_, uses)| uses.only_connection() == Some(connection)).map(|(id, _)| id).max()
+    classes.filter(|of| of.users.only_connection() == Some(connection)).map(|of| of.id).max()
 }
 
-fn count<'a>(classes: impl Iterator<Item = (u64, &'a Users)>) -> u32 {
+fn count<'a>(classes: impl Iterator<Item = Placed<'a>>) -> u32 {
     u32::try_from(classes.count()).unwrap_or(u32::MAX)
 }
 
@@ -164,13 +189,51 @@ mod tests {
     }
 
     fn displaced_by(classes: &[(u64, Users)], newcomer: Holder) -> Option<u64> {
-        displaced(classes.iter().map(|(id, uses)| (*id, uses)), newcomer)
+        displaced_of(classes, &[], &[], newcomer)
+    }
+
+    /// `opened`: by whom the first classes were opened. `held`: the classes with a hold.
+    fn displaced_of(
+        classes: &[(u64, Users)],
+        opened: &[Holder],
+        held: &[u64],
+        newcomer: Holder,
+    ) -> Option<u64> {
+        let placed = classes.iter().map(|(id, users)| Placed {
+            id: *id,
+            users,
+            opened_by: opened.get(usize::try_from(*id).unwrap()).copied(),
+            is_held: held.contains(id),
+        });
+        displaced(placed, newcomer)
     }
 
     #[test]
     fn the_oldest_lingering_class_goes_first() {
         let hog = holder(1, 1);
         assert_eq!(displaced_by(&classes(&[&[hog], &[], &[hog], &[]]), hog), Some(1));
+    }
+
+    #[test]
+    fn rly_14_what_the_newcomer_left_behind_goes_before_the_classes_of_others() {
+        let (stranger, sibling, other) = (holder(1, 1), holder(1, 2), holder(2, 3));
+        let unused = classes(&[&[], &[], &[], &[]]);
+        let opened = [other, sibling, stranger, stranger];
+        assert_eq!(displaced_of(&unused, &opened, &[], stranger), Some(2), "its own, the oldest first");
+        assert_eq!(displaced_of(&unused[..2], &opened, &[], stranger), Some(1), "then those of its address");
+        assert_eq!(displaced_of(&unused[..1], &opened, &[], stranger), Some(0));
+    }
+
+    #[test]
+    fn wav_8_a_class_with_a_hold_stays_and_the_newcomer_is_refused() {
+        let (hog, stranger) = (holder(1, 1), holder(9, 9));
+        let asleep = classes(&[&[], &[]]);
+        assert_eq!(displaced_of(&asleep, &[], &[0], stranger), Some(1));
+        assert_eq!(displaced_of(&asleep, &[stranger, stranger], &[0, 1], stranger), None);
+        // Nor does the heaviest user lose a class with a hold.
+        let used = classes(&[&[hog], &[hog], &[hog]]);
+        assert_eq!(displaced_of(&used, &[], &[2], stranger), Some(1));
+        assert_eq!(displaced_of(&used, &[], &[0, 1, 2], stranger), None);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! A source as streams and the admin listener see it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::driver::api::content::UpstreamVersions;
 use crate::driver::api::estate::Estate;
 use crate::driver::api::status::SourceStatus;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{PlanHandle, Plans};
 use crate::driver::ground::servers::Server;
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -33,11 +35,20 @@ pub trait Listing: Send + Sync {
     /// source's own task.
     fn retire(&self, source: &Arc<SourceHandle>) -> bool;
 
-    /// Removes a source whose task has failed, to make room for a new source.
+    /// Removes a source that could not begin, to make room for a new source.
     fn forget(&self, source: &SourceHandle);
 
     /// The sources of the same class and list at other servers, those in use first, and of these the latest first.
     fn siblings(&self, source: &SourceHandle) -> Vec<Arc<SourceHandle>>;
+
+    /// Removes a source whose task has failed. Under a plan that enforces, another takes its place at once, and begins with what all
+    /// clients may have (WAV-8).
+    fn begin_anew(self: Arc<Self>, failed: &SourceHandle, shared: &Arc<DriverContext>);
+}
+
+/// The end of a stream whose source has failed. Its client reconnects (FP11).
+pub fn failed() -> Status {
+    Status::new(Code::Internal, "internal error of the relay; reconnect")
 }
 
 /// A stream as its sources see it.
@@ -90,6 +101,8 @@ pub enum Command {
     Displace,
     /// There is a new configuration in force.
     Configure,
+    /// The successor of the process has died: streams to servers may be opened again.
+    Reconnect,
     /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
     /// The state, for a successor of the process. Without an answer there is nothing to pass on.
@@ -137,6 +150,10 @@ pub struct SourceHandle {
     pub(super) published: ArcSwap<Published>,
     /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a second old.
     pub(super) held_bytes: AtomicUsize,
+    /// The source begins anew after its task failed, and its hold is to come.
+    begins_anew: AtomicBool,
+    /// The plan wants the hold of the source to last.
+    is_kept: AtomicBool,
     /// The plan of the source, for the seats of clients; `None`: nothing is judged.
     pub(super) judged_by: ArcSwapOption<PlanHandle>,
     pub(super) status: ArcSwap<SourceStatus>,
@@ -169,6 +186,8 @@ impl SourceHandle {
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             published: ArcSwap::from_pointee(Published::default()),
             held_bytes: AtomicUsize::new(0),
+            begins_anew: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             judged_by: ArcSwapOption::empty(),
             status: ArcSwap::from_pointee(status),
             changes: ChangeRing::default(),
@@ -177,6 +196,31 @@ impl SourceHandle {
             loaded: watch::Sender::new(None),
         };
         (handle, queue)
+    }
+
+    /// The same for a source that begins anew.
+    pub(super) fn anew(self) -> SourceHandle {
+        SourceHandle { begins_anew: AtomicBool::new(true), ..self }
+    }
+
+    /// The source has its content again.
+    pub(super) fn has_begun(&self) {
+        self.begins_anew.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn begins_anew(&self) -> bool {
+        self.begins_anew.load(Ordering::Relaxed)
+    }
+
+    /// Whether the plan wants the hold of the source to last: for a halt, or a pin.
+    pub fn set_kept(&self, is_kept: bool) {
+        self.is_kept.store(is_kept, Ordering::Relaxed);
+    }
+
+    /// Whether something is held back from clients, or has to be: a source that took its place would give it to them (WAV-8).
+    pub fn has_hold(&self) -> bool {
+        let is_kept = self.is_kept.load(Ordering::Relaxed) || self.begins_anew();
+        is_kept || self.published.load().lanes.is_some()
     }
 
     pub fn id(&self) -> SourceId {
@@ -279,7 +323,11 @@ impl SourceHandle {
     pub async fn send(&self, command: Command) {
         // The semaphore is never closed, and the task outlives its handles.
         let permit = self.permits.clone().acquire_owned().await.ok();
-        let _ = self.commands.send((command, permit));
+        let sent = self.commands.send((command, permit));
+        if let Err(SendError((Command::Watch { stream, .. }, _))) = sent {
+            // The task has failed meanwhile.
+            stream.end(failed());
+        }
     }
 
     /// A stream has ended.
@@ -295,6 +343,11 @@ impl SourceHandle {
     /// The source is off the table.
     pub fn displace(&self) {
         let _ = self.commands.send((Command::Displace, None));
+    }
+
+    /// The successor of the process has died.
+    pub fn reconnect(&self) {
+        let _ = self.commands.send((Command::Reconnect, None));
     }
 
     /// There is a new configuration in force.

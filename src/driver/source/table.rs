@@ -12,12 +12,13 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::source::class_users::{Holder, Users, displaced};
+use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
 use crate::driver::source::task;
 use crate::engine::class::{NodeClass, splitting_field};
 use crate::engine::downstream::SourceId;
+use crate::engine::rollout::UnitId;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::xds::{Code, Status};
@@ -54,6 +55,8 @@ struct Entry {
     handle: Arc<SourceHandle>,
     pool: Pool,
     uses: Users,
+    /// The user whose request opened the source.
+    opened_by: Option<Holder>,
 }
 
 /// Sources with a common bound.
@@ -95,12 +98,13 @@ impl Sources {
     }
 
     /// Finds or makes the source of a class at a server. Registers the holder as a user, unless the stream uses
-    /// the source already. `streams`: the current number of streams.
+    /// the source already. `streams`: the current number of streams. Also returns whether the source is new, and costs a
+    /// stream to its server.
     pub(crate) fn get(
         &self,
         claim: Claim<'_>,
         streams: &dyn Fn() -> usize,
-    ) -> Result<Arc<SourceHandle>, Refused> {
+    ) -> Result<(Arc<SourceHandle>, bool), Refused> {
         let Claim { listed, class, owner, is_for_secrets, holder, held } = claim;
         let (place, is_local) = (listed.place(), listed.server().is_local());
         let pool = match owner {
@@ -116,7 +120,7 @@ impl Sources {
         let found_here = found.filter(|(_, known)| *known == pool || !matches!(pool, Pool::Classes(_)));
         let is_held = |handle: &Arc<SourceHandle>| held.iter().any(|(id, _)| *id == handle.id());
         if let Some((handle, _)) = found_here.as_ref().filter(|(handle, _)| is_held(handle)) {
-            return Ok(handle.clone());
+            return Ok((handle.clone(), false));
         }
         self.admit_connection(&mut entries, &key, pool, holder)?;
         if found_here.is_none() {
@@ -124,7 +128,10 @@ impl Sources {
         }
         let (handle, is_new) = match entries.by_key.get(&key) {
             Some(entry) => (entry.handle.clone(), false),
-            None => (self.start(&mut entries, key.clone(), listed, pool), true),
+            None => {
+                let opened_by = (pool != Pool::Local).then_some(holder);
+                (self.start(&mut entries, key.clone(), listed, (pool, opened_by)), true)
+            }
         };
         entries.count_as(&key, pool);
         // Local servers have no bound, so their users are not counted.
@@ -134,7 +141,7 @@ impl Sources {
         if is_new {
             self.hint(&mut entries, streams);
         }
-        Ok(handle)
+        Ok((handle, is_new && pool != Pool::Local))
     }
 
     /// The source of a class at a server, for the relay itself.
@@ -142,7 +149,7 @@ impl Sources {
         let key = Arc::new(source_key(listed, class, Owner::Everyone));
         let mut entries = self.table.entries();
         let found = entries.by_key.get(&key).map(|entry| entry.handle.clone());
-        found.unwrap_or_else(|| self.start(&mut entries, key, listed, Pool::Local))
+        found.unwrap_or_else(|| self.start(&mut entries, key, listed, (Pool::Local, None)))
     }
 
     /// Starts a source of a predecessor's, before its first client; `None` if there is no room.
@@ -162,7 +169,7 @@ impl Sources {
         if listed.server().is_local() || count >= max || entries.by_key.contains_key(&key) {
             return None;
         }
-        Some(self.start(&mut entries, key, listed, pool))
+        Some(self.start(&mut entries, key, listed, (pool, None)))
     }
 
     /// Whether the class of a source is split by client only because of Secrets.
@@ -186,14 +193,10 @@ impl Sources {
         entries: &mut Entries,
         key: Arc<SourceKey>,
         listed: ListedServer<'_>,
-        pool: Pool,
+        place: (Pool, Option<Holder>),
     ) -> Arc<SourceHandle> {
-        entries.made += 1;
-        let listing: Arc<dyn Listing> = self.table.clone();
-        let handle = task::start(SourceId(entries.made), key.clone(), listed, self.shared.clone(), listing);
-        entries.by_key.insert(key, Entry { handle: handle.clone(), pool, uses: Users::default() });
-        *entries.counts.entry(pool).or_default() += 1;
-        handle
+        let (listing, shared): (Arc<dyn Listing>, _) = (self.table.clone(), self.shared.clone());
+        entries.add(key, place, |id, key| task::start(id, key, listed, (shared, listing), None))
     }
 
     /// A stream does not use a source any more.
@@ -226,7 +229,7 @@ impl Sources {
     }
 
     /// Bounds the classes of each server (RLY-14), the classes for Secrets, and private sources. A newcomer's
-    /// first classes may displace others.
+    /// classes may displace others.
     fn admit(&self, entries: &mut Entries, pool: Pool, holder: Holder) -> Result<(), Refused> {
         let settings = self.shared.settings();
         let (max, limit, text) = match pool {
@@ -345,10 +348,29 @@ impl Entry {
 }
 
 impl Entries {
+    fn add(
+        &mut self,
+        key: Arc<SourceKey>,
+        (pool, opened_by): (Pool, Option<Holder>),
+        start: impl FnOnce(SourceId, Arc<SourceKey>) -> Arc<SourceHandle>,
+    ) -> Arc<SourceHandle> {
+        self.made += 1;
+        let handle = start(SourceId(self.made), key.clone());
+        let uses = Users::default();
+        self.by_key.insert(key, Entry { handle: handle.clone(), pool, uses, opened_by });
+        *self.counts.entry(pool).or_default() += 1;
+        handle
+    }
+
     /// Finds the class that gives its place to a newcomer, and removes it from the table.
     fn make_room(&mut self, pool: Pool, newcomer: Holder) -> bool {
         let of_pool = self.by_key.values().filter(|entry| entry.pool == pool);
-        let classes = of_pool.map(|entry| (entry.handle.id().0, &entry.uses));
+        let classes = of_pool.map(|entry| Placed {
+            id: entry.handle.id().0,
+            users: &entry.uses,
+            opened_by: entry.opened_by,
+            is_held: entry.handle.has_hold(),
+        });
         let Some(id) = displaced(classes, newcomer) else { return false };
         let found = self.by_key.values().find(|entry| entry.handle.id().0 == id);
         let Some(handle) = found.map(|entry| entry.handle.clone()) else { return false };
@@ -399,15 +421,16 @@ impl Entries {
         self.by_key.get(source.key()).is_some_and(|entry| entry.handle.id() == source.id())
     }
 
-    fn remove(&mut self, source: &SourceHandle) {
+    fn remove(&mut self, source: &SourceHandle) -> Option<Entry> {
         if !self.is_listed(source) {
-            return;
+            return None;
         }
-        let Some(entry) = self.by_key.remove(source.key()) else { return };
+        let entry = self.by_key.remove(source.key())?;
         self.counts.entry(entry.pool).and_modify(|count| *count -= 1);
         if matches!(entry.pool, Pool::Classes(_)) {
             entry.uses.connections().for_each(|connection| self.less_of(connection));
         }
+        Some(entry)
     }
 }
 
@@ -439,12 +462,28 @@ impl Listing for Table {
         siblings.into_iter().map(|(_, handle)| handle).collect()
     }
 
+    fn begin_anew(self: Arc<Self>, failed: &SourceHandle, shared: &Arc<DriverContext>) {
+        // A client that comes meanwhile must not make a source that knows nothing.
+        let mut entries = self.entries();
+        let Some(Entry { pool, opened_by, .. }) = entries.remove(failed) else { return };
+        let settings = shared.settings();
+        let plan = failed.plan(&shared.plans).filter(|plan| plan.plan().enforces());
+        let listed = settings.lists.find(failed.key().place);
+        let Some((plan, listed)) = plan.zip(listed) else { return };
+        let around = (shared.clone(), self.clone() as Arc<dyn Listing>);
+        let handle = entries.add(Arc::new(failed.key().clone()), (pool, opened_by), |id, key| {
+            task::start(id, key, listed, around, Some(failed.published()))
+        });
+        plan.note_anew(UnitId(failed.id().0), UnitId(handle.id().0));
+    }
+
     fn retire(&self, source: &Arc<SourceHandle>) -> bool {
         let mut entries = self.entries();
         // The task and the table hold one reference each. After a displacement, another class has the place in
         // the table.
         let own = if entries.is_listed(source) { 2 } else { 1 };
-        let unused = Arc::strong_count(source) <= own;
+        // Before its first client, a source that begins anew has its hold to come.
+        let unused = Arc::strong_count(source) <= own && !source.begins_anew();
         if unused {
             entries.remove(source);
         }

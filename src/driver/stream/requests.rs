@@ -29,26 +29,33 @@ use crate::xds::{Code, Node, Request, Status, TypeUrl, Version};
 /// The longest delay of a client over its rate. A longer silence could be taken for a hung relay.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// A request in the session.
+pub(crate) struct Taken {
+    pub outcome: RequestOutcome,
+    /// The names that the request asks for, for the rate.
+    names: usize,
+}
+
 impl StreamState {
     pub(crate) async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
         let watch_order = self.watch_order.lock().await;
-        let outcome = self.take(&request)?;
-        let names = request.names_len();
+        let taken = self.take(&request)?;
         drop(request);
-        self.follow_up(outcome, names, watch_order).await
+        self.follow_up(taken, watch_order).await
     }
 
     /// Completes a request.
     pub(crate) async fn follow_up(
         self: &Arc<Self>,
-        outcome: RequestOutcome,
-        names: usize,
+        Taken { outcome, names }: Taken,
         watch_order: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
         let wakes = !outcome.watches.is_empty() || self.has_something_to_say();
         if outcome.counts_as_change() {
             self.throttle(names).await?;
         }
+        // Before the sources open streams to their servers.
+        self.throttle_opened().await?;
         self.send_watches(outcome.watches).await;
         drop(watch_order);
         if wakes {
@@ -57,7 +64,7 @@ impl StreamState {
         Ok(())
     }
 
-    pub(crate) fn take(&self, request: &Request) -> Result<RequestOutcome, Status> {
+    pub(crate) fn take(&self, request: &Request) -> Result<Taken, Status> {
         let now = self.shared.clock.now();
         let inner = &mut *lock(&self.inner);
         // The words of a NACK for a Secret may quote it (ADM-12), and the type may be implied.
@@ -93,8 +100,12 @@ impl StreamState {
             let charged = inner.names.set(inner.session.names_bytes());
             charged.inspect_err(|_| self.shared.metrics.limit_hit(Limit::ConnectionBytes))?;
         }
+        let mut names = request.names_len();
         if rerouted {
             outcome.watches.extend(inner.session.reroute(&mut routes)?);
+            // All names may have another source (FD4).
+            outcome.changed = true;
+            names = names.max(inner.session.names_len());
         }
         if inner.moving_to.is_some() && (outcome.changed || rerouted) {
             outcome.watches.extend(self.keep_moving(inner));
@@ -116,7 +127,7 @@ impl StreamState {
         }
         self.note_refusal(&outcome, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
-        Ok(outcome)
+        Ok(Taken { outcome, names })
     }
 
     fn note_verdict(&self, outcome: &RequestOutcome, types: &TypeMetrics, node: Option<&Node>) {
@@ -188,11 +199,24 @@ impl StreamState {
 
     /// All polls of one connection share a rate, because each poll is a stream of its own.
     pub(crate) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
-        let settings = self.shared.settings();
-        let rate = (settings.limits.changes_per_second, settings.limits.changes_burst);
         let account = self.peer.connection.account();
-        let admission = account.admit_poll(names, self.shared.clock.now(), rate);
+        let admission = account.admit_poll(names, self.shared.clock.now(), self.changes_rate());
         self.slow_down(admission, "or polls on this connection").await
+    }
+
+    /// Slows down a connection whose requests open many sources: each costs a stream to a server, and every new stream of the
+    /// connection has a rate of its own.
+    async fn throttle_opened(&self) -> Result<(), Status> {
+        let account = self.peer.connection.account();
+        match account.admit_opened(self.shared.clock.now(), self.changes_rate()) {
+            Some(admission) => self.slow_down(admission, "or new sources on this connection").await,
+            None => Ok(()),
+        }
+    }
+
+    fn changes_rate(&self) -> (u32, u32) {
+        let limits = &self.shared.settings().limits;
+        (limits.changes_per_second, limits.changes_burst)
     }
 
     async fn slow_down(&self, admission: Admission, place: &str) -> Result<(), Status> {

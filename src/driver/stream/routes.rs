@@ -68,7 +68,12 @@ impl Router for Routes<'_> {
             held: self.sources.as_slice(),
         };
         let handle = match tables.sources.get(claim, &|| tables.streams.len()) {
-            Ok(handle) => handle,
+            Ok((handle, is_new)) => {
+                if is_new {
+                    self.stream.peer.connection.account().note_opened();
+                }
+                handle
+            }
             Err(refused) => self.without(type_url, refused)?,
         };
         let has_private_id = group.private && listed.server().is_local();

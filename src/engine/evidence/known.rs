@@ -68,6 +68,14 @@ impl KnownContents {
         self.awaited.insert(unit, content);
     }
 
+    /// The source of a unit began anew, and has another number: the halted content is awaited, as after a restart.
+    pub fn begin_anew(&mut self, plan: &Plan, former: UnitId, unit: UnitId) {
+        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+        let candidate = self.candidates.remove(&former).map(|content| ReleaseDigest::of(&content, &is_gated));
+        let awaited = candidate.or(self.awaited.remove(&former));
+        self.awaited.extend(awaited.map(|content| (unit, content)));
+    }
+
     /// Whether the server of the unit has not answered for all types since a restart after a halt.
     pub fn awaits(&self, unit: UnitId) -> bool {
         self.awaited.contains_key(&unit)

@@ -18,6 +18,7 @@ mod members;
 mod lane;
 mod release;
 mod overlay;
+mod anew;
 mod renew;
 mod elder;
 mod published;

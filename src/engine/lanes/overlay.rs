@@ -27,18 +27,20 @@ pub struct Lanes {
     /// The source's own content.
     pub(super) live: Arc<Snapshot>,
     /// The release that everybody may have.
-    release: u64,
+    pub(super) release: u64,
     /// The number of releases so far.
     releases: u64,
     pub(super) stable: Option<Lane>,
     pub(super) candidate: Option<Lane>,
     pub(super) ended: Vec<Ended>,
     /// Something was held: the source's own last bytes may be of content that was part of no release.
-    has_held: bool,
+    pub(super) has_held: bool,
     /// The latest push went back. Its content must not come back with names that the source forgot meanwhile.
     went_back: bool,
     /// The same for a reason that the lanes do not know: a halt before a restart, or a pin.
-    is_kept: bool,
+    pub(super) is_kept: bool,
+    /// The held content is of before the source began, and its server has not answered since.
+    pub(super) is_unconfirmed: bool,
     restated: Option<Arc<Restated>>,
     /// The contents that the plan refuses, and the content of another unit for the next first answers.
     pub(super) refused: Refused,
@@ -73,6 +75,7 @@ impl Lanes {
             has_held: false,
             went_back: false,
             is_kept: false,
+            is_unconfirmed: false,
             restated: None,
             refused: Refused::default(),
             elder: None,
@@ -303,13 +306,13 @@ impl Lanes {
 
     /// No push stands any more: a hold without a difference ends, whatever the source forgot.
     pub fn rest(&mut self) {
-        (self.went_back, self.is_kept) = (false, false);
+        (self.went_back, self.is_kept, self.is_unconfirmed) = (false, false, false);
         self.end_if_equal();
     }
 
     /// All lanes end: everybody is served the source's own content.
     pub fn release(&mut self) {
-        (self.went_back, self.is_kept) = (false, false);
+        (self.went_back, self.is_kept, self.is_unconfirmed) = (false, false, false);
         let lanes = [self.candidate.take(), self.stable.take()];
         if lanes.iter().any(Option::is_some) {
             self.releases += 1;
@@ -370,7 +373,7 @@ impl Lanes {
 
     /// Ends the hold when the source has stable's content again, and no push is under way. What clients ask for, and the source has
     /// no answer to yet after it forgot the content, may differ.
-    fn end_if_equal(&mut self) {
+    pub(super) fn end_if_equal(&mut self) {
         let gated = &self.gated;
         let ends = |stable: &Lane| {
             !stable.differs(gated)
@@ -378,6 +381,7 @@ impl Lanes {
                 && !stable.is_awaited(&self.live, gated)
         };
         if self.candidate.is_none()
+            && !self.is_unconfirmed
             && let Some(stable) = self.stable.take_if(|stable| ends(stable))
         {
             self.went_back = false;

@@ -144,7 +144,11 @@ impl SourceTask {
     }
 
     /// The server has confirmed the content from before a restart, so a halted push may be gone.
-    pub(super) fn note_confirmed(&self) {
+    pub(super) fn note_confirmed(&mut self) {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.confirm();
+            self.publish_lanes();
+        }
         if let Some(plan) = self.plan.as_ref().filter(|_| self.lanes.is_some()) {
             plan.note(UnitId(self.handle.id().0), &self.live);
         }
@@ -182,6 +186,8 @@ impl SourceTask {
             }
             LaneOrder::Restate(earlier) => lanes.restate(&earlier),
             LaneOrder::Refuse => {}
+            // The server has not answered since a restart: nothing else is known of what clients may have.
+            LaneOrder::Keep if self.source.is_restored() => lanes.hold(),
             LaneOrder::Keep => lanes.keep(),
             LaneOrder::Rest => lanes.rest(),
             LaneOrder::Open => lanes.release(),

@@ -1,5 +1,6 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 
+mod anew;
 mod attach;
 mod changes;
 mod estate;
@@ -25,8 +26,9 @@ use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::ground::stored_plans::StoredUnit;
 use crate::driver::source::checkpoint::CheckpointSchedule;
-use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber};
+use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber, failed};
 use crate::driver::source::link::{Link, LinkEvent};
 use crate::driver::source::member::Member;
 use crate::driver::source::report::Report;
@@ -36,12 +38,12 @@ use crate::engine::class::UpstreamNode;
 use crate::engine::downstream::SourceId;
 use crate::engine::downstream::tells_ttl;
 use crate::engine::evidence::GivenContents;
-use crate::engine::lanes::{Lanes, Wakes};
+use crate::engine::lanes::{Lanes, Published, Wakes};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::{self, Source, StreamIndex};
-use crate::engine::upstream::Input;
+use crate::engine::upstream::{self, Input};
 use crate::telemetry::wall_now;
-use crate::xds::{Code, Response, Status, TypeUrl};
+use crate::xds::{Response, TypeUrl};
 
 /// The maximum number of commands before a snapshot is published for all of them.
 const COMMANDS_PER_TURN: usize = 256;
@@ -50,13 +52,13 @@ const COMMANDS_PER_TURN: usize = 256;
 /// first, for the same time (FP6).
 const STALL: Duration = Duration::from_secs(1);
 
-/// Starts the task of a source.
+/// Starts the task of a source. `former`: what the source served before its former task failed.
 pub fn start(
     id: SourceId,
     key: Arc<SourceKey>,
     listed: ListedServer<'_>,
-    shared: Arc<DriverContext>,
-    listing: Arc<dyn Listing>,
+    (shared, listing): (Arc<DriverContext>, Arc<dyn Listing>),
+    former: Option<Arc<Published>>,
 ) -> Arc<SourceHandle> {
     let server = listed.server().clone();
     let in_force = shared.epoch();
@@ -68,13 +70,16 @@ pub fn start(
         listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);
     let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
-    let handle = Arc::new(handle);
+    let handle = Arc::new(if former.is_some() { handle.anew() } else { handle });
     let settings = settings(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(number, settings, attach::attachment(&server.attach));
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
     let for_task = handle.clone();
     tokio::spawn(async move {
+        if let (Some(former), Some(identity)) = (&former, &identity) {
+            anew::leave(former, identity, &shared).await;
+        }
         // No request is possible before a node is known.
         let mut first = Vec::new();
         if shows_member {
@@ -108,13 +113,14 @@ pub fn start(
             given: GivenContents::default(),
             weighed_at: None,
             wakes: Wakes::default(),
+            withheld: Vec::new(),
             live: Arc::default(),
             member: shows_member.then(Member::default),
             is_displaced: false,
             shared,
             listing,
         };
-        task.run(first, queue).await;
+        anew::run(task, first, former, queue).await;
     });
     handle
 }
@@ -137,7 +143,8 @@ fn restore(
     shared: &DriverContext,
 ) -> Option<CheckpointSchedule> {
     let identity = identity?;
-    let inherited = shared.inheritance.take(&identity);
+    let is_held = || shared.plan_store.holds(&StoredUnit::from(&identity));
+    let inherited = shared.inheritance.take(&identity, is_held);
     let begun = shared.checkpoint.as_ref().map(|writer| CheckpointSchedule::begin(writer, identity));
     let (mut checkpoint, on_disk) = begun.unzip();
     let is_inherited = inherited.is_some();
@@ -189,6 +196,8 @@ struct SourceTask {
     /// The time of the latest look at the weight of the lanes.
     weighed_at: Option<Instant>,
     wakes: Wakes,
+    /// The streams that were not opened, because a successor of the process has them. At most one of each index.
+    withheld: Vec<(StreamIndex, upstream::Output)>,
     /// The content of the machine, as last published.
     live: Arc<Snapshot>,
     /// Only for a class that shows a client's node to its server.
@@ -200,13 +209,19 @@ struct SourceTask {
 }
 
 impl SourceTask {
-    async fn run(mut self, first: Vec<Queued>, mut queue: mpsc::UnboundedReceiver<Queued>) {
+    async fn run(
+        mut self,
+        first: Vec<Queued>,
+        former: Option<Arc<Published>>,
+        queue: &mut mpsc::UnboundedReceiver<Queued>,
+    ) {
         debug!(source = self.handle.id().0, "source started");
         self.follow_plan();
         // A command of before the first client is lost.
         self.follow_configuration();
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
+        former.into_iter().for_each(|former| self.hold_anew(&former));
         loop {
             let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
             let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
@@ -284,6 +299,7 @@ impl SourceTask {
                 self.follow_members();
             }
             Command::Configure => self.follow_configuration(),
+            Command::Reconnect => self.open_withheld(),
             Command::Order(ordered) => self.take_order(ordered),
             Command::Save(done) => self.save_last(done, now),
             Command::Dismiss(session) | Command::Forget(session) => {
@@ -459,9 +475,8 @@ impl Drop for SourceTask {
             // The source's streams would wait for ever. Their clients reconnect after the end (FP11).
             warn!(source = self.handle.id().0, "the task of a source panicked; ending its streams");
             for stream in self.streams.values() {
-                stream.end(Status::new(Code::Internal, "internal error of the relay; reconnect"));
+                stream.end(failed());
             }
-            self.listing.forget(&self.handle);
         }
     }
 }

@@ -57,29 +57,7 @@ impl SourceTask {
                     }
                     self.report.event(index, &event, self.shared.clock.now());
                 }
-                // HND-3: the successor has the streams to the servers from now on.
-                Output::Upstream(_, upstream::Output::Open { .. } | upstream::Output::OpenNext { .. })
-                    if self.shared.is_succeeded.load(Ordering::Relaxed) => {}
-                Output::Upstream(index, output) => {
-                    // An attempt given up in favour of the other server does not end the outage.
-                    if output == upstream::Output::Close && !self.is_lost(index) {
-                        self.report.closed(index, self.shared.clock.now());
-                    }
-                    let type_url = match self.source.attachment() {
-                        Attachment::Streams(streams) => streams.type_of(index),
-                        Attachment::Files(_) => None,
-                    };
-                    let number = match output {
-                        upstream::Output::Open { server, .. } | upstream::Output::OpenNext { server, .. } => {
-                            self.link.set_relays(&self.relay_path());
-                            server
-                        }
-                        _ => 0,
-                    };
-                    let server = self.handle.server(number);
-                    let metrics = || self.shared.metrics.of_server(&server.uri);
-                    self.link.carry_out(&server.attach, index, type_url, output, metrics);
-                }
+                Output::Upstream(index, output) => self.carry_out_upstream(index, output),
             }
         }
         self.wakes.woke(self.source.owes_wakes());
@@ -89,6 +67,42 @@ impl SourceTask {
             self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.note(lives));
         }
         self.publish_status(changed || told);
+    }
+
+    fn carry_out_upstream(&mut self, index: StreamIndex, output: upstream::Output) {
+        let opens = matches!(output, upstream::Output::Open { .. } | upstream::Output::OpenNext { .. });
+        if opens || output == upstream::Output::Close {
+            self.withheld.retain(|(of, _)| *of != index);
+        }
+        // HND-3: the successor has the streams to the servers from now on.
+        if opens && self.shared.is_succeeded.load(Ordering::Relaxed) {
+            return self.withheld.push((index, output));
+        }
+        // An attempt given up in favour of the other server does not end the outage.
+        if output == upstream::Output::Close && !self.is_lost(index) {
+            self.report.closed(index, self.shared.clock.now());
+        }
+        let type_url = match self.source.attachment() {
+            Attachment::Streams(streams) => streams.type_of(index),
+            Attachment::Files(_) => None,
+        };
+        let number = match output {
+            upstream::Output::Open { server, .. } | upstream::Output::OpenNext { server, .. } => {
+                self.link.set_relays(&self.relay_path());
+                server
+            }
+            _ => 0,
+        };
+        let server = self.handle.server(number);
+        let metrics = || self.shared.metrics.of_server(&server.uri);
+        self.link.carry_out(&server.attach, index, type_url, output, metrics);
+    }
+
+    /// Opens the streams that a successor of the process had, which has died.
+    pub(super) fn open_withheld(&mut self) {
+        for (index, output) in std::mem::take(&mut self.withheld) {
+            self.carry_out_upstream(index, output);
+        }
     }
 
     fn store(&mut self, snapshot: &Arc<Snapshot>) {

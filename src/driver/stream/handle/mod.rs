@@ -90,7 +90,7 @@ impl RelayStream for Stream {
             return Either::Right(stream.request_in_turn(request).boxed());
         };
         match stream.take(&request) {
-            Ok(outcome) if outcome.is_settled() => {
+            Ok(taken) if taken.outcome.is_settled() => {
                 drop(watch_order);
                 // Mostly nothing is due. The connection is then not polled again.
                 if stream.has_something_to_say() {
@@ -98,10 +98,7 @@ impl RelayStream for Stream {
                 }
                 Either::Left(ready(Ok(())))
             }
-            Ok(outcome) => {
-                let names = request.names_len();
-                Either::Right(stream.follow_up(outcome, names, watch_order).boxed())
-            }
+            Ok(taken) => Either::Right(stream.follow_up(taken, watch_order).boxed()),
             Err(status) => Either::Left(ready(Err(status))),
         }
     }

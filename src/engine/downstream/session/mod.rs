@@ -194,6 +194,11 @@ impl Session {
         self.subscriptions.iter().map(Subscription::names_bytes).sum()
     }
 
+    /// The number of names that the stream asks for.
+    pub fn names_len(&self) -> usize {
+        self.subscriptions.iter().map(Subscription::names_len).sum()
+    }
+
     /// The waits of this session for names, each with its type.
     pub fn name_waits(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut NameWait)> {
         let waits = self.subscriptions.iter_mut();

@@ -74,7 +74,7 @@ impl Session {
             )?;
         }
         subscription.keep_left(&change.left);
-        let names: usize = self.subscriptions.iter().map(Subscription::names_len).sum();
+        let names = self.names_len();
         if names > self.limits.names_per_stream {
             self.excess = Some(Excess::Names);
             let text = format!(

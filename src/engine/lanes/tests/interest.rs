@@ -239,3 +239,35 @@ fn wav_5_a_hold_goes_on_until_the_source_knows_again_what_is_asked_for() {
         }
     }
 }
+
+/// WAV-8: a source begins with content from before, and forgets it before its server has answered.
+#[test]
+fn wav_8_content_from_before_is_held_until_the_server_has_confirmed_it() {
+    let begin = || {
+        let mut bench = Bench::new();
+        bench.watch(1, &names(&["a"]));
+        bench.say(CollectionKind::Names, &[("a", 1)], &[]);
+        bench.operate(Lanes::hold);
+        bench
+    };
+    let stable = |bench: &Bench| {
+        let stable = bench.published.lanes.as_ref().and_then(|lanes| lanes.stable.clone());
+        let of = stable.and_then(|stable| stable.of(&url()).cloned())?;
+        of.names.known.get(&ResourceName::new("a"))?.resource().map(|resource| resource.version)
+    };
+    let mut bench = begin();
+    assert_eq!(stable(&bench), Some(Version(1)), "nothing differs, and it is held");
+    bench.source.forget(SessionId(1), bench.now);
+    bench.sleep();
+    assert_eq!(stable(&bench), Some(Version(1)));
+    bench.watch(2, &names(&["a"]));
+    bench.say(CollectionKind::Names, &[("a", 2)], &[]);
+    assert_eq!(stable(&bench), Some(Version(1)), "the server's answer is a change");
+
+    let mut bench = begin();
+    bench.operate(Lanes::confirm);
+    assert!(bench.published.lanes.is_none(), "the server stated the same");
+    let mut bench = begin();
+    bench.operate(Lanes::rest);
+    assert!(bench.published.lanes.is_none(), "no push stands any more");
+}

@@ -149,6 +149,21 @@ impl Rollout {
         self.held.answered(unit);
     }
 
+    /// The source of a unit failed, and began anew from the stable content under another number. Returns whether the content that it held back
+    /// stays known. A push on its way goes on without the unit, whose content is gathered again.
+    pub fn began_anew(&mut self, former: UnitId, unit: UnitId, now: Time) -> bool {
+        let is_barred = self.held.barred.contains(&former);
+        let stays = self.keeps_hold(former) || is_barred;
+        match stays {
+            true => self.found(former, unit),
+            false => self.gone(former, now),
+        }
+        if self.lost.remove(&former) {
+            self.stand_or_go(now);
+        }
+        stays
+    }
+
     /// A unit of the record is here again, by another number.
     pub fn found(&mut self, recorded: UnitId, unit: UnitId) {
         self.held.rename(recorded, unit);

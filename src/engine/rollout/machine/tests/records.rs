@@ -232,3 +232,30 @@ fn his_1_another_number_of_releases_takes_no_push_back() {
     (204..400).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
     assert_eq!((world.rollout.report().releases, world.past()), (vec![2], vec![(2, Outcome::Finished)]));
 }
+
+#[test]
+fn wav_8_a_halt_outlives_the_task_of_a_source() {
+    let mut world = World::enforced(&[1, 2]);
+    world.tally(2_000, Tally { blamed: vec![unit(1)], ..admitted(Counts { rejected: 1, ..accepted(9) }) });
+    world.run(3_000, |rollout, now| assert!(rollout.began_anew(unit(1), unit(71), now)));
+    assert_eq!(world.push().units.as_slice(), &[unit(71), unit(2)]);
+    assert_eq!(world.push().blamed.as_slice(), &[unit(71)]);
+    world.live(4_000, 71, true, false);
+    world.run(60_000, Rollout::handle_timeout);
+    assert_eq!((world.state(), world.cuts.len()), (RolloutState::Halted, 1), "the content is the halted one");
+    world.live(61_000, 71, true, true);
+    world.live(61_000, 2, true, true);
+    world.timer(62_000);
+    assert_eq!(world.cuts[1..], [(2, vec![unit(2), unit(71)])]);
+}
+
+#[test]
+fn wav_8_a_push_on_its_way_goes_on_without_a_source_whose_task_failed() {
+    let mut world = World::enforced(&[1, 2]);
+    world.run(3_000, |rollout, now| assert!(!rollout.began_anew(unit(1), unit(71), now)));
+    assert_eq!(world.state(), RolloutState::Waving);
+    world.live(4_000, 71, true, true);
+    world.run(10_000, Rollout::handle_timeout);
+    assert_eq!(world.cuts.len(), 1, "the content waits for the next push");
+    assert!(world.rollout.report().waiting.contains(&unit(71)));
+}

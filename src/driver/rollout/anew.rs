@@ -1,0 +1,155 @@
+//! Units whose source began anew after its task failed (WAV-8).
+
+use crate::driver::rollout::task::PlanTask;
+
+impl PlanTask {
+    /// Takes the present numbers of units over. Due after each look for their sources, and before a missing unit counts as ended.
+    pub(super) fn follow_anew(&mut self) {
+        for (former, unit) in self.handle.take_anew() {
+            self.is_changed = true;
+            let now = self.shared.clock.now();
+            self.before.remove(&former);
+            self.lost.remove(&former);
+            if self.rollout.began_anew(former, unit, now) {
+                self.known.begin_anew(&self.plan, former, unit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use bytes::Bytes;
+
+    use crate::checkpoint::{Header, Restored};
+    use crate::driver::api::downstream::{OpenStreams, RelayStream};
+    use crate::driver::ground::checkpoint_writer::{CheckpointWriter, digest_of_relay};
+    use crate::driver::ground::context::DriverSettings;
+    use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
+    use crate::driver::stream::handle::tests::{peer, relay_with};
+    use crate::engine::cache::SessionId;
+    use crate::engine::collection::Collection;
+    use crate::engine::downstream::SourceId;
+    use crate::engine::rollout::{Mode, Plan};
+    use crate::engine::source::{Kept, RestoredType};
+    use crate::xds::{
+        Any, Code, DeltaRequest, Node, RelayPath, Request, Resource, ResourceName, Status, StreamKind,
+        TypeUrl, Variant, Version,
+    };
+
+    const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+    /// A stream at whose subscription the task of a source fails.
+    struct Fatal;
+
+    impl Subscriber for Fatal {
+        fn id(&self) -> SessionId {
+            panic!("planted")
+        }
+
+        fn wake(&self) {}
+
+        fn end(&self, _: Status) {}
+
+        fn node(&self) -> Option<Arc<Node>> {
+            None
+        }
+
+        fn relays(&self) -> Option<&RelayPath> {
+            None
+        }
+
+        fn awaited_changes(&self, _: SourceId) -> Vec<u64> {
+            Vec::new()
+        }
+
+        fn divert(self: Arc<Self>, _: TypeUrl) {}
+
+        fn displaced(self: Arc<Self>, _: SourceId) {}
+    }
+
+    fn cluster() -> Kept {
+        let resource = Resource {
+            name: "a".into(),
+            version: Version(1),
+            body: Any { type_url: Arc::from(CLUSTER), value: Bytes::from_static(b"1") },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            body_has_name: true,
+            metadata: None,
+            endpoints: None,
+            constraints: None,
+        };
+        Kept { name: "a".into(), resource: Arc::new(resource), server_version: "".into(), left: None }
+    }
+
+    fn has_it(source: &SourceHandle) -> bool {
+        let of = source.published().stable().of(&TypeUrl::new(CLUSTER)).cloned();
+        of.is_some_and(|of| {
+            of.names.known.get(&ResourceName::new("a")).is_some_and(|known| known.resource().is_some())
+        })
+    }
+
+    /// WAV-8, FP11: the task of a source fails, and its content is known and held from the begin of the next one.
+    #[tokio::test(start_paused = true)]
+    async fn wav_8_a_source_whose_task_failed_begins_anew_from_what_it_served() {
+        let mut plan = Plan::new("edge");
+        plan.mode = Mode::Enforce;
+        let rollouts = vec![Arc::new(plan)];
+        let relay = relay_with(|settings| DriverSettings { rollouts, ..settings });
+        let ask = async || {
+            let stream = relay.open(StreamKind::from(Variant::Delta), peer([10, 0, 0, 1])).unwrap();
+            let (node, subscribe) = (Some(Box::<Node>::default()), vec!["a".into()]);
+            let request =
+                DeltaRequest { node, type_url: CLUSTER.into(), subscribe, ..DeltaRequest::default() };
+            stream.request(Request::Delta(request)).await.unwrap();
+            stream
+        };
+        // The identity of the source, then a source with content.
+        drop(ask().await);
+        let key = relay.tables.sources.all()[0].key().clone();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(relay.tables.sources.all().is_empty());
+        let settings = relay.shared.epoch();
+        let identity = CheckpointWriter::identity(&key, settings.lists.find(key.place).unwrap()).unwrap();
+        let (at, relay_digest) = (SystemTime::now(), digest_of_relay(&settings.node));
+        let header = Header { identity, relay: relay_digest, written_at: at, confirmed_at: at };
+        let types = vec![RestoredType { names: vec![cluster()], ..RestoredType::new(TypeUrl::new(CLUSTER)) }];
+        relay.shared.inheritance.put(Restored { header, types });
+        let stream = ask().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let former = relay.tables.sources.find(&key).unwrap();
+        assert!(has_it(&former) && !former.has_hold());
+
+        let collection = Collection::Wildcard;
+        let fatal =
+            Command::Watch { stream: Arc::new(Fatal), type_url: TypeUrl::new(CLUSTER), collection, seen: 0 };
+        former.send(fatal).await;
+        let end = std::future::poll_fn(|context| stream.poll_message(context));
+        let ended = tokio::time::timeout(Duration::from_millis(500), async {
+            let mut end = end.await;
+            while let Some(Ok(_)) = end {
+                end = std::future::poll_fn(|context| stream.poll_message(context)).await;
+            }
+            end
+        });
+        let Ok(Some(Err(status))) = ended.await else { panic!("the stream goes on") };
+        assert_eq!(status.code, Code::Internal);
+
+        let anew = relay.tables.sources.find(&key).expect("another source at once");
+        assert!(anew.id() != former.id() && anew.has_hold(), "held before its content is back");
+        // A subscription that comes too late for the former task is ended, and not forgotten.
+        drop(stream);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(has_it(&anew) && anew.published().lanes.is_some());
+        let again = ask().await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(relay.tables.sources.find(&key).unwrap().id(), anew.id());
+        drop(again);
+    }
+}
