@@ -47,7 +47,7 @@
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients. `changes`: what was
-//!    published, and how far it came. `rollouts`: what plans say about pushes. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`,
+//!    published, and how far it came. `rollouts`: what plans say about pushes. [`readiness`]: the answer to `/ready`. [`shutdown`]: the end of the server, or of its connections. [`reloading`], `reload`,
 //!    `config`: the configuration, and the way to another one. `process`, `confirm`, `drain`, `upgrade`, `end`, `log`:
 //!    the other acts.
 //! 5. `ui`: the operator's page, over all of these.
@@ -55,6 +55,7 @@
 pub mod entrance;
 pub mod access;
 mod readiness;
+mod shutdown;
 pub mod reloading;
 mod process;
 mod state;
@@ -97,6 +98,7 @@ mod endpoints;
 pub use content::ContentMode;
 pub use process::Process;
 pub use readiness::{Readiness, State};
+pub use shutdown::Shutdown;
 pub use upgrade::{NotUpgraded, PredecessorStatus, UpgradeWish, Upgraded, Upgrading};
 
 use std::collections::VecDeque;
@@ -113,7 +115,6 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::driver::api::control::Controls;
@@ -148,8 +149,9 @@ impl Admin {
         relay: Arc<dyn Controls>,
         process: Process,
         metrics: Arc<Metrics>,
-        shutdown: CancellationToken,
+        shutdown: impl Into<Shutdown>,
     ) {
+        let shutdown = shutdown.into();
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
         let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
@@ -172,7 +174,7 @@ impl Admin {
         let router = admin.router();
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();
-        while let Some(proving) = shutdown.run_until_cancelled(entrance.accept()).await {
+        while let Some(proving) = shutdown.all().run_until_cancelled(entrance.accept()).await {
             while connections.try_join_next().is_some() {}
             open.retain(|open| !open.task.is_finished());
             if open.len() >= CONNECTIONS_MAX {
@@ -182,8 +184,8 @@ impl Admin {
                 idle.task.abort();
             }
             let requests = Arc::new(AtomicUsize::new(0));
-            let drive =
-                connection::prove_and_drive(proving, router.clone(), requests.clone(), shutdown.clone());
+            let (router, end) = (router.clone(), shutdown.of_connection());
+            let drive = connection::prove_and_drive(proving, router, requests.clone(), end);
             open.push_back(Open { task: connections.spawn(drive), requests });
         }
         drop(entrance);

@@ -13,7 +13,7 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus};
 use crate::telemetry::rollouts::why;
 
-/// The state of the process; it only moves forward, except that an operator's drain ends.
+/// The state of the process; it only moves forward, except that an operator's drain ends, and that a successor of the process may die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Starting = 0,
@@ -62,6 +62,11 @@ impl Readiness {
     /// Moves on to a later state; an earlier state changes nothing.
     pub fn advance(&self, state: State) {
         self.state.fetch_max(state as u8, Relaxed);
+    }
+
+    /// The process serves again after [`State::Draining`]: its successor has died.
+    pub fn return_to_service(&self) {
+        self.state.store(State::Ready as u8, Relaxed);
     }
 
     pub fn state(&self) -> State {

@@ -7,12 +7,11 @@ use std::time::SystemTime;
 use anyhow::{Result, anyhow};
 use futures_util::FutureExt;
 use tokio::net::UnixStream;
-use tokio_util::sync::CancellationToken;
 
 use super::tls::{self, LiveTls};
 use crate::admin::access::{Access, Auth, Reach};
 use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
-use crate::admin::{About, Admin, AdminSettings, Process};
+use crate::admin::{About, Admin, AdminSettings, Process, Shutdown};
 use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, DoorwaySecurity, Duplex, ServerLimits, Visitor};
@@ -138,13 +137,7 @@ impl AdminServer {
         self.live.clone()
     }
 
-    pub(super) async fn serve(
-        self,
-        relay: Relay,
-        process: Process,
-        metrics: Arc<Metrics>,
-        stop: CancellationToken,
-    ) {
+    pub(super) async fn serve(self, relay: Relay, process: Process, metrics: Arc<Metrics>, stop: Shutdown) {
         let AdminServer { doorway, live } = self;
         Admin::serve(doorway, live.settings, Arc::new(relay), process, metrics, stop).await;
     }

@@ -8,19 +8,17 @@ use futures_util::future::OptionFuture;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, interval, sleep};
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::handover::upgrader::{Handed, Upgrader, drain_window};
 use super::signals::StopSignal;
-use crate::admin::{Readiness, State};
+use crate::admin::{Readiness, Shutdown, State};
 use crate::driver::Relay;
 use crate::driver::api::control::Controls as _;
-use crate::driver::api::emptying::{Emptying, Phase, floor};
+use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{HandoverSettings, Message};
-use crate::server::listening::Listening;
 use crate::setting::InForce;
 use crate::telemetry::events::{Events, Kind, Occurrence};
 
@@ -33,11 +31,10 @@ const REPORT_MAX: Duration = Duration::from_millis(100);
 /// The parts for the time before connections leave.
 pub(super) struct Departure {
     pub relay: Relay,
-    pub listening: Listening<Relay>,
     pub emptying: Arc<dyn Emptying>,
     pub readiness: Arc<Readiness>,
     pub supervisor: Arc<Supervisor>,
-    pub stop_admin: CancellationToken,
+    pub stop_admin: Shutdown,
     pub drain: Duration,
     pub handover: InForce<HandoverSettings>,
     pub drain_delay: InForce<Duration>,
@@ -47,9 +44,18 @@ pub(super) struct Departure {
 impl Departure {
     /// Resolves when the last drain is to begin.
     pub(super) async fn wait(self, upgrader: &Upgrader, mut signals: StopSignal) {
-        tokio::select! {
-            signal = signals.next() => self.delay(signal, signals).await,
-            handed = upgrader.handed() => self.empty(&handed, signals).await,
+        loop {
+            let handed = tokio::select! {
+                signal = signals.next() => {
+                    upgrader.following().into_iter().for_each(|before| before.stop());
+                    return self.delay(signal, signals).await;
+                }
+                handed = upgrader.handed() => handed,
+            };
+            if self.empty(&handed, &mut signals).await == Left::ForGood {
+                return;
+            }
+            upgrader.step_back();
         }
     }
 
@@ -81,35 +87,50 @@ impl Departure {
         }
     }
 
-    /// After a hand-over: streams end one by one, and clients find the successor.
-    async fn empty(&self, handed: &Handed, mut signals: StopSignal) {
+    /// After a hand-over: streams end one by one, and clients find the successor. The sockets stay open, and nobody is accepted.
+    async fn empty(&self, handed: &Handed, signals: &mut StopSignal) -> Left {
         self.leave("a new process serves");
-        // HND-3: the successor has its own descriptors.
-        drop(self.listening.close_all().await);
-        self.stop_admin.cancel();
+        self.stop_admin.hang_up();
         let drain = self.handover.get().drain;
         let streams = self.emptying.status().streams;
         let window = drain_window(drain, streams, self.relay.first_answers_per_second());
         // An operator's drain goes on.
         let _ = self.emptying.empty(Duration::ZERO, Some(window));
         let end = Instant::now() + window;
-        // `None` once the successor has ended: the drain goes on.
-        let mut asked_to_end = Some(end_of(handed));
+        // `None` once the successor has closed the connection.
+        let mut said = Some(word_of(handed));
         let mut reports = interval(REPORTS);
         loop {
             tokio::select! {
-                _ = reports.tick() => {}
-                asked = OptionFuture::from(asked_to_end.as_mut()), if asked_to_end.is_some() => {
-                    if asked == Some(Ok(())) {
+                // A word of the successor comes before its end.
+                biased;
+                word = OptionFuture::from(said.as_mut()), if said.is_some() => match word {
+                    Some(Ok(Message::End)) => {
                         info!("the new process wants this one to end now");
                         self.relay.end_streams();
                         break;
                     }
-                    warn!(pid = handed.pid, "the new process has ended; draining nevertheless");
-                    asked_to_end = None;
+                    Some(Ok(_)) => {
+                        info!(pid = handed.pid, "the new process stops, and so does this one; draining for `drain`");
+                        break;
+                    }
+                    _ => said = None,
+                },
+                _ = reports.tick() => {}
+                status = handed.ended() => {
+                    warn!(pid = handed.pid, %status, "the new process has died; this process serves again");
+                    let event = Occurrence::warn(Kind::Handover, "the new process has died; this process serves again");
+                    self.events.add(event.detail(format_args!("process {}, {status}", handed.pid)));
+                    handed.channel.stop_reading();
+                    return Left::InVain;
                 }
                 signal = signals.next() => {
-                    info!(signal, "draining");
+                    info!(
+                        signal,
+                        successor = handed.pid,
+                        "draining for `drain`, in place of the rest of `handover.drain`; the new process serves on, and this one \
+                            does not step in for it any more"
+                    );
                     break;
                 }
             }
@@ -123,13 +144,14 @@ impl Departure {
                 },
             )
             .await;
-            let is_empty = status.phase == Phase::Empty && status.connections == 0;
-            if is_empty || Instant::now() >= end {
+            // Also without clients: the successor may die.
+            if Instant::now() >= end {
                 break;
             }
         }
         handed.channel.stop_reading();
         info!(pid = handed.pid, "all clients have left for the new process, or their time is over");
+        Left::ForGood
     }
 
     fn leave(&self, reason: &str) {
@@ -145,21 +167,30 @@ impl Departure {
     }
 }
 
-/// Resolves when the successor asks for the end; an error when the successor has ended.
-fn end_of(handed: &Handed) -> oneshot::Receiver<()> {
-    let (asked, is_asked) = oneshot::channel();
+/// The end of the time behind a successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// The process ends.
+    ForGood,
+    /// The successor has died.
+    InVain,
+}
+
+/// Resolves to the successor's `end` or `stopping`; an error when the successor has ended.
+fn word_of(handed: &Handed) -> oneshot::Receiver<Message> {
+    let (said, is_said) = oneshot::channel();
     if let Ok(channel) = handed.channel.another() {
         spawn_blocking(move || {
             let _ = channel.wait_at_most(None);
             while let Ok((message, _)) = channel.receive() {
-                if message == Message::End {
-                    let _ = asked.send(());
+                if matches!(message, Message::End | Message::Stopping) {
+                    let _ = said.send(message);
                     return;
                 }
             }
         });
     }
-    is_asked
+    is_said
 }
 
 async fn report(handed: &Handed, draining: &Draining) {

@@ -20,7 +20,7 @@ use super::reload::{ConfigFile, Live, Reloader, Reloads, Requests};
 use super::signals::{StopSignal, stop_signal, upgrade_on_signal};
 use super::sockets::listener_files;
 use super::tls::Certificates;
-use crate::admin::{Process, Readiness, State};
+use crate::admin::{Process, Readiness, Shutdown, State};
 use crate::config::Loaded;
 use crate::driver::Relay;
 use crate::driver::api::emptying::Emptying;
@@ -68,7 +68,7 @@ pub(super) struct Running {
     sockets: Vec<server::Listener>,
     readiness: Arc<Readiness>,
     admin: JoinHandle<()>,
-    stop_admin: CancellationToken,
+    stop_admin: Shutdown,
     stopped: StopSignal,
     upgrader: Upgrader,
     emptying: Arc<dyn Emptying>,
@@ -116,7 +116,7 @@ impl Running {
             certificates,
             policy,
         };
-        let (stop_admin, stop_reloads) = (CancellationToken::new(), CancellationToken::new());
+        let (stop_admin, stop_reloads) = (Shutdown::from(CancellationToken::new()), CancellationToken::new());
         let reloads = Reloads::new(requests, file, live, loaded);
         let reloads = tokio::spawn(reloads.run(stop_reloads.clone()));
         let admin = admin.serve(relay.clone(), acts, base.metrics.clone(), stop_admin.clone());
@@ -139,7 +139,7 @@ impl Running {
                 counting,
                 memory,
                 reloads,
-                tokio::spawn(watchdog::tell(supervisor)),
+                tokio::spawn(watchdog::tell(supervisor, upgrader.clone())),
                 tokio::spawn(upgrade_on_signal(upgrader)),
             ]
             .map(AbortOnDropHandle::new),
@@ -156,7 +156,6 @@ impl Running {
         let ((last, is_saved), (left, leaving)) = (oneshot::channel(), oneshot::channel());
         let departure = Departure {
             relay: relay.clone(),
-            listening: server.listening(),
             emptying: self.emptying,
             readiness,
             supervisor: self.supervisor,

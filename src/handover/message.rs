@@ -11,6 +11,7 @@
 //! | old | `done` | has told the supervisor |
 //! | old | `draining` | tells the number of streams, until the end |
 //! | new | `end` | wants the old process to end at once |
+//! | new | `stopping` | was told to stop: the old process stops, too |
 //!
 //! Either side may send `refused` with a reason before `accepting`, and ends the hand-over.
 
@@ -39,6 +40,7 @@ pub enum Message {
     Done,
     Draining(Draining),
     End,
+    Stopping,
     Refused {
         reason: String,
     },
@@ -60,6 +62,7 @@ impl Message {
             Message::Done => "done",
             Message::Draining(_) => "draining",
             Message::End => "end",
+            Message::Stopping => "stopping",
             Message::Refused { .. } => "refused",
             Message::Unknown => "unknown",
         }

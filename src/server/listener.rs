@@ -160,8 +160,7 @@ impl Listener {
         if !fs::symlink_metadata(path)?.file_type().is_socket() {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
-        let file = SocketFile::new(path)?;
-        file.is_ours.store(!is_lent, Ordering::Relaxed);
+        let file = SocketFile::new(path, is_lent)?;
         if let Some(mode) = mode.filter(|_| !is_lent) {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
@@ -180,7 +179,7 @@ impl Listener {
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
         socket.bind(&SockAddr::unix(path)?)?;
-        let file = SocketFile::new(path)?;
+        let file = SocketFile::new(path, false)?;
         // No client can connect before `listen`, so no client meets the wrong permissions.
         if let Some(mode) = mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
@@ -285,14 +284,14 @@ impl ListeningSocket {
     pub(super) fn is_lent(&self) -> bool {
         match self {
             ListeningSocket::Tcp(_) => false,
-            ListeningSocket::Unix { file, .. } => !file.is_ours.load(Ordering::Relaxed),
+            ListeningSocket::Unix { file, .. } => file.is_lent,
         }
     }
 
-    /// The file of the socket stays when this process closes the socket (HND-4).
-    pub(super) fn leave_file(&self) {
+    /// Whether the file of the socket goes when this process closes the socket, unless it is a supervisor's (HND-4).
+    pub(super) fn own_file(&self, is_owned: bool) {
         if let ListeningSocket::Unix { file, .. } = self {
-            file.is_ours.store(false, Ordering::Relaxed);
+            file.is_ours.store(is_owned, Ordering::Relaxed);
         }
     }
 }
@@ -343,7 +342,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 pub(super) struct SocketFile {
     path: PathBuf,
     identity: Identity,
-    /// False once another process has the socket.
+    /// The file belongs to a supervisor.
+    is_lent: bool,
+    /// False while another process has the socket.
     is_ours: AtomicBool,
 }
 
@@ -351,14 +352,15 @@ pub(super) struct SocketFile {
 type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        Ok(SocketFile { path: path.to_owned(), identity: identity(path)?, is_ours: AtomicBool::new(true) })
+    fn new(path: &Path, is_lent: bool) -> io::Result<Self> {
+        let (path, identity, is_ours) = (path.to_owned(), identity(path)?, AtomicBool::new(true));
+        Ok(SocketFile { path, identity, is_lent, is_ours })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = self.is_ours.load(Ordering::Relaxed);
+        let is_ours = !self.is_lent && self.is_ours.load(Ordering::Relaxed);
         if is_ours && identity(&self.path).is_ok_and(|found| found == self.identity) {
             let _ = fs::remove_file(&self.path);
         }

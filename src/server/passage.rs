@@ -44,7 +44,7 @@ impl Passage {
         self.pause.0.send_replace(true);
     }
 
-    /// The hand-over has failed: accepts again.
+    /// The hand-over has failed, or the successor has died: accepts again.
     pub fn resume(&self) {
         self.pause.0.send_replace(false);
     }
@@ -52,7 +52,14 @@ impl Passage {
     /// The successor accepts: the file of the socket is not removed with the listener.
     pub fn give_up(&self) {
         if let Some(socket) = self.socket.upgrade() {
-            socket.leave_file();
+            socket.own_file(false);
+        }
+    }
+
+    /// The successor has died: the file of the socket is removed with the listener.
+    pub fn take_back(&self) {
+        if let Some(socket) = self.socket.upgrade() {
+            socket.own_file(true);
         }
     }
 }

@@ -11,7 +11,7 @@ UNITS = ["sluice.service", "sluice.socket"]
 # PKG-5, beyond the score.
 SERVICE = {
     "Type": "notify",
-    "NotifyAccess": "main",
+    "NotifyAccess": "all",
     "ExecReload": "/usr/bin/sluice reload",
     "DynamicUser": "yes",
     "StateDirectory": "sluice",

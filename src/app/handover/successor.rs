@@ -207,6 +207,12 @@ impl Following {
         let _ = self.channel.send(&Message::End, &[]);
     }
 
+    /// Tells the predecessor that this process stops: with nobody behind it, it stops, too.
+    pub fn stop(&self) {
+        // The predecessor may have ended meanwhile, or be of an earlier build.
+        let _ = self.channel.send(&Message::Stopping, &[]);
+    }
+
     fn watch(&self, metrics: &Metrics) {
         // The predecessor reports several times a second, and closes at the end.
         let _ = self.channel.wait_at_most(None);

@@ -1,7 +1,7 @@
 //! The start of a successor, and the step back (HND-3, HND-5).
 
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,19 @@ pub(in crate::app) struct UpgradeParts {
 pub(in crate::app) struct Handed {
     pub pid: u32,
     pub channel: Channel,
+    /// The end of the process, once it is known.
+    ended: watch::Receiver<Option<ExitStatus>>,
+}
+
+impl Handed {
+    /// Resolves when the successor has ended. It says [`Message::Stopping`] before an orderly end.
+    pub async fn ended(&self) -> ExitStatus {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await.map(|ended| *ended) {
+            Ok(Some(status)) => status,
+            _ => std::future::pending().await,
+        }
+    }
 }
 
 /// The successor at the end of the work.
@@ -73,6 +86,30 @@ struct Prepared {
 impl Upgrader {
     pub fn new(parts: UpgradeParts) -> Upgrader {
         Upgrader(Arc::new(Inner { parts, turn: Mutex::default(), handed: watch::Sender::new(None) }))
+    }
+
+    /// The successor has died, and this process serves again.
+    pub fn step_back(&self) {
+        let Inner { parts, handed, .. } = &*self.0;
+        handed.send_replace(None);
+        parts.relay.be_restored();
+        parts.emptying.admit();
+        parts.readiness.return_to_service();
+        parts.ways.take_back();
+        // Also heard from a process that is not the main one, with `NotifyAccess=all`.
+        if let Err(error) = parts.supervisor.tell(&format!("MAINPID={}\nREADY=1", parts.pid)) {
+            warn!(%error, "cannot tell the supervisor that this process serves again");
+        }
+    }
+
+    /// Whether a successor serves.
+    pub fn has_handed(&self) -> bool {
+        self.0.handed.borrow().is_some()
+    }
+
+    /// The process before this one, while it drains.
+    pub fn following(&self) -> Option<&Arc<Following>> {
+        self.0.parts.following.as_ref()
     }
 
     /// Resolves when a successor serves.
@@ -267,12 +304,13 @@ impl Inner {
             warn!(%error, "cannot tell the supervisor about the new process");
         }
         let (child, channel) = attempt.succeed();
-        child.into_iter().for_each(reap);
+        let (end, ended) = watch::channel(None);
+        child.into_iter().for_each(|child| reap(child, end.clone()));
         let channel = channel?;
         if let Err(fault) = channel.send(&Message::Done, &[]) {
             warn!(%fault, "the new process has ended");
         }
-        self.handed.send_replace(Some(Arc::new(Handed { pid: hello.pid, channel })));
+        self.handed.send_replace(Some(Arc::new(Handed { pid: hello.pid, channel, ended })));
         Ok(Prepared { hello, sources, took })
     }
 }
@@ -288,9 +326,10 @@ fn conflict(reason: &str) -> NotUpgraded {
 }
 
 /// Waits for the end of a successor before the end of the process.
-fn reap(mut child: Child) {
+fn reap(mut child: Child, ended: watch::Sender<Option<ExitStatus>>) {
     // The thread ends with the process at the latest. Without a thread, an ended successor stays a zombie until then.
-    let waited = std::thread::Builder::new().name("successor".to_owned()).spawn(move || child.wait());
+    let wait = move || ended.send_replace(child.wait().ok());
+    let waited = std::thread::Builder::new().name("successor".to_owned()).spawn(wait);
     if let Err(error) = waited {
         warn!(%error, "cannot wait for the new process");
     }

@@ -63,6 +63,12 @@ impl Ways {
         self.lock().ways.iter().for_each(|(_, passage)| passage.give_up());
     }
 
+    /// The successor has died: this process accepts again. Whoever connected meanwhile waits in the queue of the kernel.
+    pub fn take_back(&self) {
+        self.lock().ways.iter().for_each(|(_, passage)| passage.take_back());
+        self.resume();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Every critical section leaves the list consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -46,6 +46,12 @@ impl Site {
         upgraded
     }
 
+    /// The process before the last one still drains.
+    pub async fn upgrade_is_refused_while_it_drains(&self) {
+        let (status, text) = self.relay.post("/upgrade").await;
+        assert_eq!((status, text.contains("still drains")), (409, true), "{text}");
+    }
+
     /// Waits for the end of the first process.
     pub async fn first_is_gone(&mut self) {
         let status = self.relay.exit().await;

@@ -11,7 +11,7 @@ use sluice::handover::{Channel, Message};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::site::Site;
+use super::site::{Doors, Site};
 use super::stand_in::{send_raw, successor};
 use crate::support::control_plane::eventually;
 use crate::support::relay::BINARY;
@@ -87,22 +87,101 @@ async fn hnd_3_a_successor_that_chatters_is_late() {
     assert_eq!(site.relay.children(), 0);
 }
 
-/// HND-3: a successor that ends while the old process drains is no zombie.
+fn kill(signal: &str, pid: &impl ToString) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+/// HND-3: a successor dies after the hand-over, again and again. Nobody is refused, and the old process serves with all that it had.
 #[tokio::test]
-async fn hnd_3_a_successor_that_ends_early_is_waited_for() {
-    let directory = tempfile::tempdir().unwrap();
-    let script = successor(directory.path(), "of_tomorrow");
-    let mut site = Site::start(&[&format!("handover: {{ drain: 1h, binary: {script:?} }}")]).await;
-    let mut client = Client::open(&site.relay.address, Variant::Delta, "one").await;
+async fn hnd_3_the_old_process_serves_again_when_its_successor_dies() {
+    let doors = Doors::new();
+    let mut site = Site::of(|setup| doors.open(setup.line("handover: { drain: 1h }"))).await;
     site.origin.set(CDS, "a", "1");
+    let mut client = Client::open(&site.relay.address, Variant::Delta, "one").await;
     client.want(CDS, &["*"]);
-    client.take(CDS).await;
+    client.settle(CDS, &[("a", "1")]).await;
+    for text in ["2", "3"] {
+        let upgraded = site.upgrade("").await;
+        assert_eq!(site.relay.children(), 1);
+        kill("-KILL", &upgraded["pid"]);
+        // Without a pause: whoever connects waits in the queue of the sockets.
+        for _ in 0..13 {
+            TcpStream::connect(&site.relay.address).await.unwrap();
+            UnixStream::connect(&doors.unix).unwrap();
+        }
+        eventually("ready", || async { site.relay.get("/ready").await.0 == 200 }).await;
+        assert_eq!(site.relay.children(), 0, "no zombie");
+        site.processes.pop();
+        // The streams to the control plane go on, and new ones are opened.
+        site.origin.set(CDS, "a", text);
+        for variant in [Variant::Delta, Variant::Sotw] {
+            let mut newcomer = Client::open(&site.relay.address, variant, "two").await;
+            newcomer.want(CDS, &["*"]);
+            newcomer.settle(CDS, &[("a", text)]).await;
+        }
+        site.origin.close_streams(tonic::Code::Unavailable);
+        site.origin.set(CDS, "b", text);
+        let mut newcomer = Client::open(&site.relay.address, Variant::Delta, "three").await;
+        newcomer.want(CDS, &["*"]);
+        newcomer.settle(CDS, &[("a", text), ("b", text)]).await;
+        site.origin.remove(CDS, "b");
+    }
+    let log = site.relay.log();
+    assert_eq!(log.matches("the new process has died; this process serves again").count(), 2, "{log}");
+    assert!(log.contains("signal: 9"), "{log}");
+    let events = site.relay.get("/events?kind=handover").await.1;
+    assert!(events.contains("the new process has died"), "{events}");
+    // The third one is good, and takes over.
+    site.upgrade("").await;
+    site.upgrade_is_refused_while_it_drains().await;
+}
+
+/// HND-3: what the old process left to its successor is opened again: streams to servers, and the checkpoint.
+#[tokio::test]
+async fn hnd_3_streams_that_the_old_process_left_to_its_successor_are_opened_again() {
+    let mut site = Site::start(&["handover: { drain: 1h }"]).await;
+    site.origin.set(CDS, "a", "1");
+    let mut client = Client::open(&site.relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1")]).await;
     let upgraded = site.upgrade("").await;
-    assert_eq!(site.relay.children(), 1);
-    let pid = upgraded["pid"].to_string();
-    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
-    eventually("no child", || async { site.relay.children() == 0 }).await;
-    client.quiet().await;
+    // The old process must not open its stream again, and the new one does.
+    site.origin.close_streams(tonic::Code::Unavailable);
+    site.origin.wait_for("the new process", |origin| origin.live_streams() >= 1).await;
+    kill("-KILL", &upgraded["pid"]);
+    site.processes.pop();
+    eventually("ready", || async { site.relay.get("/ready").await.0 == 200 }).await;
+    site.origin.set(CDS, "a", "2");
+    let mut newcomer = Client::open(&site.relay.address, Variant::Delta, "two").await;
+    newcomer.want(CDS, &["*"]);
+    newcomer.settle(CDS, &[("a", "2")]).await;
+}
+
+/// HND-3: whoever stops the relay in an upgrade means both processes.
+#[tokio::test]
+async fn hnd_3_an_orderly_end_of_the_successor_is_the_end_of_both() {
+    let mut site = Site::start(&["drain: 1s", "handover: { drain: 1h }"]).await;
+    let upgraded = site.upgrade("").await;
+    kill("-TERM", &upgraded["pid"]);
+    site.first_is_gone().await;
+    let log = site.relay.log();
+    assert!(log.contains("the new process stops, and so does this one"), "{log}");
+    assert!(TcpStream::connect(&site.relay.address).await.is_err());
+}
+
+/// HND-3: SIGTERM to the old process ends its wait alone.
+#[tokio::test]
+async fn hnd_3_a_signal_to_the_old_process_leaves_the_new_one_alone() {
+    let mut site = Site::start(&["drain: 1s", "handover: { drain: 1h }"]).await;
+    site.origin.set(CDS, "a", "1");
+    site.upgrade("").await;
+    site.relay.sigterm();
+    site.first_is_gone().await;
+    let log = site.relay.log();
+    assert!(log.contains("this one does not step in for it any more"), "{log}");
+    let mut client = Client::open(&site.relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    client.settle(CDS, &[("a", "1")]).await;
 }
 
 /// The old process, played by the test.

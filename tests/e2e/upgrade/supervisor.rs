@@ -84,6 +84,30 @@ async fn hnd_6_the_supervisor_hears_of_the_new_process_from_the_old_one() {
     assert_eq!(notify.next().await, (new, "STOPPING=1".to_owned()));
 }
 
+/// HND-6: the old process is the main one again when its successor has died, and gives signs of life again.
+#[tokio::test]
+async fn hnd_6_the_supervisor_hears_of_the_step_back() {
+    let notify = NotifySocket::new();
+    let mut site = Site::of(|mut setup| {
+        let path = notify.path.display().to_string();
+        setup.environment.push(("NOTIFY_SOCKET".to_owned(), path));
+        setup.environment.push(("WATCHDOG_USEC".to_owned(), "100000".to_owned()));
+        setup.line("handover: { drain: 1h }")
+    })
+    .await;
+    let old = site.processes[0];
+    assert_eq!(notify.next().await, (old, "READY=1".to_owned()));
+    site.upgrade("").await;
+    let new = site.processes.pop().unwrap();
+    assert_eq!(notify.next().await, (old, format!("MAINPID={new}")));
+    assert_eq!(notify.next().await, (new, "READY=1".to_owned()));
+    let killed = std::process::Command::new("kill").args(["-KILL", &new.to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(notify.next().await, (old, format!("MAINPID={old}\nREADY=1")));
+    eventually("a sign of life", || async { notify.try_next() == Some((old, "WATCHDOG=1".to_owned())) })
+        .await;
+}
+
 /// HND-6: a socket of the supervisor by its name; it goes on to the successor, and outlives both.
 #[tokio::test]
 async fn hnd_6_a_socket_unit_is_used_and_passed_on() {
