@@ -52,8 +52,8 @@ use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
 use schedule::{
-    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS, GROWN_SIBLINGS,
-    GROWN_WIRES, Plan, WAVES,
+    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS,
+    GROWN_SIBLINGS, GROWN_WIRES, Plan, WAVES,
 };
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
@@ -600,8 +600,9 @@ fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
     let hooks = batch(GROWN_HOOKS)?;
     let lists = batch(GROWN_FALLBACK)?;
     let siblings = batch(GROWN_SIBLINGS)?;
+    let anew = batch(GROWN_ANEW.start)?;
     Ok(format!(
-        "{former}, {hooks}, with a hook, {lists}, with two servers, and {siblings}, that look at each other"
+        "{former}, {hooks}, with a hook, {lists}, with two servers, {siblings}, that look at each other, and {anew}, with sources that begin anew"
     ))
 }
 

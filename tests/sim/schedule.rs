@@ -1,5 +1,7 @@
 //! The events of a schedule, drawn from its seed before the run, so that single events can be removed.
 
+use std::ops::Range;
+
 use super::failing::Failings;
 use super::guarded::Hold;
 use super::rng::{Rng, mix};
@@ -26,8 +28,10 @@ pub const WAVES: u64 = 1 << 50;
 pub const GROWN_HOOKS: u64 = WAVES + (1 << 20);
 /// From this seed on rollouts have lists of two servers.
 pub const GROWN_FALLBACK: u64 = WAVES + (1 << 25);
-/// From this seed on the units of a list look at each other for their first answers.
+/// From this seed up to `GROWN_ANEW` the units of a list look at each other for their first answers.
 pub const GROWN_SIBLINGS: u64 = WAVES + (1 << 27);
+/// In these seeds classes sleep, and sources begin anew under a plan.
+pub const GROWN_ANEW: Range<u64> = WAVES + (1 << 30)..WAVES + (1 << 31);
 
 /// How the servers of a list are reached (RPC-1, RPC-2, RST-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

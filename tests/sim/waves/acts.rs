@@ -90,6 +90,9 @@ impl World {
             86..92 if self.plan.servers > 1 => self.lose_server(unit),
             68..84 if self.plan.commands => self.command(),
             84..86 if self.plan.restarts => self.restart(),
+            92..95 if self.plan.begins_anew => self.sleep_list(self.plan.list_of(unit)),
+            95..98 if self.plan.begins_anew => self.fail_task(unit),
+            98.. if self.plan.begins_anew => self.displace(unit),
             _ => {}
         }
     }

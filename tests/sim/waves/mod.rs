@@ -4,6 +4,7 @@
 //! The worlds have their own judge: the other worlds expect every client to be sent the newest content.
 
 mod acts;
+mod anew;
 mod claims;
 mod client;
 mod content;

@@ -179,6 +179,11 @@ impl Pilot {
         }
     }
 
+    /// Whether the task waits between two rounds.
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
     /// The latest push that went back, or was halted, if this node rejected it or one before.
     pub fn rejected_by(&self, node: &str) -> Option<u64> {
         self.rejected.nodes.contains_key(node).then_some(self.rejected.push)
@@ -466,6 +471,10 @@ impl World {
             } else if self.pilot.kept.insert(id) {
                 self.units[unit].lanes.keep();
                 self.reference.units[unit].is_kept = true;
+                if self.plan.begins_anew {
+                    self.hold(unit);
+                    self.publish_lanes(unit);
+                }
             }
         }
     }

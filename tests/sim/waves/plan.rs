@@ -11,7 +11,7 @@ use sluice::xds::Node;
 
 use super::hook::HookPlan;
 use crate::rng::{Rng, mix};
-use crate::schedule::{Act, GROWN_FALLBACK, GROWN_HOOKS, GROWN_SIBLINGS, MILLI, SECOND};
+use crate::schedule::{Act, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_SIBLINGS, MILLI, SECOND};
 
 /// The subscriptions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,8 @@ pub struct WavePlan {
     /// The plan gates types at all.
     pub gates: bool,
     pub hook: Option<HookPlan>,
+    /// Classes sleep, and units begin anew.
+    pub begins_anew: bool,
 }
 
 /// Marks canaries by the begin of the node id.
@@ -129,6 +131,7 @@ impl WavePlan {
             siblings: false,
             gates: true,
             hook: None,
+            begins_anew: false,
         };
         for number in 0..count {
             let client = plan.client(number, &mut rng);
@@ -140,8 +143,11 @@ impl WavePlan {
         if seed >= GROWN_FALLBACK {
             plan.grow_fallback();
         }
-        if seed >= GROWN_SIBLINGS {
+        if (GROWN_SIBLINGS..GROWN_ANEW.start).contains(&seed) {
             plan.grow_siblings();
+        }
+        if GROWN_ANEW.contains(&seed) {
+            plan.grow_anew();
         }
         plan
     }
@@ -172,6 +178,17 @@ impl WavePlan {
         (self.siblings, self.on_reachability_only) = (true, rng.percent(80));
         self.mirrors = rng.percent(80);
         self.bad = [30, 60][rng.below(2) as usize];
+    }
+
+    /// Lets classes sleep, and units begin anew, mostly under a halt, apart from the rest. Half of the schedules have lists of one server.
+    fn grow_anew(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x3a7e8);
+        self.begins_anew = true;
+        self.bad = 60;
+        self.unrest = [0, 15, 50][rng.below(3) as usize];
+        if rng.percent(50) {
+            self.servers = 1;
+        }
     }
 
     /// The units: the first server of each list, then the second ones.

@@ -211,6 +211,8 @@ pub struct Releases {
     pub went_back: bool,
     /// The hold outlives the names that the unit forgets, for a halt of before a restart, or for a pin.
     pub is_kept: bool,
+    /// The content is of before the unit began anew, and its server has not confirmed it.
+    pub is_unconfirmed: bool,
     /// The releases and the candidate of the push before the latest cut.
     pub before_cut: BeforeCut,
     pub history: Vec<(u64, Contents)>,
@@ -283,7 +285,8 @@ impl Releases {
                 && (!(self.went_back || self.is_kept) || stable.is_within(&self.live))
                 && !stable.is_awaited(&self.live)
         };
-        if self.candidate.is_none() && self.stable.as_ref().is_some_and(ends) {
+        let may_end = self.candidate.is_none() && !self.is_unconfirmed;
+        if may_end && self.stable.as_ref().is_some_and(ends) {
             self.end_stable();
         }
     }
@@ -356,9 +359,9 @@ impl Releases {
                     self.candidate = None;
                 }
             }
-            Order::Rest => (self.went_back, self.is_kept) = (false, false),
+            Order::Rest => (self.went_back, self.is_kept, self.is_unconfirmed) = (false, false, false),
             Order::Open => {
-                self.is_kept = false;
+                (self.is_kept, self.is_unconfirmed) = (false, false);
                 self.end_stable();
                 self.candidate = None;
             }
@@ -380,6 +383,21 @@ impl Releases {
     pub fn restarted(self) -> Releases {
         let live = self.stable().clone();
         Releases { live, given: self.given, ..Releases::default() }
+    }
+
+    /// The unit holds what it began with.
+    pub fn hold(&mut self) {
+        self.stable.get_or_insert_with(|| self.live.clone());
+        (self.is_kept, self.is_unconfirmed) = (true, true);
+    }
+
+    /// The server has confirmed what the unit began with. Returns whether that was open.
+    pub fn confirm(&mut self) -> bool {
+        let was_open = std::mem::take(&mut self.is_unconfirmed);
+        if was_open {
+            self.end_if_equal();
+        }
+        was_open
     }
 
     /// Stable and candidate.

@@ -176,17 +176,23 @@ pub struct Open {
 
 impl World {
     pub fn id_of(&self, unit: usize) -> u64 {
-        self.generation << 8 | unit as u64
+        self.lives[unit] << 40 | self.generation << 8 | unit as u64
     }
 
     pub fn unit_of(&self, id: UnitId) -> Option<usize> {
-        (id.0 >> 8 == self.generation).then_some((id.0 & 0xff) as usize)
+        let unit = (id.0 & 0xff) as usize;
+        (unit < self.lives.len() && id.0 == self.id_of(unit)).then_some(unit)
     }
 
     /// Units without content.
     pub fn start_units(&mut self) {
         self.generation += 1;
         self.units = (0..self.plan.units()).map(|unit| self.unit(unit)).collect();
+    }
+
+    /// One unit without content.
+    pub fn start_unit(&mut self, unit: usize) {
+        self.units[unit] = self.unit(unit);
     }
 
     fn unit(&self, unit: usize) -> Unit {

@@ -93,8 +93,7 @@ impl World {
             Some(stable) => image.serving(stable),
             None => image,
         };
-        let identity = Identity { list: "xds_servers".into(), server: "cp".into(), class: [unit as u8; 32] };
-        let header = Header { identity, relay: [7; 32], written_at: self.wall(), confirmed_at: self.wall() };
+        let header = self.header_of(unit);
         let mut bytes = Vec::new();
         let mut sink = |piece: &[u8]| {
             bytes.extend_from_slice(piece);
@@ -104,7 +103,12 @@ impl World {
         bytes
     }
 
-    fn begin_from(&mut self, unit: usize, file: &[u8]) {
+    pub fn header_of(&self, unit: usize) -> Header {
+        let identity = Identity { list: "xds_servers".into(), server: "cp".into(), class: [unit as u8; 32] };
+        Header { identity, relay: [7; 32], written_at: self.wall(), confirmed_at: self.wall() }
+    }
+
+    pub fn begin_from(&mut self, unit: usize, file: &[u8]) {
         let stable = self.reference.units[unit].live.clone();
         let time = self.time();
         match decode(file, self.wall()) {

@@ -39,7 +39,10 @@ impl World {
             // Changes that are held back wake nobody.
             SourceOutput::Wake(_) if self.units[unit].wakes.are_for_live_only() => {}
             SourceOutput::Wake(sessions) => sessions.iter().for_each(|session| self.wake(session.0)),
-            SourceOutput::Confirmed => self.note_confirmed(unit),
+            SourceOutput::Confirmed => {
+                self.confirm(unit);
+                self.note_confirmed(unit);
+            }
             SourceOutput::Unserved(_) | SourceOutput::DoNotCache { .. } => {
                 self.fail(Invariant::NoLostUpdate, || format!("unit {unit} serves less than it should"));
             }

@@ -31,6 +31,8 @@ pub enum Job {
     Probed(u64),
     Returned(u64),
     ServerBack(usize),
+    /// The clients of a list come back.
+    WakeList(usize),
     /// The second server of a list states what the first states.
     Mirror(usize),
     Poll(u64),
@@ -102,6 +104,8 @@ pub struct World {
     pub units: Vec<Unit>,
     /// The number of starts of the relay.
     pub generation: u64,
+    /// The times that each unit began anew.
+    pub lives: Vec<u64>,
     pub streams: Vec<Option<Box<Stream>>>,
     pub clients: Vec<Client>,
     pub edition: u32,
@@ -197,6 +201,7 @@ impl World {
             link_numbers: 0,
             units: Vec::new(),
             generation: 0,
+            lives: vec![0; plan.units()],
             streams: Vec::new(),
             clients,
             edition: 0,
@@ -302,6 +307,7 @@ impl World {
             Job::Probed(link) => self.probed(link),
             Job::Returned(link) => self.returned(link),
             Job::ServerBack(unit) => self.server_back(unit),
+            Job::WakeList(list) => self.wake_list(list),
             Job::Mirror(list) => self.mirror(list),
             Job::Poll(stream) => self.poll(stream),
             Job::Shift(stream) => self.shift(stream),
