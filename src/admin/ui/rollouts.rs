@@ -443,6 +443,9 @@ fn facts(status: &RolloutStatus, push: &PushReport) -> Vec<(&'static str, String
         ("Not affected", count(affected.unaffected)),
     ];
     facts.extend(push.end.map(|end| ("Over", wall(end.at))));
+    if affected.departed > 0 {
+        facts.push(("Accepted, and gone since", count(affected.departed)));
+    }
     if affected.unjudged > 0 {
         facts.push(("Relays, not judged", count(affected.unjudged)));
     }

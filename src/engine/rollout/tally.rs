@@ -63,16 +63,18 @@ pub struct Counts {
     pub rejected_again: u64,
     pub silent: u64,
     pub overtaken: u64,
-    /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator. A client that
+    /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator, of the last ten minutes. A client that
     /// comes back and is lost again counts each time.
     pub lost: u64,
+    /// Nodes that accepted the push and have no stream with it any more, and were not lost: an acceptance outlives its stream.
+    pub departed: u64,
     /// Relays, whose ACK means structure (TIR-1).
     pub unjudged: u64,
 }
 
 impl Counts {
     /// All counts with their names in JSON.
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 10] {
         let Counts {
             unaffected,
             accepted,
@@ -82,6 +84,7 @@ impl Counts {
             silent,
             overtaken,
             lost,
+            departed,
             unjudged,
         } = *self;
         [
@@ -93,6 +96,7 @@ impl Counts {
             ("unaffected", unaffected),
             ("overtaken", overtaken),
             ("lost", lost),
+            ("departed", departed),
             ("unjudged", unjudged),
         ]
     }
@@ -152,6 +156,7 @@ impl AddAssign for Counts {
         self.silent += other.silent;
         self.overtaken += other.overtaken;
         self.lost += other.lost;
+        self.departed += other.departed;
         self.unjudged += other.unjudged;
     }
 }
@@ -173,8 +178,10 @@ pub struct Tally {
     /// The streams of the plan that were not sent the push, and the ends of such streams since the push began:
     /// the control group of lost streams. In `mode: observe`, these are the unaffected.
     pub control: Control,
-    /// The smallest buckets of connected and affected streams, ascending: [`Plan::at_least_max`] of them, if
-    /// there are as many.
+    /// The admitted, connected and affected streams whose nodes did not reject the push before (QUA-4).
+    pub voices: u64,
+    /// The smallest buckets of such streams that are not admitted, ascending: [`Plan::at_least_max`] of them, if there are as many, and at
+    /// least one.
     ///
     /// [`Plan::at_least_max`]: super::plan::Plan::at_least_max
     pub smallest: Vec<u16>,

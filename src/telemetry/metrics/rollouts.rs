@@ -13,7 +13,7 @@ use crate::engine::rollout::{Counts, RolloutReport, RolloutState};
 type CountOf = fn(&Counts) -> u64;
 
 /// The states of clients in the metric, each with its count.
-const CLIENTS: [(&str, CountOf); 8] = [
+const CLIENTS: [(&str, CountOf); 9] = [
     ("accepted", |of| of.accepted),
     ("pending", |of| of.pending),
     ("rejected", |of| of.rejected + of.rejected_again),
@@ -21,6 +21,7 @@ const CLIENTS: [(&str, CountOf); 8] = [
     ("unaffected", |of| of.unaffected),
     ("overtaken", |of| of.overtaken),
     ("lost", |of| of.lost),
+    ("departed", |of| of.departed),
     ("unjudged", |of| of.unjudged),
 ];
 

@@ -1,11 +1,14 @@
 //! The count of the clients of a push (TRU-1): from the standing of each stream, and from the ends of streams.
 
+mod departed;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use departed::{Departed, Sent};
 
 use super::accepted_suspects::{AcceptedSuspects, program};
 use super::excuses::{Excuses, Leavers};
@@ -13,7 +16,7 @@ use super::rejecters::Rejecters;
 use super::remembered::Content;
 use crate::engine::Time;
 use crate::engine::downstream::{PushRejection, PushStanding};
-use crate::engine::rollout::tally::{Control, REJECTIONS_MAX, Rejection};
+use crate::engine::rollout::tally::{REJECTIONS_MAX, Rejection};
 use crate::engine::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, UnitId};
 use crate::xds::Node;
 
@@ -32,16 +35,13 @@ const GONE_MAX: usize = 1_000;
 /// The clients of one push, from its begin to its release.
 #[derive(Debug, Default)]
 pub struct Clients {
-    /// When each stream was first seen with content of the push.
-    first_sent: HashMap<u64, Time>,
+    /// The content of the push at each stream of the last tally.
+    sent: BTreeMap<u64, Sent>,
     /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
     rejected: BTreeMap<u64, Kept>,
     /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
     gone: BTreeMap<Arc<str>, Kept>,
-    /// The lost streams so far: the seat, and the source of the push for the stream.
-    lost: Vec<(Seat, Option<UnitId>)>,
-    /// The ends of streams without the push so far.
-    lost_without: u64,
+    departed: Departed,
     /// The lost streams of nodes that lost streams before the push, too.
     excuses: Excuses,
     /// The suspects that other clients accepted.
@@ -107,11 +107,14 @@ impl Clients {
 
     /// Counts a stream of the plan.
     pub fn see(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
-        if let Some(sent) = seen.standing.sent_at {
-            let first = self.first_sent.get(&seen.stream).copied().unwrap_or(sent);
-            count.first_sent.insert(seen.stream, first.min(sent));
+        let node = seen.node.as_deref();
+        let seat = count.plan.seat(node.unwrap_or(&Node::default()));
+        if seen.is_relay {
+            return count.unjudged(seat, seen.standing.state);
         }
-        self.count(seen, count, rejecters);
+        let node_id = node_id(node);
+        self.follow(&seen, (seat, &node_id), count);
+        self.count(seen, (seat, node_id), count, rejecters);
     }
 
     /// Counts the ends of streams of the plan since the last tally. All streams have been seen.
@@ -123,12 +126,13 @@ impl Clients {
     ) -> Tally {
         self.count_ended(ended, &mut count, (rejecters, leavers));
         self.count_gone(&mut count, rejecters);
-        self.first_sent = std::mem::take(&mut count.first_sent);
-        for (seat, unit) in &self.lost {
-            count.group(*seat).lost += 1;
-            count.blamed.extend(unit);
+        let present = std::mem::take(&mut count.sent);
+        for (_, sent) in std::mem::replace(&mut self.sent, present) {
+            self.departed.depart(Some(sent), &count);
         }
-        let mut tally = count.finish(self.lost_without);
+        let speaking = std::mem::take(&mut count.speaking);
+        self.departed.count(&mut count, |node| speaking.contains(node) || self.gone.contains_key(node));
+        let mut tally = count.finish();
         tally.rejections.iter_mut().for_each(|rejection| self.clear_accepted(rejection));
         tally
     }
@@ -159,13 +163,33 @@ impl Clients {
         self.rejected.values().map(|of| of.first.node.clone()).chain(self.gone.keys().cloned()).collect()
     }
 
-    fn count(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
-        let node = seen.node.as_deref();
-        let seat = count.plan.seat(node.unwrap_or(&Node::default()));
-        if seen.is_relay {
-            return count.unjudged(seat, seen.standing.state);
+    /// Follows the content of the push at a stream. A client that accepted the push and has come to another server, or has given up its
+    /// names, has departed.
+    fn follow(&mut self, seen: &Seen, (seat, node_id): (Seat, &Arc<str>), count: &mut TallyInMaking<'_>) {
+        let former = self.sent.remove(&seen.stream);
+        let PushStanding { state, sent_at, .. } = seen.standing;
+        if state == ClientState::Unaffected {
+            return self.departed.depart(former, count);
         }
-        let node_id = node_id(node);
+        if self.departed.has_accepted(node_id) {
+            count.speaking.insert(node_id.clone());
+        }
+        let former = former.unwrap_or_default();
+        let first = sent_at.map(|sent| former.first.unwrap_or(sent).min(sent));
+        let accepts = state == ClientState::Accepted && !self.rejected.contains_key(&seen.stream);
+        let accepted = former.accepted.or_else(|| accepts.then(|| (node_id.clone(), seat)));
+        if first.is_some() || accepted.is_some() {
+            count.sent.insert(seen.stream, Sent { first, accepted });
+        }
+    }
+
+    fn count(
+        &mut self,
+        seen: Seen,
+        (seat, node_id): (Seat, Arc<str>),
+        count: &mut TallyInMaking<'_>,
+        rejecters: &mut Rejecters,
+    ) {
         let found = seen.standing.rejections.first();
         // A rejection stands when its client comes back with another stream.
         let is_back = self.gone.contains_key(&node_id) && !count.spoken.contains(&node_id);
@@ -237,20 +261,20 @@ impl Clients {
                 continue;
             }
             let node_id = node.map_or("", |node| &node.id);
-            match self.had_push_for(&ended) {
-                None => {
-                    self.lost_without += 1;
-                    leavers.note(node_id, ended.at);
-                }
-                Some(had) if had > LOST_WITHIN => leavers.note(node_id, ended.at),
-                Some(_) if self.excuses.is_excused(node_id, ended.at, leavers) => {
-                    leavers.note(node_id, ended.at)
-                }
-                Some(_) => {
+            let had = self.had_push_for(&ended, count);
+            if had.is_some_and(|had| had <= LOST_WITHIN) {
+                // The client may have died of what it accepted.
+                self.sent.remove(&ended.stream);
+                count.sent.remove(&ended.stream);
+                if !self.excuses.is_excused(node_id, ended.at, leavers) {
                     let unit = ended.standing.source.map(|source| UnitId(source.0));
-                    self.lost.push((seat, unit));
+                    self.departed.lose(node_id, ended.at, (seat, unit));
+                    continue;
                 }
+            } else if had.is_none() {
+                self.departed.lose_without(ended.at);
             }
+            leavers.note(node_id, ended.at);
         }
     }
 
@@ -274,9 +298,10 @@ impl Clients {
     }
 
     /// How long a lost stream had content of the push; `None` without such content.
-    fn had_push_for(&self, ended: &Ended) -> Option<Duration> {
+    fn had_push_for(&self, ended: &Ended, count: &TallyInMaking<'_>) -> Option<Duration> {
         let sent = ended.standing.sent_at?;
-        let first = self.first_sent.get(&ended.stream).copied().unwrap_or(sent).min(sent);
+        let known = count.sent.get(&ended.stream).or_else(|| self.sent.get(&ended.stream));
+        let first = known.and_then(|known| known.first).unwrap_or(sent).min(sent);
         Some(ended.at.since(first))
     }
 }
@@ -325,8 +350,10 @@ pub struct TallyInMaking<'a> {
     rejecting: BTreeSet<u64>,
     /// The nodes with a counted rejection.
     spoken: BTreeSet<Arc<str>>,
-    /// When each counted stream was first seen with content of the push.
-    first_sent: HashMap<u64, Time>,
+    /// The content of the push at each counted stream.
+    sent: BTreeMap<u64, Sent>,
+    /// The nodes with an earlier acceptance that are here again.
+    speaking: BTreeSet<Arc<str>>,
 }
 
 impl<'a> TallyInMaking<'a> {
@@ -342,7 +369,8 @@ impl<'a> TallyInMaking<'a> {
             blamed: BTreeSet::new(),
             rejecting: BTreeSet::new(),
             spoken: BTreeSet::new(),
-            first_sent: HashMap::new(),
+            sent: BTreeMap::new(),
+            speaking: BTreeSet::new(),
         }
     }
 
@@ -366,7 +394,9 @@ impl<'a> TallyInMaking<'a> {
             self.tally.control.clients += 1;
             return;
         }
-        if has_voice {
+        if has_voice && self.admission.is_seated(seat) {
+            self.tally.voices += 1;
+        } else if has_voice {
             self.buckets.push(seat.bucket);
         }
         let step = seat.labelled_step.and_then(|step| usize::from(step).checked_sub(1));
@@ -401,11 +431,10 @@ impl<'a> TallyInMaking<'a> {
         }
     }
 
-    fn finish(mut self, lost_without: u64) -> Tally {
+    fn finish(mut self) -> Tally {
         self.buckets.sort_unstable();
-        self.buckets.truncate(self.plan.at_least_max());
+        self.buckets.truncate(self.plan.at_least_max().max(1));
         let mut tally = self.tally;
-        tally.control = Control { lost: lost_without, ..tally.control };
         tally.smallest = self.buckets;
         tally.rejections.append(&mut self.of_others);
         tally.rejections.truncate(REJECTIONS_MAX);

@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::downstream::{SourceId, Suspect, Suspects};
 use crate::engine::rollout::RolloutState;
 use crate::engine::rollout::plan::{BUCKETS, Mode, Step};
+use crate::engine::rollout::tally::Control;
 use crate::xds::Version;
 
 fn seat(bucket: u16, labelled_step: Option<u8>) -> Seat {
@@ -36,7 +37,7 @@ fn wav_12_lost_streams_are_compared_with_clients_that_the_push_is_held_back_from
             let standing = PushStanding { state: ClientState::Pending, sent_at, ..Default::default() };
             clients.see(Seen { stream, node: None, standing, is_relay: false }, &mut count, &mut rejecters);
         }
-        count.finish(0).control.clients
+        count.finish().control.clients
     };
     assert_eq!(control(Mode::Enforce, 1), 1);
     assert_eq!(control(Mode::Enforce, BUCKETS), 0, "about to be sent the push");
@@ -65,7 +66,7 @@ fn tru_1_a_rejection_between_two_tallies_counts() {
     let heard = [seen(ClientState::Rejected, vec![rejection(1)])].into_iter();
     clients.hear(heard, &mut count, &mut rejecters);
     clients.see(seen(ClientState::Unaffected, Vec::new()), &mut count, &mut rejecters);
-    let tally = count.finish(0);
+    let tally = count.finish();
     assert_eq!(tally.admitted, Counts { rejected: 1, ..Counts::default() });
     assert_eq!(tally.rejections.len(), 1);
     assert!(
@@ -74,7 +75,7 @@ fn tru_1_a_rejection_between_two_tallies_counts() {
     );
     let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
     clients.see(seen(ClientState::Rejected, vec![rejection(2)]), &mut count, &mut rejecters);
-    assert_eq!(count.finish(0).blamed, [UnitId(1), UnitId(2)], "WAV-17: each rejected content");
+    assert_eq!(count.finish().blamed, [UnitId(1), UnitId(2)], "WAV-17: each rejected content");
 }
 
 /// TRU-1, WAV-14: clients are sorted by their seats; relays and unaffected clients are no evidence.
@@ -96,12 +97,12 @@ fn tru_1_clients_are_sorted_by_their_seats() {
     count.unjudged(seat(1, None), ClientState::Unaffected);
     count.reject(&Kept::of(rejection(8, seat(9_000, Some(2))), None));
     count.reject(&Kept::of(rejection(7, seat(9_000, Some(1))), None));
-    let tally = count.finish(3);
+    let tally = count.finish();
     let admitted = Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };
     assert_eq!(tally.admitted, admitted);
     assert_eq!(tally.others, Counts { accepted: 1, pending: 1, rejected: 1, ..Counts::default() });
-    assert_eq!(tally.control, Control { clients: 1, lost: 3 });
-    assert_eq!((tally.smallest, tally.labelled), (vec![99, 100], vec![1, 1]));
+    assert_eq!(tally.control, Control { clients: 1, lost: 0 });
+    assert_eq!((tally.voices, tally.smallest, tally.labelled), (2, vec![100, 700], vec![1, 1]));
     let streams: Vec<_> = tally.rejections.iter().map(|of| of.stream).collect();
     assert_eq!((streams, tally.blamed), (vec![7, 8], vec![UnitId(7), UnitId(8)]), "the admitted first");
 }
@@ -156,4 +157,126 @@ fn tru_6_a_suspect_that_another_client_of_the_program_accepted_is_none() {
     clients.accept(other.as_deref(), [content.clone()]);
     assert!(!asked(&clients, 3, &other), "known already");
     assert_eq!(tally(&mut clients, true), ["b"], "also for a client that went back");
+}
+
+/// A push that admits all clients, and its tallies.
+struct Push {
+    clients: Clients,
+    rejecters: Rejecters,
+    plan: Plan,
+}
+
+/// The clients that were lost as often before.
+struct Leaving(&'static str);
+
+impl Leavers for Leaving {
+    fn note(&self, _: &str, _: Time) {}
+    fn ends_of(&self, node: &str, _: Time) -> u32 {
+        if node == self.0 { 9 } else { 0 }
+    }
+}
+
+impl Push {
+    fn new() -> Push {
+        let plan = Plan { mode: Mode::Enforce, ..Plan::new("edge") };
+        Push { clients: Clients::default(), rejecters: Rejecters::default(), plan }
+    }
+
+    /// A tally at a second: streams, each with its node, its state and whether it has the push, and lost streams.
+    fn tally(
+        &mut self,
+        second: u64,
+        seen: &[(u64, &str, ClientState)],
+        lost: &[(u64, &str, ClientState)],
+    ) -> Tally {
+        let now = Time::from_micros(second * 1_000_000);
+        let state = RolloutState::Waving;
+        let admission = Admission { push: 1, threshold: BUCKETS, step: 1, state, ..Admission::NOBODY };
+        let standing = |state| {
+            let has_push = state != ClientState::Unaffected;
+            let (sent_at, source) = (has_push.then_some(now), has_push.then_some(SourceId(7)));
+            PushStanding { state, sent_at, source, ..Default::default() }
+        };
+        let node = |id: &str| Some(Arc::new(Node { id: id.into(), ..Node::default() }));
+        let mut count = self.clients.begin(&self.plan, admission, &mut self.rejecters, now);
+        for (stream, id, state) in seen {
+            let seen = Seen { stream: *stream, node: node(id), standing: standing(*state), is_relay: false };
+            self.clients.see(seen, &mut count, &mut self.rejecters);
+        }
+        let ended = lost.iter().map(|(stream, id, state)| Ended {
+            stream: *stream,
+            node: node(id),
+            at: now,
+            standing: standing(*state),
+        });
+        self.clients.finish(count, ended, (&mut self.rejecters, &Leaving("leaver")))
+    }
+
+    fn counts(&mut self, second: u64, seen: &[(u64, &str, ClientState)]) -> Counts {
+        self.tally(second, seen, &[]).admitted
+    }
+}
+
+use ClientState::{Accepted, Pending, Unaffected};
+
+/// WAV-12: what a client accepted stays evidence when its stream has ended, once for each node, and until the node is back.
+#[test]
+fn wav_12_an_acceptance_outlives_its_stream() {
+    let departed = |departed| Counts { departed, ..Counts::default() };
+    let mut push = Push::new();
+    push.counts(1, &[(1, "a", Accepted), (2, "b", Pending), (3, "c", Accepted), (4, "c", Accepted)]);
+    assert_eq!(push.counts(2, &[]), departed(2), "of each node one, and none without an answer");
+    assert_eq!(push.counts(3, &[(5, "a", Pending)]), Counts { pending: 1, ..departed(1) });
+    assert_eq!(push.counts(4, &[(5, "a", Accepted)]), Counts { accepted: 1, ..departed(1) });
+    assert_eq!(push.counts(5, &[]), departed(2));
+}
+
+/// WAV-12: a client comes to another server of its list, or a reload moves its class: its stream goes on without the push.
+#[test]
+fn wav_12_an_acceptance_stands_when_its_client_has_come_to_another_server() {
+    let mut push = Push::new();
+    push.counts(1, &[(1, "a", Accepted)]);
+    for second in 2..4 {
+        let counts = Counts { departed: 1, unaffected: 1, ..Counts::default() };
+        assert_eq!(push.counts(second, &[(1, "a", Unaffected)]), counts);
+    }
+    assert_eq!(push.counts(4, &[(1, "a", Accepted)]), Counts { accepted: 1, ..Counts::default() });
+}
+
+/// A client may have died of what it accepted.
+#[test]
+fn wav_12_a_client_that_was_lost_with_the_push_has_not_accepted_it() {
+    let mut push = Push::new();
+    push.counts(1, &[(1, "a", Accepted), (2, "leaver", Accepted), (3, "old", Accepted)]);
+    let lost = push.tally(2, &[(3, "old", Accepted)], &[(1, "a", Accepted), (2, "leaver", Accepted)]);
+    assert_eq!(
+        lost.admitted,
+        Counts { lost: 1, accepted: 1, ..Counts::default() },
+        "one leaves all the time"
+    );
+    assert_eq!(lost.blamed, [UnitId(7)]);
+    let tally = push.tally(90, &[], &[(3, "old", Accepted)]);
+    assert_eq!(
+        tally.admitted,
+        Counts { lost: 1, departed: 1, ..Counts::default() },
+        "it had the push for 89 s"
+    );
+    // The client is back, and dies of the push after all.
+    push.counts(91, &[(4, "old", Pending)]);
+    let tally = push.tally(92, &[], &[(4, "old", Pending)]);
+    assert_eq!(tally.admitted, Counts { lost: 2, ..Counts::default() });
+}
+
+#[test]
+fn wav_12_a_loss_expires_with_and_without_the_push() {
+    let mut push = Push::new();
+    let lost = |push: &mut Push, second| {
+        let tally = push.tally(second, &[], &[]);
+        (tally.admitted.lost, tally.control.lost, tally.blamed.len())
+    };
+    push.tally(1, &[], &[(1, "a", Accepted), (2, "b", Unaffected), (3, "c", Unaffected)]);
+    push.tally(300, &[], &[(4, "a", Pending), (5, "b", Unaffected)]);
+    assert_eq!(lost(&mut push, 600), (2, 3, 1));
+    assert_eq!(lost(&mut push, 601), (1, 1, 1));
+    assert_eq!(lost(&mut push, 900), (0, 0, 0));
 }

@@ -27,19 +27,21 @@ fn is_over(part: u64, percent: u32, of: u64) -> bool {
 }
 
 /// Whether the clients of a push are lost more often than others at the same time. Without others to compare with, as in the last
-/// step, more clients must be lost than stay: a rolling restart is no verdict.
+/// step, more clients must be lost than stay: a rolling restart is no verdict. Lost clients belong to those who were there, as others may
+/// have come in their place, or nobody.
 fn exceeds(lost: u64, of: u64, control: Control) -> bool {
     if control.clients == 0 && control.lost == 0 {
         return lost > of;
     }
-    let expected = LOST_FACTOR.saturating_mul(control.lost).saturating_mul(of);
-    control.lost == 0 || lost.saturating_mul(control.clients) > expected
+    let [own, others] = [of.saturating_add(lost), control.clients.saturating_add(control.lost)];
+    let expected = LOST_FACTOR.saturating_mul(control.lost).saturating_mul(own);
+    control.lost == 0 || lost.saturating_mul(others) > expected
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     Enough,
-    /// No connected client has a voice, and none was lost.
+    /// No client has a voice, and none was lost.
     Nobody,
     Lacking {
         accepted: u64,
@@ -47,11 +49,15 @@ pub(super) enum Evidence {
     },
 }
 
-/// Whether the admitted clients speak for the next step. Known rejecters have no voice (QUA-4), and where nobody else has one, a
-/// push does not go on: its content may be the rejected one.
+/// Whether the admitted clients speak for the next step. Where none with a voice is connected, those decide who accepted the push and
+/// left, or were lost. Known rejecters have no voice (QUA-4), and where nobody else has one, a push does not go on: its content may be the
+/// rejected one.
 pub(super) fn evidence(halt_on: &HaltOn, admitted: &Counts) -> Evidence {
-    let (accepted, of) = (admitted.accepted, admitted.evidence());
-    if of == 0 && admitted.lost == 0 && admitted.rejected_again <= admitted.overtaken {
+    let (accepted, of) = match admitted.evidence() {
+        0 => (admitted.departed, admitted.departed + admitted.lost),
+        of => (admitted.accepted, of),
+    };
+    if of == 0 && admitted.rejected_again <= admitted.overtaken {
         return Evidence::Nobody;
     }
     let wanted = of.saturating_mul(u64::from(halt_on.accepted_percent));

@@ -12,7 +12,7 @@
 //! the next push has been gathered: else one bad push would be the last one that the plan observed. Under `mode: enforce` a halted push
 //! stands until the content of every blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, and its gates; the contents that are held; freezes; the
+//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, its gates, and the clients that it asks for; the contents that are held; freezes; the
 //! commands; and the record that outlives the process.
 
 mod api;
@@ -23,6 +23,7 @@ mod judge;
 mod lost;
 mod push;
 mod gate;
+mod raise;
 mod held;
 mod halts;
 mod commands;

@@ -14,7 +14,6 @@ use crate::engine::rollout::push::{UnitId, UnitPush};
 use crate::engine::rollout::report::{
     End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
 };
-use crate::engine::rollout::seat::LAST_BUCKET;
 use crate::engine::rollout::tally::{Counts, REJECTIONS_MAX, Rejection, Tally};
 
 /// The clients of a halted push are counted for this time, so that the report tells how many had the push.
@@ -32,8 +31,10 @@ pub(super) struct Push {
     pub(super) step_from: Time,
     /// Since when the clocks stand: the server of a unit is lost, or an operator wants it.
     pub(super) stands_since: Option<Time>,
-    /// The step knows the buckets of the affected clients, so its threshold is final (WAV-14).
+    /// The step knows the buckets of the affected clients, and has admitted as many as it asks for (WAV-14).
     pub(super) is_open: bool,
+    /// Since when fewer of its clients are connected than the step asks for, and others are there.
+    pub(super) short_since: Option<Time>,
     /// All steps of the plan are over, and everybody is admitted.
     pub(super) is_last: bool,
     pub(super) is_watched: bool,
@@ -127,6 +128,7 @@ impl Push {
             step_from: now,
             stands_since: None,
             is_open: false,
+            short_since: None,
             is_last: false,
             is_watched: true,
             is_judged: false,
@@ -175,13 +177,12 @@ impl Push {
         self.note_tally(&tally, outputs);
         let at = usize::from(self.number_of_step()).checked_sub(1);
         self.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
-        // Before the threshold rises: no other client takes the place of clients that died of the push.
+        // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
         }
         // The tally was made with the former threshold, so its silence does not count.
-        let was_open = self.is_open;
-        self.open(plan, &tally, outputs);
+        let is_raised = self.raise(plan, &tally, outputs, now);
         if self.number_of_step() == 0 {
             // The guards have not known of rejections that come while the push waits for its hook.
             if let Some(condemned) = tally.condemned.first() {
@@ -192,7 +193,7 @@ impl Push {
             }
             return self.leave_gate(plan, outputs, now);
         }
-        if self.stands_since.is_some() || !was_open && self.is_open && !self.is_deserted(plan) {
+        if self.stands_since.is_some() || is_raised && !self.is_deserted(plan) {
             return;
         }
         self.go_on(plan, &tally, outputs, now);
@@ -227,7 +228,7 @@ impl Push {
     }
 
     /// The step under way; `None` after the last step of the plan.
-    fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
+    pub(super) fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
         plan.steps.get(usize::from(self.number_of_step()).checked_sub(1)?)
     }
 
@@ -278,24 +279,6 @@ impl Push {
         }
     }
 
-    /// Raises the threshold of a new step, so that some affected clients are admitted (WAV-14).
-    fn open(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs) {
-        if self.is_open {
-            return;
-        }
-        self.is_open = true;
-        let wanted = self.step(plan).map_or(0, |step| step.at_least as usize);
-        // Clients without a text for their seat all have the last bucket, and are never first.
-        let seated = tally.smallest.iter().filter(|bucket| **bucket < LAST_BUCKET);
-        let threshold = seated.take(wanted).last().map_or(0, |bucket| bucket + 1);
-        if let Some(step) = self.report.steps.last_mut()
-            && step.threshold < threshold
-        {
-            step.threshold = threshold;
-            self.admit(outputs);
-        }
-    }
-
     /// A step of labels that name no affected client is passed without a bake (WAV-14). A client that was there and died of the push
     /// leaves no deserted step.
     fn is_deserted(&self, plan: &Plan) -> bool {
@@ -321,6 +304,8 @@ impl Push {
                 }
                 return self.close_gate();
             }
+            // Clients that were here come back, or others take their place.
+            Evidence::Nobody if self.short_since.is_some() => return,
             Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
             Evidence::Enough => self.is_judged = true,
@@ -346,7 +331,7 @@ impl Push {
         let admitted = Counts::default();
         self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
         self.step_from = now;
-        (self.gate, self.has_named) = (Gate::default(), false);
+        (self.gate, self.has_named, self.short_since) = (Gate::default(), false, None);
         self.is_last = step.is_none();
         self.is_open = self.is_last;
         self.report.state = self.moving_state();

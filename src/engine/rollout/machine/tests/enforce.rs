@@ -16,6 +16,7 @@ pub(super) const REJECTED: Counts = Counts {
     silent: 0,
     overtaken: 0,
     lost: 0,
+    departed: 0,
     unjudged: 0,
 };
 

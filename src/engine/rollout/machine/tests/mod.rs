@@ -9,6 +9,7 @@ mod lost;
 mod pins;
 mod random;
 mod records;
+mod replaced;
 mod steps;
 
 use std::sync::Arc;

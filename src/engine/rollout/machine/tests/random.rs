@@ -22,6 +22,7 @@ impl Dice {
             pending: few(12, 20),
             overtaken: few(12, 5),
             lost: few(80, 4),
+            departed: few(12, 3),
             unjudged: few(12, 4),
             unaffected: few(12, 50),
             accepted: 0,
@@ -30,7 +31,7 @@ impl Dice {
 
     pub fn tally(&mut self) -> Tally {
         let smallest = (0..self.roll(3)).map(|_| self.roll(u64::from(BUCKETS)) as u16).collect();
-        Tally { others: self.counts(), smallest, ..admitted(self.counts()) }
+        Tally { others: self.counts(), voices: self.roll(3), smallest, ..admitted(self.counts()) }
     }
 }
 
@@ -54,6 +55,8 @@ fn check(before: &RolloutReport, world: &World, tally: Option<&Tally>) {
     if steps > were {
         let counts = tally.expect("only a tally promotes").admitted;
         assert!(counts.accepted * 100 >= counts.evidence() * 95, "without evidence: {counts:?}");
+        let lost = counts.evidence() == 0 && counts.lost > 0;
+        assert!(!lost || counts.departed * 100 >= (counts.departed + counts.lost) * 95, "lost: {counts:?}");
         assert!(world.rollout.lost.is_disjoint(&is.units.iter().copied().collect()), "a server is lost");
     }
     assert_eq!(world.rollout.wants_tally(), !world.released.contains(&is.number));

@@ -99,6 +99,8 @@ fn wav_12_lost_streams_halt_if_they_are_more_than_usual() {
     assert!(halts(3, 20, (100, 0)));
     assert!(halts(3, 20, (100, 4)), "15 % is more than three times 4 %");
     assert!(!halts(3, 20, (100, 5)), "a network has lost others, too");
+    assert!(!halts(2, 0, (12, 8)), "a rolling restart: the lost clients are gone on both sides");
+    assert!(halts(2, 0, (19, 1)), "both clients are dead, and others hardly");
 }
 
 /// In the last step there is nobody to compare with. A rolling restart must not take a good push back.
