@@ -49,6 +49,7 @@ mod rollout_outages;
 mod rollout_places;
 mod rollout_rejecters;
 mod rollout_reloads;
+mod rollout_replaced;
 mod rollout_restarts;
 mod rollout_strangers;
 mod rollout_units;

@@ -14,7 +14,7 @@ use crate::driver::rollout::task::PlanTask;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use crate::engine::downstream::{PushSet, SourceId};
-use crate::engine::evidence::{condemn, unit_of};
+use crate::engine::evidence::{condemn, returned, unit_of};
 use crate::engine::rollout::{UnitId, UnitPush};
 use crate::engine::snapshot::Snapshot;
 
@@ -41,9 +41,10 @@ impl PlanTask {
         }
         let (mut changes, mut pushed, mut after) = (Vec::new(), Vec::<UnitPush>::new(), BTreeMap::new());
         let releases = together(present.map(|(unit, source)| (unit, self.releases(number, unit, source))));
-        for (unit, LaneContent { stable, candidate }) in releases.await {
+        for (unit, LaneContent { stable, candidate, released }) in releases.await {
             let former = self.known.candidate(unit);
             let (of_unit, mut push) = unit_of(&self.plan, unit, (&stable, &candidate), former);
+            push.returns_to = returned(&self.plan, released.iter(), (&stable, &candidate));
             let (contents, guards) = (Contents::new(&of_unit, &stable, &candidate), self.plan.guards);
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
             push.findings = inspected.unwrap_or_default();
@@ -87,7 +88,7 @@ impl PlanTask {
             return source.order(LaneOrder::Cut(number)).await;
         }
         let stable = self.before.get(&unit)?.clone();
-        Some(LaneContent { stable, candidate: source.snapshot() })
+        Some(LaneContent { stable, candidate: source.snapshot(), released: Vec::new() })
     }
 
     /// The latest cut is the push under way.

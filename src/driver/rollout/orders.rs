@@ -130,6 +130,7 @@ mod tests {
             findings: Vec::new(),
             is_current: true,
             is_former: false,
+            returns_to: None,
             stable,
             candidate,
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::engine::lanes::Restated;
+use crate::engine::lanes::{Release, Restated};
 use crate::engine::snapshot::Snapshot;
 
 /// A move of the lanes of one source.
@@ -41,6 +41,8 @@ pub enum LaneOrder {
 pub struct LaneContent {
     pub stable: Arc<Snapshot>,
     pub candidate: Arc<Snapshot>,
+    /// The latest releases, oldest first; only of a cut.
+    pub released: Vec<Release>,
 }
 
 /// An order on its way.

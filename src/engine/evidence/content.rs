@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::engine::cache::Known;
 use crate::engine::change::NameList;
 use crate::engine::downstream::{PushType, PushUnit, PushedName, SourceId};
-use crate::engine::lanes::{Published, held, held_name, known_wildcard};
+use crate::engine::lanes::{Published, Release, held, held_name, known_wildcard};
 use crate::engine::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::snapshot::{LaneMark, Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 /// One unit of a push. `before`: the content before the first change. `former`: the latest candidate of the unit.
@@ -35,10 +35,26 @@ pub fn unit_of(
         findings: Vec::new(),
         is_current: is_current(plan, after),
         is_former: former.is_some_and(|former| !PushUnit::differs(former, after, &is_gated)),
+        returns_to: None,
         stable,
         candidate,
     };
     (changes, pushed)
+}
+
+/// The latest release, of those from the oldest to the latest, that a push returns to: its content differs from the stable content and not
+/// from the candidate, as far as both are known. Names that clients asked for since then make another digest of it.
+pub fn returned<'a>(
+    plan: &Plan,
+    releases: impl DoubleEndedIterator<Item = &'a Release>,
+    (stable, candidate): (&Snapshot, &Snapshot),
+) -> Option<u64> {
+    let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
+    let is_of = |release: &&Release| {
+        let then = Snapshot::default().with_types(release.types.clone(), LaneMark::default());
+        PushUnit::differs(&then, stable, &is_gated) && !PushUnit::differs(&then, candidate, &is_gated)
+    };
+    releases.rev().find(is_of).map(|release| release.push)
 }
 
 /// The newest content of a unit, compared with the stable content and with the latest `candidate` of the unit. `is_kept`:
@@ -192,7 +208,6 @@ mod tests {
 
     use super::*;
     use crate::engine::cache::CachedResource;
-    use crate::engine::snapshot::LaneMark;
     use crate::engine::time::ReceivedAt;
     use crate::xds::{Any, Version};
 
@@ -245,6 +260,31 @@ mod tests {
         );
     }
 
+    /// WAV-17: a content that comes back is known although clients have asked for more names since.
+    #[test]
+    fn wav_17_a_push_returns_to_the_latest_release_with_its_content() {
+        let content = |versions: &[(&str, u128)]| {
+            snapshot(versions.iter().map(|(name, version)| resource(name, *version, 1)))
+        };
+        let release = |push, versions: &[(&str, u128)]| {
+            let types =
+                content(versions).types().map(|(type_url, of)| (type_url.clone(), of.clone())).collect();
+            Release { push, types }
+        };
+        let past = [release(0, &[("a", 1)]), release(3, &[("a", 2)]), release(4, &[("a", 1), ("b", 1)])];
+        let returned = |stable: &[(&str, u128)], candidate: &[(&str, u128)]| {
+            returned(&Plan::new("edge"), past.iter(), (&content(stable), &content(candidate)))
+        };
+        assert_eq!(returned(&[("a", 2), ("b", 1), ("c", 1)], &[("a", 1), ("b", 1), ("c", 2)]), Some(4));
+        assert_eq!(returned(&[("a", 2), ("b", 2)], &[("a", 1), ("b", 2)]), Some(0), "before b was known");
+        assert_eq!(returned(&[("a", 1), ("b", 1)], &[("a", 3), ("b", 1)]), None, "forwards");
+        assert_eq!(
+            returned(&[("a", 1), ("b", 1), ("c", 1)], &[("a", 1), ("b", 1), ("c", 2)]),
+            None,
+            "another name"
+        );
+    }
+
     #[test]
     fn qua_2_a_condemned_content_is_noted_at_its_unit() {
         let unit = |number, changed: &[&str]| {
@@ -268,6 +308,7 @@ mod tests {
                 findings: Vec::new(),
                 is_current: true,
                 is_former: false,
+                returns_to: None,
                 stable,
                 candidate,
             }

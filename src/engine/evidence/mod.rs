@@ -15,7 +15,7 @@ mod accepted_suspects;
 mod clients;
 
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
-pub use content::{compare, condemn, is_current, renew, unit_of};
+pub use content::{compare, condemn, is_current, renew, returned, unit_of};
 pub use excuses::{Leavers, WINDOW};
 pub use first_answers::{GivenContents, condemned_in};
 pub use known::{Comparison, KnownContents};

@@ -21,6 +21,8 @@ pub struct UnitPush {
     pub is_current: bool,
     /// The content is that of the unit's latest candidate.
     pub is_former: bool,
+    /// The latest release that the content returns to, as far as the unit still has releases.
+    pub returns_to: Option<u64>,
     /// The content that all clients may have. Zero under `mode: observe`, as is the candidate.
     pub stable: ReleaseDigest,
     /// The content of the push.

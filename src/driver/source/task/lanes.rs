@@ -11,7 +11,7 @@ use super::SourceTask;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::engine::evidence::Content;
-use crate::engine::lanes::{Elder, Lanes, Published};
+use crate::engine::lanes::{Elder, Lanes, Published, Release};
 use crate::engine::rollout::UnitId;
 use crate::engine::rollout::plan::Gated;
 use crate::engine::snapshot::Snapshot;
@@ -172,6 +172,7 @@ impl SourceTask {
             return None;
         }
         let lanes = self.lanes.as_mut()?;
+        let is_cut = matches!(order, LaneOrder::Cut(_));
         let changes_content = matches!(order, LaneOrder::Serve(_) | LaneOrder::Open | LaneOrder::Restate(_));
         match order {
             LaneOrder::Cut(push) => lanes.cut(push),
@@ -192,16 +193,17 @@ impl SourceTask {
             LaneOrder::Rest => lanes.rest(),
             LaneOrder::Open => lanes.release(),
         }
+        let released = lanes.released().filter(|_| is_cut).cloned().collect();
         self.publish_lanes();
         if changes_content {
             self.streams.values().for_each(|stream| stream.wake());
         }
-        content_of(&self.handle.published.load())
+        content_of(&self.handle.published.load(), released)
     }
 }
 
-fn content_of(published: &Published) -> Option<LaneContent> {
+fn content_of(published: &Published, released: Vec<Release>) -> Option<LaneContent> {
     let lanes = published.lanes.as_ref()?;
     let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, candidate)| candidate);
-    Some(LaneContent { stable: lanes.stable.clone()?, candidate: candidate.clone() })
+    Some(LaneContent { stable: lanes.stable.clone()?, candidate: candidate.clone(), released })
 }

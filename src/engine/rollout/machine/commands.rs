@@ -208,7 +208,7 @@ impl Rollout {
         }
         (self.gathering, self.promoted) = (None, None);
         self.held.barred.clear();
-        self.held.served = release;
+        self.held.serve(release);
         self.outputs.push_back(Output::Serve { release });
         self.tell(What::Pinned(release));
         Ok(())

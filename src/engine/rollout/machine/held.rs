@@ -12,6 +12,7 @@ use crate::engine::time::ReceivedAt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Release {
     pub push: u64,
+    /// The trusted contents: without those of [`Held::distrust`].
     pub units: BTreeMap<UnitId, ReleaseDigest>,
     /// The units can serve the content again. Of releases from before a restart only the digests are known, but for the one that was
     /// stable at the restart.
@@ -30,6 +31,8 @@ pub(super) struct Held {
     pub proved: BTreeSet<UnitId>,
     /// The contents of the push under way.
     pub digests: BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
+    /// The releases that the push under way returns to.
+    returns: BTreeMap<UnitId, u64>,
     /// The latest first.
     releases: VecDeque<Release>,
     /// The release that is the stable content.
@@ -64,6 +67,7 @@ impl Held {
     /// A push begins.
     pub(super) fn begin(&mut self, units: &[UnitPush]) {
         self.digests = units.iter().map(|unit| (unit.unit, (unit.stable, unit.candidate))).collect();
+        self.returns = units.iter().filter_map(|unit| Some((unit.unit, unit.returns_to?))).collect();
         if self.releases.is_empty() {
             self.add(Release { push: 0, units: BTreeMap::new(), is_here: true }, 1);
         }
@@ -76,6 +80,14 @@ impl Held {
     /// All clients have the push: its content is a release. `waiting`: the units that have changed since, each with the time of its first
     /// change. From then on the unit is behind (TRU-7).
     pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeMap<UnitId, Time>, most: usize) {
+        let contents = self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate));
+        self.return_to(&contents.collect());
+        let mut taken_back = BTreeSet::new();
+        for (unit, release) in std::mem::take(&mut self.returns) {
+            let later = self.releases.iter().take_while(|of| of.push > release);
+            taken_back.extend(later.filter_map(|of| Some((unit, *of.units.get(&unit)?))));
+        }
+        self.distrust(taken_back);
         let mut units = self.releases.front().map(|latest| latest.units.clone()).unwrap_or_default();
         units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate)));
         self.add(Release { push: push.number, units, is_here: true }, most);
@@ -120,7 +132,47 @@ impl Held {
         self.releases.truncate(most.max(1));
     }
 
-    /// Whether all contents of a push were given to all clients before.
+    /// Trusts contents of units no longer: they were halted, or taken back. Clients get them by steps (WAV-17).
+    fn distrust(&mut self, contents: BTreeSet<(UnitId, ReleaseDigest)>) {
+        for of in &mut self.releases {
+            of.units.retain(|unit, content| !contents.contains(&(*unit, *content)));
+        }
+    }
+
+    /// A push was halted, and these units are to blame.
+    pub(super) fn give_up(&mut self, units: &[UnitId]) {
+        let content = |unit: &UnitId| Some((*unit, self.digests.get(unit)?.1));
+        self.distrust(units.iter().filter_map(content).collect());
+    }
+
+    /// All clients are given these contents. Where a unit returns to a trusted content, the contents since then are taken back.
+    fn return_to(&mut self, contents: &BTreeMap<UnitId, ReleaseDigest>) {
+        let mut taken_back = BTreeSet::new();
+        for (unit, content) in contents {
+            let had = || self.releases.iter().filter_map(|of| of.units.get(unit));
+            if had().any(|of| of == content) {
+                taken_back.extend(had().take_while(|of| *of != content).map(|of| (*unit, *of)));
+            }
+        }
+        self.distrust(taken_back);
+    }
+
+    /// All clients are given a release of the past (HIS-3).
+    pub(super) fn serve(&mut self, release: u64) {
+        self.served = release;
+        // A unit that is new to the plan has had its stable content from the beginning of the plan's memory.
+        let mut contents = BTreeMap::new();
+        for of in self.releases.iter().rev() {
+            for (unit, content) in &of.units {
+                if of.push <= release || !contents.contains_key(unit) {
+                    contents.insert(*unit, *content);
+                }
+            }
+        }
+        self.return_to(&contents);
+    }
+
+    /// Whether all contents of a push were given to all clients before, and are trusted.
     pub(super) fn knows(&self, units: &[UnitPush]) -> bool {
         let was = |unit: &UnitPush| {
             self.releases.iter().any(|of| of.units.get(&unit.unit) == Some(&unit.candidate))

@@ -434,6 +434,9 @@ impl Rollout {
         let Some(push) = mem::take(&mut self.push) else { return };
         self.taken.clear();
         let is_given = matches!(outcome, Outcome::Finished | Outcome::Unjudged | Outcome::Restored);
+        if push.is_halted() {
+            self.held.give_up(push.blamed());
+        }
         if self.plan.enforces() && is_given {
             self.held.prove(&push.report.units, outcome);
             self.outputs.push_back(Output::Settle { push: push.report.number });

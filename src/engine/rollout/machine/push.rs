@@ -369,6 +369,11 @@ impl Push {
         self.report.state == RolloutState::Halted
     }
 
+    /// The units to blame for a halt: without evidence all.
+    pub(super) fn blamed(&self) -> &[UnitId] {
+        if self.report.blamed.is_empty() { &self.report.units } else { &self.report.blamed }
+    }
+
     /// All clients are admitted.
     pub(super) fn is_settling(&self) -> bool {
         self.is_last && !self.is_halted()

@@ -11,6 +11,7 @@ mod random;
 mod records;
 mod replaced;
 mod steps;
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,7 @@ fn unit_push(number: u64) -> UnitPush {
         findings: Vec::new(),
         is_current: true,
         is_former: false,
+        returns_to: None,
         stable: ReleaseDigest(0),
         candidate: ReleaseDigest(1),
     }
