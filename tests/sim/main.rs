@@ -53,7 +53,7 @@ use std::time::{Duration, SystemTime};
 use run::{Batch, run_batch, tell};
 use schedule::{
     EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS,
-    GROWN_SIBLINGS, GROWN_WIRES, Plan, WAVES,
+    GROWN_SIBLINGS, GROWN_WIRES, Plan, REPLACED, WAVES,
 };
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
@@ -590,7 +590,7 @@ fn no_schedule_with_other_lists_violates_an_invariant() -> Result<String, String
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 
-/// The first schedules with a plan of rollouts, with a hook of the plan, and with lists of two servers.
+/// The first schedules with a plan of rollouts, with a hook of the plan, with lists of two servers, and with clients that are replaced.
 fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
     let batch = |first| {
         let (count, within) = (ROLLOUTS, None);
@@ -599,10 +599,11 @@ fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
     let former = batch(WAVES)?;
     let hooks = batch(GROWN_HOOKS)?;
     let lists = batch(GROWN_FALLBACK)?;
+    let replaced = batch(REPLACED.start)?;
     let siblings = batch(GROWN_SIBLINGS)?;
     let anew = batch(GROWN_ANEW.start)?;
     Ok(format!(
-        "{former}, {hooks}, with a hook, {lists}, with two servers, {siblings}, that look at each other, and {anew}, with sources that begin anew"
+        "{former}, {hooks}, with a hook, {lists}, with two servers, {replaced}, with other clients, {siblings}, that look at each other, and {anew}, with sources that begin anew"
     ))
 }
 

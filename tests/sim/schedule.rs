@@ -28,6 +28,8 @@ pub const WAVES: u64 = 1 << 50;
 pub const GROWN_HOOKS: u64 = WAVES + (1 << 20);
 /// From this seed on rollouts have lists of two servers.
 pub const GROWN_FALLBACK: u64 = WAVES + (1 << 25);
+/// In these schedules clients of a step go away, and come back as others. Their lists have one server.
+pub const REPLACED: Range<u64> = WAVES + (1 << 26)..GROWN_SIBLINGS;
 /// From this seed up to `GROWN_ANEW` the units of a list look at each other for their first answers.
 pub const GROWN_SIBLINGS: u64 = WAVES + (1 << 27);
 /// In these seeds classes sleep, and sources begin anew under a plan.

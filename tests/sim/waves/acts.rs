@@ -6,6 +6,7 @@ use sluice::engine::rollout::command::{PinFor, Promotion};
 use sluice::engine::rollout::report::RolloutReport;
 use sluice::engine::rollout::{Command, RolloutState, UnitId};
 
+use super::claims::Standing;
 use super::content::{FATAL, IGNORED, REJECTED, cluster_of, content, entry, table};
 use super::world::{Table, World, show_table};
 use crate::control_plane::Reachable;
@@ -93,6 +94,8 @@ impl World {
             92..95 if self.plan.begins_anew => self.sleep_list(self.plan.list_of(unit)),
             95..98 if self.plan.begins_anew => self.fail_task(unit),
             98.. if self.plan.begins_anew => self.displace(unit),
+            92..98 => self.lose_place(),
+            98..100 if self.plan.replaced.is_some() => self.revert(unit),
             _ => {}
         }
     }
@@ -104,6 +107,25 @@ impl World {
             self.clients[client].has_left = true;
             let is_lost = self.rng.percent(50);
             self.disconnect(client, is_lost);
+        }
+    }
+
+    /// A client of a step goes away. Another one may come in its place.
+    fn lose_place(&mut self) {
+        let Some(replaced) = self.plan.replaced else { return };
+        let streams = self.streams.iter().flatten();
+        let of_step =
+            streams.filter(|of| self.is_seated(of.client) && self.standing(of) != Standing::Unaffected);
+        let clients: Vec<_> = of_step.map(|stream| stream.client).collect();
+        if clients.is_empty() {
+            return;
+        }
+        let client = clients[self.rng.below(clients.len() as u64) as usize];
+        let is_lost = self.rng.percent(60);
+        self.clients[client].has_left = self.rng.percent(20);
+        self.disconnect(client, is_lost);
+        if self.rng.percent(replaced) {
+            self.replace(client);
         }
     }
 

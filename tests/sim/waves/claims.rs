@@ -300,7 +300,8 @@ impl World {
         self.reference.known_perhaps = former.perhaps;
         self.reference.rejecters.extend(&self.reference.known);
         self.reference.rejecters.extend(&self.reference.known_perhaps);
-        self.reference.push = Push { number, is_promoted: is_repeated, ..Push::default() };
+        let began = self.now;
+        self.reference.push = Push { number, began, is_promoted: is_repeated, ..Push::default() };
     }
 
     /// A step begins: the first one at once, each other one after the bake, and by evidence.
@@ -315,9 +316,13 @@ impl World {
         let was_given = || {
             let candidates = self.reference.units.iter().filter_map(|of| Some((of, of.candidate.as_ref()?)));
             let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
-            candidates.all(|(of, (_, candidate))| of.given.iter().any(|then| !then.differs(candidate)))
+            candidates.all(|(of, (_, candidate))| of.trusted.iter().any(|(_, then)| !then.differs(candidate)))
         };
         let is_restored = step > 1 && push.step == 0 && was_given();
+        if step > 1 && push.step == 0 && !push.is_promoted && !is_restored {
+            let text = || format!("push {} is for all at once, and was halted or taken back", push.number);
+            return self.fail(Invariant::BlastRadius, text);
+        }
         let is_again = push.step == 0 && push.is_promoted;
         let is_first = step == 1 || is_restored;
         let is_free = is_restored || is_again || self.is_deserted(push.step);
@@ -330,7 +335,7 @@ impl World {
         }
         let allowed = self.plan.steps.get(step - 1).map_or(10_000, |of| of.threshold);
         let push = &mut self.reference.push;
-        (push.step, push.step_began) = (step, self.now);
+        (push.step, push.step_began, push.tallies) = (step, self.now, 0);
         push.threshold = push.threshold.max(allowed);
     }
 
@@ -369,7 +374,10 @@ impl World {
         let (accepted, others) = self.evidence();
         if others > 0 && accepted * 100 < 95 * (accepted + others) {
             let text = format!("step {step} ends, and {accepted} accepted of {}", accepted + others);
-            self.fail(Invariant::BlastRadius, || text);
+            return self.fail(Invariant::BlastRadius, || text);
+        }
+        if accepted + others == 0 && self.has_only_lost() {
+            self.fail(Invariant::BlastRadius, || format!("step {step} ends, and its clients have died"));
         }
     }
 
@@ -387,6 +395,7 @@ impl World {
         let contents = self.reference.units.iter().enumerate();
         let contents = contents.filter_map(|(unit, of)| Some((unit, of_push(of)?))).collect();
         let mut blamed = self.reference.push.blamed.clone();
+        self.reference.push.short_since = None;
         match reason {
             Reason::Rejected { .. } if self.reference.push.rejected == 0 => {
                 self.fail(Invariant::Truth, || "a push is halted that nobody rejected".to_owned());
@@ -410,6 +419,7 @@ impl World {
         }
         let number = self.reference.push.number;
         blamed.retain(|unit| self.reference.units[*unit].latest.as_ref().is_some_and(|of| of.0 == number));
+        blamed.iter().for_each(|unit| self.reference.units[*unit].distrust_latest());
         self.reference.halted = Some(Halted { contents, blamed, is_barred: false });
     }
 
@@ -457,7 +467,15 @@ impl World {
         let fresh = affected.filter(|of| self.reference.is_fresh(self.clients[of.client].plan.node));
         let mut buckets: Vec<u16> = fresh.map(|of| self.clients[of.client].seat.bucket).collect();
         buckets.sort_unstable();
+        self.reference_raises(admission);
         let wanted = self.plan.steps.get(step - 1).map_or(0, |of| of.at_least as usize);
+        // Where only known rejecters answer, a step asks for another client.
+        let has_known = self
+            .streams
+            .iter()
+            .flatten()
+            .any(|of| !self.reference.is_fresh(self.clients[of.client].plan.node));
+        let wanted = wanted.max(usize::from(has_known && step <= self.plan.steps.len()));
         let mut all = self.streams.iter().flatten();
         let is_new = |of: &Stream| GATED.iter().any(|ty| !of.of.has_accepted[*ty]);
         let is_able = buckets.len() >= wanted && !self.streams.iter().flatten().any(|of| is_new(of))

@@ -222,12 +222,29 @@ impl World {
         }
         self.tell(|| format!("client {client} crashes"));
         self.disconnect(client, true);
+        self.lose_all(client);
+    }
+
+    fn lose_all(&mut self, client: usize) {
         self.clients[client].has = Table::default();
         self.clients[client].taken = Default::default();
         self.clients[client].taken_contents = Table::default();
         if self.clients[client].plan.kind != Kind::Free {
             self.clients[client].wants = Default::default();
         }
+    }
+
+    /// Another client with an id and a seat of its own takes the place of one that has no stream.
+    pub fn replace(&mut self, client: usize) {
+        let node = self.plan.clients.iter().map(|of| of.node).max().unwrap_or_default() + 1;
+        self.plan.clients[client].node = node;
+        self.lose_all(client);
+        let new = Client::new(&self.plan, client, &self.pilot.plan);
+        let this = &mut self.clients[client];
+        (this.plan.node, this.node, this.seat) = (node, new.node, new.seat);
+        (this.refused, this.refused_beside, this.has_claimed) = Default::default();
+        let id = this.node.id.clone();
+        self.tell(|| format!("client {client} is {id} from now on"));
     }
 
     // === requests ===

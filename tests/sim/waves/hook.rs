@@ -243,7 +243,9 @@ impl World {
             // The word was about evidence that is gone.
             hooked.allowed.take_if(|allowed| *allowed == gate);
         }
-        if stands || is_lacking {
+        // The step may wait for another client in the place of those who are gone.
+        let has_places = of.evidence() == 0 && tally.voices == 0 && !tally.smallest.is_empty();
+        if stands || is_lacking || has_places {
             hooked.waits_since = now;
         }
         let waits = hooked.waits.is_some_and(|(of, _)| of == gate) && hooked.allowed != Some(gate);
@@ -253,7 +255,7 @@ impl World {
     }
 
     /// The clocks of the push stand.
-    fn stands(&self) -> bool {
+    pub fn stands(&self) -> bool {
         let Some(push) = self.pilot.rollout.under_way() else { return false };
         // A push that is paused for another reason keeps that reason while a server is lost.
         let is_lost = push.units.iter().any(|unit| self.pilot.lost.contains(unit));

@@ -14,6 +14,7 @@ mod hook;
 mod judge;
 mod newcomers;
 mod pilot;
+mod places;
 mod plan;
 mod reference;
 mod relay;

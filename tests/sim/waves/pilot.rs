@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sluice::engine::Time;
 use sluice::engine::downstream::{Compared, PushSet, SourceId};
 use sluice::engine::evidence::{
-    Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, unit_of,
+    Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, returned, unit_of,
 };
 use sluice::engine::rollout::report::{Outcome, Reason};
 use sluice::engine::rollout::{
@@ -133,8 +133,8 @@ pub struct Pilot {
     order: Option<Order>,
     /// The units that have not carried out the order.
     waits: BTreeSet<usize>,
-    /// The contents of the units at a cut: stable and candidate.
-    cut: Vec<(UnitId, Arc<Snapshot>, Arc<Snapshot>)>,
+    /// The contents of the units at a cut: stable and candidate, and the release that the candidate returns to.
+    cut: Vec<(UnitId, Arc<Snapshot>, Arc<Snapshot>, Option<u64>)>,
     /// The units that a cut is put off for.
     outside: BTreeSet<usize>,
     /// The question to the hook, until the task has heard the answer.
@@ -229,6 +229,9 @@ impl World {
         let due = |id| counted.candidates.get(&id).cloned().or_else(|| latest(id));
         let time = self.time();
         let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
+        if is_lost && standing.rejections.is_empty() && self.pilot.leavers.ends_of(&node.id, time) < 3 {
+            self.reference_loses(stream);
+        }
         if is_lost || !standing.rejections.is_empty() {
             self.pilot.ended.push(Ended { stream: stream.id, node: Some(node), at: time, standing });
         }
@@ -555,7 +558,9 @@ impl World {
             && let Some(stable) = &lanes.stable
         {
             let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, of)| of).clone();
-            let content = (UnitId(self.id_of(unit)), stable.clone(), candidate);
+            let released: Vec<_> = self.units[unit].lanes.released().cloned().collect();
+            let returns_to = returned(&self.pilot.plan, released.iter(), (stable, &candidate));
+            let content = (UnitId(self.id_of(unit)), stable.clone(), candidate, returns_to);
             self.pilot.cut.push(content);
         }
         if self.pilot.waits.is_empty() {
@@ -608,9 +613,10 @@ impl World {
         let (former, mut outside) = (self.pilot.known.candidates(), BTreeSet::new());
         let all = std::mem::take(&mut self.pilot.cut);
         let units: BTreeSet<_> = all.iter().filter_map(|(unit, ..)| self.unit_of(*unit)).collect();
-        for (unit, stable, candidate) in all {
+        for (unit, stable, candidate, returns_to) in all {
             let latest = former.get(&unit).map(|latest| &**latest);
-            let (of_unit, push) = unit_of(&self.pilot.plan, unit, (&stable, &candidate), latest);
+            let (of_unit, mut push) = unit_of(&self.pilot.plan, unit, (&stable, &candidate), latest);
+            push.returns_to = returns_to;
             changes.push(of_unit);
             // Without a known change the unit is in no push.
             if push.is_empty() {
@@ -771,6 +777,7 @@ impl World {
         self.judge_tally(&tally);
         self.pilot.rollout.tally(tally.clone(), time);
         self.judge_after_tally();
+        self.judge_places(&tally);
         self.judge_waiting(&tally);
         self.restate_rejecters();
     }

@@ -11,7 +11,9 @@ use sluice::xds::Node;
 
 use super::hook::HookPlan;
 use crate::rng::{Rng, mix};
-use crate::schedule::{Act, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_SIBLINGS, MILLI, SECOND};
+use crate::schedule::{
+    Act, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_SIBLINGS, MILLI, REPLACED, SECOND,
+};
 
 /// The subscriptions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,8 @@ pub struct WavePlan {
     pub hook: Option<HookPlan>,
     /// Classes sleep, and units begin anew.
     pub begins_anew: bool,
+    /// Clients of a step go away, and this percentage of them comes back as others.
+    pub replaced: Option<u64>,
 }
 
 /// Marks canaries by the begin of the node id.
@@ -132,6 +136,7 @@ impl WavePlan {
             gates: true,
             hook: None,
             begins_anew: false,
+            replaced: None,
         };
         for number in 0..count {
             let client = plan.client(number, &mut rng);
@@ -140,7 +145,9 @@ impl WavePlan {
         if seed >= GROWN_HOOKS {
             plan.grow_hooks();
         }
-        if seed >= GROWN_FALLBACK {
+        if REPLACED.contains(&seed) {
+            plan.grow_replaced();
+        } else if seed >= GROWN_FALLBACK {
             plan.grow_fallback();
         }
         if (GROWN_SIBLINGS..GROWN_ANEW.start).contains(&seed) {
@@ -188,6 +195,23 @@ impl WavePlan {
         self.unrest = [0, 15, 50][rng.below(3) as usize];
         if rng.percent(50) {
             self.servers = 1;
+        }
+    }
+
+    /// Lets clients of a step go away and come back as others, and lets most steps live by `at_least`, apart from the rest.
+    fn grow_replaced(&mut self) {
+        let mut rng = Rng::new(mix(self.seed) ^ 0x3a7e8);
+        self.replaced = Some([50, 90][rng.below(2) as usize]);
+        self.hook = self.hook.take().filter(|_| rng.percent(40));
+        self.unrest = [15, 50][rng.below(2) as usize];
+        self.bad = [0, 20][rng.below(2) as usize];
+        if rng.percent(70) {
+            self.steps.truncate(2);
+            for (number, step) in self.steps.iter_mut().enumerate() {
+                step.threshold = 300 * number as u16;
+                step.labels = step.labels && rng.percent(50);
+                step.at_least = 1 + number as u32 + rng.below(2) as u32;
+            }
         }
     }
 

@@ -115,6 +115,15 @@ impl Contents {
         GATED.into_iter().filter(is_partial).any(|ty| self.partial[ty] != other.partial[ty])
     }
 
+    /// Whether both know the same gated content.
+    fn is_same(&self, other: &Contents) -> bool {
+        let gated = |of: &Contents| {
+            let names = of.names.iter().filter(|((ty, _), _)| is_gated(*ty));
+            names.map(|(key, content)| (*key, *content)).collect::<Vec<_>>()
+        };
+        gated(self) == gated(other) && GATED.iter().all(|ty| self.members[*ty] == other.members[*ty])
+    }
+
     /// Whether the other has all gated content.
     fn is_within(&self, other: &Contents) -> bool {
         let named = |(key, content): (&(usize, usize), &u32)| other.names.get(key) == Some(content);
@@ -227,6 +236,9 @@ pub struct Releases {
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
+    /// The contents that all clients were given as above, each with the push of that time, without those that were taken back or halted:
+    /// they may be for all at once.
+    pub trusted: Vec<(u64, Contents)>,
     /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, the
     /// content before a pin, and stable content that ended with its endpoints unchanged.
     pub unheld: Vec<Contents>,
@@ -317,6 +329,7 @@ impl Releases {
             Order::Settle(push) => {
                 if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
                     (self.went_back, self.is_kept) = (false, false);
+                    self.trust(push, candidate.clone());
                     if let Some(former) = self.stable.replace(candidate.clone()) {
                         // Endpoints may have changed since the begin of the push.
                         self.given.push(former.clone());
@@ -344,7 +357,8 @@ impl Releases {
             }
             Order::Serve(number) => {
                 let release = self.history.iter().rev().find(|(push, _)| *push <= number).cloned();
-                if let Some((_, mut release)) = release {
+                if let Some((served, mut release)) = release {
+                    self.trusted.retain(|(push, of)| *push <= served || of.is_same(&release));
                     let endpoints = self.stable.as_ref().unwrap_or(&self.live);
                     release.names.retain(|(ty, _), _| is_gated(*ty));
                     let endpoints = endpoints.names.iter().filter(|((ty, _), _)| *ty == EDS);
@@ -376,13 +390,34 @@ impl Releases {
         let is_of_push = self.candidate.as_ref().is_some_and(|(push, _)| *push == number);
         if let Some((stable, _)) = self.cut.as_ref().filter(|_| is_of_push) {
             self.given.push(stable.clone());
+            self.trusted.push((number, stable.clone()));
+        }
+    }
+
+    /// All clients are given the push of the latest cut. What they had since the release that the push returns to is taken back.
+    fn trust(&mut self, number: u64, content: Contents) {
+        if let Some((stable, candidate)) = &self.cut {
+            let is_of = |(_, of): &&(u64, Contents)| of.differs(stable) && !of.differs(candidate);
+            if let Some((release, _)) = self.history.iter().rev().find(is_of) {
+                self.trusted.retain(|(push, _)| push <= release);
+            }
+        }
+        self.trusted.push((number, content));
+    }
+
+    /// The latest candidate was halted.
+    pub fn distrust_latest(&mut self) {
+        if let Some((_, halted)) = &self.latest {
+            self.trusted.retain(|(_, of)| !of.is_same(halted));
         }
     }
 
     /// What the unit knows after a restart: only stable is left.
     pub fn restarted(self) -> Releases {
         let live = self.stable().clone();
-        Releases { live, given: self.given, ..Releases::default() }
+        // The record may be older than the latest return.
+        let trusted = self.given.iter().map(|of| (0, of.clone())).collect();
+        Releases { live, trusted, given: self.given, ..Releases::default() }
     }
 
     /// The unit holds what it began with.
@@ -425,7 +460,17 @@ impl Releases {
 #[derive(Clone, Debug, Default)]
 pub struct Push {
     pub number: u64,
+    pub began: u64,
     pub step: usize,
+    /// The tallies since the step began, and the time of the latest.
+    pub tallies: usize,
+    pub tallied: u64,
+    /// Since when the step has fewer clients than it asks for, and others are there.
+    pub short_since: Option<u64>,
+    /// The nodes that accepted the push at some tally.
+    pub accepting: BTreeSet<usize>,
+    /// The nodes whose loss certainly counts, each with the time of the latest.
+    pub lost: BTreeMap<usize, u64>,
     pub step_began: u64,
     /// Buckets below this one may be admitted.
     pub threshold: u16,
