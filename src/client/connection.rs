@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -25,11 +25,6 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The status of a connection whose server answers neither PINGs nor probes.
 const NO_ANSWER: &str = "PING unanswered";
-
-/// The maximum number of PINGs for round trips while no stream receives anything. grpc-go closes the
-/// connection at the third unexpected PING. A PING is expected only if the server has written something since
-/// the previous one (gRFC A8).
-const PINGS_MAX: u32 = 2;
 
 /// Without a PING, a round trip ends when the server has sent something and then nothing for this long.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -94,7 +89,7 @@ impl Connection {
             pool,
         });
         let driver = Driver {
-            pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0 }),
+            pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0, is_for_round: false }),
             probe: None,
             silence: None,
             own,
@@ -142,18 +137,11 @@ impl Connection {
     }
 
     /// Waits until the server has answered a PING sent after the round trip began. Everything that the server
-    /// had passed to its transport before has then been received. After too many PINGs, another answer and a
-    /// short silence replace the PING. Never returns if the connection dies first.
+    /// had passed to its transport before has then been received. After as many PINGs as the server bears
+    /// ([`PoolInner::round_pings`]), another answer and a short silence replace the PING. Never returns if the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
         let _ = ended.wait_for(|ended| *ended >= number).await;
-    }
-
-    /// A stream received something, so the server's count of unexpected PINGs starts again.
-    pub(super) fn heard(&self) {
-        if self.rounds.pings.swap(0, Ordering::Relaxed) >= PINGS_MAX {
-            self.rounds.news.notify_one();
-        }
     }
 
     fn permits(&self) -> MutexGuard<'_, Permits> {
@@ -177,8 +165,6 @@ struct Rounds {
     begun: AtomicU64,
     ended: watch::Sender<u64>,
     news: Notify,
-    /// PINGs, for any reason, since a stream received something.
-    pings: AtomicU32,
 }
 
 impl Rounds {
@@ -255,9 +241,12 @@ impl Driver {
                 () = &mut outlived, if !*leaving => self.replace(),
                 round = answered(pinger.as_mut()), if pong_by.is_some() => {
                     connection.rounds.end(round);
+                    // From the answer on: the server counts the time between two arrivals.
+                    ping_at = Instant::now() + connection.pool.ping_interval();
                 }
                 () = sleep_until(silent_at.unwrap_or(ping_at)), if silent_at.is_some() => {}
                 () = connection.rounds.news.notified() => {}
+                () = connection.traffic.pings.renewed() => {}
                 () = connection.traffic.received_more_than(probed.unwrap_or(0)), if probed.is_some() => {
                     *probe = None;
                 }
@@ -270,7 +259,7 @@ impl Driver {
                 () = connection.probed.notified(), if probed.is_none() => self.probe(h2),
                 () = sleep_until(ping_at), if used => {
                     ping_at = Instant::now() + connection.pool.ping_interval();
-                    self.ping();
+                    self.ping(false);
                 }
                 () = connection.permits_changed.notified() => {}
                 () = sleep_until(idle_at), if !used => {
@@ -287,10 +276,10 @@ impl Driver {
         let connection = self.connection.clone();
         let rounds = &connection.rounds;
         let begun = rounds.begun.load(Ordering::Relaxed);
-        if self.pinger.is_some() && rounds.pings.load(Ordering::Relaxed) < PINGS_MAX {
+        if self.pinger.is_some() && connection.traffic.pings.count() < connection.pool.round_pings() {
             self.silence = None;
             if begun > *rounds.ended.borrow() {
-                self.ping();
+                self.ping(true);
             }
             return;
         }
@@ -312,13 +301,14 @@ impl Driver {
         }
     }
 
-    /// Sends a PING, unless one is outstanding.
-    fn ping(&mut self) {
+    /// Sends a PING, unless one is outstanding. `is_for_round`: ahead of the interval, for a round trip.
+    fn ping(&mut self, is_for_round: bool) {
         let Some(pinger) = &mut self.pinger else { return };
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
             pinger.answer_by = Some(Instant::now() + self.connection.pool.settings().ping_timeout);
             pinger.round = self.connection.rounds.begun.load(Ordering::Relaxed);
-            self.connection.rounds.pings.fetch_add(1, Ordering::Relaxed);
+            pinger.is_for_round = is_for_round;
+            self.connection.traffic.pings.send();
             self.connection.pool.metrics().pings.inc();
         }
     }
@@ -350,7 +340,7 @@ impl Driver {
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
                 && error.to_string().contains("too_many_pings")
             {
-                pool.too_many_pings();
+                pool.too_many_pings(self.pinger.as_ref().is_some_and(|pinger| pinger.is_for_round));
             }
             self.connection.phase.send_modify(|phase| phase.leaving = true);
         }
@@ -390,6 +380,8 @@ struct Pinger {
     answer_by: Option<Instant>,
     /// The last round trip begun when the PING was sent.
     round: u64,
+    /// The last PING was for a round trip.
+    is_for_round: bool,
 }
 
 /// A request to the server to send something; any bytes are an answer (RLY-29).

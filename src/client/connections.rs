@@ -15,6 +15,10 @@ use crate::setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::xds::Status;
 
+/// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a connection at the
+/// third PING that comes too early (gRFC A8); the PING of the interval may come between.
+const ROUND_PINGS: u32 = 2;
+
 #[derive(Debug)]
 pub(super) struct PoolInner {
     dialer: Dialer,
@@ -35,8 +39,10 @@ struct State {
     failures_in_a_row: u32,
     /// The end of the backoff after the last failed attempt.
     retry_at: Option<Instant>,
-    /// Multiplies the interval of PINGs; doubles when the server says `too_many_pings` (FU32).
+    /// Multiplies the interval of PINGs; doubles when the server says `too_many_pings` to such a PING (FU32).
     ping_factor: u32,
+    /// See [`ROUND_PINGS`]. One less when the server says `too_many_pings` to the PING of a round trip.
+    round_pings: u32,
 }
 
 /// Changes whenever waiting streams should check again.
@@ -67,6 +73,7 @@ impl PoolInner {
             failures_in_a_row: 0,
             retry_at: None,
             ping_factor: 1,
+            round_pings: ROUND_PINGS,
         };
         PoolInner {
             dialer: Dialer::new(channel, settings.clone(), metrics.clone()),
@@ -106,6 +113,11 @@ impl PoolInner {
 
     pub(super) fn ping_interval(&self) -> Duration {
         self.settings().ping_interval.saturating_mul(self.state().ping_factor)
+    }
+
+    /// The PINGs for round trips that the server bears without DATA or HEADERS between.
+    pub(super) fn round_pings(&self) -> u32 {
+        self.state().round_pings
     }
 
     /// Waits for a permit on a ready connection ("wait for ready"), and reports each failed attempt to
@@ -155,14 +167,21 @@ impl PoolInner {
         self.state().failures_in_a_row = 0;
     }
 
-    /// The server considers our PINGs too frequent (FU32).
-    pub(super) fn too_many_pings(&self) {
+    /// The server considers our PINGs too frequent (FU32). Only the kind of the last PING becomes less frequent:
+    /// `is_for_round`, or that of the interval.
+    pub(super) fn too_many_pings(&self, is_for_round: bool) {
         self.metrics.too_many_pings.inc();
         let mut state = self.state();
-        state.ping_factor = state.ping_factor.saturating_mul(2);
+        if is_for_round {
+            state.round_pings = state.round_pings.saturating_sub(1);
+        } else {
+            state.ping_factor = state.ping_factor.saturating_mul(2);
+        }
+        let round_pings = state.round_pings;
         drop(state);
         let interval = self.ping_interval();
-        warn!(server = %self.address(), ?interval, "the server said too_many_pings; PINGs become less frequent");
+        warn!(server = %self.address(), ?interval, round_pings,
+            "the server said too_many_pings; PINGs become less frequent");
     }
 
     /// Makes all waiting streams check again.
@@ -280,8 +299,12 @@ mod tests {
         );
         assert_eq!(pool.ping_interval(), Duration::from_secs(300));
         for seconds in [600, 1200] {
-            pool.too_many_pings();
-            assert_eq!(pool.ping_interval(), Duration::from_secs(seconds));
+            pool.too_many_pings(false);
+            assert_eq!((pool.ping_interval(), pool.round_pings()), (Duration::from_secs(seconds), 2));
+        }
+        for round_pings in [1, 0, 0] {
+            pool.too_many_pings(true);
+            assert_eq!((pool.ping_interval(), pool.round_pings()), (Duration::from_secs(1200), round_pings));
         }
         pool.configure(ClientSettings {
             ping_interval: Duration::from_secs(60),

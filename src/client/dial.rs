@@ -57,7 +57,7 @@ impl Ready for Dialed {
 impl Ready for Http1 {
     async fn make(dialer: &Dialer, secured: Secured) -> Result<Http1, String> {
         let Secured { socket, own } = secured;
-        Ok(Http1 { transport: Transport::new(socket, Traffic::new(dialer.metrics.clone())), own })
+        Ok(Http1 { transport: Transport::of_bytes(socket, Traffic::new(dialer.metrics.clone())), own })
     }
 }
 
@@ -170,7 +170,7 @@ impl Dialer {
     async fn handshake(&self, secured: Secured) -> Result<Dialed, String> {
         let Secured { socket, own } = secured;
         let traffic = Traffic::new(self.metrics.clone());
-        let transport = Transport::new(socket, traffic.clone());
+        let transport = Transport::of_frames(socket, traffic.clone());
         let handshake = async {
             let (send, mut h2) = h2::client::Builder::new()
                 .initial_max_send_streams(0)

@@ -26,6 +26,7 @@ mod queue;
 mod decode;
 mod connection;
 mod dial;
+mod pings;
 mod transport;
 mod first_bytes;
 mod tls;

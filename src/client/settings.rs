@@ -32,7 +32,8 @@ settings! {
         /// another connection.
         streams_per_connection: usize = 30, count(1..=1_000_000);
         /// The period of HTTP/2 PINGs while streams are open: 5 min, the shortest that unconfigured grpc-go
-        /// servers permit (KAL-2). Doubled for the server at each `too_many_pings` (FU32).
+        /// servers permit (KAL-2). Doubled for the server when it says
+        /// `too_many_pings` to such a PING (FU32).
         ping_interval: Duration = minutes(5), time(seconds(10)..=hours(24));
         /// REST: the time for the head of a response, and for each further part: 10 s.
         request_timeout: Duration = seconds(10), TIMEOUTS;

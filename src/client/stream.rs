@@ -254,7 +254,6 @@ impl Stream {
                 Ok(chunk) => chunk,
                 Err(error) => return failed(connection, &error).await,
             };
-            connection.heard();
             // Release capacity at once: a message may be longer than the window.
             let _ = body.flow_control().release_capacity(chunk.len());
             decoder.push(chunk, self.pool.settings().max_response_bytes);

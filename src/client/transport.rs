@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use super::pings::{Frames, Pings};
 use crate::telemetry::metrics::ClientMetrics;
 
 /// The byte stream below a connection.
@@ -21,12 +22,18 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 pub(super) struct Traffic {
     received: AtomicU64,
     more: Notify,
+    pub(super) pings: Pings,
     metrics: Arc<ClientMetrics>,
 }
 
 impl Traffic {
     pub(super) fn new(metrics: Arc<ClientMetrics>) -> Arc<Traffic> {
-        Arc::new(Traffic { received: AtomicU64::new(0), more: Notify::new(), metrics })
+        Arc::new(Traffic {
+            received: AtomicU64::new(0),
+            more: Notify::new(),
+            pings: Pings::default(),
+            metrics,
+        })
     }
 
     /// Bytes received so far, of any frame.
@@ -50,11 +57,18 @@ impl Traffic {
 pub(super) struct Transport {
     socket: Box<dyn Socket>,
     traffic: Arc<Traffic>,
+    /// `None`: the bytes are no HTTP/2.
+    frames: Option<Frames>,
 }
 
 impl Transport {
-    pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
-        Transport { socket, traffic }
+    /// The transport of HTTP/2 from its first byte on.
+    pub(super) fn of_frames(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
+        Transport { socket, traffic, frames: Some(Frames::default()) }
+    }
+
+    pub(super) fn of_bytes(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
+        Transport { socket, traffic, frames: None }
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -72,9 +86,14 @@ impl AsyncRead for Transport {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let result = Pin::new(&mut self.socket).poll_read(context, buffer);
-        let bytes = (buffer.filled().len() - before) as u64;
+        let Transport { socket, traffic, frames } = &mut *self;
+        let result = Pin::new(socket).poll_read(context, buffer);
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        let bytes = new.len() as u64;
         if bytes > 0 {
+            if let Some(frames) = frames {
+                frames.read(new, |frame| traffic.pings.received(frame));
+            }
             self.traffic.received.fetch_add(bytes, Ordering::Release);
             self.traffic.more.notify_waiters();
             self.traffic.metrics.received_bytes.inc_by(bytes);

@@ -5,6 +5,7 @@ mod peer;
 mod calls;
 mod files;
 mod liveness;
+mod pings;
 mod pool;
 mod rest;
 mod streams;
