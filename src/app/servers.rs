@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 
 use crate::client::{self, Channel, ClientSettings, Credentials, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
-use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList};
+use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList, UpstreamServer};
 use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
 use crate::engine::fallback::Policy;
 use crate::engine::upstream;
@@ -202,9 +202,19 @@ impl Opening<'_> {
 /// The settings of a server's streams, with the behaviour by the rules of the list.
 fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings {
     let has_others = list.servers.len() > 1;
+    let failover = has_others && list.fallback.policy == Policy::Envoy;
+    // One machine asks both servers, so an `api_type` of either is an order.
+    let is_guessed = |server: &UpstreamServer| match &server.kind {
+        ServerKind::Grpc(server) => server.stream.fall_back_to_sotw,
+        _ => false,
+    };
     upstream::UpstreamSettings {
-        failover: has_others && list.fallback.policy == Policy::Envoy,
+        failover,
         needs_answer: has_others && list.fallback.policy == Policy::Grpc,
+        fall_back_to_sotw: match failover {
+            true => list.servers.iter().all(is_guessed),
+            false => server.stream.fall_back_to_sotw,
+        },
         ..server.stream.clone()
     }
 }
@@ -214,7 +224,7 @@ fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings
 mod tests {
     use super::*;
     use crate::client::{CallMetadata, InitialMetadata, MetadataValue};
-    use crate::config::{Servers, UpstreamServer};
+    use crate::config::Servers;
 
     fn server(metadata: Option<&str>) -> UpstreamServer {
         let mut grpc = GrpcServer::new(Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 });

@@ -99,10 +99,12 @@ impl GrpcServer {
         // A88: the feature implies the longer timer, as silence then is an error and not an answer.
         let silence = if features.transient { TRANSIENT_RESOURCE_TIMEOUT } else { RESOURCE_TIMEOUT.default };
         let d = UpstreamSettings::default();
-        let (transport, variant) = read_api_type(map).unwrap_or((d.transport, d.variant));
+        let api_type = read_api_type(map);
+        let (transport, variant) = api_type.unwrap_or((d.transport, d.variant));
         let stream = UpstreamSettings {
             transport,
             variant,
+            fall_back_to_sotw: api_type.is_none(),
             wildcard: map.or("wildcard", d.wildcard, word(WILDCARDS)),
             resource_timeout: map.value_or(&RESOURCE_TIMEOUT, silence),
             resource_timeouts: read_resource_timeouts(map),

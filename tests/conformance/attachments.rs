@@ -2,7 +2,6 @@
 //! state of the clients; these cases check the requests that the control plane receives.
 
 use http::StatusCode;
-use tonic::Code;
 
 use crate::bench::Bench;
 use crate::support::control_plane::eventually;
@@ -44,26 +43,6 @@ async fn rpc_2_str_2_each_type_has_a_stream_to_its_service() {
         bench.origin.wait_for("a second stream of EDS", |origin| origin.opened() == 5).await;
         assert_eq!(bench.warnings(), [] as [String; 0]);
     }
-}
-
-/// RLY-25, separately for each type.
-#[tokio::test]
-async fn rly_25_delta_refused_is_sotw_per_type() {
-    let Some(bench) = Bench::relay(Attachment::PerType(Variant::Delta)).await else { return };
-    bench.origin.refuse_delta(Code::Unimplemented);
-    let mut client = bench.delta("one").await;
-    for type_url in [CDS, EDS] {
-        bench.origin.set(type_url, "a", "1");
-        client.want(type_url, &["a"]);
-        client.settle(type_url, &[("a", "1")]).await;
-        let asked = bench.origin.expect(type_url).await;
-        assert_eq!((asked.variant, asked.of_type), (Variant::Sotw, Some(type_url)));
-    }
-    assert_eq!(bench.origin.opened(), 4);
-    bench.origin.close_streams(Code::Unavailable);
-    bench.origin.wait_for("new streams", |origin| origin.opened() == 6).await;
-    bench.quiet(&mut client).await;
-    assert_eq!(bench.origin.opened(), 6, "delta was tried again within the hour");
 }
 
 /// RLY-2, RLY-3: a type that the server has no service for gets no answer, and the operator reads of it in

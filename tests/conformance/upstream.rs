@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 use crate::bench::Bench;
-use crate::support::{Ask, CDS, EDS, FOUR, Item, LDS, RDS, Variant};
+use crate::support::{Ask, Attachment, CDS, EDS, FOUR, Item, LDS, RDS, Setup, Variant};
 
 /// RLY-48, KAL-5: the relay reopens an ended stream, without an effect downstream.
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn ack_8_ack_9_ack_10_every_response_is_acked() {
 /// RLY-25: the relay uses SotW with a control plane without delta, and remembers the choice.
 #[tokio::test]
 async fn rly_25_delta_refused_is_sotw() {
-    let Some(bench) = Bench::relay(Variant::Delta).await else { return };
+    let Some(bench) = Bench::with(Setup::guessed).await else { return };
     bench.origin.refuse_delta(Code::Unimplemented);
     bench.origin.set(CDS, "a", "1");
     let mut client = bench.delta("one").await;
@@ -246,6 +246,24 @@ async fn rly_25_delta_refused_is_sotw() {
     bench.origin.wait_for("a new stream", |origin| origin.opened() > opened).await;
     client.quiet().await;
     assert_eq!(bench.origin.opened(), 3, "RLY-25: delta was tried again within the hour");
+}
+
+/// RLY-25: an `api_type` in the configuration is an order, also for streams of single types.
+#[tokio::test]
+async fn rly_25_a_configured_variant_is_never_changed() {
+    for upstream in [Attachment::Ads(Variant::Delta), Attachment::PerType(Variant::Delta)] {
+        let Some(bench) = Bench::relay(upstream).await else { return };
+        bench.origin.refuse_delta(Code::Unimplemented);
+        bench.origin.set(CDS, "a", "1");
+        let mut client = bench.delta("one").await;
+        client.want(CDS, &["a"]);
+        bench.origin.wait_for("three attempts", |origin| origin.opened() >= 3).await;
+        assert!(bench.origin.requests(CDS).is_empty(), "{upstream:?}: a stream was not refused");
+        let warnings = bench.warned_of("UNIMPLEMENTED").await;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        bench.origin.refuse_delta(None);
+        client.settle(CDS, &[("a", "1")]).await;
+    }
 }
 
 /// RLY-62, FLW-5: many names at once make few requests; ACKs do not wait for the batch.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 
-use crate::site::{SLACK, Site, assert_backs_off, quick};
+use crate::site::{BACKOFF, SLACK, Site, assert_backs_off, quick};
 use crate::support::control_plane::eventually;
 use crate::support::operator::{ENDS_STREAM, UNREACHABLE};
 use crate::support::{CDS, Client, ControlPlane, EDS, Relay, Variant};
@@ -60,6 +60,29 @@ async fn fu_8_refused_before_headers() {
     assert_eq!(site.metric("sluice_upstream_connect_failures_total").await, 0.0, "the connection is fine");
     site.origin.refuse_delta(None);
     site.recovers().await;
+}
+
+/// FU8, RLY-25: UNKNOWN is the status of any error that a server's code returns, and says nothing about the methods of the
+/// server. The relay retries with its backoff, in the same variant, and the clients are complete soon after the last error.
+#[tokio::test]
+async fn fu_8_rly_25_unknown_is_retried_in_the_same_variant() {
+    for is_guessed in [false, true] {
+        let origin = ControlPlane::obedient().await;
+        origin.set_many(CDS, &[("a", "1"), ("b", "1")]);
+        origin.refuse_delta(Some(Code::Unknown));
+        let setup = quick(origin.address);
+        let relay = Relay::start(if is_guessed { setup.guessed() } else { setup }).await;
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        origin.wait_for("five attempts", |origin| origin.opened() >= 5).await;
+        assert_backs_off(&origin.opened_at(), 0, Duration::ZERO);
+        relay.is_stale(&origin.address.to_string()).await;
+        origin.refuse_delta(None);
+        let start = Instant::now();
+        client.settle(CDS, &[("a", "1"), ("b", "1")]).await;
+        assert!(start.elapsed() < BACKOFF.1 * 2 + SLACK, "after {:?}", start.elapsed());
+        assert!(origin.requests(CDS).iter().all(|asked| asked.variant == Variant::Delta));
+    }
 }
 
 /// FU8, I14: the relay distinguishes a server that accepts connections and ends the streams from an

@@ -33,6 +33,8 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// A command that runs the relay, e.g. in a separate namespace; the command must not fork.
     pub wrapper: Vec<String>,
+    /// The configuration leaves `api_type` out, so that the relay guesses the variant.
+    pub is_guessed: bool,
 }
 
 impl Setup {
@@ -51,11 +53,18 @@ impl Setup {
             listener: "v2: true".to_owned(),
             environment: Vec::new(),
             wrapper: Vec::new(),
+            is_guessed: false,
         }
     }
 
     pub fn upstream(mut self, attachment: impl Into<Attachment>) -> Setup {
         self.upstream = attachment.into();
+        self
+    }
+
+    /// Leaves `api_type` out, for aggregated servers whose variant the relay guesses.
+    pub fn guessed(mut self) -> Setup {
+        self.is_guessed = true;
         self
     }
 
@@ -97,7 +106,9 @@ impl Setup {
             let _ = writeln!(yaml, "    refresh_delay: 20ms");
         } else if !self.server.starts_with("file:") {
             let _ = writeln!(yaml, "    channel_creds: [ {{ type: insecure }} ]");
-            let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
+            if !self.is_guessed {
+                let _ = writeln!(yaml, "    api_type: {}", self.upstream.api_type());
+            }
             for line in &self.server_lines {
                 let _ = writeln!(yaml, "    {line}");
             }

@@ -206,7 +206,10 @@ fn rpc_2_every_api_type_of_grpc_is_taken() {
         );
         let stream = grpc(&config(&text)).stream.clone();
         assert_eq!((stream.transport, stream.variant), expected);
+        assert!(!stream.fall_back_to_sotw, "an order");
     }
+    let text = "xds_servers: [{server_uri: 'unix:/a', channel_creds: [{type: insecure}]}]";
+    assert!(grpc(&config(text)).stream.fall_back_to_sotw, "a guess");
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub struct UpstreamSettings {
     pub transport: Transport,
     /// The variant of the first attempt.
     pub variant: Variant,
-    /// Uses SotW for an hour with a server that refuses delta (RLY-25).
+    /// Uses SotW for an hour with a server that refuses delta (RLY-25). False if the operator configured the variant.
     pub fall_back_to_sotw: bool,
     pub wildcard: WildcardStyle,
     /// The hold on a response that removes most of a type; `None` obeys at once (FU18). The source implements
@@ -303,6 +303,8 @@ pub enum Event {
     SwitchedToSotw {
         status: Status,
     },
+    /// The server refused delta, and is silent in SotW, too. The next stream is delta again.
+    BackToDelta,
     /// An unrequested response, which was neither ACKed nor NACKed (ACK-11).
     Ignored {
         type_url: TypeUrl,

@@ -53,6 +53,15 @@ impl Report {
             "the upstream refuses delta; using the state of the world for an hour");
     }
 
+    pub(super) fn back_to_delta(&self) {
+        self.tell(Occurrence::info(
+            Kind::Fallback,
+            "the upstream is silent in the state of the world; trying delta again",
+        ));
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
+            "the upstream refused delta and does not answer in the state of the world either; trying delta again");
+    }
+
     pub(super) fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
         self.of_type(type_url).upstream.version_anomaly(VersionAnomaly::SameVersionOtherBytes);
         let first = contents.first().map(|(name, _)| name.as_str()).unwrap_or_default();

@@ -302,6 +302,7 @@ impl Report {
             // The log line about the response names them.
             Event::Malformed { .. } => {}
             Event::SwitchedToSotw { status } => self.switched_to_sotw(status),
+            Event::BackToDelta => self.back_to_delta(),
             Event::Ignored { type_url } => {
                 debug!(%server, %list, %type_url, "ignored a response of a type without subscriptions");
             }

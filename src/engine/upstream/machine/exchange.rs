@@ -19,8 +19,7 @@ impl Upstream {
         // have failed a poll.
         let goes_on = self.is_polled || !self.polls();
         self.answered(now);
-        let is_delta = self.variant == Variant::Delta;
-        self.delta_of_server().has_answered_delta |= is_delta;
+        self.prove_guess();
         let control_plane = response.control_plane();
         let mut is_of_another = !goes_on;
         if !control_plane.is_empty() && control_plane != self.control_plane {

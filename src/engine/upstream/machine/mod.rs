@@ -3,6 +3,7 @@
 mod stream;
 mod exchange;
 mod timers;
+mod guess;
 mod idle;
 mod mute;
 mod poll;
@@ -26,19 +27,12 @@ use crate::engine::upstream::backoff::Backoff;
 use crate::engine::upstream::failover::Failover;
 use crate::engine::upstream::gathering::Gathering;
 use crate::engine::upstream::machine::careful::Careful;
+use crate::engine::upstream::machine::guess::Guess;
 use crate::engine::upstream::proof::Flaps;
 use crate::engine::upstream::succession::Next;
 use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant};
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
-
-/// The time for which the machine uses SotW after a server's refusal of delta (RLY-25).
-const SOTW_FOR: Duration = Duration::from_secs(3600);
-
-/// The number of delta streams refused with UNKNOWN, before any delta response, after which a server counts
-/// as a server without delta.
-const REFUSALS_MAX: u32 = 2;
 
 /// The maximum number of types with requests on this stream, but without wanted resources. The machine keeps
 /// their nonces (NON-6). Beyond the maximum the stream is renewed.
@@ -58,7 +52,7 @@ pub struct Upstream {
     retry_at: Time,
     variant: Variant,
     /// For the primary and the failover server.
-    fallback: [SotwFallback; 2],
+    guesses: [Guess; 2],
     failover: Failover,
     last_error: Option<Status>,
     reach: Reachability,
@@ -116,14 +110,6 @@ struct Stream {
     has_marks: bool,
 }
 
-/// The evidence about the server's support of delta (RLY-25).
-#[derive(Debug, Default)]
-struct SotwFallback {
-    has_answered_delta: bool,
-    refusals: u32,
-    until: Option<Time>,
-}
-
 impl Stream {
     /// Returns true if the end says nothing against the server: after an answer (CLI-2), at the server's
     /// wish, or in good order after a meaningful silence (KAL-5).
@@ -131,28 +117,6 @@ impl Stream {
         let had_nothing_to_say = self.is_heard && status.code == Code::Ok;
         self.answered.is_some() || self.is_dismissed || had_nothing_to_say
     }
-}
-
-impl SotwFallback {
-    /// Judges the end of a delta stream without an answer.
-    fn refused(&mut self, status: &Status) -> Refusal {
-        match status.code {
-            Code::Unimplemented => Refusal::NoDelta,
-            Code::Unknown if !self.has_answered_delta => {
-                self.refusals += 1;
-                if self.refusals < REFUSALS_MAX { Refusal::Perhaps } else { Refusal::NoDelta }
-            }
-            _ => Refusal::Unreachable,
-        }
-    }
-}
-
-enum Refusal {
-    /// The server does not speak delta.
-    NoDelta,
-    /// The server may not speak delta; the next attempt decides.
-    Perhaps,
-    Unreachable,
 }
 
 /// The reason for a request.
@@ -166,7 +130,7 @@ impl Upstream {
     pub fn new(settings: UpstreamSettings) -> Self {
         let variant = settings.variant;
         let (since, retry_at, outputs, subscriptions, backoff, flaps) = Default::default();
-        let (fallback, failover, last_error, reach, control_plane) = Default::default();
+        let (guesses, failover, last_error, reach, control_plane) = Default::default();
         Upstream {
             settings,
             phase: Phase::Closed,
@@ -177,7 +141,7 @@ impl Upstream {
             flaps,
             retry_at,
             variant,
-            fallback,
+            guesses,
             failover,
             last_error,
             reach,
@@ -280,6 +244,7 @@ impl Upstream {
                 let retry_in =
                     self.backoff.after_answered(&self.settings.backoff, lived, is_dismissed, jitter);
                 let is_found_unsteady = self.is_found_unsteady(now);
+                self.end_guess();
                 self.ask_primary();
                 self.disconnected(status.clone(), true, retry_in, now);
                 if is_found_unsteady {
@@ -335,6 +300,7 @@ impl Upstream {
                     .chain(self.next_step())
                     .chain(self.steady_at())
                     .chain(self.mute_at())
+                    .chain(self.doubted_at())
                     .chain(self.idle_until)
                     .chain(stream.next.due())
                     .min()
@@ -358,6 +324,7 @@ impl Upstream {
                 self.find_mute(now);
                 self.run_idle(now);
                 self.retry_next(now);
+                self.doubt_guess(now);
             }
         }
         self.check_invariants();

@@ -8,27 +8,19 @@ use crate::engine::upstream::machine::careful::Careful;
 use crate::engine::upstream::proof::Flaps;
 use crate::engine::upstream::succession::Next;
 use crate::engine::upstream::type_request::TypeRequest;
-use crate::xds::{Code, Status, Variant};
+use crate::xds::{Code, Status};
 use std::time::Duration;
 
-use crate::engine::upstream::machine::SOTW_FOR;
-use crate::engine::upstream::machine::{Phase, Refusal, SotwFallback, Stream, Upstream};
+use crate::engine::upstream::machine::{Phase, Stream, Upstream};
 
 impl Upstream {
-    /// The knowledge about the delta support of the server of this turn.
-    pub(super) fn delta_of_server(&mut self) -> &mut SotwFallback {
-        let [primary, failover] = &mut self.fallback;
-        if self.failover.server == 0 { primary } else { failover }
-    }
-
     pub(super) fn enter(&mut self, phase: Phase, now: Time) {
         self.phase = phase;
         self.since = now;
     }
 
     pub(super) fn open(&mut self, now: Time) {
-        let is_refused = self.delta_of_server().until.is_some_and(|until| now < until);
-        let variant = if is_refused { Variant::Sotw } else { self.settings.variant };
+        let variant = self.next_variant(now);
         let before = std::mem::replace(&mut self.variant, variant);
         if !self.take_turn(before) && variant != before {
             self.subscriptions.values_mut().for_each(TypeRequest::forget_versions);
@@ -127,24 +119,19 @@ impl Upstream {
     /// CLI-1: the end of a stream before its first response makes the server unreachable, unless the server
     /// refuses delta only (RLY-25).
     pub(super) fn unanswered(&mut self, status: Status, jitter: f64, now: Time) {
-        let may_switch = self.variant == Variant::Delta && self.settings.fall_back_to_sotw;
-        let refusal = if may_switch { self.delta_of_server().refused(&status) } else { Refusal::Unreachable };
-        if matches!(refusal, Refusal::NoDelta) {
-            let delta = self.delta_of_server();
-            (delta.until, delta.refusals) = (Some(now + SOTW_FOR), 0);
+        if self.guess_sotw(&status, now) {
             self.disconnected(status.clone(), false, Duration::ZERO, now);
             self.event(Event::SwitchedToSotw { status });
             self.open(now);
             return;
         }
+        self.end_guess();
         let retry_in = self.retry_in(jitter);
         self.disconnected(status.clone(), false, retry_in, now);
-        match refusal {
-            Refusal::Unreachable if self.is_of_one_type() && status.code == Code::Unimplemented => {
-                self.not_served(status, now);
-            }
-            Refusal::Unreachable => self.unreachable(status, now),
-            Refusal::NoDelta | Refusal::Perhaps => {}
+        if self.is_of_one_type() && status.code == Code::Unimplemented {
+            self.not_served(status, now);
+        } else {
+            self.unreachable(status, now);
         }
     }
 

@@ -301,7 +301,7 @@ fn rly_25_delta_refused_by_one_server_is_still_asked_of_the_other() {
         disconnected UNAVAILABLE unanswered 500ms
         unreachable UNAVAILABLE
         > after 500ms
-        open Sotw
+        open Delta
         > closed UNAVAILABLE
         disconnected UNAVAILABLE unanswered 0ms
         unreachable UNAVAILABLE
@@ -315,6 +315,10 @@ fn rly_25_delta_refused_by_one_server_is_still_asked_of_the_other() {
         > closed OK
         disconnected OK answered 50ms
         > after 50ms
+        open Delta
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
+        switched to SotW
         open Sotw
         > opened
         send+node CDS v= n= ["a"]

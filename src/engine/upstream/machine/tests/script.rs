@@ -402,6 +402,7 @@ fn show_event(event: &Event) -> Option<String> {
         Event::Unreachable { status } => format!("unreachable {status}"),
         Event::Unchanged { type_url } => format!("unchanged {}", short(type_url)),
         Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
+        Event::BackToDelta => "back to delta".to_owned(),
         Event::Ignored { type_url } => format!("ignored {}", short(type_url)),
         Event::ResourceError { type_url, error } => {
             format!("error {} {}:{}", short(type_url), error.name, error.status)

@@ -256,7 +256,56 @@ fn str_8_versions_of_one_variant_mean_nothing_to_the_other() {
 }
 
 #[test]
-fn rly_25_two_refusals_with_unknown_mean_no_delta_and_only_sotw_proves_unreachability() {
+fn rly_25_only_unimplemented_means_no_delta() {
+    for code in ["UNKNOWN", "UNAVAILABLE", "INTERNAL", "NOT_FOUND", "PERMISSION_DENIED"] {
+        check(
+            delta(),
+            &format!(
+                "
+                > + CDS a
+                open Delta
+                > opened
+                send+node CDS n= +a
+                > closed {code}
+                disconnected {code} unanswered 1000ms
+                unreachable {code}
+                > after 1s
+                open Delta
+                > closed {code}
+                disconnected {code} unanswered 1600ms
+                unreachable {code}
+                > after 1600ms
+                open Delta
+                > opened
+                send+node CDS n= +a
+                > CDS - n1 a=1
+                send CDS n=n1
+                Names CDS a=1
+                "
+            ),
+        );
+    }
+}
+
+#[test]
+fn rly_25_a_configured_variant_is_an_order() {
+    let ordered = UpstreamSettings { fall_back_to_sotw: false, ..delta() };
+    check(
+        ordered,
+        "
+        > + CDS a
+        open Delta
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 1000ms
+        unreachable UNIMPLEMENTED
+        > after 1s
+        open Delta
+        ",
+    );
+}
+
+#[test]
+fn rly_25_a_guess_that_ends_unanswered_goes_back_to_delta() {
     check(
         delta(),
         r#"
@@ -264,69 +313,76 @@ fn rly_25_two_refusals_with_unknown_mean_no_delta_and_only_sotw_proves_unreachab
         open Delta
         > opened
         send+node CDS n= +a
-        > closed UNKNOWN
-        disconnected UNKNOWN unanswered 1000ms
-        > after 1s
-        open Delta
-        > closed UNKNOWN
-        disconnected UNKNOWN unanswered 0ms
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
         switched to SotW
         open Sotw
-        > closed UNKNOWN
-        disconnected UNKNOWN unanswered 1600ms
-        unreachable UNKNOWN
-        > after 1600ms
-        open Sotw
-        > after 3600s
-        > closed UNAVAILABLE
-        disconnected UNAVAILABLE unanswered 2560ms
-        unreachable UNAVAILABLE
-        > after 3s
-        open Delta
-        > closed UNKNOWN
-        disconnected UNKNOWN unanswered 4096ms
-        > after 5s
-        open Delta
-        "#,
-    );
-    let stubborn = UpstreamSettings { fall_back_to_sotw: false, ..delta() };
-    check(
-        stubborn,
-        "
-        > + CDS a
-        open Delta
         > closed UNIMPLEMENTED
         disconnected UNIMPLEMENTED unanswered 1000ms
         unreachable UNIMPLEMENTED
-        ",
+        > after 1s
+        open Delta
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
+        switched to SotW
+        open Sotw
+        > opened
+        send+node CDS v= n= ["a"]
+        > CDS v1 n1 a=1
+        send CDS v=v1 n=n1 ["a"]
+        Names CDS a=1
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE answered 50ms
+        > after 50ms
+        open Sotw
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE unanswered 1000ms
+        unreachable UNAVAILABLE
+        > after 1s
+        open Sotw
+        "#,
     );
 }
 
+/// Each silence lets the next guess stand twice as long, so that a slow server is heard at last.
 #[test]
-fn rly_25_a_server_that_once_answered_delta_is_not_switched_by_unknown() {
+fn rly_25_a_guess_that_stays_silent_goes_back_to_delta() {
     check(
         delta(),
-        "
+        r#"
         > + CDS a
         open Delta
         > opened
         send+node CDS n= +a
-        > CDS - n1 a=1
-        send CDS n=n1
-        Names CDS a=1
-        > closed UNKNOWN
-        disconnected UNKNOWN answered 50ms
-        > after 50ms
-        open Delta
-        > closed UNKNOWN
-        disconnected UNKNOWN unanswered 1000ms
-        unreachable UNKNOWN
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
+        switched to SotW
+        open Sotw
+        > opened
+        send+node CDS v= n= ["a"]
+        > after 14s
+        probe
         > after 1s
+        back to delta
+        close
         open Delta
-        > closed UNKNOWN
-        disconnected UNKNOWN unanswered 1600ms
-        unreachable UNKNOWN
-        ",
+        > closed UNIMPLEMENTED
+        disconnected UNIMPLEMENTED unanswered 0ms
+        switched to SotW
+        open Sotw
+        > opened
+        send+node CDS v= n= ["a"]
+        > after 29s
+        probe
+        > CDS v1 n1 a=1
+        send CDS v=v1 n=n1 ["a"]
+        Names CDS a=1
+        > after 120s
+        > closed UNAVAILABLE
+        disconnected UNAVAILABLE answered 50ms
+        > after 50ms
+        open Sotw
+        "#,
     );
 }
 
