@@ -37,6 +37,9 @@ settings! {
         ping_interval: Duration = minutes(5), time(seconds(10)..=hours(24));
         /// REST: the time for the head of a response, and for each further part: 10 s.
         request_timeout: Duration = seconds(10), TIMEOUTS;
+        /// The longest request message: 64 KiB less than the 4 MiB that gRPC servers accept by default. Longer delta
+        /// requests are split (ADR 53). Read when a request is made.
+        max_request_bytes: usize = (4 << 20) - (64 << 10), bytes(64 << 10..=1 << 30);
         /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB. Read when a message begins.
         max_response_bytes: usize = 256 << 20, bytes(1 << 20..=4 << 30);
     }

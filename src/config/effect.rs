@@ -46,6 +46,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("xds_servers[].backoff", Effect::Live),
     ("xds_servers[].mass_deletion", Effect::Live),
     ("xds_servers[].max_response_bytes", Effect::Live),
+    ("xds_servers[].max_request_bytes", Effect::Live),
     ("xds_servers[].refresh_delay", Effect::Live),
     ("xds_servers[].request_timeout", Effect::Live),
     ("xds_servers[].tls.handshake_timeout", Effect::Live),

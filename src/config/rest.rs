@@ -70,7 +70,12 @@ impl RestServer {
         let (credentials, connection) =
             read_credentials(map, uri, chosen, Some(&d.host), directory, connection);
         let mass_deletion_hold = read_mass_deletion(map);
-        let stream = UpstreamSettings { backoff: connection.backoff.into(), mass_deletion_hold, ..d.stream };
+        let stream = UpstreamSettings {
+            backoff: connection.backoff.into(),
+            request_bytes_max: connection.max_request_bytes,
+            mass_deletion_hold,
+            ..d.stream
+        };
         delay.map(|_| RestServer { credentials, connection, stream, ..d })
     }
 }

@@ -116,7 +116,8 @@ impl GrpcServer {
         let connection = read_connection(map);
         let host = endpoint.host();
         let (credentials, connection) = read_credentials(map, uri, chosen, host, directory, connection);
-        let stream = UpstreamSettings { backoff: connection.backoff.into(), ..stream };
+        let request_bytes_max = connection.max_request_bytes;
+        let stream = UpstreamSettings { backoff: connection.backoff.into(), request_bytes_max, ..stream };
         GrpcServer { endpoint, credentials, connection, stream }
     }
 }
@@ -140,6 +141,7 @@ const NETWORK_KEYS: &[&str] = &[
     "tcp_keepalive",
     "backoff",
     "max_response_bytes",
+    "max_request_bytes",
     "refresh_delay",
     "request_timeout",
 ];

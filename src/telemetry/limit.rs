@@ -64,6 +64,7 @@ limits! {
     UnwatchedBytes = "unwatched_bytes",
     FullStateBytes = "full_state_bytes",
     MaxResponseBytes = "max_response_bytes",
+    MaxRequestBytes = "max_request_bytes",
     AdminConnections = "admin_connections",
     AdminRequests = "admin_requests",
     AdminStreams = "admin_streams",

@@ -266,6 +266,66 @@ async fn rly_25_a_configured_variant_is_never_changed() {
     }
 }
 
+/// FU33: a control plane refuses messages above its limit, so a long delta request is split. The split is no news to clients,
+/// also after a reconnect, when some resources are claimed and others are sent again.
+#[tokio::test]
+async fn fu_33_a_long_delta_request_is_split() {
+    let setup = |setup: Setup| setup.server_line("max_request_bytes: 64KiB");
+    let Some(bench) = Bench::with(setup).await else { return };
+    let names: Vec<String> = (0..1500).map(|number| format!("{number:0>80}")).collect();
+    let resources: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    bench.origin.set_many(EDS, &resources);
+    let mut client = bench.delta("one").await;
+    let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
+    client.want(EDS, &wanted);
+    client.settle(EDS, &resources).await;
+    let bytes = |ask: &Ask| {
+        let claims = ask.initial.iter().map(|(name, version)| name.len() + version.len());
+        ask.subscribe.iter().map(String::len).chain(claims).sum::<usize>()
+    };
+    let check = |stream: u64| {
+        let requests = bench.origin.requests(EDS);
+        let asked: Vec<_> = requests.iter().filter(|request| request.stream == stream).collect();
+        assert!(asked.iter().all(|request| bytes(&request.ask) < 64 << 10), "a request is too long");
+        let listed = asked.iter().map(|request| request.ask.subscribe.len()).sum::<usize>();
+        (listed, asked.iter().filter(|request| !request.ask.subscribe.is_empty()).count())
+    };
+    let (listed, parts) = check(bench.origin.opened());
+    assert!(listed == 1500 && parts >= 3, "{listed} names in {parts} requests");
+    let opened = bench.origin.opened();
+    bench.origin.close_streams(Code::Unavailable);
+    bench
+        .origin
+        .wait_for("all names on a new stream", |origin| {
+            origin.opened() > opened && check(origin.opened()).0 == 1500
+        })
+        .await;
+    client.quiet().await;
+    assert_eq!(bench.warnings(), [] as [String; 0]);
+}
+
+/// FU33: a request of the state of the world has all names and cannot be split: names that find no room stay unanswered, and
+/// the others are served.
+#[tokio::test]
+async fn fu_33_names_without_room_in_sotw_stay_unanswered() {
+    let setup = |setup: Setup| setup.upstream(Variant::Sotw).server_line("max_request_bytes: 64KiB");
+    let Some(bench) = Bench::with(setup).await else { return };
+    let names: Vec<String> = (0..1000).map(|number| format!("{number:0>80}")).collect();
+    let resources: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
+    bench.origin.set_many(EDS, &resources);
+    let mut client = bench.delta("one").await;
+    let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
+    client.want(EDS, &wanted);
+    let answer = client.take(EDS).await;
+    assert!(answer.items.len() > 500 && answer.items.len() < 1000, "{} of 1000", answer.items.len());
+    assert_eq!(answer.removed, [""; 0]);
+    client.quiet().await;
+    let relay = bench.process();
+    assert_eq!(relay.metric("sluice_limit_hits_total", &["limit=\"max_request_bytes\""]).await, 1.0);
+    assert_eq!(relay.log_lines("ERROR").len(), 1);
+    assert_eq!(bench.origin.opened(), 1);
+}
+
 /// RLY-62, FLW-5: many names at once make few requests; ACKs do not wait for the batch.
 #[tokio::test]
 async fn rly_62_flw_5_name_changes_are_batched() {

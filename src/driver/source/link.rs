@@ -143,6 +143,14 @@ impl Link {
         }
     }
 
+    /// The length of the node in the first request of a stream.
+    pub fn node_bytes(&self) -> usize {
+        match self {
+            Link::Streams { node, .. } => node.len(),
+            Link::Files { .. } | Link::Nothing => 0,
+        }
+    }
+
     /// Sets the path of all further streams and polls (TIR-2).
     pub fn set_relays(&mut self, path: &RelayPath) {
         if let Link::Streams { relays, .. } = self {

@@ -109,6 +109,9 @@ pub struct UpstreamSettings {
     pub failover: bool,
     /// Replaces `backoff` while the machine alternates between the two servers.
     pub failover_backoff: BackoffSettings,
+    /// The maximum length of a request, and the part of it that the node takes in the first request of a stream.
+    pub request_bytes_max: usize,
+    pub node_bytes: usize,
     /// The maximum length of a NACK's text, in bytes: 4 KiB, where `wire` cuts every status message.
     pub nack_text_max: usize,
 }
@@ -131,6 +134,8 @@ impl Default for UpstreamSettings {
             backoff: BackoffSettings::default(),
             failover: false,
             failover_backoff: super::failover::default_backoff(),
+            request_bytes_max: (4 << 20) - (64 << 10),
+            node_bytes: 0,
             nack_text_max: 4096,
         }
     }
@@ -320,6 +325,12 @@ pub enum Event {
     GlobsUnserved {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
+    },
+    /// SotW: `names` names of the type stay without a request, because the request would be longer than the limit.
+    RequestTooLong {
+        type_url: TypeUrl,
+        names: usize,
+        limit: usize,
     },
     /// Several variants of a name match the wanted parameters; the machine chose a variant (DYN-4).
     Ambiguous {

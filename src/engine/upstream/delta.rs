@@ -1,6 +1,7 @@
 //! Requests of the delta variant.
 
 use super::api::WildcardStyle;
+use super::request_size::Part;
 use super::type_request::{TypeRequest, Want};
 use crate::xds::{DeltaRequest, Status};
 
@@ -13,16 +14,16 @@ use crate::xds::{DeltaRequest, Status};
 /// A type without wanted names has no first request: an empty first request is a legacy wildcard (DEL-6).
 pub(super) fn request(
     subscription: &TypeRequest,
+    part: &Part,
     style: WildcardStyle,
     is_answer: bool,
     must_answer: bool,
     error_detail: Option<Status>,
 ) -> DeltaRequest {
     let said = &subscription.said;
-    let is_first = !said.asked;
     let by_omission = style == WildcardStyle::Legacy && matches!(subscription.want, Want::Wildcard(_));
-    let subscribe = if by_omission { Vec::new() } else { said.enter.iter().cloned().collect() };
-    let mut initial_resource_versions = if is_first { subscription.versions() } else { Vec::new() };
+    let subscribe = if by_omission { Vec::new() } else { part.subscribe.iter().cloned().collect() };
+    let mut initial_resource_versions = part.versions.clone();
     if must_answer && let Some((_, version)) = initial_resource_versions.first_mut() {
         version.clear();
     }
@@ -30,7 +31,7 @@ pub(super) fn request(
         node: None,
         type_url: subscription.type_url.as_str().to_owned(),
         subscribe,
-        unsubscribe: said.leave.iter().cloned().collect(),
+        unsubscribe: part.unsubscribe.iter().cloned().collect(),
         initial_resource_versions,
         response_nonce: if is_answer { said.nonce.clone() } else { String::new() },
         error_detail,

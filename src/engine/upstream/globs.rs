@@ -97,6 +97,15 @@ impl Globs {
         self.wanted.values_mut().for_each(Wildcard::restated);
     }
 
+    /// Members that the request does not claim, because it would be too long.
+    pub(super) fn doubt(&mut self, members: &BTreeSet<ResourceName>) {
+        for member in members {
+            if let Some((_, glob)) = self.of(member) {
+                glob.doubt([member.clone()]);
+            }
+        }
+    }
+
     /// Records the number of the request that lists the globs, counted by type and stream.
     pub(super) fn written(&mut self, globs: &BTreeSet<ResourceName>, number: u64) {
         for name in globs {

@@ -38,6 +38,7 @@ mod globs;
 mod type_request;
 mod variant_step;
 mod apply;
+mod request_size;
 mod sotw;
 mod delta;
 mod machine;

@@ -22,6 +22,8 @@ pub(super) struct Said {
     pub(super) may_be_silent: bool,
     /// The server marks whole sets (`type_request/marks.rs`).
     pub(super) has_marks: bool,
+    /// SotW: no more names fit into a request.
+    pub(super) is_full: bool,
     /// The number of written requests of the type.
     pub(super) requests: u64,
     /// The nonce of the last response, or empty before the first response (ACK-9).

@@ -2,7 +2,7 @@
 
 use super::api::WildcardStyle;
 use super::type_request::{TypeRequest, Want};
-use crate::xds::{SotwRequest, Status};
+use crate::xds::{ResourceName, SotwRequest, Status};
 
 /// The next request of the type: first request, change, ACK or NACK, all in one form. Each request has the
 /// complete list of names (SUB-1), the newest nonce (ACK-9) and the last accepted version.
@@ -14,8 +14,10 @@ use crate::xds::{SotwRequest, Status};
 ///
 /// A type without wanted names has no first request: any server reads an empty first request as the wildcard
 /// (SUB-9).
+/// `listed`: the names that fit.
 pub(super) fn request(
     subscription: &TypeRequest,
+    listed: Vec<ResourceName>,
     style: WildcardStyle,
     must_answer: bool,
     error_detail: Option<Status>,
@@ -23,7 +25,7 @@ pub(super) fn request(
     let resource_names = match (&subscription.want, style) {
         (Want::Nothing, WildcardStyle::Legacy) | (Want::Globs(_), _) => return None,
         (Want::Wildcard(_), WildcardStyle::Legacy) => Vec::new(),
-        _ => subscription.listed(),
+        _ => listed,
     };
     let claims_nothing = must_answer && !subscription.said.asked;
     Some(SotwRequest {

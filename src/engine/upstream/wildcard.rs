@@ -24,6 +24,11 @@ impl Wildcard {
         self.unconfirmed = unstated.map(|(name, _)| name.clone()).collect();
     }
 
+    /// Members that the request does not claim, because it would be too long.
+    pub(super) fn doubt(&mut self, members: impl IntoIterator<Item = ResourceName>) {
+        self.unconfirmed.extend(members);
+    }
+
     pub(super) fn hold(&mut self, name: &ResourceName, held: Held) {
         self.unconfirmed.remove(name);
         self.members.insert(name.clone(), held);

@@ -1,9 +1,10 @@
 //! Events of a server that are logged or counted, and change no state of the source.
 
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Report;
 use crate::engine::upstream::{Hold, Lower};
+use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::VersionAnomaly;
 use crate::xds::{Parameters, ResourceName, Status, TypeUrl, Version};
@@ -140,12 +141,33 @@ impl Report {
         }
     }
 
+    pub(super) fn globs_unserved(&self, type_url: &TypeUrl, names: &[ResourceName]) {
+        if let Some(suppressed) = self.shared.throttle.allow("globs unserved") {
+            let (globs, first) = (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
+            warn!(server = %self.server_uri, %type_url, globs, first, suppressed, "the upstream uses the state-of-the-world \
+                variant, which has no glob collections; their subscribers get no answer");
+        }
+    }
+
     pub(super) fn ambiguous(&self, type_url: &TypeUrl, name: &ResourceName) {
         if let Some(suppressed) = self.shared.throttle.allow("ambiguous variants") {
             let (name, parameters) = name.parameters().unwrap_or((name.as_str(), Parameters::new()));
             warn!(server = %self.server_uri, list = %self.list, %type_url, name, ?parameters, suppressed,
                 "several variants of a resource match the same dynamic parameters; using the last in the order \
                     of their constraints");
+        }
+    }
+
+    /// A request of the state of the world has all names of its type, and cannot be split.
+    pub(super) fn request_too_long(&self, type_url: &TypeUrl, names: usize, limit: usize) {
+        self.shared.metrics.limit_hit(Limit::MaxRequestBytes);
+        let told = Occurrence::warn(Kind::UpstreamLost, "the names of a type do not fit in one request");
+        self.tell(told.of_type(type_url).count(names as u64));
+        if let Some(suppressed) = self.allow(&format!("request too long {type_url}")) {
+            error!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, names, limit, suppressed,
+                "the names of a type do not fit in one request of the state of the world; `names` of them stay \
+                    unanswered. Use delta (AGGREGATED_DELTA_GRPC), or raise max_request_bytes here and the longest \
+                    message of the upstream");
         }
     }
 

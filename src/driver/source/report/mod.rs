@@ -310,14 +310,10 @@ impl Report {
                 self.of_type(type_url).upstream.resource_error(error.status.code);
                 debug!(%server, %list, %type_url, name = %error.name, status = %error.status, "the upstream reported an error");
             }
-            Event::GlobsUnserved { type_url, names } => {
-                if let Some(suppressed) = self.shared.throttle.allow("globs unserved") {
-                    let (globs, first) =
-                        (names.len(), names.first().map(ToString::to_string).unwrap_or_default());
-                    warn!(%server, %type_url, globs, first, suppressed, "the upstream uses the state-of-the-world \
-                        variant, which has no glob collections; their subscribers get no answer");
-                }
+            Event::RequestTooLong { type_url, names, limit } => {
+                self.request_too_long(type_url, *names, *limit)
             }
+            Event::GlobsUnserved { type_url, names } => self.globs_unserved(type_url, names),
             Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
             Event::SameVersion { type_url, contents } => self.other_bytes(type_url, contents),
             Event::WentBackwards { type_url, lower } => self.went_backwards(type_url, lower),

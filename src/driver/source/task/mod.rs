@@ -92,6 +92,7 @@ pub fn start(
             Ok(link) => link,
             Err(error) => return first::refuse(queue, for_task, &*listing, first, error).await,
         };
+        source.set_node_bytes(link.node_bytes());
         let checkpoint = restore(&mut source, &mut report, identity.clone(), &shared);
         let task = SourceTask {
             source,
@@ -425,6 +426,7 @@ impl SourceTask {
         self.report.shows(&node);
         self.told = true;
         self.link.set_node(&self.handle.server(0).attach, &node);
+        self.source.set_node_bytes(self.link.node_bytes());
         self.source.succeed(self.shared.clock.now());
     }
 

@@ -97,6 +97,13 @@ impl Source {
         self.after(now);
     }
 
+    /// See [`crate::engine::source::Streams::set_node_bytes`].
+    pub fn set_node_bytes(&mut self, node_bytes: usize) {
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.set_node_bytes(node_bytes);
+        }
+    }
+
     // === what the server says ===
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {

@@ -1,13 +1,16 @@
 //! Judges responses, and writes requests.
 
 use crate::engine::Time;
-use crate::engine::upstream::api::{Event, Output, WildcardStyle};
+use std::collections::BTreeSet;
+
+use crate::engine::upstream::api::{Event, Output, UpstreamSettings, WildcardStyle};
 use crate::engine::upstream::response::{Digest, Verdict};
 use crate::engine::upstream::settling::Settling;
 use crate::engine::upstream::type_request::{TypeRequest, Want};
-use crate::xds::{Kind, Request, Response, TypeUrl, Variant};
+use crate::xds::{Kind, Request, Response, Status, TypeUrl, Variant};
 
-use crate::engine::upstream::machine::{Occasion, Phase, Upstream};
+use crate::engine::upstream::machine::{Occasion, Phase, Stream, Upstream};
+use crate::engine::upstream::request_size::{Part, Room};
 use crate::engine::upstream::{delta, sotw};
 
 impl Upstream {
@@ -133,9 +136,18 @@ impl Upstream {
         self.event(event);
     }
 
-    /// Writes the next request of a type, with all waiting changes. Returns false if the variant cannot
-    /// express the request.
+    /// Writes the next request of a type, with all waiting changes, and more requests if one would be too long (FU33).
+    /// Returns false if the variant cannot express the request.
     pub(super) fn write(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
+        let is_written = self.write_part(type_url, occasion, now);
+        let mut is_going_on = is_written && self.variant == Variant::Delta;
+        while is_going_on && self.subscriptions.get(type_url).is_some_and(TypeRequest::has_news) {
+            is_going_on = self.write_part(type_url, Occasion::Change, now);
+        }
+        is_written
+    }
+
+    fn write_part(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
         let is_careful = self.is_careful();
         let (Phase::Open(stream), Some(subscription)) =
             (&mut self.phase, self.subscriptions.get_mut(type_url))
@@ -150,10 +162,21 @@ impl Upstream {
         let is_answer = !matches!(occasion, Occasion::Change);
         let must_answer = self.settings.needs_answer && self.reach.is_lost();
         let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
-        let request = match self.variant {
-            Variant::Sotw => sotw::request(subscription, style, must_answer, error).map(Request::Sotw),
+        let limit = self.settings.request_bytes_max;
+        let (request, part, left) = match self.variant {
+            Variant::Sotw => {
+                // Each request lists the same names, whatever else is in it.
+                let fixed = self.settings.node_bytes + self.settings.nack_text_max + VARIABLE;
+                let (listed, left) = subscription.fitting(Room::new(limit, fixed));
+                let request =
+                    sotw::request(subscription, listed, style, must_answer, error).map(Request::Sotw);
+                (request, Part::default(), left)
+            }
             Variant::Delta => {
-                Some(Request::Delta(delta::request(subscription, style, is_answer, must_answer, error)))
+                let fixed = fixed_bytes(&self.settings, stream, subscription, error.as_ref());
+                let part = subscription.next_part(Room::new(limit, fixed));
+                let request = delta::request(subscription, &part, style, is_answer, must_answer, error);
+                (Some(Request::Delta(request)), part, BTreeSet::new())
             }
         };
         let Some(request) = request else {
@@ -161,22 +184,44 @@ impl Upstream {
             return false;
         };
         let due = now + self.settings.timeout_of(type_url);
-        if !subscription.said.enter.is_empty() {
+        let part = subscription.entering(self.variant, part, &left);
+        if !part.subscribe.is_empty() {
             subscription.said.unanswered = Some(now);
         }
         if !subscription.said.asked {
-            subscription.said.may_be_silent = claims_all(&request);
+            subscription.said.may_be_silent = claims_all(&request) && part.unclaimed.is_empty();
             if is_careful {
                 stream.careful.asked(type_url, now);
             }
         }
         subscription.said.has_marks = stream.has_marks;
-        subscription.written(self.variant, due, stream.signs);
+        subscription.written(self.variant, part, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
         stream.asked.get_or_insert(now);
+        let is_full = !left.is_empty();
+        if std::mem::replace(&mut subscription.said.is_full, is_full) != is_full && is_full {
+            let (type_url, names) = (type_url.clone(), left.len());
+            self.event(Event::RequestTooLong { type_url, names, limit });
+        }
         true
     }
+}
+
+/// Room for the version, the nonce and the type of a request with all names.
+const VARIABLE: usize = 1024;
+
+/// The texts of a request beside its names and claims.
+fn fixed_bytes(
+    settings: &UpstreamSettings,
+    stream: &Stream,
+    subscription: &TypeRequest,
+    error: Option<&Status>,
+) -> usize {
+    let node = if stream.has_spoken { 0 } else { settings.node_bytes };
+    let error = error.map_or(0, |status| status.message.len());
+    let said = subscription.said.nonce.len() + subscription.accepted.len();
+    node + error + said + subscription.type_url.as_str().len()
 }
 
 /// Returns true if a first request claims the held versions, and no impossible version.

@@ -13,6 +13,7 @@ use crate::engine::upstream::failover::Stash;
 use crate::engine::upstream::globs::Globs;
 use crate::engine::upstream::names::Names;
 use crate::engine::upstream::proof::Currency;
+use crate::engine::upstream::request_size::Part;
 use crate::engine::upstream::response::Digest;
 use crate::engine::upstream::said::Said;
 use crate::engine::upstream::settling::Settling;
@@ -79,7 +80,7 @@ impl TypeRequest {
 
     /// Returns true if a change waits for a request.
     pub(in crate::engine::upstream) fn has_news(&self) -> bool {
-        !self.said.enter.is_empty() || !self.said.leave.is_empty()
+        !(self.said.enter.is_empty() || self.said.is_full) || !self.said.leave.is_empty()
     }
 
     /// Returns true if a request for `wanted` cannot follow the type's requests on this stream. A wildcard
@@ -173,6 +174,7 @@ impl TypeRequest {
     }
 
     pub(in crate::engine::upstream) fn drop(&mut self, wanted: Wanted) {
+        self.said.is_full = false;
         match (&mut self.want, wanted) {
             (Want::Wildcard(_), Wanted::Wildcard) => self.drop_all(),
             (Want::Names(wanted), Wanted::Names(names)) => {
@@ -225,8 +227,8 @@ impl TypeRequest {
     }
 
     /// The server's own version strings of held resources (RLY-64), sorted by name.
-    pub(in crate::engine::upstream) fn versions(&self) -> Vec<(ResourceName, String)> {
-        let versions = match &self.want {
+    pub(in crate::engine::upstream) fn versions(&self) -> BTreeMap<ResourceName, String> {
+        match &self.want {
             Want::Nothing => BTreeMap::new(),
             Want::Names(names) => names.versions(self.type_url.kind() == Kind::VirtualHost),
             Want::Globs(globs) => globs.versions(),
@@ -234,15 +236,19 @@ impl TypeRequest {
                 let held = wildcard.members.iter().filter(|(_, held)| held.restate);
                 held.map(|(name, held)| (name.clone(), held.version.to_string())).collect()
             }
-        };
-        versions.into_iter().collect()
+        }
     }
 
-    /// Records the write of a request with all changes. Timers of new names run until `due`.
-    pub(in crate::engine::upstream) fn written(&mut self, variant: Variant, due: Time, signs: u64) {
+    /// Records the write of a request that newly lists the names of `part`. Timers of new names run until `due`.
+    pub(in crate::engine::upstream) fn written(
+        &mut self,
+        variant: Variant,
+        part: Part,
+        due: Time,
+        signs: u64,
+    ) {
         let is_first = !self.said.asked;
-        let entered = std::mem::take(&mut self.said.enter);
-        self.said.leave.clear();
+        let Part { subscribe: entered, unclaimed, .. } = part;
         self.said.asked = true;
         self.said.requests += 1;
         if is_first {
@@ -262,6 +268,7 @@ impl TypeRequest {
                 self.said.for_globs |= is_first;
                 if is_first {
                     globs.restated();
+                    globs.doubt(&unclaimed);
                 }
                 globs.written(&entered, self.said.requests);
             }
@@ -269,6 +276,7 @@ impl TypeRequest {
                 self.said.for_wildcard = true;
                 if is_first && variant == Variant::Delta {
                     wildcard.restated();
+                    wildcard.doubt(unclaimed);
                 }
             }
         }

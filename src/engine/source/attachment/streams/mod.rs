@@ -54,7 +54,18 @@ impl Streams {
 
     /// Takes other settings of the same server over.
     pub fn configure(&mut self, settings: UpstreamSettings) {
-        self.settings = settings;
+        let node_bytes = self.settings.node_bytes;
+        self.settings = UpstreamSettings { node_bytes, ..settings };
+        self.pass_on();
+    }
+
+    /// Notes the length of the node, which takes room in the first request of each stream.
+    pub fn set_node_bytes(&mut self, node_bytes: usize) {
+        self.settings.node_bytes = node_bytes;
+        self.pass_on();
+    }
+
+    fn pass_on(&mut self) {
         for index in 0..self.machines.len() {
             let of_type = self.machines.get(index).and_then(|machine| machine.type_url.clone());
             let settings = match &of_type {

@@ -9,6 +9,7 @@ mod nameless;
 mod polls;
 mod proof;
 mod random;
+mod request_size;
 mod requests;
 mod script;
 mod settling;

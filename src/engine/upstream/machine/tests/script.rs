@@ -407,6 +407,9 @@ fn show_event(event: &Event) -> Option<String> {
         Event::ResourceError { type_url, error } => {
             format!("error {} {}:{}", short(type_url), error.name, error.status)
         }
+        Event::RequestTooLong { type_url, names, limit } => {
+            format!("too long {} {names} over {limit}", short(type_url))
+        }
         Event::GlobsUnserved { type_url, names } => format!("unserved {} {names:?}", short(type_url)),
         Event::Ambiguous { type_url, name } => format!("ambiguous {} {name}", short(type_url)),
         Event::Refreshed { .. } | Event::Expired { .. } => return None,
