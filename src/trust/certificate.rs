@@ -60,6 +60,9 @@ pub enum Reach {
     Others,
     /// Issuer and subject have one name, and it is no authority: it proves itself alone.
     Itself,
+    /// An authority whose issuer and subject have one name, with alternative names: a server may also show it as its own
+    /// certificate. Kuma and `openssl req -x509` make such ones.
+    OthersAndItself,
 }
 
 /// The subject alternative names, typed (IDN-4). The common name is never read.
@@ -121,12 +124,13 @@ impl Certificate {
         let is_authority = constraints.map(|constraints| constraints.value.ca);
         let has_name_constraints =
             parsed.name_constraints().map_err(malformed("name constraints"))?.is_some();
+        let names = Names::read(&parsed);
         Ok(Certificate {
             not_before: time(parsed.validity().not_before),
             not_after: time(parsed.validity().not_after),
-            names: Names::read(&parsed),
             is_authority: is_authority.unwrap_or_default(),
-            reach: Reach::of(&parsed, is_authority, key_usage),
+            reach: Reach::of(&parsed, &names, is_authority, key_usage),
+            names,
             key_usage,
             purposes,
             has_accepted_key: is_accepted(parsed.public_key()),
@@ -144,6 +148,7 @@ impl Reach {
     /// `is_authority`: what basic constraints say. Roots from before them exist: of version 1, or with the usage alone.
     fn of(
         parsed: &X509Certificate<'_>,
+        names: &Names,
         is_authority: Option<bool>,
         usage: Option<KeyUsage>,
     ) -> Option<Reach> {
@@ -151,6 +156,7 @@ impl Reach {
         let is_old_root = parsed.version() == X509Version::V1 && is_self_issued;
         let may_sign = usage.is_some_and(|usage| usage.certificate_sign);
         match is_authority.unwrap_or(is_old_root || may_sign) {
+            true if is_self_issued && *names != Names::default() => Some(Reach::OthersAndItself),
             true => Some(Reach::Others),
             false => is_self_issued.then_some(Reach::Itself),
         }

@@ -70,34 +70,69 @@ async fn idn_7_idn_8_another_name_or_authority_is_refused_in_words() {
 #[tokio::test]
 async fn sec_12_a_server_that_signed_itself_is_proved_by_itself_alone() {
     let site = Site::new();
-    let by_itself = |is_ca| {
-        let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
-        let mut params = rcgen::CertificateParams::new(hosts).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "cp");
-        params.is_ca = is_ca;
-        Authority::with(params, DAY, wall_now()).unwrap()
-    };
-    let issued_of = |authority: &Authority| Issued {
-        certificate: authority.pem().to_owned(),
-        private_key: authority.private_key(),
-        serial: 1.into(),
-    };
-    let alone = by_itself(rcgen::IsCa::NoCa);
+    let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
+    let mut params = rcgen::CertificateParams::new(hosts).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "cp");
+    let alone = Authority::with(params, DAY, wall_now()).unwrap();
     std::fs::write(site.path("ca.crt"), alone.pem()).unwrap();
-    let peer = TlsPeer::start(site.config(&issued_of(&alone), &["h2"], false)).await;
+    let (certificate, private_key) = (alone.pem().to_owned(), alone.private_key());
+    let own = Issued { certificate, private_key, serial: 1.into() };
+    let peer = TlsPeer::start(site.config(&own, &["h2"], false)).await;
     Client::open(&pool(peer.port, site.tls())).opened().await;
 
     let leaf = Leaf { hosts: &["127.0.0.1"], is_server: true, ..Leaf::default() };
     let forged = alone.issue(&leaf, DAY, wall_now()).unwrap();
     let forger = TlsPeer::start(site.config(&forged, &["h2"], false)).await;
     assert_failure(&pool(forger.port, site.tls()), "unknown_issuer", "is not signed by").await;
+}
 
-    // The default of `openssl req -x509`.
-    let both = by_itself(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
-    std::fs::write(site.path("ca.crt"), both.pem()).unwrap();
-    let peer = TlsPeer::start(site.config(&issued_of(&both), &["h2"], false)).await;
-    let text = "the server's certificate is one of an authority (basic constraints with CA)";
-    assert_failure(&pool(peer.port, site.tls()), "purpose", text).await;
+/// Kuma's own certificate, and the default of `openssl req -x509`: signed by itself, and an authority.
+#[tokio::test]
+async fn sec_12_a_server_may_show_the_authority_that_is_its_trust_anchor() {
+    let site = Site::new();
+    let by_itself = |now, purpose| {
+        let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
+        let mut params = rcgen::CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "cp");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.extended_key_usages = vec![purpose];
+        let authority = Authority::with(params, DAY, now).unwrap();
+        let certificate = authority.pem().to_owned();
+        Issued { certificate, private_key: authority.private_key(), serial: 1.into() }
+    };
+    use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    let kuma = by_itself(wall_now(), ServerAuth);
+    std::fs::write(site.path("ca.crt"), &kuma.certificate).unwrap();
+    let peer = TlsPeer::start(site.config(&kuma, &["h2"], false)).await;
+    Client::open(&pool(peer.port, site.tls())).opened().await;
+    let san = |name: &str| {
+        let match_sans = vec![SanMatch::Dns(TextMatch::Exact(name.to_owned()))];
+        ClientTls { match_sans, ..site.tls() }
+    };
+    Client::open(&pool(peer.port, san("localhost"))).opened().await;
+
+    let text = "match_sans accepts no name of the server's certificate: localhost";
+    assert_failure(&pool(peer.port, san("cp.example")), "identity", text).await;
+    let other = ClientTls { server_name: Some("cp.example".into()), ..site.tls() };
+    assert_failure(&pool(peer.port, other), "identity", "is not valid for cp.example").await;
+
+    let same_name = by_itself(wall_now(), ServerAuth);
+    let stranger = TlsPeer::start(site.config(&same_name, &["h2"], false)).await;
+    let text = "the server's certificate is one of an authority (basic constraints with CA), which is accepted for a server \
+                only if exactly this certificate, signed by itself, stands in ca_certificate_file";
+    assert_failure(&pool(stranger.port, site.tls()), "purpose", text).await;
+
+    let early = by_itself(wall_now() + DAY, ServerAuth);
+    let for_clients = by_itself(wall_now(), ClientAuth);
+    let begins = "the server's certificate, or one above it, begins at ";
+    for (issued, reason, text) in [
+        (early, "not_yet_valid", begins),
+        (for_clients, "purpose", "its extended key usage lacks serverAuth"),
+    ] {
+        std::fs::write(site.path("ca.crt"), &issued.certificate).unwrap();
+        let peer = TlsPeer::start(site.config(&issued, &["h2"], false)).await;
+        assert_failure(&pool(peer.port, site.tls()), reason, text).await;
+    }
 }
 
 #[tokio::test]

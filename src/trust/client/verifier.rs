@@ -59,6 +59,9 @@ impl ServerVerifier {
     ) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(leaf)?;
         let prove = |pool: &Pool| {
+            if let Some(judged) = pool.judge_itself(leaf, now) {
+                return judged.map_err(Error::from);
+            }
             let roots = pool.of(leaf).ok_or(CertificateError::UnknownIssuer)?;
             // Checks the extended key usage, too (IDN-6).
             let algorithms = algorithms().all;
@@ -100,8 +103,8 @@ fn is_authority(leaf: &CertificateDer<'_>) -> bool {
 }
 
 fn authority_refused() -> Error {
-    let text = "the server's certificate is one of an authority (basic constraints with CA), which is not accepted \
-                for servers";
+    let text = "the server's certificate is one of an authority (basic constraints with CA), which is accepted for a server \
+                only if exactly this certificate, signed by itself, stands in ca_certificate_file";
     Refusal::new(Reason::Purpose, text).into_error()
 }
 

@@ -21,22 +21,25 @@ pub struct Pool<T = Arc<RootCertStore>> {
     authorities: Option<T>,
     /// Certificates that prove themselves alone.
     alone: Vec<(CertificateDer<'static>, T)>,
+    /// Authorities that a server may also show as its own certificate.
+    itself_too: Vec<CertificateDer<'static>>,
 }
 
 impl Pool {
     /// A pool of certificates and what they prove; of unusable ones, nothing.
     pub fn new(anchors: impl IntoIterator<Item = (CertificateDer<'static>, Option<Reach>)>) -> Pool {
         let mut authorities = RootCertStore::empty();
-        let mut alone = Vec::new();
+        let (mut alone, mut itself_too) = (Vec::new(), Vec::new());
         for (der, reach) in anchors {
             let mut itself = RootCertStore::empty();
             match reach {
                 Some(Reach::Others) => _ = authorities.add(der),
+                Some(Reach::OthersAndItself) if authorities.add(der.clone()).is_ok() => itself_too.push(der),
                 Some(Reach::Itself) if itself.add(der.clone()).is_ok() => alone.push((der, Arc::new(itself))),
                 _ => {}
             }
         }
-        Pool { authorities: (!authorities.is_empty()).then(|| Arc::new(authorities)), alone }
+        Pool { authorities: (!authorities.is_empty()).then(|| Arc::new(authorities)), alone, itself_too }
     }
 }
 
@@ -51,6 +54,25 @@ impl<T> Pool<T> {
         itself.map(|(_, anchor)| anchor).or(self.authorities.as_ref())
     }
 
+    /// Judges a leaf that is one of the authorities itself, equal in each byte, as a server's: by its times and its purpose. webpki
+    /// takes no authority for a leaf. `None`: the leaf is none of them.
+    pub fn judge_itself(
+        &self,
+        leaf: &CertificateDer<'_>,
+        now: UnixTime,
+    ) -> Option<Result<(), CertificateError>> {
+        let itself = self.itself_too.iter().find(|der| *der == leaf)?;
+        Some(Certificate::parse(itself).map_err(|_| CertificateError::BadEncoding).and_then(|facts| {
+            let (not_before, not_after) = (unix_time(facts.not_before), unix_time(facts.not_after));
+            match facts.purposes {
+                _ if now < not_before => Err(CertificateError::NotValidYetContext { time: now, not_before }),
+                _ if not_after < now => Err(CertificateError::ExpiredContext { time: now, not_after }),
+                Some(purposes) if !purposes.server => Err(CertificateError::InvalidPurpose),
+                _ => Ok(()),
+            }
+        }))
+    }
+
     /// The anchors in their groups.
     pub fn groups(&self) -> impl Iterator<Item = &T> {
         self.authorities.iter().chain(self.alone.iter().map(|(_, anchor)| anchor))
@@ -63,6 +85,7 @@ impl<T> Pool<T> {
         Ok(Pool {
             authorities: self.authorities.as_ref().map(&make).transpose()?,
             alone: alone.collect::<Result<_, E>>()?,
+            itself_too: self.itself_too.clone(),
         })
     }
 }
@@ -78,7 +101,7 @@ pub(super) fn check_anchor(der: &CertificateDer<'_>, facts: &Certificate) -> Res
         return Err("an authority whose key must not sign certificates (key usage without keyCertSign)");
     }
     let is_good = match facts.reach {
-        Some(Reach::Others) => true,
+        Some(Reach::Others | Reach::OthersAndItself) => true,
         // A leaf may have the name of its authority by mistake.
         Some(Reach::Itself) => {
             let mut itself = RootCertStore::empty();

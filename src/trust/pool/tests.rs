@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyUsagePurpose};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject;
 
 use super::*;
@@ -175,7 +175,41 @@ fn sec_12_a_leaf_that_signed_itself_proves_itself_alone() {
             "{name}"
         );
     }
-    // The default of `openssl req -x509`: an authority, and no leaf.
-    let both = by_itself("cp", |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
-    assert!(!proves(&pool_of(&[der(both.pem())]), &der(both.pem()), &[]));
+}
+
+/// Kuma's own certificate, and the default of `openssl req -x509`: webpki takes an authority for no leaf.
+#[test]
+fn sec_12_an_authority_is_the_leaf_of_a_server_if_it_is_the_anchor_itself() {
+    use CertificateError as C;
+    let of = |name: &str, purposes: &[ExtendedKeyUsagePurpose]| {
+        by_itself(name, |params| {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.extended_key_usages = purposes.to_vec();
+        })
+    };
+    let judge = |anchors: &[&CertificateDer<'static>], leaf: &CertificateDer<'_>, now| {
+        let anchors: Vec<_> = anchors.iter().map(|der| (*der).clone()).collect();
+        pool_of(&anchors).judge_itself(leaf, unix_time(now))
+    };
+    let (kuma, now) = (of("cp", &[ExtendedKeyUsagePurpose::ServerAuth]), wall_now());
+    let (anchor, other) = (der(kuma.pem()), der(of("cp", &[]).pem()));
+    assert_eq!(read(&anchor), Ok(3));
+    assert_eq!(judge(&[&other, &anchor], &anchor, now), Some(Ok(())));
+    assert_eq!(
+        judge(&[&other], &other, now),
+        Some(Ok(())),
+        "without the extension, each purpose is permitted"
+    );
+    assert_eq!(judge(&[&other], &anchor, now), None, "another one of the same name");
+    assert!(matches!(judge(&[&anchor], &anchor, now - DAY), Some(Err(C::NotValidYetContext { .. }))));
+    assert!(matches!(judge(&[&anchor], &anchor, now + 2 * DAY), Some(Err(C::ExpiredContext { .. }))));
+    let for_clients = der(of("cp", &[ExtendedKeyUsagePurpose::ClientAuth]).pem());
+    assert_eq!(judge(&[&for_clients], &for_clients, now), Some(Err(C::InvalidPurpose)));
+
+    let root = Authority::new("root", DAY, now).unwrap();
+    assert_eq!(judge(&[&der(root.pem())], &der(root.pem()), now), None, "without names it is no server's");
+    let middle = leaf(&root, |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    assert_eq!(judge(&[&middle], &middle, now), None, "another one has signed it");
+    // What its key signs is proved as before.
+    assert!(proves(&pool_of(&[anchor]), &leaf(&kuma, |_| {}), &[]));
 }

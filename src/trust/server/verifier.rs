@@ -104,7 +104,8 @@ impl ClientVerifier {
         let Some(chain) = chain.and_then(|(_, pool)| pool.of(leaf)) else {
             return Err(CertificateError::UnknownIssuer.into());
         };
-        chain.verify_client_cert(leaf, intermediates, now)?;
+        let refused_authority = |error| if facts.is_authority { authority_refused() } else { error };
+        chain.verify_client_cert(leaf, intermediates, now).map_err(refused_authority)?;
         of_client(&facts, self.kind, &self.clients).map(drop).map_err(refused)
     }
 
@@ -116,6 +117,14 @@ impl ClientVerifier {
         }
         Ok(())
     }
+}
+
+/// Also where exactly this certificate is a trust anchor: anchors of a listener speak for all of its clients, so that the
+/// holder of the key could be each of them. An anchor of one server speaks for this server alone (SEC-12).
+fn authority_refused() -> Error {
+    let text = "the client's certificate is one of an authority (basic constraints with CA), whose key could sign for every \
+                client; expected one with CA:FALSE, which may be self-signed and stand in ca_certificate_file itself";
+    Refusal::new(Reason::Purpose, text).into_error()
 }
 
 /// SEC-5: keys of unusual kinds or sizes, and many authorities of one name, are refused before any signature is checked.

@@ -11,6 +11,7 @@ use super::*;
 use crate::telemetry::wall_now;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::crl::{CrlSettings, Depth};
+use crate::trust::identity::TextMatch;
 use crate::trust::issue::{Authority, Issued, Leaf};
 use crate::trust::pair::PairFiles;
 use crate::trust::rotation::Generation as _;
@@ -269,4 +270,25 @@ fn sec_12_a_client_that_signed_itself_admits_nobody_else() {
     let fault = fixture.generation().unwrap_err();
     assert_eq!((fault.key.as_str(), fault.may_pass), ("ca_certificate_file", false));
     assert!(fault.to_string().contains("PEM block 1 of 1: not an authority"), "{fault}");
+}
+
+/// The key of an anchor could sign for every client, so it is no client itself, unlike the anchor of one server.
+#[test]
+fn sec_12_an_authority_among_the_anchors_of_a_listener_is_no_client() {
+    let mut fixture = Fixture::new();
+    let mut params = rcgen::CertificateParams::new(vec!["web.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let both = Authority::with(params, DAY, wall_now()).unwrap();
+    std::fs::write(fixture.path("ca.crt"), both.pem()).unwrap();
+    let file = fixture.path("ca.crt");
+    fixture.settings.anchors = Some(AnchorFiles::Authorities { file, trust_domain: None });
+    fixture.settings.identity = IdentityKind::Dns;
+    fixture.settings.clients = vec![ClientName::Dns(TextMatch::Suffix(".example".to_owned()))];
+    let generation = fixture.generation().unwrap();
+    let refusal = generation.judge_again(&[der(both.pem())], wall_now()).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Purpose);
+    assert!(refusal.text.contains("expected one with CA:FALSE, which may be self-signed"), "{refusal}");
+    let leaf = Leaf { hosts: &["web.example"], uris: &[], ..CLIENT };
+    let issued = both.issue(&leaf, DAY / 2, wall_now()).unwrap();
+    assert_eq!(generation.judge_again(&[der(&issued.certificate)], wall_now()), Ok(()));
 }
