@@ -109,7 +109,7 @@ enum Command {
 /// A client for the rules of `authorization`.
 #[derive(Args)]
 struct Asks {
-    /// Also print the rule and the grant of a client with this identity: spiffe://…, dns:NAME, unix:UID or anonymous.
+    /// Also print the rule and the grant of a client with this identity: spiffe://…, dns:NAME, trust_domain:NAME, unix:UID or anonymous.
     #[arg(long, value_name = "ID")]
     identity: Option<String>,
     /// Name of the client's listener [default: the first].
@@ -255,7 +255,7 @@ fn check(file: &Path, offline: bool, node: Option<&Path>, asks: &Asks) -> Result
 
 fn read_identity(text: &str) -> Result<Identity, Failure> {
     config::parse_identity(text).ok_or_else(|| {
-        Failure::Usage(format!("--identity: {text} is no spiffe://…, dns:NAME, unix:UID or anonymous"))
+        Failure::Usage(format!("--identity: {text} is no spiffe://…, dns:NAME, trust_domain:NAME, unix:UID or anonymous"))
     })
 }
 

@@ -122,12 +122,9 @@ impl Way<'_> {
             }
             (IdentityPattern::Spiffe { .. }, Some(IdentityKind::Spiffe)) => None,
             (IdentityPattern::Dns(_), Some(IdentityKind::Dns)) => None,
-            (IdentityPattern::Spiffe { .. } | IdentityPattern::Dns(_), Some(_)) => {
-                Some("not the kind of admin.tls.identity")
-            }
-            (IdentityPattern::Spiffe { .. } | IdentityPattern::Dns(_), None) => {
-                Some("no client certificate is asked for: admin.tls has no authorities of clients")
-            }
+            (IdentityPattern::TrustDomain(_), Some(IdentityKind::Spiffe | IdentityKind::TrustDomain)) => None,
+            (_, Some(_)) => Some("not the kind of admin.tls.identity"),
+            (_, None) => Some("no client certificate is asked for: admin.tls has no authorities of clients"),
         }
     }
 }
@@ -189,7 +186,8 @@ fn read_token(map: &mut Map<'_>, directory: &Path) -> Option<TokenGrant> {
 }
 
 fn read_identity_grant(map: &mut Map<'_>, way: Way<'_>) -> Option<IdentityGrant> {
-    let item = map.required("match", "a SPIFFE ID, { dns: NAME } or { unix_uid: [ 0 ] }");
+    let item =
+        map.required("match", "a SPIFFE ID, { dns: NAME }, { trust_domain: NAME } or { unix_uid: [ 0 ] }");
     let pattern = item.as_ref().and_then(read_identity);
     if let (Some(item), Some(reason)) = (&item, pattern.as_ref().and_then(|pattern| way.excludes(pattern))) {
         item.error(Problem::Contradiction { reason: format!("no caller matches: {reason}") });

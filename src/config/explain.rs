@@ -47,10 +47,13 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
                 UpstreamNode::Template(_) => " (the server sees the template)",
                 UpstreamNode::Member => " (the server sees the node of one client)",
             };
+            let withheld = classes.withheld_secrets(Some(node), identity, &type_url, style);
+            let withheld = withheld
+                .map_or(String::new(), |reason| format!(" (refused, except by a directory: {reason})"));
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}",
+                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}{withheld}",
                 type_url.short(),
                 rule.id.to_string()
             );

@@ -9,6 +9,7 @@ use crate::engine::authorization::{
     Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
 };
 use crate::engine::class::{MetadataParts, NodeMatch, Projection, ShareSecrets, VersionPart};
+use crate::identity::spiffe::check_trust_domain;
 use crate::identity::{Identity, SpiffeId};
 use crate::xds::{Node, ResourceName, TypeUrl};
 
@@ -24,7 +25,7 @@ pub fn find_listener<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a L
     })
 }
 
-/// An identity as an operator writes it: `spiffe://…`, `dns:NAME`, `unix:UID` or `anonymous`.
+/// An identity as an operator writes it: `spiffe://…`, `dns:NAME`, `trust_domain:NAME`, `unix:UID` or `anonymous`.
 pub fn parse_identity(text: &str) -> Option<Identity> {
     if text == "anonymous" {
         return Some(Identity::Anonymous);
@@ -34,6 +35,9 @@ pub fn parse_identity(text: &str) -> Option<Identity> {
     }
     if let Some(name) = text.strip_prefix("dns:") {
         return Some(Identity::Dns(name.to_ascii_lowercase().into()));
+    }
+    if let Some(name) = text.strip_prefix("trust_domain:") {
+        return check_trust_domain(name).ok().map(|()| Identity::TrustDomain(name.into()));
     }
     SpiffeId::parse(text).ok().map(Identity::Spiffe)
 }

@@ -210,7 +210,8 @@ fn spiffe(text: &TextMatch) -> Result<(), String> {
     }
 }
 
-fn lower(text: TextMatch) -> TextMatch {
+/// DNS names are compared in lower case.
+pub(super) fn lower(text: TextMatch) -> TextMatch {
     match text {
         TextMatch::Exact(text) => TextMatch::Exact(text.to_ascii_lowercase()),
         TextMatch::Prefix(text) => TextMatch::Prefix(text.to_ascii_lowercase()),

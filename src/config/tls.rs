@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use super::error::Problem;
 use super::form::Form;
 use super::reader::{Item, Map};
+use super::server_tls::lower;
 use super::units::word;
+use crate::identity::SpiffeId;
 use crate::identity::spiffe::check_trust_domain;
 use crate::setting::Read;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::crl::{CrlSettings, Depth};
-use crate::trust::identity::{ClientName, IdentityKind, TextMatch};
+use crate::trust::identity::{ClientName, IdentityKind, SHARED_CERTIFICATE, TextMatch};
 use crate::trust::pair::PairFiles;
 use crate::trust::server::settings::REFRESH_INTERVAL;
 use crate::trust::server::{ClientCertificate, MinVersion, OnClientExpiry, ServerTls};
@@ -23,7 +25,11 @@ const CLIENT_CERTIFICATE: &[(&str, ClientCertificate)] = &[
     ("optional", ClientCertificate::Optional),
     ("required", ClientCertificate::Required),
 ];
-const IDENTITY: &[(&str, IdentityKind)] = &[("spiffe", IdentityKind::Spiffe), ("dns", IdentityKind::Dns)];
+const IDENTITY: &[(&str, IdentityKind)] = &[
+    ("spiffe", IdentityKind::Spiffe),
+    ("dns", IdentityKind::Dns),
+    ("trust_domain", IdentityKind::TrustDomain),
+];
 pub(super) const MIN_VERSION: &[(&str, MinVersion)] =
     &[("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
 const ON_CLIENT_EXPIRY: &[(&str, OnClientExpiry)] =
@@ -58,7 +64,7 @@ pub(super) fn read_server_tls(map: &mut Map<'_>, directory: &Path) -> Option<Ser
         let expected = "the DNS names of clients: `identity: dns` accepts listed names only";
         map.error("clients", Problem::Missing { expected: expected.into() });
     }
-    if let Some(AnchorFiles::Authorities { trust_domain: Some(domain), .. }) = &anchors {
+    if let Some(domain) = anchors.as_ref().and_then(AnchorFiles::trust_domain) {
         warn_of_other_domains(map, clients.as_deref().unwrap_or_default(), domain);
     }
     let crl = map.item("crl").and_then(|item| item.map(|map| read_crl(map, directory)).flatten());
@@ -127,8 +133,11 @@ fn read_anchors(map: &mut Map<'_>, identity: IdentityKind, directory: &Path) -> 
             if domain.is_some() {
                 map.contradiction("trust_domain", "the bundle map names its trust domains itself");
             }
-            if identity == IdentityKind::Dns {
-                map.contradiction("identity", "dns, but a bundle map has authorities for SPIFFE IDs only");
+            if identity != IdentityKind::Spiffe {
+                map.contradiction(
+                    "identity",
+                    "not spiffe, but a bundle map has authorities for SPIFFE IDs only",
+                );
             }
             Some(AnchorFiles::BundleMap(file))
         }
@@ -149,13 +158,20 @@ fn read_trust_domain(map: &Map<'_>, item: Option<Item<'_>>, identity: IdentityKi
             None
         }
         (IdentityKind::Dns, None) => None,
-        (IdentityKind::Spiffe, None) => {
-            let expected = "the one trust domain for which ca_certificate_file may speak (several need \
-                            spiffe_trust_bundle_map_file)";
+        (IdentityKind::Spiffe | IdentityKind::TrustDomain, None) => {
+            let expected = match identity {
+                IdentityKind::TrustDomain => {
+                    "a name for the clients of ca_certificate_file, such as envoy-gateway"
+                }
+                _ => {
+                    "the one trust domain for which ca_certificate_file may speak (several need \
+                     spiffe_trust_bundle_map_file)"
+                }
+            };
             map.error("trust_domain", Problem::Missing { expected: expected.into() });
             None
         }
-        (IdentityKind::Spiffe, Some(item)) => {
+        (IdentityKind::Spiffe | IdentityKind::TrustDomain, Some(item)) => {
             let text = item.text()?;
             if check_trust_domain(text).is_err() {
                 item.invalid("a trust domain such as prod.example, without spiffe://");
@@ -170,17 +186,32 @@ fn read_trust_domain(map: &Map<'_>, item: Option<Item<'_>>, identity: IdentityKi
 fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Option<Vec<ClientName>> {
     let read = |item: &Item<'_>| {
         item.map(|map| {
-            let spiffe = map.item("spiffe").and_then(|item| read_text_match(&item));
-            let dns = map.item("dns").and_then(|item| read_text_match(&item));
+            let read = |item: &Item<'_>, kind| {
+                let text = read_text_match(item);
+                text.inspect(|text| {
+                    if identity == kind {
+                        check_client(item, kind, text)
+                    }
+                })
+            };
+            let spiffe = map.item("spiffe").and_then(|item| read(&item, IdentityKind::Spiffe));
+            // Names of certificates are compared in lower case.
+            let dns = map.item("dns").and_then(|item| read(&item, IdentityKind::Dns)).map(lower);
             match (identity, spiffe, dns) {
                 (IdentityKind::Spiffe, Some(text), None) => Some(ClientName::Spiffe(text)),
-                (IdentityKind::Dns, None, Some(text)) => Some(ClientName::Dns(text)),
+                (IdentityKind::Dns | IdentityKind::TrustDomain, None, Some(text)) => {
+                    Some(ClientName::Dns(text))
+                }
                 (IdentityKind::Spiffe, ..) => {
                     map.invalid("one `spiffe`, as `identity` is spiffe");
                     None
                 }
                 (IdentityKind::Dns, ..) => {
                     map.invalid("one `dns`, as `identity` is dns");
+                    None
+                }
+                (IdentityKind::TrustDomain, ..) => {
+                    map.invalid("one `dns`, as `identity` is trust_domain");
                     None
                 }
             }
@@ -195,6 +226,29 @@ fn read_clients(map: &mut Map<'_>, identity: IdentityKind) -> Option<Vec<ClientN
         key.invalid("at least one identity; without `clients`, any may connect");
     }
     Some(items.unwrap_or_default().iter().filter_map(read).collect())
+}
+
+/// Refuses a name that no client with this kind of identity can have.
+fn check_client(item: &Item<'_>, kind: IdentityKind, text: &TextMatch) {
+    let (TextMatch::Exact(name) | TextMatch::Prefix(name) | TextMatch::Suffix(name)) = text;
+    let reason = match (kind, text) {
+        // IDN-5: a wildcard would identify all that share the certificate.
+        (IdentityKind::Dns, _) if name.contains('*') => {
+            format!(
+                "a wildcard name cannot identify a client; {SHARED_CERTIFICATE}, and {{suffix: TEXT}} many names"
+            )
+        }
+        (IdentityKind::Spiffe, _) if name.contains('*') => {
+            "no SPIFFE ID has a `*`; {prefix: TEXT} and {suffix: TEXT} accept many".to_owned()
+        }
+        (IdentityKind::Spiffe, TextMatch::Exact(id)) => match SpiffeId::parse(id) {
+            Ok(_) => return,
+            Err(error) => format!("it is no SPIFFE ID: {error}"),
+        },
+        _ => return,
+    };
+    let shown = item.quoting(format!("{name:?} accepts nobody: {reason}"));
+    item.error(Problem::Contradiction { reason: shown });
 }
 
 /// Warns of clients that cannot connect: the authorities speak for another trust domain (IDN-3).

@@ -23,6 +23,9 @@ pub enum Identity {
     Spiffe(SpiffeId),
     /// A DNS name of a verified certificate, in lower case.
     Dns(Box<str>),
+    /// A verified certificate of the authorities of this trust domain, whose names prove nothing: its holder is any of their
+    /// clients, and not one of them.
+    TrustDomain(Box<str>),
 }
 
 impl Identity {
@@ -33,6 +36,7 @@ impl Identity {
             Identity::Unix { uid } => format!("unix:{uid}"),
             Identity::Spiffe(id) => id.to_string(),
             Identity::Dns(name) => format!("dns:{name}"),
+            Identity::TrustDomain(name) => format!("trust_domain:{name}"),
         }
     }
 }
@@ -44,6 +48,7 @@ impl fmt::Display for Identity {
             Identity::Unix { uid } => write!(f, "unix user {uid}"),
             Identity::Spiffe(id) => write!(f, "{id}"),
             Identity::Dns(name) => f.write_str(name),
+            Identity::TrustDomain(name) => write!(f, "trust domain {name}"),
         }
     }
 }

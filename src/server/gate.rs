@@ -40,6 +40,7 @@ impl ConnectionPermit {
     /// The identity has as many connections as it may have; the refusal is already counted.
     pub(super) fn identify(&mut self, identity: &Arc<Identity>) -> Result<(), Limit> {
         let Some(max) = self.gate.limits.get().connections_per_identity else { return Ok(()) };
+        // Others are no one client: a trust domain is all of its clients.
         if !matches!(**identity, Identity::Spiffe(_) | Identity::Dns(_)) {
             return Ok(());
         }

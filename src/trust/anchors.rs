@@ -34,6 +34,14 @@ impl AnchorFiles {
         }
     }
 
+    /// The one trust domain for which the authorities speak.
+    pub fn trust_domain(&self) -> Option<&str> {
+        match self {
+            AnchorFiles::Authorities { trust_domain, .. } => trust_domain.as_deref(),
+            AnchorFiles::BundleMap(_) => None,
+        }
+    }
+
     /// The file with its key in the configuration.
     pub fn file(&self) -> PlaceFile {
         PlaceFile::new(self.key(), self.path())

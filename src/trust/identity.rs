@@ -11,7 +11,12 @@ pub enum IdentityKind {
     Spiffe,
     /// The only DNS name that the listener's `clients` accept.
     Dns,
+    /// The trust domain of the authorities. The names of the certificate prove nothing, for certificates that clients share.
+    TrustDomain,
 }
+
+/// The remedy for a certificate that names nobody.
+pub const SHARED_CERTIFICATE: &str = "`identity: trust_domain` accepts a certificate that clients share";
 
 /// A text, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,8 +71,13 @@ pub fn spiffe_id(leaf: &Certificate) -> Result<SpiffeId, String> {
 ///
 /// # Errors
 /// The leaf has no identity of this kind, or `clients` does not list the identity. An empty `clients` lists every SPIFFE
-/// ID and no DNS name.
-pub fn of_client(leaf: &Certificate, kind: IdentityKind, clients: &[ClientName]) -> Result<Identity, String> {
+/// ID, every certificate of a trust domain, and no DNS name. `trust_domain`: that of the authorities.
+pub fn of_client(
+    leaf: &Certificate,
+    kind: IdentityKind,
+    clients: &[ClientName],
+    trust_domain: Option<&str>,
+) -> Result<Identity, String> {
     match kind {
         IdentityKind::Spiffe => {
             let id = spiffe_id(leaf)?;
@@ -81,14 +91,21 @@ pub fn of_client(leaf: &Certificate, kind: IdentityKind, clients: &[ClientName])
             Ok(Identity::Spiffe(id))
         }
         IdentityKind::Dns => dns_name(leaf, clients).map(|name| Identity::Dns(name.into())),
+        IdentityKind::TrustDomain => {
+            let trust_domain = trust_domain.ok_or("the authorities have no trust domain")?;
+            // Any of the names will do: it restricts who may connect, and proves nothing.
+            if !clients.is_empty() && accepted_names(leaf, clients).is_empty() {
+                return Err(NOT_LISTED.to_owned());
+            }
+            Ok(Identity::TrustDomain(trust_domain.into()))
+        }
     }
 }
 
-/// The only accepted DNS name, in lower case. A wildcard would identify all that share the certificate (IDN-5).
-fn dns_name(leaf: &Certificate, clients: &[ClientName]) -> Result<String, String> {
-    if leaf.names.bad_dns > 0 {
-        return Err("a DNS name of the certificate has a byte outside of ASCII".to_owned());
-    }
+const NOT_LISTED: &str = "`clients` lists none of the certificate's DNS names";
+
+/// The accepted DNS names, in lower case.
+fn accepted_names(leaf: &Certificate, clients: &[ClientName]) -> Vec<String> {
     let names = leaf.names.dns.iter().map(|name| name.to_ascii_lowercase());
     let accepts = |name: &String| {
         clients.iter().any(|client| match client {
@@ -99,9 +116,20 @@ fn dns_name(leaf: &Certificate, clients: &[ClientName]) -> Result<String, String
     let mut accepted: Vec<String> = names.filter(accepts).collect();
     accepted.sort_unstable();
     accepted.dedup();
+    accepted
+}
+
+/// The only accepted DNS name, in lower case. A wildcard would identify all that share the certificate (IDN-5).
+fn dns_name(leaf: &Certificate, clients: &[ClientName]) -> Result<String, String> {
+    if leaf.names.bad_dns > 0 {
+        return Err("a DNS name of the certificate has a byte outside of ASCII".to_owned());
+    }
+    let accepted = accepted_names(leaf, clients);
     match accepted.as_slice() {
-        [] => Err("`clients` lists none of the certificate's DNS names".to_owned()),
-        [name] if name.contains('*') => Err("a wildcard name cannot identify a client".to_owned()),
+        [] => Err(NOT_LISTED.to_owned()),
+        [name] if name.contains('*') => {
+            Err(format!("a wildcard name cannot identify a client; {SHARED_CERTIFICATE}"))
+        }
         [name] => Ok(name.clone()),
         [..] => {
             Err(format!("`clients` lists {} DNS names of the certificate; one is needed", accepted.len()))
@@ -195,7 +223,7 @@ mod tests {
     fn idn_5_one_accepted_name_is_the_identity() {
         let suffix = [ClientName::Dns(TextMatch::Suffix(".mesh.example".into()))];
         let of = |hosts: &[&str]| {
-            of_client(&facts(&Leaf { hosts, ..Leaf::default() }, |_| {}), IdentityKind::Dns, &suffix)
+            of_client(&facts(&Leaf { hosts, ..Leaf::default() }, |_| {}), IdentityKind::Dns, &suffix, None)
         };
         let web = Ok(Identity::Dns("web.mesh.example".into()));
         assert_eq!(of(&["web.mesh.example", "web.local"]), web);
@@ -203,6 +231,25 @@ mod tests {
         assert!(of(&["web.local"]).is_err());
         assert!(of(&["*.mesh.example"]).unwrap_err().contains("wildcard"));
         assert!(of(&["a.mesh.example", "b.mesh.example"]).unwrap_err().contains("2 DNS names"));
+    }
+
+    /// All Envoys of Envoy Gateway share one certificate.
+    #[test]
+    fn idn_5_a_shared_certificate_proves_the_trust_domain_alone() {
+        const SHARED: &str = "*.envoy-gateway-system";
+        let of = |hosts: &[&str], clients: &[ClientName]| {
+            let leaf = facts(&Leaf { hosts, ..Leaf::default() }, |_| {});
+            of_client(&leaf, IdentityKind::TrustDomain, clients, Some("gateway"))
+        };
+        let proved = Ok(Identity::TrustDomain("gateway".into()));
+        assert_eq!(of(&[SHARED], &[]), proved);
+        assert_eq!(of(&[], &[]), proved, "the certificate needs no name");
+        let envoys = [ClientName::Dns(TextMatch::Exact(SHARED.to_owned()))];
+        assert_eq!(of(&[SHARED, "a.example"], &envoys), proved);
+        assert_eq!(of(&["envoy-rate-limit"], &envoys), Err(NOT_LISTED.to_owned()));
+        let leaf = facts(&Leaf { hosts: &[SHARED], ..Leaf::default() }, |_| {});
+        let as_name = of_client(&leaf, IdentityKind::Dns, &envoys, None);
+        assert!(as_name.unwrap_err().contains("`identity: trust_domain` accepts"));
     }
 
     /// Found by the fuzz target `leaf_identity`: `clients` could not see the second name, so the first one passed alone.
@@ -216,7 +263,7 @@ mod tests {
                 let extension = CustomExtension::from_oid_content(&SUBJECT_ALTERNATIVE_NAME, content);
                 params.custom_extensions.push(extension);
             });
-            of_client(&leaf, IdentityKind::Dns, &suffix)
+            of_client(&leaf, IdentityKind::Dns, &suffix, None)
         };
         assert_eq!(of(b"a.example"), Ok(Identity::Dns("a.example".into())));
         assert!(of(b"b.example").unwrap_err().contains("2 DNS names"));
@@ -227,13 +274,13 @@ mod tests {
     fn idn_4_a_dns_name_in_a_uri_does_not_match() {
         let leaf = facts(&Leaf { uris: &["web.mesh.example"], ..Leaf::default() }, |_| {});
         let clients = [ClientName::Dns(TextMatch::Exact("web.mesh.example".into()))];
-        assert!(of_client(&leaf, IdentityKind::Dns, &clients).is_err());
+        assert!(of_client(&leaf, IdentityKind::Dns, &clients, None).is_err());
     }
 
     #[test]
     fn clients_restrict_spiffe_ids() {
         let leaf = facts(&Leaf { uris: &["spiffe://d/ns/shop"], ..Leaf::default() }, |_| {});
-        let of = |clients: &[ClientName]| of_client(&leaf, IdentityKind::Spiffe, clients).is_ok();
+        let of = |clients: &[ClientName]| of_client(&leaf, IdentityKind::Spiffe, clients, Some("d")).is_ok();
         assert!(of(&[]));
         assert!(of(&[ClientName::Spiffe(TextMatch::Prefix("spiffe://d/ns/".into()))]));
         assert!(!of(&[ClientName::Spiffe(TextMatch::Prefix("spiffe://e/".into()))]));

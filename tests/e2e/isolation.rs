@@ -23,7 +23,7 @@ use crate::support::client::{Event, node};
 use crate::support::net::free_port;
 use crate::support::{Ask, Client, ControlPlane, EDS, Relay, SDS, Variant, istiod, words};
 
-const DAY: Duration = Duration::from_secs(86_400);
+pub const DAY: Duration = Duration::from_secs(86_400);
 const HOST: &str = "relay.example";
 /// The namespace of each identity; the last one has no rule.
 const NAMESPACES: [&str; 4] = ["a", "b", "ab", "nobody"];
@@ -94,12 +94,12 @@ impl Random {
 }
 
 /// The certificates of a run.
-struct Trust {
-    authority: Authority,
+pub struct Trust {
+    pub authority: Authority,
 }
 
 impl Trust {
-    fn write(&self, directory: &Path, now: SystemTime) {
+    pub fn write(&self, directory: &Path, now: SystemTime) {
         let leaf = Leaf { hosts: &[HOST], is_server: true, ..Leaf::default() };
         let own = self.authority.issue(&leaf, DAY, now).unwrap();
         std::fs::write(directory.join("tls.crt"), own.certificate).unwrap();
@@ -108,9 +108,12 @@ impl Trust {
     }
 
     fn client(&self, namespace: &str, now: SystemTime) -> Arc<ClientConfig> {
-        let uri = uri(namespace);
-        let leaf = Leaf { uris: &[&uri], is_client: true, ..Leaf::default() };
-        let issued = self.authority.issue(&leaf, DAY, now).unwrap();
+        self.issue(&Leaf { uris: &[&uri(namespace)], is_client: true, ..Leaf::default() }, now)
+    }
+
+    /// TLS of a client with this certificate.
+    pub fn issue(&self, leaf: &Leaf<'_>, now: SystemTime) -> Arc<ClientConfig> {
+        let issued = self.authority.issue(leaf, DAY, now).unwrap();
         let chain = vec![CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(issued.private_key.as_bytes()).unwrap();
         let mut roots = RootCertStore::empty();
@@ -123,7 +126,7 @@ impl Trust {
     }
 }
 
-async fn connect(address: &str, config: Arc<ClientConfig>) -> Channel {
+pub async fn connect(address: &str, config: Arc<ClientConfig>) -> Channel {
     let address = address.to_owned();
     let connector = tower::service_fn(move |_: http::Uri| {
         let (address, connector) = (address.clone(), TlsConnector::from(config.clone()));
@@ -179,7 +182,7 @@ struct World {
 }
 
 /// Starts the relay on the files of a directory.
-async fn relay(directory: &Path) -> Relay {
+pub async fn relay(directory: &Path) -> Relay {
     let (address, admin) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
     let place = std::fs::read_to_string(directory.join("template.yaml")).unwrap();
     let yaml = place.replace("ADDRESS", &address).replace("ADMIN", &admin);

@@ -55,6 +55,7 @@ mod rollout_strangers;
 mod rollout_units;
 mod rollout_ways;
 mod routing;
+mod shared_certificate;
 mod suspects;
 mod tail;
 mod tiers;

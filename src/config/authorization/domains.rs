@@ -14,7 +14,11 @@ pub(in super::super) fn warn_of_domains(
 ) {
     let rules = authorization.policy().map_or(&[][..], |policy| policy.rules());
     for (index, rule) in rules.iter().enumerate() {
-        let IdentityPattern::Spiffe { trust_domain, .. } = &rule.identity else { continue };
+        let (IdentityPattern::Spiffe { trust_domain, .. } | IdentityPattern::TrustDomain(trust_domain)) =
+            &rule.identity
+        else {
+            continue;
+        };
         let Some(proved) = proved_to(rule, listeners) else { continue };
         if proved.is_empty() || proved.contains(&&**trust_domain) {
             continue;
@@ -41,9 +45,8 @@ fn proved_to<'a>(rule: &Rule, listeners: &'a [Listener]) -> Option<Vec<&'a str>>
     let mut proved = Vec::new();
     for listener in listeners.iter().filter(is_of) {
         match listener.tls.as_ref().and_then(|tls| tls.anchors.as_ref()) {
-            Some(AnchorFiles::Authorities { trust_domain: Some(domain), .. }) => proved.push(&**domain),
             Some(AnchorFiles::BundleMap(_)) => return None,
-            Some(AnchorFiles::Authorities { trust_domain: None, .. }) | None => {}
+            anchors => proved.extend(anchors.and_then(AnchorFiles::trust_domain)),
         }
     }
     Some(proved)

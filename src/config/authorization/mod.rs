@@ -17,6 +17,7 @@ use super::units::{Parsed, boolean, word};
 use crate::engine::authorization::{
     IdentityPattern, Match, Mode, Policy, Rule, Template, TemplateError, Verdict,
 };
+use crate::identity::spiffe::check_trust_domain;
 pub(super) use domains::warn_of_domains;
 
 /// The longest list of rules. A decision walks the list once for each stream, in microseconds.
@@ -212,8 +213,8 @@ fn read_match(map: &mut Map<'_>, listeners: &[&str]) -> Option<(Vec<Box<str>>, I
     Some((named, read_identity(&item)?))
 }
 
-const FORMS: &str =
-    "a SPIFFE ID like spiffe://TRUST-DOMAIN/ns/{ns}, { dns: NAME }, { unix_uid: [ 0 ] }, anonymous or any";
+const FORMS: &str = "a SPIFFE ID like spiffe://TRUST-DOMAIN/ns/{ns}, { dns: NAME }, { trust_domain: NAME }, { unix_uid: [ 0 ] }, \
+     anonymous or any";
 
 pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
     let faulty = |item: &Item<'_>, text: &str, fault: String| {
@@ -228,8 +229,10 @@ pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
         Tree::Map(_) => item.map(|map| {
             let users = map.item("unix_uid");
             let dns = map.item("dns");
-            match (users, dns) {
-                (Some(users), None) => {
+            map.can_be("trust_domain", &[Form::Text]);
+            let trust_domain = map.item("trust_domain");
+            match (users, dns, trust_domain) {
+                (Some(users), None, None) => {
                     let users: Vec<_> =
                         users.list()?.iter().filter_map(|item| item.parse(Shaped(UID, uid))).collect();
                     if users.is_empty() {
@@ -237,12 +240,18 @@ pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
                     }
                     Some(IdentityPattern::Unix(users.into()))
                 }
-                (None, Some(dns)) => {
+                (None, Some(dns), None) => {
                     let text = dns.text()?;
                     IdentityPattern::dns(text).map_err(|error| faulty(&dns, text, error.0)).ok()
                 }
+                (None, None, Some(name)) => {
+                    let text = name.text()?;
+                    let checked = check_trust_domain(text);
+                    checked.map_err(|error| faulty(&name, text, error.to_string())).ok()?;
+                    Some(IdentityPattern::TrustDomain(text.into()))
+                }
                 _ => {
-                    map.invalid("one of `dns` and `unix_uid`");
+                    map.invalid("one of `dns`, `trust_domain` and `unix_uid`");
                     None
                 }
             }

@@ -66,6 +66,13 @@ fn authorities_ask_for_client_certificates() {
                    client_certificate: optional");
     assert_eq!(dns.clients, [ClientName::Dns(TextMatch::Suffix(".mesh".into()))]);
     assert_eq!(dns.client_certificate, ClientCertificate::Optional);
+    // Names of certificates are compared in lower case.
+    let dns = tls(", ca_certificate_file: ca.crt, identity: dns, clients: [{dns: Web.Mesh}]");
+    assert_eq!(dns.clients, [ClientName::Dns(TextMatch::Exact("web.mesh".into()))]);
+    let shared = tls(", ca_certificate_file: ca.crt, identity: trust_domain, trust_domain: gateway, \
+                      clients: [{dns: '*.gateway-system'}]");
+    assert_eq!(shared.identity, IdentityKind::TrustDomain);
+    assert_eq!(shared.clients, [ClientName::Dns(TextMatch::Exact("*.gateway-system".into()))]);
     let bundles = tls(", spiffe_trust_bundle_map_file: map.json");
     assert_eq!(bundles.anchors, Some(AnchorFiles::BundleMap("/etc/sluice/map.json".into())));
 }
@@ -212,4 +219,27 @@ fn idn_1_an_empty_list_of_clients_is_refused() {
         let is_named = errors[0].starts_with("listeners[0].tls.clients: ") && errors[0].contains(says);
         assert!(is_named, "{text}: {errors:?}");
     }
+}
+
+#[test]
+fn idn_5_a_client_that_nobody_can_be_is_refused_with_the_remedy() {
+    let wildcard = "accepts nobody: a wildcard name cannot identify a client; `identity: trust_domain` accepts a \
+                    certificate that clients share, and {suffix: TEXT} many names";
+    let star = "accepts nobody: no SPIFFE ID has a `*`; {prefix: TEXT} and {suffix: TEXT} accept many";
+    for (identity, client, says) in [
+        ("identity: dns", "dns: '*.envoy-gateway-system'", wildcard),
+        ("identity: dns", "dns: {prefix: '*.'}", wildcard),
+        ("identity: dns", "dns: {suffix: '*.a'}", wildcard),
+        ("trust_domain: a", "spiffe: 'spiffe://a/*'", star),
+        ("trust_domain: a", "spiffe: {prefix: 'spiffe://a/*'}", star),
+        ("trust_domain: a", "spiffe: 'a/b'", "\"a/b\" accepts nobody: it is no SPIFFE ID: "),
+    ] {
+        let errors = errors(&format!("{PAIR}, ca_certificate_file: a, {identity}, clients: [{{{client}}}]"));
+        assert_eq!(errors.len(), 1, "{client}: one error for one fault: {errors:?}");
+        let is_named = errors[0].starts_with("listeners[0].tls.clients[0].") && errors[0].contains(says);
+        assert!(is_named, "{client}: {errors:?}");
+    }
+    let name = errors(&format!("{PAIR}, ca_certificate_file: a, identity: trust_domain"));
+    assert_eq!(name.len(), 1, "{name:?}");
+    assert!(name[0].contains("trust_domain") && name[0].contains("a name for the clients of"), "{name:?}");
 }

@@ -27,7 +27,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::tails::Tails;
 use crate::engine::authorization::Policy;
-use crate::engine::class::{NameStyle, NodeClass, NodeClasses, ShareSecrets};
+use crate::engine::class::{NameStyle, NodeClass, NodeClasses, SecretsWithheld, ShareSecrets};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::rollout::Plan;
@@ -73,10 +73,14 @@ impl DriverSettings {
     ) -> Result<NodeClass, Status> {
         let anonymous = Node::default();
         let is_local = server.is_local();
-        // RLY-21, FD11: without an id, such clients would share their secrets.
-        if !is_local && self.classes.lacks_id(node, identity, type_url, style) {
-            let text = "Secrets are served per node, and this client has no `node.id`";
-            return Err(Status::new(Code::InvalidArgument, text));
+        // RLY-21, FD11: such clients would share their secrets.
+        let withheld = self.classes.withheld_secrets(node, identity, type_url, style);
+        if let Some(withheld) = withheld.filter(|_| !is_local) {
+            let code = match withheld {
+                SecretsWithheld::NoId => Code::InvalidArgument,
+                SecretsWithheld::SharedProof(_) => Code::PermissionDenied,
+            };
+            return Err(Status::new(code, withheld.to_string()));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
         let class = self.classes.classify(node, identity, type_url, style);

@@ -12,7 +12,7 @@ use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::downstream::Watch;
 use crate::setting::Epoch;
-use crate::xds::Status;
+use crate::xds::{Code, Status};
 
 impl StreamState {
     /// Takes a configuration over without a move. False: the stream has to move. `is_alike`:
@@ -47,6 +47,8 @@ impl StreamState {
         };
         match begun {
             Ok(watches) => self.send_watches(watches).await,
+            // The other configuration withholds Secrets that the client shares by the former one (IDN-5).
+            Err(status) if status.code == Code::PermissionDenied => self.end(status),
             Err(status) => {
                 self.note_stay(&status);
                 self.send_watches(Vec::new()).await;
@@ -78,6 +80,10 @@ impl StreamState {
                     watches.extend(self.settle(inner));
                 }
                 watches
+            }
+            Err(status) if status.code == Code::PermissionDenied => {
+                inner.end.get_or_insert_with(|| Box::new(status));
+                Vec::new()
             }
             Err(status) => {
                 self.note_stay(&status);

@@ -18,6 +18,8 @@ pub enum IdentityPattern {
     },
     /// The labels of a DNS name, in lower case.
     Dns(Box<[Part]>),
+    /// Every client that the authorities of a trust domain have proved, by a SPIFFE ID or without a name.
+    TrustDomain(Box<str>),
 }
 
 /// A segment or a label of a pattern.
@@ -77,7 +79,10 @@ impl IdentityPattern {
         let parts: &[Part] = match self {
             IdentityPattern::Spiffe { segments, .. } => segments,
             IdentityPattern::Dns(labels) => labels,
-            IdentityPattern::Any | IdentityPattern::Anonymous | IdentityPattern::Unix(_) => &[],
+            IdentityPattern::Any
+            | IdentityPattern::Anonymous
+            | IdentityPattern::Unix(_)
+            | IdentityPattern::TrustDomain(_) => &[],
         };
         let name = |part: &Part| match part {
             Part::Capture(name) => Some(name.to_string()),
@@ -99,6 +104,12 @@ impl IdentityPattern {
                 (id.trust_domain() == &**trust_domain).then(|| capture(segments, id.segments()))?
             }
             (IdentityPattern::Dns(labels), Identity::Dns(name)) => capture(labels, name.split('.')),
+            (IdentityPattern::TrustDomain(name), Identity::TrustDomain(proved)) => {
+                (name == proved).then(Captures::default)
+            }
+            (IdentityPattern::TrustDomain(name), Identity::Spiffe(id)) => {
+                (**name == *id.trust_domain()).then(Captures::default)
+            }
             _ => None,
         }
     }

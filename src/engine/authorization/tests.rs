@@ -342,6 +342,8 @@ fn aut_10_without_a_policy_secrets_need_a_proved_identity_or_this_host() {
     assert_eq!(secrets(&anonymous, false), Err("type"));
     assert_eq!(secrets(&anonymous, true), Ok(()));
     assert_eq!(secrets(&web("shop"), false), Ok(()));
+    // Its class decides: only the operator's signature opens Secrets to clients that share a proof (IDN-5).
+    assert_eq!(secrets(&Arc::new(Identity::TrustDomain("gateway".into())), false), Ok(()));
     // A report denies nothing more, and nothing less.
     let policy = Policy::new(Mode::Report, Vec::new());
     let decision = policy.decide(claimant(&anonymous), None);
@@ -372,4 +374,19 @@ fn aut_13_texts_repeat_the_clients_own_values_and_no_others() {
     assert!(text.len() < 400, "{text}");
     let anonymous = Denial::Identity.status(&Identity::Anonymous).message;
     assert_eq!(&*anonymous, "a client without a proved identity has no access here");
+}
+
+#[test]
+fn idn_5_a_pattern_of_a_trust_domain_takes_all_that_its_authorities_prove() {
+    let pattern = IdentityPattern::TrustDomain("prod.example".into());
+    let matches = |identity: &Identity| pattern.matches(identity).is_some();
+    assert!(matches(&Identity::TrustDomain("prod.example".into())) && matches(&web("shop")));
+    for other in [
+        Identity::TrustDomain("prod".into()),
+        Identity::Dns("prod.example".into()),
+        Identity::Spiffe(SpiffeId::parse("spiffe://test.example/ns/a/sa/web").unwrap()),
+        Identity::Anonymous,
+    ] {
+        assert!(!matches(&other), "{other}");
+    }
 }

@@ -140,6 +140,30 @@ pub enum ShareSecrets {
     Yes,
 }
 
+/// The reason why a client gets no Secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretsWithheld {
+    /// The id would have to separate its Secrets, and the node has none.
+    NoId,
+    /// All clients of this trust domain prove the same, and each could state the id of another (IDN-5).
+    SharedProof(Box<str>),
+}
+
+impl fmt::Display for SecretsWithheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecretsWithheld::NoId => {
+                f.write_str("Secrets are served per node, and this client has no `node.id`")
+            }
+            SecretsWithheld::SharedProof(name) => write!(
+                f,
+                "Secrets are served per client, and the clients of trust domain {name} share their proof; an operator may \
+                 declare the Secrets shared (`node_classes[].share_secrets`)"
+            ),
+        }
+    }
+}
+
 /// The part of an identity that splits classes (ISO-1). An identity that is no SPIFFE ID has one part, which is the
 /// whole; so does the lack of an identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -299,11 +323,22 @@ impl ClassRule {
 
     /// Whether the id must separate a client's secrets from those of others. Clients without a proved identity have
     /// only the id to tell them apart (ISO-2).
-    pub fn splits_secrets_by_id(&self, identity: &Identity) -> bool {
+    fn splits_secrets_by_id(&self, identity: &Identity) -> bool {
         match self.share_secrets {
             ShareSecrets::No => true,
             ShareSecrets::Identity => *identity == Identity::Anonymous,
             ShareSecrets::Yes => false,
+        }
+    }
+
+    /// The reason why nothing separates a client's secrets from those of others (RLY-21, FD11).
+    fn withholds_secrets(&self, node: &Node, identity: &Identity) -> Option<SecretsWithheld> {
+        match identity {
+            Identity::TrustDomain(name) if self.share_secrets == ShareSecrets::No => {
+                Some(SecretsWithheld::SharedProof(name.clone()))
+            }
+            _ if node.id.is_empty() && self.splits_secrets_by_id(identity) => Some(SecretsWithheld::NoId),
+            _ => None,
         }
     }
 }

@@ -12,7 +12,8 @@ use rustls::{
 };
 
 use super::settings::{ChainLimits, ClientCertificate, ServerTls};
-use crate::trust::anchors::Anchors;
+use crate::identity::Identity;
+use crate::trust::anchors::{AnchorFiles, Anchors};
 use crate::trust::certificate::Certificate;
 use crate::trust::crl::Depth;
 use crate::trust::fault::Fault;
@@ -38,6 +39,8 @@ pub(super) struct ClientVerifier {
     /// One verifier for each trust domain; `None` for names without a domain (IDN-3).
     chains: Vec<(Option<String>, Chains)>,
     kind: IdentityKind,
+    /// The trust domain of the authorities, if it is one.
+    trust_domain: Option<String>,
     clients: Vec<ClientName>,
     is_mandatory: bool,
     limits: ChainLimits,
@@ -75,6 +78,7 @@ impl ClientVerifier {
         Ok(ClientVerifier {
             chains,
             kind: settings.identity,
+            trust_domain: settings.anchors.as_ref().and_then(AnchorFiles::trust_domain).map(str::to_owned),
             clients: settings.clients.clone(),
             is_mandatory: settings.client_certificate == ClientCertificate::Required,
             limits,
@@ -94,11 +98,11 @@ impl ClientVerifier {
             Certificate::parse(leaf).map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
         check_keys(&facts, intermediates)?;
         let refused = |text: String| Refusal::new(Reason::Identity, text).into_error();
-        let domain = match self.kind {
+        let id = match self.kind {
             IdentityKind::Spiffe => Some(spiffe_id(&facts).map_err(refused)?),
-            IdentityKind::Dns => None,
+            IdentityKind::Dns | IdentityKind::TrustDomain => None,
         };
-        let domain = domain.as_ref().map(|id| id.trust_domain());
+        let domain = id.as_ref().map(|id| id.trust_domain()).or(self.trust_domain.as_deref());
         // IDN-3: only the anchors of the domain that the leaf names.
         let chain = self.chains.iter().find(|(known, _)| known.as_deref() == domain);
         let Some(chain) = chain.and_then(|(_, pool)| pool.of(leaf)) else {
@@ -106,7 +110,15 @@ impl ClientVerifier {
         };
         let refused_authority = |error| if facts.is_authority { authority_refused() } else { error };
         chain.verify_client_cert(leaf, intermediates, now).map_err(refused_authority)?;
-        of_client(&facts, self.kind, &self.clients).map(drop).map_err(refused)
+        self.identity(&facts).map(drop).map_err(refused)
+    }
+
+    /// The identity of a proved leaf.
+    ///
+    /// # Errors
+    /// The reason in words.
+    pub(super) fn identity(&self, leaf: &Certificate) -> Result<Identity, String> {
+        of_client(leaf, self.kind, &self.clients, self.trust_domain.as_deref())
     }
 
     fn check_size(&self, leaf: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> Result<(), Error> {

@@ -40,7 +40,8 @@ const TAG_URI: u8 = 6;
 fn leaf_identity(data: &[u8]) {
     let Ok(leaf) = Certificate::parse(data) else { return };
     let found = spiffe_id(&leaf);
-    let dns = of_client(&leaf, IdentityKind::Dns, &[ClientName::Dns(TextMatch::Suffix("example".into()))]);
+    let dns =
+        of_client(&leaf, IdentityKind::Dns, &[ClientName::Dns(TextMatch::Suffix("example".into()))], None);
     // Every chain is read by rustls, too, before anybody asks for an identity; rustls knows DER only.
     if ParsedCertificate::try_from(&CertificateDer::from(data)).is_err() {
         return;

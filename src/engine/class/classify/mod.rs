@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{
-    IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, UpstreamNode,
-    VersionPart,
+    IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
+    SecretsWithheld, UpstreamNode, VersionPart,
 };
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
@@ -86,21 +86,21 @@ impl NodeClasses {
         })
     }
 
-    /// Whether the node lacks an id where the id must separate its secrets from other clients' secrets
-    /// (RLY-21, FD11).
-    pub fn lacks_id(
+    /// The reason why a client gets no Secrets, if the type holds Secrets (RLY-21, FD11).
+    pub fn withheld_secrets(
         &self,
         node: Option<&Node>,
         identity: &Identity,
         type_url: &TypeUrl,
         style: NameStyle,
-    ) -> bool {
+    ) -> Option<SecretsWithheld> {
+        if !type_url.is_secret() {
+            return None;
+        }
         let anonymous = Node::default();
         let node = node.unwrap_or(&anonymous);
-        let rule = self.rule(node, type_url, style);
-        type_url.is_secret()
-            && node.id.is_empty()
-            && rule.is_none_or(|rule| rule.splits_secrets_by_id(identity))
+        // The last rules match everything, so there always is a rule.
+        self.rule(node, type_url, style).and_then(|rule| rule.withholds_secrets(node, identity))
     }
 }
 

@@ -71,17 +71,17 @@ fn rly_21_nodes_without_an_id_share_secrets_only_where_the_operator_signed() {
     let (strict, signed) = (NodeClasses::default(), NodeClasses::new(vec![rule]));
     let named = node();
     let lacks = |classes: &NodeClasses, node, type_url: &TypeUrl| {
-        classes.lacks_id(node, &Identity::Anonymous, type_url, NameStyle::Old)
+        let withheld = classes.withheld_secrets(node, &Identity::Anonymous, type_url, NameStyle::Old);
+        assert!(matches!(withheld, None | Some(SecretsWithheld::NoId)));
+        withheld.is_some()
     };
     assert!(lacks(&strict, Some(&nameless), &secrets()));
     assert!(lacks(&strict, None, &secrets()));
     assert!(!lacks(&strict, Some(&named), &secrets()));
     assert!(!lacks(&strict, Some(&nameless), &clusters()));
     assert!(!lacks(&signed, Some(&nameless), &secrets()));
-    assert!(
-        signed.lacks_id(Some(&nameless), &Identity::Anonymous, &secrets(), NameStyle::Xdstp),
-        "no rule was signed for these"
-    );
+    let xdstp = signed.withheld_secrets(Some(&nameless), &Identity::Anonymous, &secrets(), NameStyle::Xdstp);
+    assert_eq!(xdstp, Some(SecretsWithheld::NoId), "no rule was signed for these");
 }
 
 #[test]
@@ -168,6 +168,8 @@ fn iso_1_identities_with_equal_nodes_never_share_a_secret() {
         Identity::Dns("anonymous".into()),
         Identity::Unix { uid: 0 },
         Identity::Anonymous,
+        Identity::TrustDomain("prod.example".into()),
+        Identity::TrustDomain("gateway".into()),
     ];
     for (at, one) in all.iter().enumerate() {
         for other in &all[at + 1..] {
@@ -207,8 +209,39 @@ fn iso_2_secrets_are_shared_among_the_clients_of_one_identity() {
     assert_ne!(class("one", &web("a")), class("one", &web("b")));
     // Clients that proved nothing are not one client.
     assert_ne!(class("one", &Identity::Anonymous), class("other", &Identity::Anonymous));
-    let lacks = |identity| classes.lacks_id(Some(&Node::default()), identity, &secrets(), NameStyle::Old);
-    assert!(lacks(&Identity::Anonymous) && !lacks(&web("a")));
+    let withheld =
+        |identity| classes.withheld_secrets(Some(&Node::default()), identity, &secrets(), NameStyle::Old);
+    assert_eq!(withheld(&Identity::Anonymous), Some(SecretsWithheld::NoId));
+    assert_eq!(withheld(&web("a")), None);
+}
+
+/// Clients that share a certificate: each could state the id of another.
+#[test]
+fn idn_5_a_trust_domain_has_secrets_only_where_the_operator_signed() {
+    let gateway = Identity::TrustDomain("gateway".into());
+    let other = Identity::TrustDomain("other".into());
+    let shared = |share_secrets| {
+        let mut rule = ClassRule::for_names(NameStyle::Old, Projection::features_only());
+        rule.share_secrets = share_secrets;
+        NodeClasses::new(vec![rule])
+    };
+    let withheld = |classes: &NodeClasses, type_url: &TypeUrl| {
+        classes.withheld_secrets(Some(&node()), &gateway, type_url, NameStyle::Old)
+    };
+    let (no, identity, yes) =
+        (shared(ShareSecrets::No), shared(ShareSecrets::Identity), shared(ShareSecrets::Yes));
+    assert_eq!(withheld(&no, &secrets()), Some(SecretsWithheld::SharedProof("gateway".into())));
+    assert_eq!(withheld(&no, &clusters()), None);
+    assert_eq!((withheld(&identity, &secrets()), withheld(&yes, &secrets())), (None, None));
+
+    let class = |classes: &NodeClasses, id: &str, identity: &Identity| {
+        let node = Node { id: id.into(), ..node() };
+        classes.classify(Some(&node), identity, &secrets(), NameStyle::Old).unwrap()
+    };
+    assert_eq!(class(&identity, "one", &gateway), class(&identity, "two", &gateway));
+    assert_ne!(class(&identity, "one", &gateway), class(&identity, "one", &other));
+    assert_ne!(class(&identity, "one", &gateway), class(&identity, "one", &Identity::Anonymous));
+    assert_eq!(class(&yes, "one", &gateway), class(&yes, "two", &other));
 }
 
 #[test]

@@ -16,7 +16,6 @@ use crate::trust::certificate::{Certificate, unix_time};
 use crate::trust::contents::Contents;
 use crate::trust::crl;
 use crate::trust::fault::Fault;
-use crate::trust::identity::{ClientName, IdentityKind, of_client};
 use crate::trust::own_leaf::OwnAuthorities;
 use crate::trust::pair::Pair;
 use crate::trust::provider::provider;
@@ -49,8 +48,6 @@ struct Clients {
     /// Read from the files, for the comparison of two generations.
     lists: Vec<rustls::pki_types::CertificateRevocationListDer<'static>>,
     valid_anchors: usize,
-    kind: IdentityKind,
-    names: Vec<ClientName>,
 }
 
 /// A proved client.
@@ -90,8 +87,7 @@ impl Generation {
                 let lists = lists.unwrap_or_default();
                 let verifier = Arc::new(ClientVerifier::new(settings, limits, &anchors, &lists, now)?);
                 let valid_anchors = anchors.valid_at(now);
-                let (kind, names) = (settings.identity, settings.clients.clone());
-                Some(Clients { verifier, anchors, lists, valid_anchors, kind, names })
+                Some(Clients { verifier, anchors, lists, valid_anchors })
             }
             _ => None,
         };
@@ -136,8 +132,8 @@ impl Generation {
     pub fn prove(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<Option<Proved>, Refusal> {
         let (Some(clients), Some([leaf, ..])) = (&self.clients, chain) else { return Ok(None) };
         let facts = Certificate::parse(leaf).map_err(|text| Refusal::new(Reason::Identity, text))?;
-        let identity = of_client(&facts, clients.kind, &clients.names)
-            .map_err(|text| Refusal::new(Reason::Identity, text))?;
+        let identity =
+            clients.verifier.identity(&facts).map_err(|text| Refusal::new(Reason::Identity, text))?;
         let Certificate { not_before, not_after, .. } = facts;
         Ok(Some(Proved { identity, not_before, not_after }))
     }

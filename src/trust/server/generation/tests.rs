@@ -11,7 +11,7 @@ use super::*;
 use crate::telemetry::wall_now;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::crl::{CrlSettings, Depth};
-use crate::trust::identity::TextMatch;
+use crate::trust::identity::{ClientName, IdentityKind, TextMatch};
 use crate::trust::issue::{Authority, Issued, Leaf};
 use crate::trust::pair::PairFiles;
 use crate::trust::rotation::Generation as _;
