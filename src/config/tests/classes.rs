@@ -6,7 +6,7 @@ use crate::engine::class::{
     ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
 use crate::identity::Identity;
-use crate::xds::{TypeUrl, Value};
+use crate::xds::{Node, TypeUrl, Value};
 
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 
@@ -119,4 +119,66 @@ fn an_explanation_names_the_rule_and_what_splits() {
     assert_eq!(digest(&line("Cluster ")), digest(&line("Listener ")), "{text}");
     assert_ne!(digest(&line("Cluster ")), digest(&line("Secret ")), "{text}");
     assert!(built_in.ends_with(" of everybody"), "{text}");
+}
+
+const ISTIO: &str = include_str!("../../../config/istio.yaml");
+
+/// A sidecar, as pilot-agent describes it, with one property changed.
+fn sidecar(from: &str, to: &str) -> Node {
+    let json = r#"{"id": "sidecar~10.0.0.7~web-1.prod~prod.svc.cluster.local", "cluster": "web.prod",
+        "locality": {"region": "r1", "zone": "z1"}, "user_agent_name": "envoy",
+        "user_agent_build_version": {"version": {"major_number": 1, "minor_number": 40, "patch": 0}},
+        "metadata": {"NAMESPACE": "prod", "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web", "ISTIO_VERSION": "1.31",
+        "NETWORK": "n", "CLUSTER_ID": "c", "INTERCEPTION_MODE": "REDIRECT", "INSTANCE_IPS": "10.0.0.7",
+        "PROXY_CONFIG": {"concurrency": 2}, "NODE_NAME": "host-1", "TEAM": "a"}}"#;
+    assert!(json.contains(from), "{from}");
+    parse_client_node(&json.replace(from, to)).unwrap()
+}
+
+/// istiod answers by each of these properties: by some directly, and by some that the registry has for the address and the name.
+#[test]
+fn rly_10_the_shipped_file_for_istiod_has_a_class_for_each_proxy() {
+    let shipped = config(ISTIO).node_classes;
+    let types =
+        ["envoy.config.cluster.v3.Cluster", "istio.workload.Address", SECRET].map(TypeUrl::of_message);
+    let class = |node: &Node, type_url, style| {
+        shipped.classify(Some(node), &Identity::Anonymous, type_url, style).unwrap()
+    };
+    for (property, from, to) in [
+        ("the zone, labels and host in the registry", "10.0.0.7~web-1", "10.0.0.8~web-2"),
+        ("the stated zone", "z1", "z2"),
+        ("a label", r#""app": "web""#, r#""app": "web", "version": "v2""#),
+        ("proxyMetadata and annotations of a rollout", r#""concurrency": 2"#, r#""concurrency": 4"#),
+        ("a key that an EnvoyFilter matches", r#""TEAM": "a""#, r#""TEAM": "b""#),
+        ("a key that is new", r#""TEAM": "a""#, r#""TEAM": "a", "HTTP10": "1""#),
+        ("the cluster", "web.prod\"", "api.prod\""),
+        ("its own addresses", r#""INSTANCE_IPS": "10.0.0.7""#, r#""INSTANCE_IPS": "10.0.0.7,fd00::7""#),
+        ("the host", "host-1", "host-2"),
+        ("the kind of proxy", "sidecar~", "waypoint~"),
+        ("the DNS domain", "prod.svc.cluster.local", "prod.svc.other.local"),
+        ("the version", r#""minor_number": 40"#, r#""minor_number": 41"#),
+    ] {
+        let (one, other) = (sidecar("", ""), sidecar(from, to));
+        for type_url in &types {
+            for style in [NameStyle::Old, NameStyle::Xdstp] {
+                assert_ne!(class(&one, type_url, style), class(&other, type_url, style), "{property}");
+                assert_eq!(class(&one, type_url, style).upstream_node, UpstreamNode::Member);
+            }
+        }
+    }
+}
+
+/// The form in the comments is a valid one, and shares what its conditions say.
+#[test]
+fn rly_10_the_shared_form_for_istiod_stands_in_comments() {
+    let lines = ISTIO.lines().skip_while(|line| *line != "# node_classes:");
+    let lines = lines.map_while(|line| line.strip_prefix("# "));
+    let shared = with_server(&lines.collect::<Vec<_>>().join("\n")).node_classes;
+    let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+    let class =
+        |node: &Node| shared.classify(Some(node), &Identity::Anonymous, &clusters, NameStyle::Old).unwrap();
+    let one = sidecar("", "");
+    assert_eq!(class(&one), class(&sidecar("10.0.0.7~web-1", "10.0.0.8~web-2")));
+    assert_ne!(class(&one), class(&sidecar(r#""app": "web""#, r#""app": "api""#)));
+    assert_eq!(class(&one).upstream_node, UpstreamNode::Member);
 }
