@@ -17,6 +17,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A count takes at most a fiftieth of a core: the next count waits for so many times the cost.
 const COST_PARTS: u32 = 50;
 
+/// The same for readers who need a count from now.
+const COST_PARTS_FRESH: u32 = 10;
+
 /// The number of streams between two turns of other tasks. Streams are locked in turn, each for a moment.
 const STREAMS_PER_TURN: usize = 64;
 
@@ -30,6 +33,7 @@ pub(super) struct CensusTaker(Mutex<Option<Taken>>);
 
 #[derive(Debug)]
 struct Taken {
+    begun: Instant,
     at: Instant,
     cost: Duration,
     census: Arc<Census>,
@@ -66,25 +70,53 @@ impl CensusTaker {
     /// The latest count, or a new count after a while. Without a caller, nobody counts.
     pub async fn census(&self, relay: &dyn Controls) -> Arc<Census> {
         let mut taken = self.0.lock().await;
-        if let Some(taken) = &*taken
-            && taken.at.elapsed() < INTERVAL.max(taken.cost * COST_PARTS)
-        {
-            return taken.census.clone();
+        match &*taken {
+            Some(taken) if taken.is_early(COST_PARTS) => taken.census.clone(),
+            _ => count(&mut taken, relay).await,
         }
-        let (mut census, mut cost, mut begun) = (Census::default(), Duration::ZERO, Instant::now());
-        for session in relay.sessions() {
-            census.add(&session);
-            if census.streams % STREAMS_PER_TURN == 0 {
-                cost += begun.elapsed();
-                tokio::task::yield_now().await;
-                begun = Instant::now();
-            }
-        }
-        cost += begun.elapsed();
-        let census = Arc::new(census);
-        *taken = Some(Taken { at: Instant::now(), cost, census: census.clone() });
-        census
     }
+
+    /// A count that begins after this call. It waits for its turn, so that many callers cause no more counts than one.
+    pub async fn from_now(&self, relay: &dyn Controls) -> Arc<Census> {
+        let called = Instant::now();
+        loop {
+            let mut taken = self.0.lock().await;
+            let due = match &*taken {
+                Some(taken) if taken.begun > called => return taken.census.clone(),
+                Some(taken) if taken.is_early(COST_PARTS_FRESH) => taken.next(COST_PARTS_FRESH),
+                _ => return count(&mut taken, relay).await,
+            };
+            drop(taken);
+            tokio::time::sleep_until(due).await;
+        }
+    }
+}
+
+impl Taken {
+    fn next(&self, cost_parts: u32) -> Instant {
+        self.at + INTERVAL.max(self.cost * cost_parts)
+    }
+
+    fn is_early(&self, cost_parts: u32) -> bool {
+        Instant::now() < self.next(cost_parts)
+    }
+}
+
+async fn count(taken: &mut Option<Taken>, relay: &dyn Controls) -> Arc<Census> {
+    let first = Instant::now();
+    let (mut census, mut cost, mut begun) = (Census::default(), Duration::ZERO, first);
+    for session in relay.sessions() {
+        census.add(&session);
+        if census.streams % STREAMS_PER_TURN == 0 {
+            cost += begun.elapsed();
+            tokio::task::yield_now().await;
+            begun = Instant::now();
+        }
+    }
+    cost += begun.elapsed();
+    let census = Arc::new(census);
+    *taken = Some(Taken { begun: first, at: Instant::now(), cost, census: census.clone() });
+    census
 }
 
 impl Census {

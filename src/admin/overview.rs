@@ -33,12 +33,15 @@ pub(super) const BYTES_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 160;
 
 pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    Params::parse(request.uri(), &[]).map_err(bad_request)?;
+    let mut params = Params::parse(request.uri(), &["counted"]).map_err(bad_request)?;
+    let is_from_now = params.word("counted", &[("now", true)]).map_err(bad_request)?.unwrap_or(false);
     if live::is_wanted(request.headers()) {
         return Ok(live::respond(&admin, request.extensions(), LiveOverview(admin.clone())));
     }
+    // The wait for a count holds no place among the requests.
+    let census = if is_from_now { Some(admin.census.from_now(&*admin.relay).await) } else { None };
     let permit = admin.permit()?;
-    let text = admin.overview().await;
+    let text = admin.overview(census).await;
     Ok(super::held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), permit))
 }
 
@@ -47,7 +50,7 @@ struct LiveOverview(Admin);
 
 impl Feed for LiveOverview {
     async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
-        live::message(out, None, None, &self.0.overview().await);
+        live::message(out, None, None, &self.0.overview(None).await);
         Next::Wait
     }
 }
@@ -182,9 +185,13 @@ impl Attention {
 }
 
 impl Admin {
-    async fn overview(&self) -> String {
+    /// `census`: in place of the latest count.
+    async fn overview(&self, census: Option<Arc<Census>>) -> String {
         self.relay.refresh().await;
-        let mut overview = self.gather(self.relay.now()).await;
+        let mut overview = match census {
+            Some(census) => self.collect(&census, self.relay.now()),
+            None => self.gather(self.relay.now()).await,
+        };
         loop {
             let text = serde_json::to_string(&overview).unwrap_or_default();
             if text.len() <= BYTES_MAX || !overview.leave_out() {

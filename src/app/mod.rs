@@ -39,7 +39,7 @@ use self::handover::successor::Predecessor;
 use self::parts::Parts;
 use self::reload::Reloader;
 use self::running::{OwnProcess, Running};
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, LogFormat};
 
 pub use check::{Faults, check_certificates, check_host, needs_of_host};
 pub use handover::{Refusal, Start};
@@ -51,6 +51,9 @@ const HANG_MAX: Duration = Duration::from_secs(1);
 /// Runs the relay until SIGTERM or SIGINT, then drains.
 pub fn serve(loaded: Loaded, file: ConfigFile, start: Start) -> Result<()> {
     let (base, mut guard) = Base::begin(&loaded.config)?;
+    if loaded.config.log.format == LogFormat::Json {
+        loaded.warnings.iter().for_each(|warning| warn!("{}:{warning}", file.path().display()));
+    }
     let base = Arc::new(base);
     host::raise_open_files();
     host::forbid_core_files();

@@ -16,7 +16,7 @@ use sluice::app::{ConfigFile, Faults, Start};
 use sluice::command::Operate;
 use sluice::command::console::Console;
 use sluice::config::xds_relay::{Migrated, Migration};
-use sluice::config::{self, Config, ConfigError, Loaded};
+use sluice::config::{self, Config, ConfigError, Loaded, LogFormat};
 use sluice::dev_certs::{self, DevCertsError};
 use sluice::identity::Identity;
 
@@ -205,7 +205,11 @@ fn start(file: Option<PathBuf>) -> Result<(), Failure> {
 
 fn serve(file: Option<PathBuf>, start: Start) -> Result<(), Failure> {
     let file = file_or_quickstart(file)?;
-    let loaded = load_whole(&file)?;
+    let loaded = read_file(&file).map_err(|error| Failure::Usage(error.in_file(&file)))?;
+    // The log has its form from here on, and its reader may take no other.
+    if loaded.config.log.format == LogFormat::Text {
+        print_warnings(&file, &loaded);
+    }
     let config = sluice::app::with_collector(loaded.config).map_err(Failure::Usage)?;
     check_certificates(&config)?;
     let file = ConfigFile::new(absolute(&file), hostname());
@@ -255,7 +259,9 @@ fn check(file: &Path, offline: bool, node: Option<&Path>, asks: &Asks) -> Result
 
 fn read_identity(text: &str) -> Result<Identity, Failure> {
     config::parse_identity(text).ok_or_else(|| {
-        Failure::Usage(format!("--identity: {text} is no spiffe://…, dns:NAME, trust_domain:NAME, unix:UID or anonymous"))
+        Failure::Usage(format!(
+            "--identity: {text} is no spiffe://…, dns:NAME, trust_domain:NAME, unix:UID or anonymous"
+        ))
     })
 }
 
@@ -369,21 +375,23 @@ fn quickstart() -> Result<PathBuf, Failure> {
 }
 
 fn load(file: &Path) -> Result<Config, Failure> {
-    load_whole(file).map(|loaded| loaded.config)
-}
-
-fn load_whole(file: &Path) -> Result<Loaded, Failure> {
-    read_file(file).map_err(|error| Failure::Usage(error.in_file(file)))
+    let loaded = read_file(file).map_err(|error| Failure::Usage(error.in_file(file)))?;
+    print_warnings(file, &loaded);
+    Ok(loaded.config)
 }
 
 /// Loads a file. With `offline`, unset variables are no error: the inner error has the variables and their keys.
 fn load_with(file: &Path, offline: bool) -> Result<Result<Config, Vec<String>>, Failure> {
-    read_file(file).map(|loaded| Ok(loaded.config)).or_else(|error| {
-        match error.only_unset().filter(|_| offline) {
+    match read_file(file) {
+        Ok(loaded) => {
+            print_warnings(file, &loaded);
+            Ok(Ok(loaded.config))
+        }
+        Err(error) => match error.only_unset().filter(|_| offline) {
             Some(variables) => Ok(Err(variables)),
             None => Err(Failure::Usage(error.in_file(file))),
-        }
-    })
+        },
+    }
 }
 
 /// Bootstraps contain socket paths for clients elsewhere, so relative paths must become absolute.
@@ -391,11 +399,13 @@ fn absolute(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf())
 }
 
-/// Loads a file, and prints warnings for the operator to stderr.
 fn read_file(file: &Path) -> Result<Loaded, ConfigError> {
-    let loaded = config::load(&absolute(file), &hostname())?;
+    config::load(&absolute(file), &hostname())
+}
+
+/// Prints the warnings of a file for the operator to stderr.
+fn print_warnings(file: &Path, loaded: &Loaded) {
     for warning in &loaded.warnings {
         eprintln!("sluice: warning: {}:{warning}", file.display());
     }
-    Ok(loaded)
 }

@@ -194,7 +194,7 @@ Columns:
   NAME     the resource
   STATE    ACKED, REQUESTED, DOES_NOT_EXIST, NACKED, RECEIVED_ERROR or TIMEOUT: the relay's answer to the control plane
   VERSION  the first digits of the content's version; equal content has equal versions on every relay
-  SIZE     the size of the cached copy
+  SIZE     the size of the cached copy: content, type URL, name, and 64 bytes
   CHANGED  when the content last changed
   With -o wide: FROM (server), CLASS (node class), REJECTING (clients whose last answer for the type is a NACK), ERROR
 

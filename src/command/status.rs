@@ -17,7 +17,7 @@ use crate::text::{count, version};
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Status {
-    /// Exit with 1 unless every relay is ready and every client in sync.
+    /// Exit with 1 unless every relay is ready and every client in sync, counted anew: takes up to a second.
     #[arg(long)]
     check: bool,
     /// Print nothing; exit with 0 if every relay is ready for traffic, else with 69. For probes: clients do not count.
@@ -49,7 +49,9 @@ pub(super) async fn run(status: Status, console: &mut Console<'_>) -> Result<Out
         return is_ready(&relays, console).await;
     }
     let ask = async |console: &mut Console<'_>| {
-        let answers = relays.json(&Method::GET, "/overview").await;
+        // The verdict must not come from counts of before the question.
+        let path = if check { "/overview?counted=now" } else { "/overview" };
+        let answers = relays.json(&Method::GET, path).await;
         let outcome = answers.tell(console.err)?;
         let found = answers.found.into_iter();
         let items: Vec<Value> = found.map(|(label, overview)| with_relay(overview, &label)).collect();

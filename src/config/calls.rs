@@ -84,7 +84,7 @@ fn read_call_creds(map: &mut Map<'_>, way: &Way<'_>) -> Option<PathBuf> {
             let kind = map.required("type", "jwt_token_file")?;
             if kind.text()? != "jwt_token_file" {
                 map.allow_unknown_keys();
-                kind.warn("not supported; skipped, as gRPC does");
+                kind.warn(format!("{} is not supported; skipped, as gRPC does", kind.describe()));
                 return None;
             }
             let config = map.required("config", "{jwt_token_file: FILE}")?;

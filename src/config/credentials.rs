@@ -37,7 +37,9 @@ pub(super) fn read_channel_creds(map: &mut Map<'_>, directory: &Path) -> Option<
             Some((found, _)) if index == found => {
                 chosen = Some(read_chosen(name, config.as_ref(), directory))
             }
-            Some((_, "tls")) => kind.warn("not supported; skipped, as `tls` comes after it"),
+            Some((_, "tls")) => {
+                kind.warn(format!("{} is not supported; skipped, as `tls` comes after it", kind.describe()));
+            }
             _ => {
                 is_refused = true;
                 kind.unsupported("use `tls`, or `insecure` as the first entry if plaintext is acceptable");
@@ -128,7 +130,7 @@ pub(super) fn read_features(map: &mut Map<'_>) -> Features {
             Some("ignore_resource_deletion") => {
                 item.warn("has no effect: the relay forwards deletions, and clients decide");
             }
-            Some(_) => item.warn("unknown feature, without effect"),
+            Some(_) => item.warn(format!("{} is an unknown feature, without effect", item.describe())),
         }
     }
     features

@@ -62,7 +62,7 @@ impl Resource {
         !self.body.type_url.is_empty()
     }
 
-    /// The cost in memory, roughly equal to the cost on the wire. In bytes.
+    /// The cost in memory, roughly equal to the cost on the wire. In bytes: what operators read as `bytes` of a resource.
     pub fn size(&self) -> usize {
         self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + 64
     }

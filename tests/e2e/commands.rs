@@ -408,3 +408,45 @@ async fn a_secured_relay_is_reached_by_token_or_certificate() {
     let far = sluice("192.0.2.1:19000", &["get", "sources", "--token-file", &token]).await;
     assert_eq!((far.code, far.err.contains("is not on this host")), (64, true), "{far:?}");
 }
+
+/// CMD-2: the relay's counts are up to a second old, and the verdict is about now.
+#[tokio::test]
+async fn cmd_2_the_verdict_of_status_is_about_now() {
+    let (origin, relay, mut client) = fleet().await;
+    let code = async || sluice(&relay.admin, &["status", "--check"]).await.code;
+    eventually("all are in sync", async || code().await == 0).await;
+    origin.set(CDS, "web", "2");
+    let unanswered = client.next(CDS).await;
+    assert_eq!(code().await, 1, "the client has not answered");
+    client.ack(&unanswered);
+    eventually("all are in sync again", async || code().await == 0).await;
+}
+
+#[tokio::test]
+async fn a_list_without_items_says_so_on_stderr() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    let of = async |arguments: &[&str]| {
+        let done = sluice(&relay.admin, &[&["get"], arguments].concat()).await;
+        assert_eq!(done.code, 0, "{done:?}");
+        done.err
+    };
+    assert_eq!(of(&["clients"]).await, "sluice: no clients\n");
+    assert_eq!(of(&["resources", "-o", "name"]).await, "sluice: no resources\n");
+    assert_eq!(of(&["clients", "--node", "a"]).await, "sluice: no clients match\n");
+    assert_eq!(of(&["clients", "-o", "json"]).await, "");
+}
+
+/// The sizes of the resources add up to those of their source and of the metric.
+#[tokio::test]
+async fn bytes_of_resources_mean_the_same_everywhere() {
+    let (origin, relay, mut client) = fleet().await;
+    origin.set(CDS, "a-longer-name", "1");
+    client.settle(CDS, &[("web", "1"), ("a-longer-name", "1")]).await;
+    let of = |all: &Value| all["bytes"].as_f64().unwrap();
+    let found = relay.json("/resources?type=Cluster").await;
+    let sum: f64 = found["resources"].as_array().unwrap().iter().map(of).sum();
+    let sources = relay.json("/sources?type=Cluster").await;
+    assert_eq!(of(&sources["sources"][0]["types"][0]), sum, "{found} {sources}");
+    assert_eq!(relay.metric("sluice_cache_resource_bytes", &["type=\"Cluster\""]).await, sum);
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::support::CDS;
 use crate::support::relay::run;
+use crate::support::{ControlPlane, Relay, Setup};
 
 fn write(directory: &Path, name: &str, text: &str) {
     fs::write(directory.join(name), text).unwrap();
@@ -231,4 +232,22 @@ fn xds_relays_files_become_a_configuration_that_check_accepts() {
         assert!(code == 64 && text.is_empty() && errors.contains("bad.yaml:1:"), "{bad}: {errors}");
     }
     assert_eq!(run(&["migrate", "xds-relay", "nowhere.yaml"], directory.path()).0, 64);
+}
+
+/// Readers of JSON read every line of it.
+#[tokio::test]
+async fn the_warnings_of_the_start_have_the_form_of_the_log() {
+    let origin = ControlPlane::obedient().await;
+    let setup = Setup::of(origin.address).server_line("server_features: [never_heard_of]");
+    let relay = Relay::start(setup.line("log: { format: json, level: info }")).await;
+    relay.logged("never_heard_of").await;
+    // The last line may be under way.
+    let log = relay.log();
+    let (whole, _) = log.rsplit_once('\n').unwrap();
+    let lines: Vec<serde_json::Value> = whole
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let warning = lines.iter().find(|line| line.to_string().contains("never_heard_of"));
+    assert_eq!(warning.unwrap_or_else(|| panic!("{lines:?}"))["level"], "WARN");
 }

@@ -43,6 +43,23 @@ async fn adm_6_all_viewers_share_one_census_and_without_viewers_there_is_none() 
     }
 }
 
+/// `sluice status --check` must not answer from counts of before the question; however many ask, one count serves all.
+#[tokio::test(start_paused = true)]
+async fn adm_6_a_count_from_now_waits_for_its_turn_and_serves_all_that_wait() {
+    const SESSIONS: usize = 100;
+    let admin = Fixture::of_clients(SESSIONS);
+    admin.get("/overview").await;
+    assert_eq!(admin.view.pulled.load(SeqCst), SESSIONS);
+    admin.get("/overview").await;
+    assert_eq!(admin.view.pulled.load(SeqCst), SESSIONS, "the count of before");
+    let begun = tokio::time::Instant::now();
+    let answers = futures_util::future::join_all((0..6).map(|_| admin.get("/overview?counted=now"))).await;
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert_eq!(admin.view.pulled.load(SeqCst), 2 * SESSIONS, "one count more");
+    assert!(begun.elapsed() <= std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(admin.get("/overview?counted=then").await.status, 400);
+}
+
 #[tokio::test]
 async fn the_overview_is_small_whatever_the_fleet() {
     let many =

@@ -162,6 +162,11 @@ pub(super) fn write(
         }
     }
     console.out.flush()?;
+    // Json and yaml have the number.
+    if items.items.is_empty() && !matches!(show.format, Format::Json | Format::Yaml) {
+        let matching = if list.query.is_empty() { "" } else { " match" };
+        writeln!(console.err, "sluice: no {}{matching}", view.key)?;
+    }
     Ok(())
 }
 

@@ -23,8 +23,10 @@ fn idn_9_a_token_is_for_private_ways_and_unknown_types_are_skipped() {
         let text =
             format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}], {token}}}]");
         assert_eq!(calls(&text).token_file, Some("/etc/sluice/cp/token".into()), "{uri}");
-        let warned: Vec<_> = read(&text).unwrap().warnings.into_iter().map(|warning| warning.path).collect();
-        assert_eq!(warned, ["xds_servers[0].call_creds[0].type"]);
+        let warnings = read(&text).unwrap().warnings.into_iter();
+        let warned: Vec<_> = warnings.map(|warning| (warning.path, warning.text)).collect();
+        let says = "\"gcp\" is not supported; skipped, as gRPC does";
+        assert_eq!(warned, [("xds_servers[0].call_creds[0].type".to_owned(), says.to_owned())]);
     }
     assert_eq!(
         faults("control-plane.example:1", token),

@@ -349,7 +349,7 @@ pub struct ResourceStatus {
     pub collection: &'static str,
     /// `None` without a cached copy.
     pub version: Option<Version>,
-    /// The size of the cached copy; 0 without a copy.
+    /// The size of the cached copy, as in the sums of sources and changes; 0 without a copy.
     pub bytes: usize,
     /// The time at which the cached content arrived; `None` without a copy. Equal content that arrives again does not
     /// count. After a restart, the time of the checkpoint.

@@ -363,7 +363,7 @@ impl Walk {
             name: name.clone(),
             collection,
             version: cached.map(|cached| cached.resource.version),
-            bytes: cached.map_or(0, |cached| cached.resource.body.value.len()),
+            bytes: cached.map_or(0, |cached| cached.resource.size()),
             received_at: cached.map(|cached| self.clock.wall_of(cached.received_at)),
             state: client_status(state),
             error: error.map(|error| (**error).clone()),
