@@ -15,18 +15,15 @@ use super::params::{Params, bad_request, not_found};
 use super::rollouts::{find, find_push};
 use super::state::Admin;
 use super::types;
+use super::unknown::nearest_name;
 use super::{list, places};
 use crate::driver::api::content::CachedCopy;
-use crate::driver::api::status::ResourceFilter;
 use crate::telemetry::wall_now;
 use crate::wire::json::redact::{Reader, redact, sizes};
 use crate::xds::{Resource, TypeUrl};
 
 /// One resource is decoded at a time: a large one takes up to 60 MiB for some 100 ms.
 static DECODING: Semaphore = Semaphore::const_new(1);
-
-/// The names between two turns of other tasks.
-const NAMES_PER_TURN: usize = 64;
 
 /// `admin.content`. Content with secrets is shown in no mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,27 +201,8 @@ fn item(copy: &CachedCopy, now: SystemTime) -> Map<String, Value> {
 }
 
 async fn unknown_name(admin: &Admin, type_name: &str, name: &str) -> String {
-    let filter = ResourceFilter { type_name: Some(type_name.to_owned()), ..ResourceFilter::default() };
-    let (mut best, mut count) = (None, 0_usize);
-    let names = admin.relay.resources(&filter).filter(|found| found.version.is_some());
-    for found in names {
-        best = nearest(name, best, found.name.as_str());
-        count += 1;
-        if count.is_multiple_of(NAMES_PER_TURN) {
-            tokio::task::yield_now().await;
-        }
+    match nearest_name(admin, type_name, name, |found| found.version.is_some()).await {
+        (Some(near), count) => format!("no {type_name} {name:?}; the nearest of {count} names: {near:?}"),
+        (None, count) => format!("no {type_name} {name:?}; names of this type: {count}"),
     }
-    match best {
-        Some((_, near)) => format!("no {type_name} {name:?}; the nearest of {count} names: {near:?}"),
-        None => format!("no {type_name} {name:?}; names of this type: {count}"),
-    }
-}
-
-/// The more similar of two names.
-fn nearest(text: &str, best: Option<(f64, String)>, name: &str) -> Option<(f64, String)> {
-    let likeness = strsim::jaro_winkler(text, name);
-    if best.as_ref().is_some_and(|(of_best, _)| *of_best >= likeness) {
-        return best;
-    }
-    Some((likeness, name.to_owned()))
 }

@@ -43,7 +43,7 @@
 //!
 //! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
 //!    request.
-//! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters.
+//! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters. `unknown`: the nearest name.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients. `changes`: what was
@@ -85,6 +85,7 @@ mod upgrade;
 mod host;
 mod guard;
 mod types;
+mod unknown;
 mod content;
 mod csds;
 mod live;

@@ -7,10 +7,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
 use crate::setting::{Range, parse_duration};
+use crate::text::nearest::nearest;
 use crate::text::span;
-
-/// The least likeness of a suggestion, by Jaro and Winkler's measure.
-const NEAR_MIN: f64 = 0.7;
 
 /// The parameters of a request, each at most once, and all known.
 #[derive(Debug)]
@@ -74,14 +72,6 @@ pub(super) fn unknown<'a>(kind: &str, text: &str, allowed: impl Iterator<Item = 
     let all: Vec<_> = allowed.clone().collect();
     let near = nearest(text, allowed).map(|near| format!("; nearest: {near}")).unwrap_or_default();
     format!("unknown {kind} {text:?}{near}; allowed: {}", all.join(", "))
-}
-
-/// The word nearest to a text, if any is near.
-pub(super) fn nearest<'a>(text: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let text = text.to_lowercase();
-    let likeness = |word: &str| strsim::jaro_winkler(&text, &word.to_lowercase());
-    let near = words.map(|word| (likeness(word), word)).filter(|(likeness, _)| *likeness >= NEAR_MIN);
-    near.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, word)| word)
 }
 
 /// The answer to an invalid query.

@@ -2,13 +2,11 @@
 
 use super::state::Admin;
 use crate::driver::api::status::names_type;
+use crate::text::nearest::Near;
 use crate::xds::TypeUrl;
 
 /// The number of suggested types.
 const NEAR_MAX: usize = 3;
-
-/// The least likeness of a suggested type, by Jaro and Winkler's measure.
-const NEAR_MIN: f64 = 0.8;
 
 /// Fails, with suggestions, for a type that neither xDS nor any client or source has.
 pub(super) fn check(admin: &Admin, text: Option<&str>) -> Result<(), String> {
@@ -28,14 +26,13 @@ pub(super) fn resolve(admin: &Admin, text: &str) -> Result<TypeUrl, String> {
     if let Some(found) = found.or_else(asked_for) {
         return Ok(found);
     }
-    let likeness = |type_url: &TypeUrl| {
-        [type_url.short(), type_url.message(), type_url.as_str()]
-            .map(|name| strsim::jaro_winkler(&name.to_lowercase(), &text.to_lowercase()))
-            .into_iter()
-            .fold(0.0, f64::max)
+    let mut search = Near::new(text);
+    let mut likeness = |type_url: &TypeUrl| {
+        let names = [type_url.short(), type_url.message(), type_url.as_str()];
+        names.into_iter().filter_map(|name| search.likeness(name)).max_by(f64::total_cmp)
     };
-    let mut near: Vec<_> = known.iter().chain(held()).map(|of| (likeness(of), of.short())).collect();
-    near.retain(|(likeness, _)| *likeness >= NEAR_MIN);
+    let near = known.iter().chain(held());
+    let mut near: Vec<_> = near.filter_map(|of| Some((likeness(of)?, of.short()))).collect();
     near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     near.dedup_by_key(|(_, name)| *name);
     let near: Vec<_> = near.iter().take(NEAR_MAX).map(|(_, name)| *name).collect();

@@ -9,15 +9,13 @@ use serde::Serialize;
 use super::client::canonical;
 use super::list::{ITEMS_PER_TURN, WALKS};
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request, nearest, not_found};
+use super::params::{Params, bad_request, not_found};
 use super::state::Admin;
 use super::types;
+use super::unknown::nearest_name;
 use crate::driver::api::clients::{HeldVersion, Holding};
-use crate::driver::api::status::{ResourceFilter, Why};
+use crate::driver::api::status::Why;
 use crate::xds::{ResourceName, TypeUrl, Version};
-
-/// The bound of the search for the nearest name.
-const NAMES_MAX: usize = 100_000;
 
 /// The least number of digits of a selected version.
 const VERSION_DIGITS_MIN: usize = 8;
@@ -154,17 +152,7 @@ impl Group {
 
 /// The error for a name without a source, with the nearest name.
 pub(super) async fn unknown_name(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> String {
-    let filter =
-        ResourceFilter { type_name: Some(type_url.as_str().to_owned()), ..ResourceFilter::default() };
-    let (mut near, mut count) = (None::<String>, 0);
-    for found in admin.relay.resources(&filter).take(NAMES_MAX) {
-        let names = near.iter().map(String::as_str).chain([found.name.as_str()]);
-        near = nearest(name.as_str(), names).map(str::to_owned);
-        count += 1;
-        if count % ITEMS_PER_TURN == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
+    let (near, _) = nearest_name(admin, type_url.as_str(), name.as_str(), |_| true).await;
     let near = near.map(|near| format!("; nearest: {near}")).unwrap_or_default();
     format!("no source knows {} {:?}{near}", type_url.short(), name.as_str())
 }

@@ -10,6 +10,7 @@ use super::place::Place;
 use super::tree::{Entry, Node, Tree};
 use super::units::{TEXT, number, show};
 use crate::setting::{Read, Setting, Value};
+use crate::text::nearest::nearest;
 
 /// The results of a walk so far.
 #[derive(Default)]
@@ -60,9 +61,6 @@ pub(super) struct Map<'a> {
 
 /// The beginning of top-level keys that hold anchors.
 pub(super) const HOLDER: &str = "x-";
-
-/// The least similarity (Jaro-Winkler) at which an unknown key gets a known key as a suggestion.
-const SIMILAR: f64 = 0.8;
 
 impl<'a> Item<'a> {
     pub(super) fn root(node: &'a Node, report: &'a Report) -> Self {
@@ -439,13 +437,7 @@ impl<'a> Map<'a> {
         let is_known =
             |key: &str| self.asked.contains(&key) || (self.allows_holders && key.starts_with(HOLDER));
         for Entry { key, .. } in self.entries.iter().filter(|entry| !is_known(&entry.key)) {
-            let similarity = |known: &&'static str| strsim::jaro_winkler(known, key);
-            let nearest = self
-                .asked
-                .iter()
-                .copied()
-                .filter(|known| similarity(known) >= SIMILAR)
-                .max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+            let nearest = nearest(key, self.asked.iter().copied());
             self.error(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
         }
     }

@@ -450,3 +450,15 @@ async fn bytes_of_resources_mean_the_same_everywhere() {
     assert_eq!(of(&sources["sources"][0]["types"][0]), sum, "{found} {sources}");
     assert_eq!(relay.metric("sluice_cache_resource_bytes", &["type=\"Cluster\""]).await, sum);
 }
+
+#[tokio::test]
+async fn a_mistyped_name_is_answered_with_the_nearest() {
+    let (_origin, relay, _client) = fleet().await;
+    for path in ["/who?type=Cluster&name=wbe", "/versions?type=Cluster&name=wbe"] {
+        let (status, body) = relay.get(path).await;
+        assert_eq!(status, 404, "{path}: {body}");
+        assert!(body.contains("nearest: web"), "{path}: {body}");
+    }
+    let (status, body) = relay.get("/resources/Cluster/wbe").await;
+    assert!(status == 404 && body.contains("the nearest of 1 names: \"web\""), "{body}");
+}

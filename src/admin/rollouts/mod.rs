@@ -15,10 +15,11 @@ use axum::response::{IntoResponse, Response};
 
 use super::list;
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request, nearest, not_found};
+use super::params::{Params, bad_request, not_found};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
+use crate::text::nearest::nearest;
 pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{plan_state, step_percent};
 pub(super) use standing::{Pinned, behind_seconds, frozen_until};

@@ -174,6 +174,7 @@ async fn tru_4_versions_are_told_with_their_clients_and_rejections() {
     assert_eq!((&found["unknown"], &found["versions"]), (&200.into(), &Value::Array(Vec::new())), "{found}");
     for (target, status, text) in [
         ("/versions?type=Cluster&name=r44", 404, "nearest: r4"),
+        ("/versions?type=Cluster&name=4r", 404, "nearest: r4"),
         ("/versions?name=a", 400, "type is missing"),
         ("/versions?type=Clustr&name=a", 400, "Cluster"),
         ("/versions?type=Secret&name=a", 400, "Secret"),
@@ -246,6 +247,7 @@ async fn the_clients_of_a_resource_are_counted_and_listed_in_pages() {
     assert_eq!((&secret["version"], &secret["has"]["count"]), (&Value::Null, &200.into()));
     for (target, status, text) in [
         ("/who?type=Cluster&name=r44", 404, "nearest: r4"),
+        ("/who?type=Cluster&name=4r", 404, "nearest: r4"),
         ("/who?type=Cluster", 400, "name is missing"),
         ("/who?type=Cluster&name=a&version=xyz", 400, "hexadecimal"),
         ("/who?type=Secret&name=a&version=00000000", 400, "Secrets"),

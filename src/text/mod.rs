@@ -1,4 +1,8 @@
 //! Values as people read them, on the page and in a terminal alike.
+//!
+//! [`nearest`]: the word that a mistyped one may mean.
+
+pub mod nearest;
 
 use std::fmt::Write;
 use std::time::Duration;
