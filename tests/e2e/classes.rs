@@ -1,5 +1,6 @@
 //! Assignment of node classes when more are claimed than the limit allows (RLY-14, I19).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tonic::Code;
@@ -190,5 +191,52 @@ async fn a_relay_below_brings_300_classes() {
         .collect();
     for client in &mut clients {
         client.take(CDS).await;
+    }
+}
+
+/// Kuma allows one stream for each node id, and the class of a client alone shows the id of the client.
+#[tokio::test]
+async fn rly_21_the_secrets_of_a_client_alone_are_on_the_stream_of_its_class() {
+    for api_type in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        origin.set(CDS, "a", "1");
+        origin.set(SDS, "s", "1");
+        let rule =
+            "node_classes: [{ split_by: { id: true, cluster: true, metadata: all }, upstream_node: member }]";
+        let relay = Relay::start(Setup::of(origin.address).upstream(api_type).line(rule)).await;
+        for (number, id) in [(1, "one"), (2, "two")] {
+            let mut client = Client::open(&relay.address, Variant::Delta, id).await;
+            client.want(CDS, &["*"]);
+            client.settle(CDS, &[("a", "1")]).await;
+            client.want(SDS, &["s"]);
+            client.settle(SDS, &[("s", "1")]).await;
+            assert_eq!(origin.opened(), number, "{api_type:?}: a stream for each node id");
+        }
+        let streams =
+            |type_url| origin.requests(type_url).into_iter().map(|of| of.stream).collect::<BTreeSet<_>>();
+        assert_eq!(streams(SDS), streams(CDS), "{api_type:?}");
+    }
+}
+
+/// A class that others may join never has the Secrets of a member, also while it has one.
+#[tokio::test]
+async fn rly_21_a_member_that_joins_later_never_sees_the_secrets_of_the_first() {
+    let (origin, relay) =
+        relay(&["node_classes: [{ split_by: { cluster: true }, upstream_node: member }]"]).await;
+    let mut clients = Vec::new();
+    for (number, id) in [(1, "one"), (2, "two")] {
+        let mut client = Client::open(&relay.address, Variant::Delta, id).await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &[("a", "1")]).await;
+        client.want(SDS, &["s"]);
+        client.settle(SDS, &[("s", "1")]).await;
+        clients.push(client);
+        let asked = origin.requests(SDS).into_iter().map(|of| of.stream).collect::<BTreeSet<_>>();
+        let shared = origin.requests(CDS).into_iter().map(|of| of.stream).collect::<BTreeSet<_>>();
+        assert_eq!(
+            (asked.len(), asked.intersection(&shared).count()),
+            (number, 0),
+            "one stream for each client"
+        );
     }
 }

@@ -314,9 +314,15 @@ impl ClassRule {
     /// too, unless clients may share secrets (RLY-21, ISO-1).
     pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity) -> Projection {
         let mut projection = self.projection.clone();
-        if type_url.is_secret() && self.share_secrets != ShareSecrets::Yes {
+        if self.share_secrets == ShareSecrets::Yes {
+            return projection;
+        }
+        if type_url.is_secret() {
             projection.identity = IdentityPart::Full;
             projection.id |= self.splits_secrets_by_id(identity);
+        } else if projection.id && self.identity_metadata.is_none() {
+            // The class of the client's secrets, so that its server sees one stream of the client (ADR 61).
+            projection.identity = IdentityPart::Full;
         }
         projection
     }

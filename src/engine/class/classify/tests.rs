@@ -196,6 +196,50 @@ fn iso_1_a_rule_splits_by_a_part_of_the_identity() {
     assert_eq!(part(IdentityPart::TrustDomain, &Identity::Unix { uid: 7 }), some("unix:7"));
 }
 
+/// ADR 61: a class that is one client's by its id and its identity has the secrets of the client, and nobody else can join.
+#[test]
+fn rly_21_a_class_split_by_id_is_the_class_of_its_secrets() {
+    let by_id = Projection { id: true, cluster: true, ..Projection::default() };
+    let rule = |change: fn(&mut ClassRule)| {
+        let mut rule = ClassRule::for_names(NameStyle::Old, by_id.clone());
+        change(&mut rule);
+        NodeClasses::new(vec![rule])
+    };
+    let class = |classes: &NodeClasses, id: &str, identity: &Identity, url: &TypeUrl| {
+        let node = Node { id: id.into(), ..node() };
+        classes.classify(Some(&node), identity, url, NameStyle::Old).unwrap()
+    };
+    let key = |classes: &NodeClasses, url: &TypeUrl| class(classes, "one", &web("a"), url);
+    for classes in [rule(|_| {}), rule(|rule| rule.share_secrets = ShareSecrets::Identity)] {
+        assert_eq!(key(&classes, &secrets()), key(&classes, &clusters()));
+        for (id, identity) in [("two", web("a")), ("one", web("b")), ("one", Identity::Anonymous)] {
+            for url in [secrets(), clusters()] {
+                assert_ne!(
+                    class(&classes, id, &identity, &url),
+                    key(&classes, &secrets()),
+                    "{id} {identity}"
+                );
+            }
+        }
+    }
+    let shared = rule(|rule| rule.share_secrets = ShareSecrets::Yes);
+    assert_eq!(key(&shared, &secrets()), key(&shared, &clusters()));
+    assert_eq!(key(&shared, &clusters()), class(&shared, "one", &web("b"), &clusters()), "as stated");
+    // The server is told no more of the identity than the operator states.
+    let told = rule(|rule| rule.identity_metadata = Some("who".into()));
+    assert_eq!(key(&told, &clusters()).identity, None);
+    assert_ne!(key(&told, &secrets()), key(&told, &clusters()));
+    let told = rule(|rule| {
+        rule.identity_metadata = Some("who".into());
+        rule.projection.identity = IdentityPart::Full;
+    });
+    assert_eq!(key(&told, &secrets()), key(&told, &clusters()));
+    // Without the id, others may join the class of the clusters.
+    let fleet = NodeClasses::default();
+    assert_eq!(class(&fleet, "one", &web("a"), &clusters()), class(&fleet, "two", &web("b"), &clusters()));
+    assert_ne!(key(&fleet, &secrets()), key(&fleet, &clusters()));
+}
+
 #[test]
 fn iso_2_secrets_are_shared_among_the_clients_of_one_identity() {
     let mut rule = ClassRule::for_names(NameStyle::Old, Projection::features_only());
