@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     all: CancellationToken,
-    /// Of the connections since the last [`Shutdown::hang_up`].
+    /// The token of the connections since the last [`Shutdown::hang_up`].
     present: Arc<ArcSwap<CancellationToken>>,
 }
 

@@ -185,7 +185,7 @@ async fn hnd_1_a_resting_connection_outlasts_the_window_by_the_drain() {
     let page = early.post(CLUSTERS, "{}").await;
     assert_eq!((page.status, page.header("connection")), (200, Some("close")));
     server.shut_down();
-    eventually("it is told again", || server.metrics.goaways_drain.get() == 3).await;
+    eventually("it is told again", || server.metrics.goaways_drain.get() >= 3).await;
     let page = late.post(CLUSTERS, "{}").await;
     assert_eq!((page.status, page.header("connection")), (200, Some("close")));
     assert!(early.is_closed().await && late.is_closed().await);

@@ -29,9 +29,9 @@ pub struct Account {
     is_awaited: AtomicBool,
     /// The streams that may send nothing before the client reads, by number.
     pub(crate) waiting: Mutex<BTreeMap<u64, Waker>>,
-    /// The rate of the connection's polls and of the sources that its requests open; `None` before the first.
+    /// The rate of polls and of new sources; `None` before the first.
     polls: Mutex<Option<Limiter>>,
-    /// The sources that requests opened, and that the rate has not counted yet.
+    /// The opened sources before the rate has counted them.
     opened: AtomicUsize,
 }
 

@@ -36,8 +36,8 @@ impl Inheritance {
         Some(inherited.restored.later(inherited.read_at.elapsed()))
     }
 
-    /// Drops the state that no source has taken: from now on the state may be too old. The first client of a class from which a plan
-    /// holds something back must not be given that, so its state stays (WAV-8).
+    /// Drops the state without a taker: from now on the state may be too old. The state of a class under a hold stays, for the first
+    /// client of the class (WAV-8).
     pub fn clear_but_for(&self, is_held: impl Fn(&Identity) -> bool) {
         lock(&self.0).retain(|identity, inherited| {
             inherited.is_old = true;

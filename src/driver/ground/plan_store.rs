@@ -24,7 +24,7 @@ impl PlanStore {
         lock(&self.0).remove(name);
     }
 
-    /// Whether some plan holds content back from a unit, or has it pinned.
+    /// Whether some plan holds content back from a unit, or has the unit pinned.
     pub fn holds(&self, unit: &StoredUnit) -> bool {
         lock(&self.0).values().any(|plan| plan.holds(unit))
     }

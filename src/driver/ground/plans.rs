@@ -112,7 +112,7 @@ pub struct PlanHandle {
     refused: ArcSwap<Refused>,
     /// The refused contents that units gave as first answers (QUA-5).
     given: Mutex<BTreeMap<UnitId, BTreeSet<Content>>>,
-    /// The units whose source began anew after its task failed: the former number, and the present one.
+    /// The units with a source that began anew after a failure: the former number, and the present number.
     anew: Mutex<Vec<(UnitId, UnitId)>>,
     /// There is a state from before a restart.
     is_stored: AtomicBool,

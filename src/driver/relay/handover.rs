@@ -78,7 +78,7 @@ impl Relay {
         }
     }
 
-    /// The successor has died: this process decides again, opens streams to servers, and writes the checkpoint.
+    /// The successor has died: the process decides again, opens streams to servers, and writes the checkpoint.
     pub fn be_restored(&self) {
         if let Some(checkpoint) = &self.shared.checkpoint {
             checkpoint.reopen();

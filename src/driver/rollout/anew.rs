@@ -1,4 +1,4 @@
-//! Units whose source began anew after its task failed (WAV-8).
+//! Units with a source that began anew after a failure (WAV-8).
 
 use crate::driver::rollout::task::PlanTask;
 
@@ -43,7 +43,7 @@ mod tests {
 
     const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-    /// A stream at whose subscription the task of a source fails.
+    /// A stream with a fatal subscription: the task of the source fails.
     struct Fatal;
 
     impl Subscriber for Fatal {
@@ -95,7 +95,7 @@ mod tests {
         })
     }
 
-    /// WAV-8, FP11: the task of a source fails, and its content is known and held from the begin of the next one.
+    /// WAV-8, FP11: the task of a source fails, and the content is known and held from the begin of the next task.
     #[tokio::test(start_paused = true)]
     async fn wav_8_a_source_whose_task_failed_begins_anew_from_what_it_served() {
         let mut plan = Plan::new("edge");
@@ -143,7 +143,7 @@ mod tests {
 
         let anew = relay.tables.sources.find(&key).expect("another source at once");
         assert!(anew.id() != former.id() && anew.has_hold(), "held before its content is back");
-        // A subscription that comes too late for the former task is ended, and not forgotten.
+        // A late subscription to the former task is ended, and not forgotten.
         drop(stream);
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(has_it(&anew) && anew.published().lanes.is_some());

@@ -1,10 +1,10 @@
 //! The users of node classes, and the choice of a class to displace when there is no room (RLY-14, I19).
 //!
 //! Connections use classes, and come from addresses. While there is room, nobody is refused because of other
-//! clients with the same address. Without room, classes without clients go first, those that the newcomer itself
-//! opened before all others. Then a newcomer's first classes displace the latest class of the heaviest user, so that
-//! no peer can keep others out. A class with content that is held back from its clients stays (WAV-8): anew, it would
-//! give them that content.
+//! clients with the same address. Without room, classes without clients go first, the newcomer's own before all
+//! others. Then a newcomer's first classes displace the latest class of the heaviest user, so that
+//! no peer can keep others out. A class with a hold stays (WAV-8): anew, the class would give the held content to
+//! clients.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -101,20 +101,20 @@ fn remove_one<K: Copy + Eq + Hash>(counts: &mut HashMap<K, u32>, key: K) -> bool
     is_last
 }
 
-/// A class that may have to give its place away.
+/// A class, for the choice of a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed<'a> {
     /// The number of the source.
     pub id: u64,
     pub users: &'a Users,
-    /// The user whose request opened the source.
+    /// The user behind the opening request.
     pub opened_by: Option<Holder>,
     /// Content is held back from the clients of the class, or has to be.
     pub is_held: bool,
 }
 
 impl Placed<'_> {
-    /// The order in which classes without users go: those of the newcomer's connection, of its address, of others.
+    /// The order in which classes without users go: by the newcomer's connection, by the newcomer's address, by others.
     fn distance(&self, newcomer: Holder) -> u8 {
         match self.opened_by {
             Some(by) if by == newcomer => 0,
@@ -147,7 +147,7 @@ pub(crate) fn displaced<'a>(
     if own < FIRST_CLASSES && most > own + 1 { last_of(neighbours) } else { None }
 }
 
-/// The latest class of the connection with the most classes, apart from those that stay.
+/// The latest class of the connection with the most classes, apart from classes with a hold.
 fn last_of<'a>(classes: impl Iterator<Item = Placed<'a>> + Clone) -> Option<u64> {
     let classes = classes.filter(|of| !of.is_held);
     let Some((connection, _)) = heaviest(classes.clone().filter_map(|of| of.users.only_connection())) else {
@@ -192,7 +192,7 @@ mod tests {
         displaced_of(classes, &[], &[], newcomer)
     }
 
-    /// `opened`: by whom the first classes were opened. `held`: the classes with a hold.
+    /// `opened`: the openers of the first classes. `held`: the classes with a hold.
     fn displaced_of(
         classes: &[(u64, Users)],
         opened: &[Holder],

@@ -35,18 +35,18 @@ pub trait Listing: Send + Sync {
     /// source's own task.
     fn retire(&self, source: &Arc<SourceHandle>) -> bool;
 
-    /// Removes a source that could not begin, to make room for a new source.
+    /// Removes a source after a failed begin, to make room for a new source.
     fn forget(&self, source: &SourceHandle);
 
     /// The sources of the same class and list at other servers, those in use first, and of these the latest first.
     fn siblings(&self, source: &SourceHandle) -> Vec<Arc<SourceHandle>>;
 
-    /// Removes a source whose task has failed. Under a plan that enforces, another takes its place at once, and begins with what all
-    /// clients may have (WAV-8).
+    /// Removes a source after a failure of the task. Under an enforcing plan, another source takes the place at once, and begins with
+    /// the stable content (WAV-8).
     fn begin_anew(self: Arc<Self>, failed: &SourceHandle, shared: &Arc<DriverContext>);
 }
 
-/// The end of a stream whose source has failed. Its client reconnects (FP11).
+/// The end of a stream after a failure of the source. The client reconnects (FP11).
 pub fn failed() -> Status {
     Status::new(Code::Internal, "internal error of the relay; reconnect")
 }
@@ -150,7 +150,7 @@ pub struct SourceHandle {
     pub(super) published: ArcSwap<Published>,
     /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a second old.
     pub(super) held_bytes: AtomicUsize,
-    /// The source begins anew after its task failed, and its hold is to come.
+    /// The source begins anew after a failure, and the hold is to come.
     begins_anew: AtomicBool,
     /// The plan wants the hold of the source to last.
     is_kept: AtomicBool,
@@ -198,12 +198,12 @@ impl SourceHandle {
         (handle, queue)
     }
 
-    /// The same for a source that begins anew.
+    /// Marks a source as one that begins anew.
     pub(super) fn anew(self) -> SourceHandle {
         SourceHandle { begins_anew: AtomicBool::new(true), ..self }
     }
 
-    /// The source has its content again.
+    /// The source has the former content again.
     pub(super) fn has_begun(&self) {
         self.begins_anew.store(false, Ordering::Relaxed);
     }
@@ -217,7 +217,7 @@ impl SourceHandle {
         self.is_kept.store(is_kept, Ordering::Relaxed);
     }
 
-    /// Whether something is held back from clients, or has to be: a source that took its place would give it to them (WAV-8).
+    /// Whether something is held back from clients, or has to be: a new source in the same place would give clients everything (WAV-8).
     pub fn has_hold(&self) -> bool {
         let is_kept = self.is_kept.load(Ordering::Relaxed) || self.begins_anew();
         is_kept || self.published.load().lanes.is_some()

@@ -55,7 +55,7 @@ struct Entry {
     handle: Arc<SourceHandle>,
     pool: Pool,
     uses: Users,
-    /// The user whose request opened the source.
+    /// The user behind the opening request.
     opened_by: Option<Holder>,
 }
 
@@ -463,7 +463,7 @@ impl Listing for Table {
     }
 
     fn begin_anew(self: Arc<Self>, failed: &SourceHandle, shared: &Arc<DriverContext>) {
-        // A client that comes meanwhile must not make a source that knows nothing.
+        // A client must not make an empty source meanwhile.
         let mut entries = self.entries();
         let Some(Entry { pool, opened_by, .. }) = entries.remove(failed) else { return };
         let settings = shared.settings();
@@ -482,7 +482,7 @@ impl Listing for Table {
         // The task and the table hold one reference each. After a displacement, another class has the place in
         // the table.
         let own = if entries.is_listed(source) { 2 } else { 1 };
-        // Before its first client, a source that begins anew has its hold to come.
+        // A source has no hold yet while beginning anew.
         let unused = Arc::strong_count(source) <= own && !source.begins_anew();
         if unused {
             entries.remove(source);

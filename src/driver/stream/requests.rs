@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A request in the session.
 pub(crate) struct Taken {
     pub outcome: RequestOutcome,
-    /// The names that the request asks for, for the rate.
+    /// The requested names, for the rate.
     names: usize,
 }
 
@@ -204,8 +204,8 @@ impl StreamState {
         self.slow_down(admission, "or polls on this connection").await
     }
 
-    /// Slows down a connection whose requests open many sources: each costs a stream to a server, and every new stream of the
-    /// connection has a rate of its own.
+    /// Slows down a connection with many new sources: each costs a stream to a server, and every new stream of the connection has a
+    /// separate rate.
     async fn throttle_opened(&self) -> Result<(), Status> {
         let account = self.peer.connection.account();
         match account.admit_opened(self.shared.clock.now(), self.changes_rate()) {

@@ -1,5 +1,5 @@
-//! A source whose task failed under a plan that enforces begins anew, from what all of its clients may have (WAV-8). As after a restart of
-//! the process (ADR 43), the server's next answer is a change that the plan decides about.
+//! A source under an enforcing plan begins anew after a failure of the task, from the stable content (WAV-8). As after a restart of
+//! the process (ADR 43), the server's next answer is a change, and the plan decides.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -25,28 +25,28 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Image;
 use crate::telemetry::wall_now;
 
-/// The wait before a source begins anew: its server may state the same content again at once, and the task fail again.
+/// The wait before a source begins anew: the server may state the same content again at once, and the task fail again.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs a task to its end. After a panic the table has another source, and no stream is left with this one.
+/// Runs a task to the end. After a panic the table has another source, and no stream is left here.
 pub(super) async fn run(
     task: SourceTask,
     first: Vec<Queued>,
     former: Option<Arc<Published>>,
     mut queue: mpsc::UnboundedReceiver<Queued>,
 ) {
-    // The table retires a source that nobody else holds.
+    // The table retires a source without other holders.
     let handle = Arc::downgrade(&task.handle);
     let (shared, listing) = (task.shared.clone(), task.listing.clone());
     let run = AssertUnwindSafe(task.run(first, former, &mut queue)).catch_unwind();
     if run.await.is_err() {
-        // A displaced source may have gone with its task.
+        // A displaced source may have gone with the task.
         handle.upgrade().iter().for_each(|handle| listing.clone().begin_anew(handle, &shared));
         refuse_queued(&mut queue);
     }
 }
 
-/// Leaves the stable content of a source whose task failed to the next task, which begins after a while.
+/// Leaves the stable content to the next task after a failure. The next task begins after a while.
 pub(super) async fn leave(former: &Published, identity: &Identity, shared: &DriverContext) {
     sleep(ANEW_AFTER).await;
     let header = Header {
@@ -61,7 +61,7 @@ pub(super) async fn leave(former: &Published, identity: &Identity, shared: &Driv
     }
 }
 
-/// Ends the streams whose subscriptions never reached the task.
+/// Ends the streams with queued subscriptions.
 fn refuse_queued(queue: &mut mpsc::UnboundedReceiver<Queued>) {
     queue.close();
     while let Ok((command, _permit)) = queue.try_recv() {
@@ -105,7 +105,7 @@ fn restored(header: &Header, image: &Image) -> io::Result<Restored> {
 }
 
 impl SourceTask {
-    /// Holds the restored content from the begin: until the server has answered, nothing else is known of what clients may have.
+    /// Holds the restored content from the begin: until the server has answered, nothing else is known about the content of clients.
     pub(super) fn hold_anew(&mut self, former: &Published) {
         if let Some(lanes) = self.lanes.as_mut().filter(|_| self.source.is_restored()) {
             lanes.hold();

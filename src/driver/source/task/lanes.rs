@@ -187,7 +187,7 @@ impl SourceTask {
             }
             LaneOrder::Restate(earlier) => lanes.restate(&earlier),
             LaneOrder::Refuse => {}
-            // The server has not answered since a restart: nothing else is known of what clients may have.
+            // The server has not answered since a restart: nothing else is known about the content of clients.
             LaneOrder::Keep if self.source.is_restored() => lanes.hold(),
             LaneOrder::Keep => lanes.keep(),
             LaneOrder::Rest => lanes.rest(),

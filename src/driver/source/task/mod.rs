@@ -52,7 +52,7 @@ const COMMANDS_PER_TURN: usize = 256;
 /// first, for the same time (FP6).
 const STALL: Duration = Duration::from_secs(1);
 
-/// Starts the task of a source. `former`: what the source served before its former task failed.
+/// Starts the task of a source. `former`: the releases of the source before a failure of the task.
 pub fn start(
     id: SourceId,
     key: Arc<SourceKey>,
@@ -197,7 +197,7 @@ struct SourceTask {
     /// The time of the latest look at the weight of the lanes.
     weighed_at: Option<Instant>,
     wakes: Wakes,
-    /// The streams that were not opened, because a successor of the process has them. At most one of each index.
+    /// The streams left to a successor of the process. At most a single stream of each index.
     withheld: Vec<(StreamIndex, upstream::Output)>,
     /// The content of the machine, as last published.
     live: Arc<Snapshot>,

@@ -98,7 +98,7 @@ impl SourceTask {
         self.link.carry_out(&server.attach, index, type_url, output, metrics);
     }
 
-    /// Opens the streams that a successor of the process had, which has died.
+    /// Opens the streams of a successor of the process after the successor's death.
     pub(super) fn open_withheld(&mut self) {
         for (index, output) in std::mem::take(&mut self.withheld) {
             self.carry_out_upstream(index, output);
