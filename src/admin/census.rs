@@ -77,7 +77,7 @@ impl CensusTaker {
     }
 
     /// A count that begins after this call. It waits for its turn, so that many callers cause no more counts than one.
-    pub async fn from_now(&self, relay: &dyn Controls) -> Arc<Census> {
+    pub async fn count_now(&self, relay: &dyn Controls) -> Arc<Census> {
         let called = Instant::now();
         loop {
             let mut taken = self.0.lock().await;

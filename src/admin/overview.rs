@@ -39,7 +39,7 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
         return Ok(live::respond(&admin, request.extensions(), LiveOverview(admin.clone())));
     }
     // The wait for a count holds no place among the requests.
-    let census = if is_from_now { Some(admin.census.from_now(&*admin.relay).await) } else { None };
+    let census = if is_from_now { Some(admin.census.count_now(&*admin.relay).await) } else { None };
     let permit = admin.permit()?;
     let text = admin.overview(census).await;
     Ok(super::held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), permit))

@@ -22,8 +22,7 @@ use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 pub struct Answered {
     pub wildcard: bool,
     pub globs: bool,
-    /// The names from before the stream that the server has not answered yet; `None` if the server has answered no
-    /// name.
+    /// The names from before the stream that the server has not answered yet; `None`: no name is answered.
     pub unanswered: Option<OrdSet<ResourceName>>,
 }
 
@@ -174,8 +173,7 @@ impl NamesSnapshot {
         own: &ResourceName,
         is_chosen: impl Fn(&ResourceName) -> bool,
     ) -> Option<&Arc<Resource>> {
-        let mut aliases =
-            self.aliases.iter().filter(|(alias, aliased)| aliased.own() == own && is_chosen(alias));
+        let mut aliases = self.aliases.iter().filter(|(alias, of)| of.own() == own && is_chosen(alias));
         aliases.find_map(|(alias, _)| self.known.get(alias)?.resource())
     }
 }
@@ -274,18 +272,14 @@ impl TypeSnapshot {
     }
 
     /// Another server supplied missing names of a set.
-    pub(super) fn stand_in(
-        &mut self,
-        collection: &Collection,
-        stand_ins: Vec<(ResourceName, Arc<Resource>)>,
-    ) {
+    pub(super) fn stand_in(&mut self, collection: &Collection, supplied: Vec<(ResourceName, Arc<Resource>)>) {
         let Collection::Names(names) = collection else { return };
-        if stand_ins.is_empty() {
+        if supplied.is_empty() {
             return;
         }
         let Some(set) = self.names.sets.get_mut(&names.id()) else { return };
-        set.view = Arc::new(set.view.with_stand_ins(&stand_ins));
-        for (name, resource) in &stand_ins {
+        set.view = Arc::new(set.view.with_stand_ins(&supplied));
+        for (name, resource) in &supplied {
             if let Some(aliased) = self.names.aliases.get_mut(name) {
                 Arc::make_mut(aliased).answer(resource);
             } else if *name != resource.name {
@@ -293,23 +287,21 @@ impl TypeSnapshot {
             }
         }
         // For the source the names are absent. So the bytes are stored as last bytes of departed names.
-        self.names.departed.extend(stand_ins);
+        self.names.departed.extend(supplied);
     }
 
     /// A name of a collection with this content counts as unknown.
     pub(super) fn withhold(&mut self, collection: &Collection, name: &ResourceName, version: Version) {
         let kind = collection.kind();
-        let Some(resource) = self.body(kind, name).filter(|body| body.version == version).cloned() else {
-            return;
-        };
+        let known = self.body(kind, name).filter(|body| body.version == version);
+        let Some(resource) = known.cloned() else { return };
         let view = match collection {
             Collection::Wildcard => self.wildcard.view.as_mut(),
             Collection::Globs(names) => self.globs.sets.get_mut(&names.id()).map(|set| &mut set.view),
             Collection::Names(names) => self.names.sets.get_mut(&names.id()).map(|set| &mut set.view),
         };
-        if let Some(view) = view.filter(|view| view.has(name)) {
-            *view = Arc::new(view.withholding(name, &resource));
-        }
+        let Some(view) = view.filter(|view| view.has(name)) else { return };
+        *view = Arc::new(view.withholding(name, &resource));
     }
 
     /// Adds the resources behind aliases at another server, which a client may hold because of the aliases (ALI-2).
@@ -323,8 +315,7 @@ impl TypeSnapshot {
         }
     }
 
-    /// Adds last bytes from the snapshot of another server. `mark` distinguishes these bytes from the
-    /// source's own evictions.
+    /// Adds last bytes from the snapshot of another server. `mark` distinguishes the bytes from the source's own evictions.
     pub(super) fn keep_last(
         &mut self,
         kind: CollectionKind,
@@ -347,8 +338,7 @@ impl TypeSnapshot {
         }
     }
 
-    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 if there are
-    /// no last bytes.
+    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 without last bytes.
     pub fn last_bytes(&self) -> u64 {
         let is_empty = |kind| self.departed_bodies(kind).is_empty();
         if CollectionKind::ALL.into_iter().all(is_empty) { 0 } else { self.evicted + 1 }
@@ -357,8 +347,7 @@ impl TypeSnapshot {
     /// Whether two snapshots share their resources and agree on the completeness of the wildcard. The check
     /// compares pointers: false may be returned for equal content.
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
-        let is_whole =
-            |snapshot: &TypeSnapshot| snapshot.wildcard.view.as_ref().map(|view| view.is_complete());
+        let is_whole = |of: &TypeSnapshot| of.wildcard.view.as_ref().map(|view| view.is_complete());
         is_shared(&self.names.known, &other.names.known)
             && is_whole(self) == is_whole(other)
             && is_shared(&self.wildcard.members, &other.wildcard.members)
@@ -416,8 +405,7 @@ pub struct LaneMark {
     pub push: Option<u64>,
 }
 
-/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few
-/// pointers per type.
+/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     lane: LaneMark,
@@ -425,7 +413,7 @@ pub struct Snapshot {
     /// The number of the source's latest change of content.
     last_change: u64,
     types: BTreeMap<TypeUrl, TypeSnapshot>,
-    /// The contents for those alone who have nothing else (WAV-22). Nearly always none.
+    /// The contents for clients without other content only (WAV-22). Nearly always none.
     refused: Option<Arc<Refused>>,
 }
 
@@ -441,7 +429,7 @@ impl Snapshot {
         Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
     }
 
-    /// The contents that a client which has others under the names is not given.
+    /// The contents that a client with others under the names is not given.
     pub fn refused(&self) -> Option<&Arc<Refused>> {
         self.refused.as_ref()
     }
@@ -481,21 +469,21 @@ impl Snapshot {
 
     /// Whether sessions find the same release, standing and content in both. False may be returned for equal content.
     pub(super) fn reads_the_same(&self, other: &Snapshot) -> bool {
-        let pairs = || self.types.iter().zip(&other.types);
         self.lane == other.lane
-            && self.types.len() == other.types.len()
-            && pairs()
-                .all(|((one_url, one), (other_url, other))| one_url == other_url && one.reads_the_same(other))
+            && self.agrees(other, TypeSnapshot::reads_the_same)
             && self.standing == other.standing
             && self.refused == other.refused
     }
 
     /// As [`TypeSnapshot::holds_the_same`], for all types.
     pub fn holds_the_same(&self, other: &Snapshot) -> bool {
-        let pairs = || self.types.iter().zip(&other.types);
+        self.agrees(other, TypeSnapshot::holds_the_same)
+    }
+
+    fn agrees(&self, other: &Snapshot, is_same: fn(&TypeSnapshot, &TypeSnapshot) -> bool) -> bool {
+        let mut pairs = self.types.iter().zip(&other.types);
         self.types.len() == other.types.len()
-            && pairs()
-                .all(|((one_url, one), (other_url, other))| one_url == other_url && one.holds_the_same(other))
+            && pairs.all(|((own_url, own), (url, other))| own_url == url && is_same(own, other))
     }
 
     /// Replaces the content of a type. The standing stays, apart from `restored`.

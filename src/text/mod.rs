@@ -1,6 +1,6 @@
 //! Values as people read them, on the page and in a terminal alike.
 //!
-//! [`nearest`]: the word that a mistyped one may mean.
+//! [`nearest`]: the likely meaning of a mistyped word.
 
 pub mod nearest;
 

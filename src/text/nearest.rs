@@ -1,6 +1,6 @@
-//! The word nearest to a mistyped one: one measure for keys, words, types and the names of resources.
+//! The word nearest to a mistyped word: a single measure for keys, words, types and the names of resources.
 
-/// The pairs of letters that one search compares at most, some 10 ms of work: beyond, words count as far (ADM-6).
+/// The pairs of letters that a search compares at most, some 10 ms of work: beyond, words count as far (ADM-6).
 const PAIRS_MAX: usize = 4 << 20;
 
 /// The least likeness of near words.
@@ -13,7 +13,7 @@ const BEGINNING_MIN: usize = 3;
 type Counts = [usize; 64];
 
 /// A search for words that are near a text, whatever their case. The distance of two words is the number of letters that are
-/// added, left out, exchanged, or swapped with their neighbour.
+/// added, left out, exchanged, or swapped with a neighbour.
 #[derive(Debug)]
 pub struct Near {
     letters: Vec<char>,
@@ -27,7 +27,7 @@ impl Near {
         Near { counts: counts(&letters), letters, pairs_left: PAIRS_MAX }
     }
 
-    /// The likeness of a word, up to 1 for an equal one; `None`: the word is not near.
+    /// The likeness of a word, up to 1 for an equal word; `None`: the word is not near.
     pub fn likeness(&mut self, word: &str) -> Option<f64> {
         let letters = lower(word);
         let (shorter, longer) = match self.letters.len() <= letters.len() {

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use h2::server::Builder;
 use sluice::client::ClientSettings;
@@ -11,6 +11,7 @@ use sluice::xds::Variant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::peer::*;
 

@@ -201,7 +201,11 @@ async fn rly_29_a_type_may_have_a_timer_of_its_own() {
         return;
     };
     let mut client = bench.delta("one").await;
-    client.want(EDS, &["a"]);
+    client.want(EDS, &["a", "c"]);
+    // Routes wait for the first answer of the cluster side (ORD-12).
+    let asked = bench.origin.expect(EDS).await;
+    bench.origin.answer(&asked, "v", vec![Item::new(EDS, "c", "", "1")], &[]);
+    assert_eq!(client.take(EDS).await.names(), ["c"]);
     client.want(RDS, &["a", "b"]);
     // The timer starts after the server has answered for the type (RLY-2).
     let asked = bench.origin.expect(RDS).await;

@@ -218,7 +218,7 @@ async fn rly_21_the_secrets_of_a_client_alone_are_on_the_stream_of_its_class() {
     }
 }
 
-/// A class that others may join never has the Secrets of a member, also while it has one.
+/// A class that others may join never has the Secrets of a member, also while the class has a single member.
 #[tokio::test]
 async fn rly_21_a_member_that_joins_later_never_sees_the_secrets_of_the_first() {
     let (origin, relay) =

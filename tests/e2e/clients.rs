@@ -70,7 +70,7 @@ async fn adm_7_routes_wait_for_a_late_ack_of_clusters() {
     }
 }
 
-/// ORD-5: equal endpoints are sent again after their cluster, to a client that answers no more. It has what it accepted.
+/// ORD-5: equal endpoints are sent again after their cluster, to a client that answers no more. The client has the accepted content.
 #[tokio::test]
 async fn adm_7_a_client_has_what_it_accepted_while_it_is_sent_again() {
     for variant in Variant::BOTH {

@@ -90,7 +90,7 @@ async fn wav_18_a_condemned_content_stays_condemned_at_another_server() {
     assert!(fleet.all_hold(CDS, &[("a", "second"), ("b", "second")]));
 }
 
-/// WAV-16, WAV-22: clients keep a halted push (`on_halt: stay`). Who leaves its server meanwhile keeps nothing of it, though the next server has the
+/// WAV-16, WAV-22: clients keep a halted push (`on_halt: stay`). A client that leaves its server meanwhile keeps nothing of the push, though the next server has the
 /// same content, and is a newcomer when it comes back: it has the stable content, and no place before others in the next push.
 #[tokio::test]
 async fn wav_16_who_leaves_the_server_of_a_halted_push_keeps_nothing_of_it() {

@@ -26,7 +26,7 @@ async fn next_of(clients: &mut [(Proxy, Client)]) -> usize {
     }
 }
 
-/// WAV-14: the only canary dies, and does not come back. One of the others takes its place, and the push goes on.
+/// WAV-14: the only canary dies, and does not come back. Another client takes the place, and the push goes on.
 #[tokio::test]
 async fn wav_14_another_client_takes_the_place_of_a_canary_that_died() {
     let origin = ControlPlane::obedient().await;

@@ -11,7 +11,7 @@ use crate::support::{CDS, Client, Variant};
 
 const ROOM: usize = 6;
 
-/// Streams of one connection change their dynamic parameters without end, each to a node class of its own.
+/// Streams of a single connection change their dynamic parameters without end, each to a node class of its own.
 async fn overrun(fleet: &Fleet, changes: usize) -> Client {
     let mut stranger =
         Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(node("stranger")));

@@ -27,7 +27,7 @@ async fn other(cluster: &str) -> ControlPlane {
     other
 }
 
-/// A push of cluster `a` is halted, and all clients are back. Returns how many had it.
+/// A push of cluster `a` is halted, and all clients are back. Returns the number of clients with the pushed content.
 async fn halt(fleet: &mut Fleet) -> usize {
     fleet.reject("bad");
     fleet.origin.set(CDS, "a", "bad");
@@ -64,7 +64,7 @@ async fn wav_22_a_halt_follows_the_clients_to_the_next_server() {
     assert_eq!(fleet.had(CDS, "a", "bad"), had);
 }
 
-/// REL-7: what another server has otherwise goes by the steps of the plan, and the answer of the reload says so.
+/// REL-7: the different content of another server goes by the steps of the plan, and the answer of the reload says so.
 #[tokio::test]
 async fn wav_22_a_reload_to_another_server_is_a_push() {
     let next = other("2").await;
@@ -89,7 +89,7 @@ async fn wav_22_a_reload_to_another_server_is_a_push() {
     fleet.until("the push", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
 }
 
-/// The class knows nothing else, so who has nothing is given the content, counted and told. Who has another content keeps it.
+/// The class knows nothing else, so clients without content are given the content, counted and told. Clients with other content keep the other content.
 #[tokio::test]
 async fn wav_22_a_client_that_comes_back_as_another_class_keeps_what_it_has() {
     const CLASSES: &str = "node_classes: [ { split_by: { cluster: true } } ]";

@@ -1,4 +1,4 @@
-//! One release for all ways to ask: a halted content is given to nobody who asks for it in another way than the clients before (WAV-7).
+//! A single release for all ways to ask: no client gets a halted content by asking in another way than the clients before (WAV-7).
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ impl Halted {
 
 #[tokio::test]
 async fn wav_7_a_halted_name_is_halted_for_who_asks_by_the_wildcard() {
-    let mut halted = Halted::with(&["a", "b"], "a").await;
+    let halted = Halted::with(&["a", "b"], "a").await;
     let mut newcomers = Vec::new();
     for variant in [Variant::Delta, Variant::Sotw] {
         let mut client = halted.join(variant, &["*"]).await;
@@ -97,7 +97,10 @@ async fn wav_7_a_halted_name_is_halted_for_who_asks_by_a_glob() {
     let halted = Halted::with(&[&one, &two], &one).await;
     for variant in [Variant::Delta, Variant::Sotw] {
         let mut client = halted.join(variant, &[&all]).await;
-        client.settle(CDS, &[(&one, "1"), (&two, "1")]).await;
+        assert_eq!(
+            client.take(CDS).await.texts(),
+            [(one.clone(), "1".to_owned()), (two.clone(), "1".to_owned())]
+        );
         client.quiet().await;
     }
 }

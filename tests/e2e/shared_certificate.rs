@@ -12,7 +12,7 @@ use crate::support::client::node;
 use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Variant};
 
 const SHARED: &str = "*.envoy-gateway-system";
-const RULE: &str = "node_classes: [{ match: { types: [envoy.extensions.transport_sockets.tls.v3.Secret] }, share_secrets: identity }]\n";
+const RULE: &str = "node_classes: [{ match: { types: [envoy.extensions.transport_sockets.tls.v3.Secret] }, split_by: { cluster: true }, share_secrets: identity }]\n";
 
 struct Site {
     origin: ControlPlane,

@@ -407,6 +407,7 @@ fn without_evidence((type_url, of): &(TypeUrl, NameList)) -> String {
 }
 
 fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
+    let units = push.units.iter().filter_map(|unit| unit_row(status, *unit, push.blamed.contains(unit)));
     Push {
         number: push.number,
         why: why(push).unwrap_or_default(),
@@ -418,11 +419,7 @@ fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
         rejections: words(&push.rejections),
         suspects: suspects(&push.rejections),
         notes: notes(push),
-        units: push
-            .units
-            .iter()
-            .filter_map(|unit| unit_row(status, *unit, push.blamed.contains(unit)))
-            .collect(),
+        units: units.collect(),
         facts: facts(status, push),
     }
 }

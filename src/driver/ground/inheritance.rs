@@ -49,7 +49,7 @@ impl Inheritance {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::SystemTime;
+    use crate::telemetry::wall_now;
 
     use super::*;
     use crate::checkpoint::Header;
@@ -58,7 +58,7 @@ mod tests {
     async fn wav_8_the_state_of_a_class_that_sleeps_under_a_hold_stays_as_long_as_the_hold() {
         let identity =
             |class| Identity { list: "xds_servers".into(), server: "cp".into(), class: [class; 32] };
-        let at = SystemTime::now();
+        let at = wall_now();
         let restored = |class| Restored {
             header: Header { identity: identity(class), relay: [7; 32], written_at: at, confirmed_at: at },
             types: Vec::new(),

@@ -21,7 +21,9 @@ impl PlanTask {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
+
+    use crate::telemetry::wall_now;
 
     use bytes::Bytes;
 
@@ -117,7 +119,7 @@ mod tests {
         assert!(relay.tables.sources.all().is_empty());
         let settings = relay.shared.epoch();
         let identity = CheckpointWriter::identity(&key, settings.lists.find(key.place).unwrap()).unwrap();
-        let (at, relay_digest) = (SystemTime::now(), digest_of_relay(&settings.node));
+        let (at, relay_digest) = (wall_now(), digest_of_relay(&settings.node));
         let header = Header { identity, relay: relay_digest, written_at: at, confirmed_at: at };
         let types = vec![RestoredType { names: vec![cluster()], ..RestoredType::new(TypeUrl::new(CLUSTER)) }];
         relay.shared.inheritance.put(Restored { header, types });

@@ -231,6 +231,14 @@ impl SourceHandle {
         &self.key
     }
 
+    /// Whether the sources have the same class and list, and different servers.
+    pub(super) fn is_sibling(&self, other: &SourceHandle) -> bool {
+        let (own, others) = (self.key(), other.key());
+        own.place != others.place
+            && (own.owner, &own.class) == (others.owner, &others.class)
+            && self.status().list == other.status().list
+    }
+
     /// The plan that judges the pushes of the source. A source of one client has none.
     pub fn plan(&self, plans: &Plans) -> Option<Arc<PlanHandle>> {
         let is_shared = self.key.owner == Owner::Everyone && !self.server(0).is_made_up();

@@ -446,20 +446,11 @@ impl Listing for Table {
     }
 
     fn siblings(&self, source: &SourceHandle) -> Vec<Arc<SourceHandle>> {
-        let (key, list) = (source.key(), source.status().list.clone());
-        let is_sibling = |entry: &&Entry| {
-            let (of, other) = (&entry.handle, entry.handle.key());
-            other.place != key.place
-                && (other.owner, &other.class) == (key.owner, &key.class)
-                && of.status().list == list
-        };
         let entries = self.entries();
-        let siblings = entries.by_key.values().filter(is_sibling);
-        let mut siblings: Vec<_> = siblings
-            .map(|entry| ((!entry.uses.is_empty(), entry.handle.id()), entry.handle.clone()))
-            .collect();
-        siblings.sort_by_key(|(rank, _)| Reverse(*rank));
-        siblings.into_iter().map(|(_, handle)| handle).collect()
+        let siblings = entries.by_key.values().filter(|entry| entry.handle.is_sibling(source));
+        let mut siblings: Vec<&Entry> = siblings.collect();
+        siblings.sort_by_key(|entry| Reverse((!entry.uses.is_empty(), entry.handle.id())));
+        siblings.into_iter().map(|entry| entry.handle.clone()).collect()
     }
 
     fn begin_anew(self: Arc<Self>, failed: &SourceHandle, shared: &Arc<DriverContext>) {

@@ -143,9 +143,9 @@ pub enum ShareSecrets {
 /// The reason why a client gets no Secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretsWithheld {
-    /// The id would have to separate its Secrets, and the node has none.
+    /// The id would have to separate the client's Secrets, and the node has none.
     NoId,
-    /// All clients of this trust domain prove the same, and each could state the id of another (IDN-5).
+    /// All clients of the trust domain prove the same, and each could state the id of another (IDN-5).
     SharedProof(Box<str>),
 }
 
@@ -321,7 +321,7 @@ impl ClassRule {
             projection.identity = IdentityPart::Full;
             projection.id |= self.splits_secrets_by_id(identity);
         } else if projection.id && self.identity_metadata.is_none() {
-            // The class of the client's secrets, so that its server sees one stream of the client (ADR 61).
+            // The class of the client's secrets, so that the server sees a single stream of the client (ADR 61).
             projection.identity = IdentityPart::Full;
         }
         projection
@@ -337,7 +337,7 @@ impl ClassRule {
         }
     }
 
-    /// The reason why nothing separates a client's secrets from those of others (RLY-21, FD11).
+    /// The reason why nothing separates a client's secrets from the secrets of others (RLY-21, FD11).
     fn withholds_secrets(&self, node: &Node, identity: &Identity) -> Option<SecretsWithheld> {
         match identity {
             Identity::TrustDomain(name) if self.share_secrets == ShareSecrets::No => {

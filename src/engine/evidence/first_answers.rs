@@ -13,7 +13,7 @@ use crate::engine::rollout::Refused;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// The refused contents that a source has given as first answers, for all those who have nothing else.
+/// The refused contents that a source has given as first answers, for all clients without other content.
 #[derive(Debug, Default)]
 pub struct GivenContents {
     refused: Arc<Refused>,
@@ -31,7 +31,7 @@ impl GivenContents {
         is_other
     }
 
-    /// The source serves other content. Returns what it gives as a first answer since `before`.
+    /// The source serves other content. Returns the contents of its first answers since `before`.
     pub fn follow(
         &mut self,
         before: &Snapshot,
@@ -50,7 +50,7 @@ impl GivenContents {
         new
     }
 
-    /// Marks the contents in all that a source serves, so that clients which have something else keep it.
+    /// Marks the contents in all that a source serves, so that clients with other content keep the other content.
     pub fn mark(&self, published: &mut Published) {
         if self.given.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl GivenContents {
     }
 }
 
-/// The refused contents that a source gives as first answers since `before`: nothing older is known of their names, so they are not
+/// The refused contents that a source gives as first answers since `before`: nothing older is known of the names, so they are not
 /// withheld (WAV-7). `before`, `after`: the content for the clients outside of a push.
 fn refused_first_answers(
     before: &Snapshot,

@@ -1,7 +1,7 @@
 //! The content of another unit, for the first answers of a source (WAV-22).
 //!
-//! Clients come to a source from another server of their list, with that server's content. What the source answers first is none for
-//! them.
+//! Clients come to a source from another server of their list, with the content of the other server. The first answer of the source is no answer
+//! for the clients.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Elder {
     pub holds_all: bool,
 }
 
-/// One type of an elder.
+/// A type of an elder.
 #[derive(Clone, Copy)]
 pub(super) struct TypeElder<'a> {
     pub type_url: &'a TypeUrl,
@@ -66,7 +66,7 @@ impl TypeElder<'_> {
         (is_other && Rule::Gated.holds(name, resource, new)).then_some(own)
     }
 
-    /// The members that the source lacks, once it has stated all.
+    /// The members that the source lacks, once the source has stated all.
     pub fn lost_members<'a>(
         &'a self,
         kind: CollectionKind,

@@ -23,9 +23,9 @@ pub fn held_name(
 ) -> Option<Known> {
     match new {
         Known::Unknown => None,
-        // One resource has one content, whatever its aliases.
+        // A resource has a single content, whatever the aliases.
         Known::Present(new) => held(content, new),
-        // The source has lost the member, so its word on the name is about a later release.
+        // The source has lost the member, so the source's word on the name is about a later release.
         Known::Absent(_) => MEMBERS.into_iter().find_map(|kind| {
             let own = member(content, kind, name)??;
             let is_lost = member(live, kind, name)?.is_none();
@@ -35,7 +35,7 @@ pub fn held_name(
     }
 }
 
-/// The release's state of a resource, if it is another one than the source's.
+/// The release's state of a resource, if different from the source's.
 pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
     let new = &new.resource;
     let own = stated(content, &new.name)?;

@@ -4,7 +4,7 @@ use imbl::OrdSet;
 
 use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
-/// The condemned contents, and those of a halted push. A clone shares all contents with the original.
+/// The condemned contents, and the contents of a halted push. A clone shares all contents with the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused(OrdSet<(TypeUrl, ResourceName, Version)>);
 

@@ -28,7 +28,7 @@ impl Room {
         Room(most.saturating_sub(fixed + AROUND))
     }
 
-    /// Takes the bytes if there is room for them.
+    /// Takes the bytes if there is room.
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.0.checked_sub(bytes);
         self.0 = left.unwrap_or(self.0);
@@ -139,7 +139,8 @@ impl TypeRequest {
 fn take_some(names: &mut BTreeSet<ResourceName>, room: &mut Room, is_empty: bool) -> BTreeSet<ResourceName> {
     let mut taken = BTreeSet::new();
     while let Some(name) = names.first() {
-        if !room.take(of_name(name)) && !(is_empty && taken.is_empty()) {
+        let is_first = is_empty && taken.is_empty();
+        if !room.take(of_name(name)) && !is_first {
             break;
         }
         taken.extend(names.pop_first());

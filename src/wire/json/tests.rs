@@ -144,7 +144,7 @@ fn errors_say_what_is_wrong_and_where() {
         assert!(error.contains(expected), "{error:?} should contain {expected:?}");
     }
     for (text, expected) in
-        [("a: [1", "line 1"), ("nonce: x\nnonce: y", "line 2"), ("resources: 5", "resources: ")]
+        [("a: [1", "line 1"), ("nonce: x\nnonce: y", "line 2"), ("resources: 5", "resources[0]: ")]
     {
         let error = parse_yaml(text).expect_err(expected).to_string();
         assert!(

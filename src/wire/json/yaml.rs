@@ -209,7 +209,8 @@ fn boolean(text: &str) -> Option<bool> {
     let (first, rest) = text.split_at_checked(1)?;
     let is_lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase());
     let is_upper = |text: &str| text.bytes().all(|byte| byte.is_ascii_uppercase());
-    if !is_lower(rest) && !(is_upper(first) && is_upper(rest)) {
+    let is_one_case = is_lower(rest) || is_upper(first) && is_upper(rest);
+    if !is_one_case {
         return None;
     }
     match &*text.to_ascii_lowercase() {

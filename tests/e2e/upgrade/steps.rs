@@ -131,7 +131,7 @@ async fn hnd_3_the_old_process_serves_again_when_its_successor_dies() {
     assert!(log.contains("signal: 9"), "{log}");
     let events = site.relay.get("/events?kind=handover").await.1;
     assert!(events.contains("the new process has died"), "{events}");
-    // The third one is good, and takes over.
+    // The third successor is good, and takes over.
     site.upgrade("").await;
     site.upgrade_is_refused_while_it_drains().await;
 }

@@ -213,7 +213,7 @@ impl World {
 
     pub fn judge_given(&mut self, stream: &mut Stream, given: &Given) {
         let (ty, want) = (given.ty, stream.of.wants[given.ty]);
-        stream.of.awaited.end(given);
+        stream.of.awaited.end(given, self.now);
         stream.of.is_answered[ty] = true;
         self.settle_push(stream, given);
         let (push, release) = self.release_for(stream.place(), stream.of.push);

@@ -17,11 +17,21 @@ const AT_ONCE: u64 = 2 * SECOND;
 /// The same for others: routing types wait 15 s at most for ACKs of clusters and endpoints (ORD-10), and then for the reader.
 const IN_ORDER: u64 = 40 * SECOND;
 
+/// The time for which first answers of routing types wait for the first answer of a type of the cluster side (ORD-12).
+const FIRST_BY_RANK: u64 = 10 * SECOND;
+
+/// The time for which routing types wait for the endpoints of new clusters (ORD-13).
+const ENDPOINTS: u64 = 2 * SECOND;
+
 /// The names that a client newly asks for, by type.
 #[derive(Debug, Default)]
 pub struct Awaited {
     names: [Mask; TYPES],
     waits: [Option<Wait>; TYPES],
+    /// The times of the first requests, of types without an answer on the stream.
+    unanswered: [Option<u64>; TYPES],
+    /// The time of the latest response with clusters.
+    clusters_at: Option<u64>,
 }
 
 /// A wait for a first answer.
@@ -47,6 +57,9 @@ impl World {
             awaited.names[ty] &= !bit(name);
         }
         awaited.waits[ty] = None;
+        if is_first {
+            awaited.unanswered[ty] = Some(self.now);
+        }
         self.is_answer_due(stream, ty);
     }
 
@@ -63,7 +76,7 @@ impl World {
                 let is_due = self.is_answer_due(&mut stream, ty);
                 let wait = Wait { since: self.now, free_since: self.now };
                 let mut wait = stream.of.awaited.waits[ty].unwrap_or(wait);
-                if !self.is_free(&stream, next) {
+                if !self.is_free(&stream, next) || stream.of.awaited.may_wait(ty, next) {
                     wait.free_since = next;
                 }
                 stream.of.awaited.waits[ty] = is_due.then_some(wait);
@@ -123,7 +136,20 @@ impl Awaited {
     }
 
     /// A response of a type is an answer to what the client asked for: what it lacks comes after its ACK.
-    pub fn end(&mut self, given: &Given) {
+    pub fn end(&mut self, given: &Given, now: u64) {
         (self.names[given.ty], self.waits[given.ty]) = (0, None);
+        self.unanswered[given.ty] = None;
+        if given.ty == CDS {
+            self.clusters_at = Some(now);
+        }
+    }
+
+    /// Whether a routing type may wait for the cluster side of the same client at some moment since the last look.
+    fn may_wait(&self, ty: usize, next: u64) -> bool {
+        let is_within =
+            |since: Option<u64>, time: u64| since.is_some_and(|since| next <= since + time + LOOK_EVERY);
+        let is_unanswered = |side: usize| is_within(self.unanswered[side], FIRST_BY_RANK);
+        let is_routing = ty == LDS || ty == RDS;
+        is_routing && (is_unanswered(CDS) || is_unanswered(EDS) || is_within(self.clusters_at, ENDPOINTS))
     }
 }

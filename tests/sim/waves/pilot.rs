@@ -99,6 +99,9 @@ enum Phase {
     Resting,
 }
 
+/// A unit at a cut: the stable content and the candidate, and the release that the candidate returns to.
+type Cut = (UnitId, Arc<Snapshot>, Arc<Snapshot>, Option<u64>);
+
 pub struct Pilot {
     pub plan: Arc<Plan>,
     pub rollout: Rollout,
@@ -133,8 +136,7 @@ pub struct Pilot {
     order: Option<Order>,
     /// The units that have not carried out the order.
     waits: BTreeSet<usize>,
-    /// The contents of the units at a cut: stable and candidate, and the release that the candidate returns to.
-    cut: Vec<(UnitId, Arc<Snapshot>, Arc<Snapshot>, Option<u64>)>,
+    cut: Vec<Cut>,
     /// The units that a cut is put off for.
     outside: BTreeSet<usize>,
     /// The question to the hook, until the task has heard the answer.

@@ -1,8 +1,8 @@
 //! Makes `proto/envoy-v3.binpb.zst`: the descriptors of all v3 types of Envoy, with which resources are read from
-//! JSON and YAML. Run it (`cargo run -p descriptors`) after changing the version of `envoy-types` in its
-//! `Cargo.toml`, or a file under its `proto`, where the types that the crate lacks are.
+//! JSON and YAML. Run it (`cargo run -p descriptors -- CHECKOUT...`) after changing the version of `envoy-types` in its
+//! `Cargo.toml`, or a commit in [`BESIDE`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,8 +13,13 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/envoy-v3.binpb.zst");
 
-/// The protos that the crate lacks: README.md there tells where they are from. All of them are wanted.
-const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+/// The protos that the crate lacks (ADR 58): folders of public repositories, at a commit. The arguments are checkouts of all three, and
+/// any folder with the same content will do.
+const BESIDE: [(&str, &str, &[&str]); 3] = [
+    ("cncf/xds", "5cf4b19495289a9e992ce5e2c3ffb08f2cf387be", &["xds/", "udpa/"]),
+    ("envoyproxy/data-plane-api", "84e84367f2560cdb47b9bb78fd3e615feb80c3e4", &["contrib/"]),
+    ("grpc/grpc-proto", "99135b19189588fcc787acb84cff27991787473d", &["grpc/lookup/"]),
+];
 
 const ZSTD_LEVEL: i32 = 19;
 
@@ -24,6 +29,16 @@ const ZSTD_LEVEL: i32 = 19;
 struct FileDescriptorSet {
     #[prost(bytes = "vec", repeated, tag = "1")]
     file: Vec<Vec<u8>>,
+}
+
+impl FileDescriptorSet {
+    fn names(&self) -> Result<impl Iterator<Item = String>> {
+        let names = self
+            .file
+            .iter()
+            .map(|file| FileDescriptorProto::decode(&**file)?.name.context("a file without a name"));
+        Ok(names.collect::<Result<Vec<_>>>()?.into_iter())
+    }
 }
 
 /// Where the trees of protos lie within the crate. All v3 files of the first two are wanted, of the others what
@@ -41,7 +56,13 @@ const TREES: [&str; 8] = [
 const ROOT_TREES: usize = 2;
 
 fn main() -> Result<()> {
-    let descriptors = descriptors(&proto_tree()?)?;
+    let checkouts: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let descriptors = descriptors(&proto_tree()?, &checkouts)?;
+    let names: BTreeSet<_> = descriptors.names()?.collect();
+    for (repository, commit, folders) in BESIDE {
+        let has_all = folders.iter().all(|folder| names.iter().any(|name| name.starts_with(folder)));
+        ensure!(has_all, "no checkout of {repository} at {commit} among the arguments");
+    }
     let compressed = zstd::bulk::compress(&descriptors.encode_to_vec(), ZSTD_LEVEL)?;
     std::fs::write(OUTPUT, compressed).with_context(|| format!("writing {OUTPUT}"))
 }
@@ -67,11 +88,11 @@ fn proto_tree() -> Result<PathBuf> {
 ///
 /// Each file is compiled on its own and the results are merged: protox lets packages of files that a file does
 /// not import shadow the relative names in it (prost-reflect#126), of which Envoy has many.
-fn descriptors(tree: &Path) -> Result<FileDescriptorSet> {
+fn descriptors(tree: &Path, checkouts: &[PathBuf]) -> Result<FileDescriptorSet> {
     let mut merged = FileDescriptorSet::default();
     let mut seen = BTreeSet::new();
-    for root in roots(tree)? {
-        let mut compiler = protox::Compiler::with_file_resolver(resolver(tree));
+    for root in roots(tree, checkouts)? {
+        let mut compiler = protox::Compiler::with_file_resolver(resolver(tree, checkouts));
         compiler.include_imports(true).open_file(&root).with_context(|| format!("compiling {root}"))?;
         let compiled = FileDescriptorSet::decode(&*compiler.encode_file_descriptor_set())?;
         for file in compiled.file {
@@ -84,12 +105,12 @@ fn descriptors(tree: &Path) -> Result<FileDescriptorSet> {
     Ok(merged)
 }
 
-fn resolver(tree: &Path) -> ChainFileResolver {
+fn resolver(tree: &Path, checkouts: &[PathBuf]) -> ChainFileResolver {
     let mut chain = ChainFileResolver::new();
     chain.add(Overlay { tree: tree.to_owned() });
-    chain.add(IncludeFileResolver::new(OWN.into()));
-    for include in TREES {
-        chain.add(IncludeFileResolver::new(tree.join(include)));
+    let includes = TREES.iter().map(|include| tree.join(include));
+    for include in includes.chain(checkouts.iter().cloned()) {
+        chain.add(IncludeFileResolver::new(include));
     }
     chain.add(GoogleFileResolver::new());
     chain
@@ -119,8 +140,16 @@ impl FileResolver for Overlay {
 }
 
 /// The v3 files to compile, as imports name them, sorted.
-fn roots(tree: &Path) -> Result<BTreeSet<String>> {
-    let mut roots: BTreeSet<_> = protos(Path::new(OWN))?.into_iter().collect();
+fn roots(tree: &Path, checkouts: &[PathBuf]) -> Result<BTreeSet<String>> {
+    let mut roots = BTreeSet::new();
+    for checkout in checkouts {
+        let is_wanted = |name: &String| {
+            let folders = BESIDE.iter().flat_map(|(_, _, folders)| *folders);
+            let is_in_crate = TREES.iter().any(|include| tree.join(include).join(name).exists());
+            folders.clone().any(|folder| name.starts_with(folder)) && !is_in_crate
+        };
+        roots.extend(protos(checkout)?.into_iter().filter(is_wanted));
+    }
     for include in &TREES[..ROOT_TREES] {
         let is_v3 = |name: &String| name.split('/').any(|component| component == "v3");
         roots.extend(protos(&tree.join(include))?.into_iter().filter(is_v3));
@@ -151,19 +180,31 @@ mod tests {
 
     use super::*;
 
+    /// The files of the crate are compared byte for byte. The others need checkouts, which a test has not.
     #[test]
     fn the_committed_descriptors_are_current() {
         let committed = zstd::decode_all(&*std::fs::read(OUTPUT).unwrap()).unwrap();
-        let current = descriptors(&proto_tree().unwrap()).unwrap();
-        let names =
-            current.file.iter().map(|file| FileDescriptorProto::decode(&**file).unwrap().name.unwrap());
-        let names: BTreeSet<_> = names.collect();
-        assert_eq!(names.len(), current.file.len(), "each file once");
-        for own in protos(Path::new(OWN)).unwrap() {
-            assert!(names.contains(&own), "{own}");
+        let set = FileDescriptorSet::decode(&*committed).unwrap();
+        let files: BTreeMap<_, _> = set.names().unwrap().zip(&set.file).collect();
+        assert_eq!(files.len(), set.file.len(), "each file once");
+        let current = descriptors(&proto_tree().unwrap(), &[]).unwrap();
+        let current: BTreeMap<_, _> = current.names().unwrap().zip(&current.file).collect();
+        assert!(current.len() > 500, "only {} files", current.len());
+        for (name, file) in &current {
+            assert!(
+                files.get(name) == Some(file),
+                "{name}: run `cargo run -p descriptors` and commit the result"
+            );
         }
-        assert!(current.file.len() > 500, "only {} files", current.file.len());
-        assert!(current.encode_to_vec() == committed, "run `cargo run -p descriptors` and commit the result");
+        let beside: Vec<_> = files.keys().filter(|name| !current.contains_key(*name)).collect();
+        for (repository, _, folders) in BESIDE {
+            let is_of = |name: &&String| folders.iter().any(|folder| name.starts_with(folder));
+            assert!(beside.iter().any(is_of), "no file of {repository}");
+        }
+        let all = BESIDE.iter().flat_map(|(_, _, folders)| *folders);
+        for name in beside {
+            assert!(all.clone().any(|folder| name.starts_with(folder)), "{name} is of no repository");
+        }
         // The key of the option, and `true`.
         let sensitive = [0xb8, 0xb7, 0x8b, 0xa4, 0x02, 0x01];
         let marks = committed.windows(sensitive.len()).filter(|bytes| *bytes == sensitive).count();

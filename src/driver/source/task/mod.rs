@@ -60,8 +60,7 @@ pub fn start(
     (shared, listing): (Arc<DriverContext>, Arc<dyn Listing>),
     former: Option<Arc<Published>>,
 ) -> Arc<SourceHandle> {
-    let server = listed.server().clone();
-    let in_force = shared.epoch();
+    let (server, in_force) = (listed.server().clone(), shared.epoch());
     let node = of_class(&in_force.node, &key.class);
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
@@ -74,8 +73,7 @@ pub fn start(
     let settings = settings(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(number, settings, attach::attachment(&server.attach));
-    let mut source = source.of_server(server.uri.clone(), tells_ttl);
-    let for_task = handle.clone();
+    let (mut source, for_task) = (source.of_server(server.uri.clone(), tells_ttl), handle.clone());
     tokio::spawn(async move {
         if let (Some(former), Some(identity)) = (&former, &identity) {
             anew::leave(former, identity, &shared).await;

@@ -1,6 +1,6 @@
 //! The endpoints of new clusters, which go before the routes (ORD-13, ADR 55).
 //!
-//! Envoy asks for the endpoints of a cluster after it was sent the cluster, and does not use the cluster before it has them. A
+//! Envoy asks for the endpoints of a cluster after the arrival of the cluster, and does not use the cluster before the arrival of the endpoints. A
 //! route that arrives in between finds no cluster. Payloads are opaque, so all routing types wait: until the client has
 //! been sent the endpoints of all new clusters, or the source knows that there are none, or the client has answered
 //! for the clusters and not asked for the endpoints.
@@ -16,11 +16,11 @@ use crate::engine::downstream::subscription::nonces::Verdict;
 use crate::engine::view::View;
 use crate::xds::{Kind, ResourceName, TypeUrl};
 
-/// The maximum wait. A server that has the endpoints sends them within a few round trips, and until then the client uses the
+/// The maximum wait. A server with known endpoints sends the endpoints within a few round trips, and until then the client uses the
 /// former route.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The wait for a request after the client's answer for the clusters. Envoy asks before it answers; other clients may do so
+/// The wait for a request after the client's answer for the clusters. Envoy asks before the answer; other clients may do so
 /// right after.
 const ASK_MAX: Duration = Duration::from_millis(100);
 
@@ -30,7 +30,7 @@ pub struct EndpointsAwaited {
     since: Time,
     /// The nonce of the latest message with new clusters.
     nonce: u64,
-    /// The time of the client's answer to this message.
+    /// The time of the client's answer to the message.
     answered_at: Option<Time>,
     /// The lists belong to the encoded answers, and all clients with the same answer share them. Each with the number of names that
     /// need no more wait.
@@ -38,7 +38,7 @@ pub struct EndpointsAwaited {
 }
 
 impl Session {
-    /// Notes that the client was sent clusters with these endpoints. `is_first`: it was sent none before on this stream.
+    /// Notes that the client was sent clusters with these endpoints. `is_first`: the client was sent none before on the stream.
     pub(super) fn await_endpoints(
         &mut self,
         endpoints: &Arc<[ResourceName]>,
@@ -46,7 +46,7 @@ impl Session {
         is_first: bool,
         now: Time,
     ) {
-        // Without a request for endpoints so far: with its first clusters, Envoy asks for routes after the endpoints.
+        // Without a request for endpoints so far: with the first clusters, Envoy asks for routes after the endpoints.
         let asks = endpoint_types(&self.subscriptions).next().is_some();
         let is_without = !asks && (is_first || self.is_without_endpoints);
         // Another relay keeps the order towards its own clients.
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Notes a request: the client's answer for clusters, or its first request for endpoints.
+    /// Notes a request: the client's answer for clusters, or the first request for endpoints.
     pub(super) fn note_endpoints_asked(
         &mut self,
         type_url: &TypeUrl,

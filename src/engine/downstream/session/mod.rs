@@ -85,7 +85,7 @@ pub struct Session {
     endpoints_due: Option<Box<EndpointsDue>>,
     /// The endpoints that go before the routes.
     endpoints_awaited: Option<Box<EndpointsAwaited>>,
-    /// The client has answered clusters with endpoints, and asks for no endpoints on this stream.
+    /// The client has answered clusters with endpoints, and asks for no endpoints on the stream.
     is_without_endpoints: bool,
     excess: Option<Excess>,
     /// The types, names and wildcards that the client may ask for.

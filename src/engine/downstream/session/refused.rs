@@ -1,7 +1,7 @@
-//! Contents that a plan refuses to clients which have something else (WAV-22).
+//! Contents that a plan refuses to clients with other content (WAV-22).
 //!
-//! A source has given such a content as a first answer, because nothing older is known there. A client that comes from another class or
-//! server, or comes back, keeps what it has: for this client the source has no answer yet. So a complete set waits, nothing is removed, and
+//! A source has given a refused content as a first answer, because nothing older is known there. A client that comes from another class or
+//! server, or comes back, keeps its content: for the client the source has no answer yet. So a complete set waits, nothing is removed, and
 //! the next other content is sent as ever.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::engine::downstream::session::Session;
 use crate::engine::downstream::subscription::Subscription;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// The names that the client has, or may have, in other versions than the refused ones.
+/// The names that the client has, or may have, in other than the refused versions.
 pub(super) type Kept = BTreeSet<(TypeUrl, ResourceName)>;
 
 impl Session {

@@ -22,7 +22,7 @@ pub struct RequestOutcome {
     pub changed: bool,
     /// The request only reports something, and changes no collection.
     pub is_report: bool,
-    /// The request has an error that rejects no response of this stream.
+    /// The request has an error that rejects no response of the stream.
     pub reports_error: bool,
     /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,

@@ -132,7 +132,7 @@ impl Session {
         snapshots
     }
 
-    /// Whether a position needs resources of other servers, or the client keeps what it has.
+    /// Whether a position needs resources of other servers, or the client keeps the present content.
     pub(super) fn needs_stand_ins(&self) -> bool {
         self.keeps_something()
             || self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())

@@ -77,7 +77,7 @@ pub struct Subscription {
     non_canonical: Option<Box<NonCanonicalNames>>,
     /// The client's content under names with dynamic parameters, if the client asks for any.
     pub told_variants: Option<Arc<ToldVariants>>,
-    /// The messages of an answer that takes several, where one may cure another. Nearly always `None`.
+    /// The messages of an answer in several messages, where a message may cure another. Nearly always `None`.
     rejected_messages: Option<Box<RejectedMessages>>,
     /// The marks sent so far, if the client reads marks.
     pub(super) set_marks: Option<Box<SetMarks>>,

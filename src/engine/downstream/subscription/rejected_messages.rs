@@ -1,7 +1,7 @@
-//! Rejected messages of an answer that takes several (DEL-26, ADR 56).
+//! Rejected messages of an answer in several messages (DEL-26, ADR 56).
 //!
-//! Resources of a type may exclude each other: a listener takes over the address of another, which moves away. In one message the
-//! client sees both. In two, it may reject the first, and the second would have cured it. So the rejected part is sent once
+//! Resources of a type may exclude each other: a listener takes over the address of another, which moves away. In a single message the
+//! client sees both. In two, the client may reject the first, and the second would have cured the error. So the rejected part is sent once
 //! more, after the client has answered the rest. A part that is rejected again is not: its content must change first (DEL-27).
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::nonces::{IN_FLIGHT_MAX, Verdict};
 use crate::xds::{ResourceName, Version};
 
-/// The messages of answers that take several, from their first message until the client has answered all.
+/// The messages of answers in several messages, from the first message until the client has answered all.
 #[derive(Debug, Default)]
 pub(in crate::engine::downstream) struct RejectedMessages {
     unanswered: Vec<Message>,
@@ -21,7 +21,7 @@ pub(in crate::engine::downstream) struct RejectedMessages {
     again: BTreeMap<ResourceName, Version>,
 }
 
-/// One message of an answer. All clients share the names.
+/// A message of an answer. All clients share the names.
 #[derive(Debug)]
 struct Message {
     nonce: u64,
@@ -36,7 +36,7 @@ impl Message {
 }
 
 impl Subscription {
-    /// Notes a message of an answer that takes several.
+    /// Notes a message of an answer in several messages.
     pub(in crate::engine::downstream) fn note_message(
         &mut self,
         nonce: u64,
@@ -52,7 +52,7 @@ impl Subscription {
         }
     }
 
-    /// Notes a verdict. Once the client has answered all messages, the rejected ones that a later message may have cured are due
+    /// Notes a verdict. Once the client has answered all messages, the rejected messages that a later message may have cured are due
     /// again. Returns whether any is.
     pub(in crate::engine::downstream) fn send_rejected_again(
         &mut self,

@@ -50,8 +50,8 @@ impl Subscription {
         }
     }
 
-    /// The time of the next look while the routing types wait for the first answer of this type; `None` if they need not wait
-    /// (ORD-12). They wait for the wildcard and for globs, and for names until the server answers for the type without them:
+    /// The time of the next look while the routing types wait for the first answer of this type; `None` if there is no wait
+    /// (ORD-12). The routing types wait for the wildcard and for globs, and for names until the server answers for the type without them:
     /// as long as a first complete set, so that both keep within the patience of clients (TMR-2).
     pub(in crate::engine::downstream) fn owes_first(&self, turn: &Turn<'_>) -> Option<Time> {
         if self.nonces.latest().is_some() {

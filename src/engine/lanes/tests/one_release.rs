@@ -6,7 +6,7 @@ const GLOB: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/*";
 const ONE: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/one";
 
 fn glob() -> Collection {
-    Collection::Globs(Arc::new(NameSet::of([ResourceName::new(GLOB)].into_iter(), HashSeed(7))))
+    Collection::Globs(Arc::new(NameSet::of([ResourceName::new(GLOB)], HashSeed(7))))
 }
 
 fn shown(of: &TypeSnapshot, collection: &Collection) -> Vec<(String, u128)> {

@@ -282,7 +282,7 @@ fn rst_12_an_answer_that_says_nothing_of_itself_deletes_nothing() {
         > opened
         send+node EDS v= n= ["a", "b"]
         > EDS v1 - a=2
-        Names EDS a=2 b:Omitted
+        Names EDS a=2 -b:Omitted
         > closed OK
         > after 15s
         open Sotw

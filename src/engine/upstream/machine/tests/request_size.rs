@@ -89,7 +89,7 @@ fn fu_33_members_without_a_claim_are_gone_unless_they_come_again() {
     assert!(claimed > 3 && claimed < 30, "{claimed} claims");
     let rest: String = (claimed..29).map(|number| format!(" n{number:03}=1")).collect();
     let outputs = script.raw(&format!("CDS - y{rest}"));
-    let gone: Vec<_> = outputs.iter().flat_map(|output| match output {
+    let gone = outputs.iter().flat_map(|output| match output {
         Output::Changes(changes) => changes.absent.clone(),
         _ => Vec::new(),
     });
