@@ -45,8 +45,9 @@ impl World {
         has_content.then_some(Elder { content, holds_all: false })
     }
 
-    /// The same, for the model.
+    /// The same, for the model. A unit that nobody has asked for anything gated is no elder.
     pub fn elder_contents(&self, unit: usize) -> Option<Contents> {
+        self.elder(unit)?;
         Some(self.reference.units[self.sibling(unit)?].stable().clone())
     }
 
