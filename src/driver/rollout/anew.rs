@@ -11,7 +11,7 @@ impl PlanTask {
             self.before.remove(&former);
             self.lost.remove(&former);
             if self.rollout.began_anew(former, unit, now) {
-                self.known.begin_anew(&self.plan, former, unit);
+                self.known.begin_anew(former, unit);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The contents that a plan knows of its units, to tell news from contents that it has halted (WAV-8, WAV-17).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::content::{compare, is_current, renew};
@@ -17,6 +17,8 @@ pub struct KnownContents {
     candidates: BTreeMap<UnitId, Arc<Snapshot>>,
     /// Halted contents from before a restart. The server has not answered for all types since.
     awaited: BTreeMap<UnitId, ReleaseDigest>,
+    /// Units that began anew with their candidate. The server has not answered for all types since.
+    anew: BTreeSet<UnitId>,
 }
 
 /// The newest content of a unit, compared with the known contents.
@@ -51,16 +53,19 @@ impl KnownContents {
     /// The latest candidate of the unit is stable.
     pub fn settle(&mut self, unit: UnitId) {
         self.candidates.remove(&unit);
+        self.anew.remove(&unit);
     }
 
     /// No unit has a candidate.
     pub fn clear(&mut self) {
         self.candidates.clear();
+        self.anew.clear();
     }
 
     /// A push begins with the unit: the halted content from before a restart is not known any more.
     pub fn begin(&mut self, unit: UnitId) {
         self.awaited.remove(&unit);
+        self.anew.remove(&unit);
     }
 
     /// This content of the unit was halted before a restart.
@@ -68,17 +73,21 @@ impl KnownContents {
         self.awaited.insert(unit, content);
     }
 
-    /// The source of a unit began anew, and has another number: the halted content is awaited, as after a restart.
-    pub fn begin_anew(&mut self, plan: &Plan, former: UnitId, unit: UnitId) {
-        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
-        let candidate = self.candidates.remove(&former).map(|content| ReleaseDigest::of(&content, &is_gated));
-        let awaited = candidate.or(self.awaited.remove(&former));
+    /// The source of a unit began anew, and has another number. The latest candidate is compared with what the server states, and not with the
+    /// content that the source began with. A digest would not do: the clients that come back may ask for other names.
+    pub fn begin_anew(&mut self, former: UnitId, unit: UnitId) {
+        self.anew.remove(&former);
+        if let Some(candidate) = self.candidates.remove(&former) {
+            self.candidates.insert(unit, candidate);
+            self.anew.insert(unit);
+        }
+        let awaited = self.awaited.remove(&former);
         self.awaited.extend(awaited.map(|content| (unit, content)));
     }
 
-    /// Whether the server of the unit has not answered for all types since a restart after a halt.
+    /// Whether the server of the unit has not answered for all types since a restart after a halt, or since it began anew.
     pub fn awaits(&self, unit: UnitId) -> bool {
-        self.awaited.contains_key(&unit)
+        self.awaited.contains_key(&unit) || self.anew.contains(&unit)
     }
 
     /// The changes of the push under way, also after its clients are counted no longer, and after a restart (QUA-2). `units`: those of the
@@ -109,6 +118,11 @@ impl KnownContents {
         published: &Published,
         (is_kept, last): (bool, u64),
     ) -> Comparison {
+        if self.anew.contains(&unit) && !is_current(plan, &published.live) {
+            // As below.
+            let differs = Differs { from_stable: true, from_candidate: false };
+            return Comparison { differs, has_forgotten: false };
+        }
         if let Some(candidate) = self.candidates.get_mut(&unit) {
             renew(plan, candidate, published, last);
         }
@@ -134,6 +148,7 @@ impl KnownContents {
     pub fn hear(&mut self, plan: &Plan, unit: UnitId, live: &Snapshot) {
         if is_current(plan, live) {
             self.awaited.remove(&unit);
+            self.anew.remove(&unit);
         }
     }
 }

@@ -65,7 +65,7 @@ impl World {
         clients.into_iter().for_each(|client| self.disconnect(client, false));
         let published = self.units[unit].published.clone();
         self.renew(unit);
-        self.reference.units[unit] = std::mem::take(&mut self.reference.units[unit]).restarted();
+        self.reference.units[unit] = std::mem::take(&mut self.reference.units[unit]).failed();
         let image = Image { snapshot: (**published.stable()).clone(), ..Image::default() };
         let mut file = Vec::new();
         let mut sink = |piece: &[u8]| {
@@ -81,9 +81,26 @@ impl World {
         self.publish_lanes(unit);
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
         if self.pilot.rollout.began_anew(former, id, time) {
-            self.pilot.known.begin_anew(&self.pilot.plan, former, id);
+            self.pilot.known.begin_anew(former, id);
         }
         self.note_change(unit);
+    }
+
+    /// Tells units that their hold outlives the names that they forget.
+    pub fn keep_holds(&mut self) {
+        for unit in 0..self.units.len() {
+            let id = UnitId(self.id_of(unit));
+            if !self.pilot.rollout.keeps_hold(id) {
+                self.pilot.kept.remove(&id);
+            } else if self.pilot.kept.insert(id) {
+                self.units[unit].lanes.keep();
+                self.reference.units[unit].is_kept = true;
+                if self.plan.begins_anew {
+                    self.hold(unit);
+                    self.publish_lanes(unit);
+                }
+            }
+        }
     }
 
     /// The lanes hold what the unit began with, until its server has confirmed it.
@@ -115,6 +132,12 @@ impl World {
 }
 
 impl Releases {
+    /// The task of the unit has failed: only stable is left, as after a restart. What the plan has cut is known as before.
+    fn failed(self) -> Releases {
+        let (cut, latest) = (self.cut.clone(), self.latest.clone());
+        Releases { cut, latest, ..self.restarted() }
+    }
+
     /// Another class has taken the place of the unit: it knows nothing. Clients may have what they were given.
     fn displaced(self) -> Releases {
         Releases { given: self.given, ..Releases::default() }

@@ -122,7 +122,7 @@ pub struct Pilot {
     pub rejected: Rejected,
     pub lost: BTreeSet<UnitId>,
     /// The units that know that their hold outlives their names.
-    kept: BTreeSet<UnitId>,
+    pub kept: BTreeSet<UnitId>,
     is_changed: bool,
     tally_due: u64,
     changed: BTreeSet<usize>,
@@ -464,23 +464,6 @@ impl World {
         self.pilot.phase = phase;
         if is_open && holds {
             self.send_order(Order::Rest, self.all_units());
-        }
-    }
-
-    /// Tells units that their hold outlives the names that they forget.
-    fn keep_holds(&mut self) {
-        for unit in 0..self.units.len() {
-            let id = UnitId(self.id_of(unit));
-            if !self.pilot.rollout.keeps_hold(id) {
-                self.pilot.kept.remove(&id);
-            } else if self.pilot.kept.insert(id) {
-                self.units[unit].lanes.keep();
-                self.reference.units[unit].is_kept = true;
-                if self.plan.begins_anew {
-                    self.hold(unit);
-                    self.publish_lanes(unit);
-                }
-            }
         }
     }
 
