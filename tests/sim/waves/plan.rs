@@ -194,7 +194,8 @@ impl WavePlan {
         self.bad = 60;
         self.unrest = [0, 15, 50][rng.below(3) as usize];
         if rng.percent(50) {
-            self.servers = 1;
+            // Without a second server there is nobody to state the same.
+            (self.servers, self.mirrors) = (1, false);
         }
     }
 
