@@ -97,7 +97,7 @@ def of_relay(stage, text):
     (stage.directory / "served").mkdir()
     (stage.directory / "served" / "clusters.yaml").write_text(served(text))
     port = stage.relay([{"server_uri": "file:served"}])
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/discovery:clusters", b'{"node": {"id": "a"}}')
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/discovery:clusters", b'{"node": {"id": "a"}}', {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)["resources"]
 
