@@ -86,8 +86,9 @@ class Mutant:
         # A shared file has code that several mutants need, and is no mutant.
         self.is_shared = "shared" in head
         known = {"shared"} if self.is_shared else {"wrong", "caught by", "seeds"}
-        if set(head) - {"with"} != known:
+        if set(head) - {"with", "open"} != known:
             raise Unfit(f"{self.name}: the head has {sorted(head)}, and needs {sorted(known)}")
+        self.is_open = "open" in head
         self.caught_by = head.get("caught by", "").replace(",", " ").split()
         # "12", or "12 from 2097152".
         counts = re.fullmatch(r"(\d+)(?: from (\d+))?", head.get("seeds", "0"))
@@ -357,6 +358,8 @@ def repeat(pool, mutants, report):
         if invariant in mutant.caught_by:
             report.caught[invariant] += 1
             report.ok(mutant.name, f"{invariant} after {mutant.seeds} schedules")
+        elif mutant.is_open:
+            print(f"open {mutant.name}: its schedule shows nothing any more", flush=True)
         else:
             left.append((number, mutant))
     invariant, seeds, text = without.result()
