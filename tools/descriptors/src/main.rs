@@ -2,7 +2,7 @@
 //! JSON and YAML. Run it (`cargo run -p descriptors -- CHECKOUT...`) after changing the version of `envoy-types` in its
 //! `Cargo.toml`, or a commit in [`BESIDE`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -177,6 +177,8 @@ fn protos(top: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeMap;
 
     use super::*;
 
