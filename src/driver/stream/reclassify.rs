@@ -6,7 +6,7 @@ use tracing::{debug, warn};
 
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::registry::lock;
-use crate::driver::source::handle::Subscriber;
+use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::destination::{destinations, regroups};
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
@@ -51,7 +51,8 @@ impl StreamState {
             Err(status) if status.code == Code::PermissionDenied => self.end(status),
             Err(status) => {
                 self.note_stay(&status);
-                self.send_watches(Vec::new()).await;
+                // The sources that the refused configuration alone has.
+                self.leave_unused_sources(SourceHandle::forget);
             }
         }
         self.wake();

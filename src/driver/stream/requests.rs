@@ -281,7 +281,7 @@ impl StreamState {
     }
 
     /// Leaves the sources that no part uses any more, after the commands were sent.
-    fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
+    pub(super) fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
         let inner = &mut *lock(&self.inner);
         let Inner { session, sources, .. } = inner;
         sources.retain(|(id, source)| {
