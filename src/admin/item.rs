@@ -78,6 +78,9 @@ struct SourceType<'a> {
     held_back: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<RefusedType>,
+    /// Names that the server answers no request with (ADR 54).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_names: Option<SilentNames<'a>>,
     /// Where each type has a stream or a poll of its own, and that of this one is lost (ADR 18).
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostType>,
@@ -94,6 +97,13 @@ pub(super) struct RefusedType {
     /// The time until the next request; null while a request is under way.
     next_try_seconds: Option<f64>,
     error: String,
+}
+
+#[derive(Debug, Serialize)]
+struct SilentNames<'a> {
+    seconds: f64,
+    count: usize,
+    first: Vec<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -204,6 +214,11 @@ fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
         unknown: of.unknown,
         held_back: of.held_back,
         refused: of.refused.as_ref().map(|refused| refused_type(refused, now)),
+        silent_names: of.silent.as_ref().map(|silent| SilentNames {
+            seconds: seconds_since(silent.since, now),
+            count: silent.names,
+            first: silent.first.iter().map(|name| name.as_str()).collect(),
+        }),
         lost: of
             .lost
             .as_ref()

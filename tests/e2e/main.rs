@@ -56,6 +56,7 @@ mod rollout_units;
 mod rollout_ways;
 mod routing;
 mod shared_certificate;
+mod silence;
 mod suspects;
 mod tail;
 mod tiers;

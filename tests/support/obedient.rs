@@ -25,6 +25,8 @@ pub struct World {
     clock: u64,
     /// The version of a control plane that changes bytes under an unchanged version (WIR-2).
     pub fixed_version: Option<String>,
+    /// In the state of the world, a request for names is answered only if each of the names exists.
+    pub demands_all: bool,
 }
 
 impl World {
@@ -170,7 +172,9 @@ impl Sub {
         let has_changes = visible.iter().any(|(name, entry)| !held(name, entry))
             || self.known.keys().any(|name| !visible.contains_key(name));
         let is_unsubscribed = self.names.is_empty() && !self.wildcard;
+        let lacks_a_name = self.names.iter().any(|name| !visible.contains_key(name));
         if is_unsubscribed
+            || world.demands_all && lacks_a_name
             || !(has_changes || must && (full || added.iter().any(|name| visible.contains_key(name))))
         {
             return None;

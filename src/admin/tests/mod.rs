@@ -38,8 +38,6 @@ use reloads::FakeReloads;
 
 use super::entrance::{Guest, Peer, Proving};
 use super::*;
-use crate::driver::api::change_name::ChangeName;
-use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::clients::{
     ClassChoice, ClientTypes, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus,
     NameStatuses, NearMiss, NodeExplanation, RuleText,
@@ -53,6 +51,7 @@ use crate::driver::api::status::{
     SourceTypeStatus, StatusView, WaitStatus, Why,
 };
 use crate::driver::api::tail::Tails;
+use crate::driver::api::{change_name::ChangeName, changes::ChangeStatus};
 use crate::identity::Identity;
 use crate::telemetry::logging::{LogFilter, LogLevel};
 use crate::trust::rotation::Watched;
@@ -306,6 +305,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         held_back: 0,
         held_back_since: None,
         refused: None,
+        silent: None,
         lost: None,
         bytes: 4711,
         version: Some(Version(0xabc)),

@@ -115,6 +115,12 @@ fn of(of: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
     if let Some(refused) = &of.refused {
         notes.push(format!("Refused for {}: {}.", age(refused.since, ask.now), refused.error));
     }
+    if let Some(silent) = &of.silent {
+        let first: Vec<_> = silent.first.iter().map(ToString::to_string).collect();
+        let more = if silent.names > first.len() { ", ..." } else { "" };
+        let (since, first) = (age(silent.since, ask.now), first.join(", "));
+        notes.push(format!("Silent about {} names for {since}: {first}{more}.", silent.names));
+    }
     if let Some(lost) = &of.lost {
         notes.push(format!("Lost for {}: {}.", age(lost.since, ask.now), lost.error));
     }

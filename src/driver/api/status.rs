@@ -133,12 +133,24 @@ pub struct SourceTypeStatus {
     pub held_back_since: Option<SystemTime>,
     /// Why the server does not serve the type, or may not.
     pub refused: Option<RefusedStatus>,
+    /// Names that the server answers no request with.
+    pub silent: Option<SilentStatus>,
     /// The server is unreachable for this type alone, where each type has a stream or a poll of its own.
     pub lost: Option<LostStatus>,
     /// Bytes of the present resources.
     pub bytes: usize,
     /// The version of the whole set (RLY-31).
     pub version: Option<Version>,
+}
+
+/// Names of a type that the server answers no request with (ADR 54).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SilentStatus {
+    /// The time since when the first of the names is requested apart.
+    pub since: SystemTime,
+    pub names: usize,
+    /// The first of the names.
+    pub first: Vec<ResourceName>,
 }
 
 /// A type for which the server is unreachable.

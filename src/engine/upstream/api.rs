@@ -97,6 +97,8 @@ pub struct UpstreamSettings {
     /// Requests to a lost server demand an answer. Other servers serve until the lost server is heard, and a
     /// server that finds every version current would keep silent (RLY-44).
     pub needs_answer: bool,
+    /// Looks for names that silence a SotW server, and asks for these apart (ADR 54).
+    pub looks_into_silence: bool,
     /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
     /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
     /// NACKs never wait.
@@ -129,6 +131,7 @@ impl Default for UpstreamSettings {
             timeout_is_transient: false,
             fails_on_data_errors: false,
             needs_answer: false,
+            looks_into_silence: true,
             gather: Duration::from_millis(50),
             linger: Duration::ZERO,
             backoff: BackoffSettings::default(),
@@ -394,6 +397,24 @@ pub enum Event {
     /// A stream with the type alone stays open. The type returns to the stream of the other types.
     BearsType {
         type_url: TypeUrl,
+    },
+    /// The server has been silent about the type since it was asked for these names too (ADR 54). `is_cured`: it answers
+    /// the others, and the names are requested on streams of their own. Otherwise it does not answer for a part of the
+    /// type either, and the requests stay as they are. The source reports this event and the next two.
+    Silenced {
+        type_url: TypeUrl,
+        names: Vec<ResourceName>,
+        is_cured: bool,
+    },
+    /// The server does not answer a request for this name alone.
+    SilentAbout {
+        type_url: TypeUrl,
+        name: ResourceName,
+    },
+    /// The server answers a request for this name. The name returns to the request for the others.
+    SpeaksOf {
+        type_url: TypeUrl,
+        name: ResourceName,
     },
     /// The server has no service for the only type of this stream, or no path in REST: UNIMPLEMENTED, 404.
     /// The server is reachable all the same, and is asked again with the backoff of an unanswered stream

@@ -32,7 +32,7 @@ impl Changes {
         }
     }
 
-    pub(super) fn of_names(type_url: &TypeUrl, names: Vec<ResourceName>, cause: Cause) -> Self {
+    pub(in crate::engine) fn of_names(type_url: &TypeUrl, names: Vec<ResourceName>, cause: Cause) -> Self {
         let absent = names.into_iter().map(|name| (name, cause)).collect();
         Changes { absent, ..Changes::new(type_url, CollectionKind::Names) }
     }

@@ -26,6 +26,7 @@ mod response;
 mod pace;
 mod names;
 mod variants;
+mod silence;
 mod said;
 mod wildcard;
 mod order;

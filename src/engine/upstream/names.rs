@@ -51,7 +51,12 @@ impl Held {
 
     /// Returns true if the resource under `name` has the own name `own`.
     pub(super) fn is_of(&self, name: &ResourceName, own: &ResourceName) -> bool {
-        self.canonical.as_ref().unwrap_or(name) == own
+        self.own(name) == own
+    }
+
+    /// The own name of the resource under `name`.
+    pub(super) fn own<'a>(&'a self, name: &'a ResourceName) -> &'a ResourceName {
+        self.canonical.as_ref().unwrap_or(name)
     }
 
     pub(super) fn forget_version(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::silence::Silence;
 use crate::engine::Time;
 use crate::xds::ResourceName;
 
@@ -30,6 +31,8 @@ pub(super) struct Said {
     pub(super) nonce: String,
     /// The time of the last request for new names, if no response of the type has arrived since.
     pub(super) unanswered: Option<Time>,
+    /// SotW, names: the silence since a request for more names.
+    pub(super) silence: Silence,
     /// Wanted names (`*` for the wildcard) that no request lists yet.
     pub(super) enter: BTreeSet<ResourceName>,
     /// Unwanted names that the last request lists.

@@ -39,6 +39,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let held = (
         server.source(&"xds_servers".into()),
         server.of_type(&types).held_back(),
+        server.of_type(&types).silent_names(),
         server.of_type(&types).refused("ends_stream"),
         server.suspect_streams(),
         metrics.downstream.stream(Variant::Delta),

@@ -313,6 +313,12 @@ impl UpstreamTypeMetrics {
         GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
     }
 
+    /// Counts names of one source that the server answers no request with (ADR 54), until the handle is dropped.
+    pub fn silent_names(&self) -> GaugePart {
+        let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
+        GaugePart::new(&self.server.beside.silent_names.get_or_create_owned(&labels), 0)
+    }
+
     /// Counts a source for which the server refuses the type, until the handle is dropped.
     pub fn refused(&self, how: &'static str) -> GaugePart {
         let (server, label) = (&self.server, self.label.clone());
@@ -365,6 +371,7 @@ struct BesideFamilies {
     expiries: Counters<2>,
     mass_deletions: Counters<2>,
     held_back: Gauges<2>,
+    silent_names: Gauges<2>,
     refused: Gauges<3>,
     suspects: Gauges<1>,
     version_anomalies: Counters<3>,
@@ -389,6 +396,10 @@ impl BesideFamilies {
             held_back: catalogue.add(
                 "sluice_upstream_resources_held_back",
                 "Resources still served after the server removed them in a mass deletion",
+            ),
+            silent_names: catalogue.add(
+                "sluice_upstream_silent_names",
+                "Names that the server answers no request with, and that are requested apart from the others",
             ),
             refused: catalogue.add(
                 "sluice_upstream_types_refused",

@@ -89,8 +89,11 @@ pub struct StreamSlot {
 impl Slot {
     /// `has_choice`: another server stands in for a lost one.
     pub fn new(id: u64, coalescing: u64, has_choice: bool) -> Slot {
-        let upstream =
-            upstream::UpstreamSettings { needs_answer: has_choice, ..upstream::UpstreamSettings::default() };
+        let upstream = upstream::UpstreamSettings {
+            needs_answer: has_choice,
+            looks_into_silence: false,
+            ..upstream::UpstreamSettings::default()
+        };
         let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
         let coalescing = Duration::from_micros(coalescing);
         let linger = Duration::from_secs(30);

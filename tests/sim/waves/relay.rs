@@ -201,6 +201,7 @@ impl World {
             resource_timeout: Duration::from_secs(10),
             variant: Variant::Delta,
             needs_answer: self.plan.servers > 1,
+            looks_into_silence: false,
             ..UpstreamSettings::default()
         };
         let settings = SourceSettings {

@@ -1,6 +1,7 @@
 //! The reports of a source: metrics, log lines, and the status for the admin room.
 
 mod changes;
+mod doubts;
 mod log;
 mod outage;
 mod status;
@@ -39,6 +40,7 @@ struct TypeReport {
     upstream: UpstreamTypeMetrics,
     cache: CacheMetrics,
     held_back: GaugePart,
+    silent_names: GaugePart,
     /// The server refuses the type.
     refused: Option<(Refused, GaugePart)>,
 }
@@ -181,6 +183,7 @@ impl Report {
             let upstream = self.metrics.server().of_type(&types);
             TypeReport {
                 held_back: upstream.held_back(),
+                silent_names: upstream.silent_names(),
                 refused: None,
                 upstream,
                 cache: types.cache(),
@@ -328,6 +331,7 @@ impl Report {
             Event::EndsStream { type_url, status, ends } => self.ends_stream(type_url, status, *ends),
             Event::NotServed { type_url, status } => self.not_served(stream, type_url, status, now),
             Event::BearsType { type_url } => self.bears(type_url),
+            Event::Silenced { .. } | Event::SilentAbout { .. } | Event::SpeaksOf { .. } => self.doubts(event),
             Event::Timeout { type_url, names } => {
                 debug!(%server, %list, %type_url, ?names, "the upstream did not answer for these names in time");
             }

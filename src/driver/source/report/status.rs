@@ -1,7 +1,10 @@
 //! The status of a source for the admin room, and the gauges of its cache.
 
 use super::Report;
-use crate::driver::api::status::{LostStatus, Refused, RefusedStatus, SourceStatus, SourceTypeStatus};
+use super::doubts::NAMES_MAX;
+use crate::driver::api::status::{
+    LostStatus, Refused, RefusedStatus, SilentStatus, SourceStatus, SourceTypeStatus,
+};
 use crate::driver::ground::clock::Clock;
 use crate::engine::cache::EntryState;
 use crate::engine::reachability::Reachability;
@@ -51,12 +54,20 @@ impl Report {
         Some(RefusedStatus { how, since: self.shared.clock.wall(since), next_try, error })
     }
 
+    fn silent(&self, source: &Source, type_url: &TypeUrl) -> Option<SilentStatus> {
+        let Attachment::Streams(streams) = source.attachment() else { return None };
+        let (since, names) = streams.silent_names(type_url)?;
+        let first = names.iter().take(NAMES_MAX).map(|name| (*name).clone()).collect();
+        Some(SilentStatus { since: self.shared.clock.wall(since), names: names.len(), first })
+    }
+
     fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
         let mut statuses = Vec::new();
         for (type_url, counts, wildcard) in source.types() {
             let members = wildcard.map_or(0, |view| view.len());
             let unknown = wildcard.map_or(0, |view| usize::from(!view.is_complete()));
             let refused = self.refused(source, type_url);
+            let silent = self.silent(source, type_url);
             let status = SourceTypeStatus {
                 type_url: type_url.clone(),
                 names: counts.present + counts.absent + counts.unknown,
@@ -67,6 +78,7 @@ impl Report {
                 held_back: source.held_back(type_url),
                 held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
                 refused,
+                silent,
                 lost: match source.reach_of(type_url) {
                     Some(Reachability::Lost { since, status }) => {
                         Some(LostStatus { since: self.shared.clock.wall(since), error: status })
@@ -78,6 +90,7 @@ impl Report {
             };
             let report = self.of_type(type_url);
             report.held_back.set(status.held_back);
+            report.silent_names.set(status.silent.as_ref().map_or(0, |silent| silent.names));
             let how = status.refused.as_ref().map(|refused| refused.how);
             if report.refused.as_ref().map(|(how, _)| *how) != how {
                 report.refused = how.map(|how| (how, report.upstream.refused(how.name())));

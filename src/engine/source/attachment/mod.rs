@@ -3,6 +3,7 @@
 mod files;
 mod streams;
 mod suspect;
+mod doubt;
 
 pub use files::Files;
 pub use streams::{StreamIndex, Streams};

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::engine::upstream::api::{Event, Output, UpstreamSettings, WildcardStyle};
 use crate::engine::upstream::response::{Digest, Verdict};
 use crate::engine::upstream::settling::Settling;
+use crate::engine::upstream::silence::Silence;
 use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{Kind, Request, Response, Status, TypeUrl, Variant};
 
@@ -69,6 +70,7 @@ impl Upstream {
         let is_comparable = !is_first && !digest.is_of_another;
         subscription.said.nonce.clone_from(&digest.nonce);
         subscription.said.unanswered = None;
+        subscription.said.silence = Silence::default();
         if !matches!(subscription.want, Want::Names(_)) {
             digest.refuse_variants();
         }
@@ -149,6 +151,8 @@ impl Upstream {
 
     fn write_part(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
         let is_careful = self.is_careful();
+        let may_be_silenced =
+            self.settings.looks_into_silence && self.variant == Variant::Sotw && !self.is_of_one_type();
         let (Phase::Open(stream), Some(subscription)) =
             (&mut self.phase, self.subscriptions.get_mut(type_url))
         else {
@@ -187,6 +191,9 @@ impl Upstream {
         let part = subscription.entering(self.variant, part, &left);
         if !part.subscribe.is_empty() {
             subscription.said.unanswered = Some(now);
+            if may_be_silenced {
+                subscription.asks_more(&part.subscribe, due, stream.signs);
+            }
         }
         if !subscription.said.asked {
             subscription.said.may_be_silent = claims_all(&request) && part.unclaimed.is_empty();

@@ -6,6 +6,7 @@ mod timers;
 mod guess;
 mod idle;
 mod mute;
+mod silenced;
 mod poll;
 pub mod blame;
 mod careful;

@@ -36,6 +36,9 @@ impl Upstream {
                 }
                 Want::Names(_) | Want::Globs(_) | Want::Wildcard(_) | Want::Nothing => {}
             }
+            if !stream.is_receiving {
+                is_unproven |= subscription.said.silence.run_out(now, stream.signs);
+            }
             subscription.each_settling(|settling| settling.pass(now));
         }
         self.settle_answers(now);

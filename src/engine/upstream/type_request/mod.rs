@@ -4,7 +4,7 @@ mod currency;
 mod exchange;
 mod marks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Time;
 use crate::engine::upstream::api::Lower;
@@ -173,12 +173,29 @@ impl TypeRequest {
         }
     }
 
+    /// A SotW request adds these names.
+    pub(in crate::engine::upstream) fn asks_more(
+        &mut self,
+        names: &BTreeSet<ResourceName>,
+        due: Time,
+        signs: u64,
+    ) {
+        if !matches!(self.want, Want::Names(_)) {
+            return;
+        }
+        if self.said.asked {
+            self.said.silence.added.extend(names.iter().cloned());
+        }
+        self.said.silence.asked(due, signs);
+    }
+
     pub(in crate::engine::upstream) fn drop(&mut self, wanted: Wanted) {
         self.said.is_full = false;
         match (&mut self.want, wanted) {
             (Want::Wildcard(_), Wanted::Wildcard) => self.drop_all(),
             (Want::Names(wanted), Wanted::Names(names)) => {
                 for name in names {
+                    self.said.silence.added.remove(&name);
                     let is_said = wanted.remove(&name) && !self.said.enter.remove(&name);
                     if is_said {
                         self.said.leave.insert(name);
@@ -318,7 +335,8 @@ impl TypeRequest {
             Want::Globs(globs) => globs.next_due(),
             Want::Wildcard(_) => None,
         };
-        let silence = self.currency.due().filter(|_| !is_receiving);
+        let silence = [self.currency.due(), self.said.silence.due()];
+        let silence = silence.into_iter().flatten().min().filter(|_| !is_receiving);
         of_want.into_iter().chain(self.first.due()).chain(silence).min()
     }
 

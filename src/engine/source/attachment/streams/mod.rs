@@ -2,6 +2,8 @@
 
 mod reach;
 mod suspects;
+mod doubts;
+mod trials;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,8 +13,9 @@ use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
 use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Answered;
+use crate::engine::source::attachment::doubt::Doubt;
 use crate::engine::source::attachment::suspect::Suspect;
-use crate::engine::upstream::{Event, Hold, Output, Resumed, Transport, Upstream, UpstreamSettings, Wanted};
+use crate::engine::upstream::{Hold, Output, Resumed, Transport, Upstream, UpstreamSettings, Wanted};
 use crate::xds::{ResourceName, Service, Status, TypeUrl, Variant};
 
 /// The index of a stream within its source.
@@ -31,10 +34,12 @@ pub struct Streams {
     placed: BTreeMap<(TypeUrl, CollectionKind), StreamIndex>,
     /// Aggregated: types for which the server ended a stream.
     suspects: BTreeMap<TypeUrl, Suspect>,
+    /// Aggregated: types for which the server was silent about names.
+    doubts: BTreeMap<TypeUrl, Doubt>,
     /// The state of the connection. Maintained where the streams of types may be lost one by one.
     connection: Reachability,
-    /// Events of the streams for the driver.
-    events: VecDeque<(StreamIndex, Event)>,
+    /// Outputs for the driver, before those of the machines.
+    outputs: VecDeque<(StreamIndex, Output)>,
 }
 
 #[derive(Debug)]
@@ -43,13 +48,26 @@ struct Machine {
     type_url: Option<TypeUrl>,
     /// The suspect that this stream carries alone.
     alone: Option<TypeUrl>,
+    /// The type of which this stream carries some names for a trial.
+    tries: Option<TypeUrl>,
     upstream: Upstream,
+}
+
+impl Machine {
+    fn new(type_url: Option<TypeUrl>, upstream: Upstream) -> Machine {
+        Machine { type_url, alone: None, tries: None, upstream }
+    }
+
+    /// The stream carries neither a suspect alone nor names for a trial.
+    fn is_shared(&self) -> bool {
+        self.alone.is_none() && self.tries.is_none()
+    }
 }
 
 impl Streams {
     pub fn new(settings: UpstreamSettings) -> Streams {
-        let (machines, placed, suspects, connection, events) = Default::default();
-        Streams { settings, machines, placed, suspects, connection, events }
+        let (machines, placed, suspects, doubts, connection, outputs) = Default::default();
+        Streams { settings, machines, placed, suspects, doubts, connection, outputs }
     }
 
     /// Takes other settings of the same server over.
@@ -86,6 +104,7 @@ impl Streams {
     /// Returns false if the server can't be asked for this type: there is no service, or none of this kind
     /// (RPC-2, RPC-9). The names stay unknown, because no server declares them absent (RLY-2).
     pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) -> bool {
+        let Some(wanted) = self.try_first(type_url, wanted, now) else { return true };
         let key = (type_url.clone(), wanted.kind());
         let index = match self.placed.get(&key) {
             Some(index) => *index,
@@ -106,6 +125,7 @@ impl Streams {
 
     /// Subscribes again as before the restart of the relay. Returns false as for [`Streams::subscribe`].
     pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
+        self.trust(type_url, now);
         if !self.subscribe(type_url, resumed.wanted(), now) {
             return false;
         }
@@ -133,11 +153,11 @@ impl Streams {
         let settings = if of_type.is_some() { self.settings_of(type_url)? } else { self.settings.clone() };
         let taken = |index: StreamIndex| self.kind_of(index, type_url).is_some();
         let is_free = |(index, machine): &(usize, &Machine)| {
-            machine.type_url == of_type && machine.alone.is_none() && !taken(*index)
+            machine.type_url == of_type && machine.is_shared() && !taken(*index)
         };
         let found = self.machines.iter().enumerate().find(is_free).map(|(index, _)| index);
         Some(found.unwrap_or_else(|| {
-            self.machines.push(Machine { type_url: of_type, alone: None, upstream: Upstream::new(settings) });
+            self.machines.push(Machine::new(of_type, Upstream::new(settings)));
             self.machines.len() - 1
         }))
     }
@@ -168,6 +188,7 @@ impl Streams {
     pub fn unsubscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, last: bool, now: Time) {
         let key = (type_url.clone(), wanted.kind());
         let Some(index) = self.placed.get(&key).copied() else { return };
+        let wanted = self.leave_apart(type_url, wanted, last, now);
         if last {
             self.placed.remove(&key);
         }
@@ -251,8 +272,7 @@ impl Streams {
 
     /// The next output of the first stream with output.
     pub fn poll_output(&mut self) -> Option<(StreamIndex, Output)> {
-        let event = self.events.pop_front().map(|(index, event)| (index, Output::Event(event)));
-        event.or_else(|| {
+        self.outputs.pop_front().or_else(|| {
             self.machines_mut().find_map(|(index, machine)| Some((index, machine.poll_output()?)))
         })
     }

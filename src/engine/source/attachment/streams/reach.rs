@@ -47,7 +47,7 @@ impl Streams {
     /// Whether the server can be heard at all. A lost stream of all types means a lost server (CLI-1). A lost
     /// stream of a single type does not, as long as there are others.
     pub fn reach(&self) -> Reachability {
-        let shared = || self.machines.iter().filter(|machine| machine.alone.is_none()).filter(is_used);
+        let shared = || self.machines.iter().filter(|machine| machine.is_shared()).filter(is_used);
         if !self.is_by_type() {
             return match shared().next() {
                 Some(_) => combined(shared()),

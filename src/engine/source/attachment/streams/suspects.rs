@@ -17,7 +17,7 @@ use super::{Machine, StreamIndex, Streams};
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::suspect::Suspect;
-use crate::engine::upstream::{Event, Input, SOON, State, Transport, Upstream};
+use crate::engine::upstream::{Event, Input, Output, SOON, State, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
 
 /// A suspect whose stream stays open this long is cleared, because a faulty type ends the stream within
@@ -35,7 +35,7 @@ const REMEMBERED_MAX: usize = 64;
 
 impl Streams {
     pub fn handle(&mut self, index: StreamIndex, input: Input, now: Time) {
-        let may_blame = self.may_blame(index);
+        let may_blame = self.is_settled(index);
         self.note_connection(&input, now);
         let Some(machine) = self.machines.get_mut(index) else { return };
         match input {
@@ -59,13 +59,14 @@ impl Streams {
             input => machine.upstream.handle(input, now),
         }
         self.open_in_turn(now);
+        self.look_into_doubts(now);
         self.forget_connection();
     }
 
     /// Only a stream with several types can be blamed on a type, and only without failover to another server.
-    fn may_blame(&self, index: StreamIndex) -> bool {
+    pub(super) fn is_settled(&self, index: StreamIndex) -> bool {
         let is_settled = |machine: &Machine| {
-            machine.alone.is_none() && (!self.settings.failover || machine.upstream.stays_with_primary())
+            machine.is_shared() && (!self.settings.failover || machine.upstream.stays_with_primary())
         };
         self.settings.transport == Transport::Aggregated && self.machines.get(index).is_some_and(is_settled)
     }
@@ -101,7 +102,7 @@ impl Streams {
 
     fn tell_suspect(&mut self, index: StreamIndex, type_url: &TypeUrl, status: &Status, ends: u32) {
         let (type_url, status) = (type_url.clone(), status.clone());
-        self.events.push_back((index, Event::EndsStream { type_url, status, ends }));
+        self.outputs.push_back((index, Output::Event(Event::EndsStream { type_url, status, ends })));
     }
 
     /// The separate stream for a recent suspect; `None` if the type is no suspect.
@@ -110,7 +111,7 @@ impl Streams {
         if !suspect.is_alone || suspect.is_old(now) {
             return None;
         }
-        let shared = self.machines.iter().position(|machine| machine.alone.is_none())?;
+        let shared = self.machines.iter().position(Machine::is_shared)?;
         let index = self.place_alone(type_url, shared);
         if let Some(machine) = self.machine(index) {
             // The stream opens in its turn.
@@ -124,7 +125,7 @@ impl Streams {
     /// backoff.
     fn place_alone(&mut self, type_url: &TypeUrl, shared: StreamIndex) -> StreamIndex {
         let upstream = self.machines[shared].upstream.beside();
-        let mut machine = Machine { type_url: None, alone: Some(type_url.clone()), upstream };
+        let mut machine = Machine { alone: Some(type_url.clone()), ..Machine::new(None, upstream) };
         let is_own = |machine: &Machine| machine.alone.as_ref() == Some(type_url);
         // Machines of other suspects keep their state as long as the suspects are remembered.
         let is_over = |machine: &Machine| {
@@ -176,7 +177,7 @@ impl Streams {
     }
 
     pub fn poll_timeout(&self) -> Option<Time> {
-        (0..self.machines.len()).filter_map(|index| self.due(index)).min()
+        (0..self.machines.len()).filter_map(|index| self.due(index)).chain(self.doubts_due()).min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -189,6 +190,7 @@ impl Streams {
                 machine.upstream.handle_timeout(now);
             }
         }
+        self.look_into_doubts(now);
         self.forget_connection();
     }
 
@@ -257,16 +259,16 @@ impl Streams {
                 machine.handle_timeout(now);
             }
         }
-        self.events.push_back((home, Event::BearsType { type_url }));
+        self.outputs.push_back((home, Output::Event(Event::BearsType { type_url })));
     }
 
     /// A shared stream without subscriptions to this type.
     fn place_shared(&mut self, type_url: &TypeUrl, like: StreamIndex) -> StreamIndex {
-        let is_free = |machine: &Machine| machine.alone.is_none() && !machine.upstream.knows(type_url);
+        let is_free = |machine: &Machine| machine.is_shared() && !machine.upstream.knows(type_url);
         self.machines.iter().position(is_free).unwrap_or_else(|| {
             let settings = self.settings.clone();
             debug_assert!(self.is_alone(like));
-            self.machines.push(Machine { type_url: None, alone: None, upstream: Upstream::new(settings) });
+            self.machines.push(Machine::new(None, Upstream::new(settings)));
             self.machines.len() - 1
         })
     }

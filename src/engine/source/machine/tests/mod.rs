@@ -9,6 +9,8 @@ mod do_not_cache;
 mod mass_deletion;
 mod mass_deletion_files;
 mod received_at;
+mod silence;
+mod silence_server;
 mod suspects;
 mod versions;
 

@@ -422,6 +422,7 @@ fn show_event(event: &Event) -> Option<String> {
         }
         Event::EndsStream { type_url, ends, .. } => format!("ends stream {} {ends}", short(type_url)),
         Event::BearsType { type_url } => format!("bears {}", short(type_url)),
+        Event::Silenced { .. } | Event::SilentAbout { .. } | Event::SpeaksOf { .. } => return None,
         Event::NotServed { type_url, .. } => format!("not served {}", short(type_url)),
         Event::Timeout { type_url, names } => format!("timeout {} {names:?}", short(type_url)),
     })

@@ -1,0 +1,66 @@
+//! Events of a server that is silent about names of a type (ADR 54).
+
+use tracing::{debug, info, warn};
+
+use super::Report;
+use crate::engine::upstream::Event;
+use crate::telemetry::events::{Kind, Occurrence};
+use crate::xds::{ResourceName, TypeUrl};
+
+/// The maximum number of names in a log line or in a status. The rest is a count.
+pub(super) const NAMES_MAX: usize = 10;
+
+impl Report {
+    pub(super) fn doubts(&self, event: &Event) {
+        match event {
+            Event::Silenced { type_url, names, is_cured } => self.silenced(type_url, names, *is_cured),
+            Event::SilentAbout { type_url, name } => self.silent_about(type_url, name),
+            Event::SpeaksOf { type_url, name } => self.speaks_of(type_url, name),
+            _ => {}
+        }
+    }
+
+    fn silenced(&self, type_url: &TypeUrl, names: &[ResourceName], is_cured: bool) {
+        let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+        let first = &names[..names.len().min(NAMES_MAX)];
+        let count = names.len();
+        let told = match is_cured {
+            true => "the upstream is silent about a type while it is asked for more names",
+            false => "the upstream is silent about a type, and does not answer for a part of its names",
+        };
+        let told = Occurrence::warn(Kind::UpstreamLost, told).of_type(type_url).count(count as u64);
+        self.tell(told.detail(format_args!("{first:?}")));
+        let Some(suppressed) = self.allow("silent about a type") else { return };
+        if is_cured {
+            warn!(%server, %list, %class, %type_url, count, ?first, suppressed,
+                "the upstream has answered nothing about a type since it was asked for more names, and answers for the \
+                    others; requesting the doubtful names on separate streams from now on. Delta \
+                    (AGGREGATED_DELTA_GRPC) has no such rule");
+        } else {
+            warn!(%server, %list, %class, %type_url, count, ?first, suppressed,
+                "the upstream has answered nothing about a type since it was asked for more names, and does not answer \
+                    for a part of its names either; the requests stay as they are. Delta \
+                    (AGGREGATED_DELTA_GRPC) may have no such rule");
+        }
+    }
+
+    fn silent_about(&self, type_url: &TypeUrl, name: &ResourceName) {
+        let told = "the upstream answers no request with this name";
+        self.tell(Occurrence::warn(Kind::UpstreamLost, told).of_type(type_url).detail(name));
+        if let Some(suppressed) = self.allow("silent about a name") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name, suppressed,
+                "the upstream answers no request with this name; the name counts as not there, and is requested alone \
+                    now and then");
+        } else {
+            debug!(server = %self.server_uri, list = %self.list, %type_url, %name, "the upstream answers no request \
+                with this name");
+        }
+    }
+
+    fn speaks_of(&self, type_url: &TypeUrl, name: &ResourceName) {
+        let told = Occurrence::info(Kind::UpstreamBack, "the upstream answers requests with this name again");
+        self.tell(told.of_type(type_url).detail(name));
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name,
+            "the upstream answers requests with this name; requesting the name together with the others");
+    }
+}
