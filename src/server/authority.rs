@@ -1,22 +1,28 @@
-//! Makes the `:authority` of calls on unix sockets readable for h2.
+//! Makes the `:authority` of every call readable for h2 (ADR 64).
 //!
-//! gRPC's C++ core, and so Python and Ruby, sends the percent-encoded path of an absolute `unix:` address; grpc-java is
-//! reported to send the path itself (grpc/grpc#38142, hyperium/h2#487). h2 takes neither `%` nor `/` in an authority, and
-//! would answer each call with PROTOCOL_ERROR. On a unix socket the relay has no use for the authority. So the two octets
-//! become `-` in place, before h2 sees them: the value keeps its length, and the tables of HPACK (RFC 7541) on both sides
-//! keep equal sizes.
+//! The relay has no use for the authority, and h2 answers each call with PROTOCOL_ERROR whose authority is none by the rules of URIs. Some
+//! clients send such a text: Envoy sends the name of its cluster unless it is told otherwise (`outbound|18000||host`), gRPC's C++ core,
+//! and so Python and Ruby, the percent-encoded path of an absolute `unix:` address, and grpc-java is reported to send the path itself
+//! (grpc/grpc#38142, hyperium/h2#487). So each octet becomes `-` in place, before h2 sees the text. A text in Huffman code becomes a plain
+//! text of as many octets, as its length cannot change here.
 //!
-//! Values in Huffman code pass unchanged: gRPC's C++ core sends plain text. The filter refuses nothing. It stops at bytes
-//! that break a rule, and leaves the error to h2.
+//! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code is nearly always longer
+//! than its code, so the relay keeps an entry that the client has dropped, and no client refers to such an entry.
+//!
+//! The filter refuses nothing. It stops at bytes that break a rule, and leaves the error to h2.
 
-const HEAD_BYTES: usize = 9;
+const HEAD_BYTES: u8 = 9;
 const HEADERS: u8 = 0x1;
 const CONTINUATION: u8 = 0x9;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-const PRIORITY_BYTES: usize = 5;
+const PRIORITY_BYTES: u32 = 5;
 
 const NAME: &[u8] = b":authority";
+/// The same in Huffman code.
+const NAME_IN_HUFFMAN: &[u8] = b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
+/// The mark of a text in Huffman code, in the first byte of its length.
+const HUFFMAN: u8 = 0x80;
 /// The entry of HPACK's static table with this name.
 const NAME_INDEX: u8 = 1;
 
@@ -24,16 +30,16 @@ const NAME_INDEX: u8 = 1;
 #[derive(Debug, Default)]
 pub(super) struct AuthorityFilter {
     /// The received part of the next head.
-    head: [u8; HEAD_BYTES],
-    head_bytes: usize,
+    head: [u8; HEAD_BYTES as usize],
+    head_bytes: u8,
     /// The frame's first byte has the length of the padding.
     has_pad_length: bool,
     /// Bytes of the priority that are still to pass.
-    priority: usize,
+    priority: u32,
     /// Bytes of the field block fragment that are still to pass.
-    fragment: usize,
+    fragment: u32,
     /// Bytes until the next head, after the fragment.
-    skip: usize,
+    skip: u32,
     fields: Fields,
     /// The bytes broke a rule. Nothing is looked at any more.
     is_lost: bool,
@@ -55,13 +61,13 @@ enum Fields {
     LongLength {
         text: Text,
         is_huffman: bool,
-        length: usize,
-        shift: u32,
+        length: u32,
+        shift: u8,
     },
     Text {
         text: Text,
         is_huffman: bool,
-        left: usize,
+        left: u32,
     },
 }
 
@@ -74,7 +80,7 @@ enum AfterInteger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Text {
     /// A name that equals [`NAME`] so far, by this many bytes; `None` after a difference.
-    Name(Option<usize>),
+    Name(Option<u8>),
     Value {
         is_authority: bool,
     },
@@ -92,29 +98,26 @@ impl AuthorityFilter {
     /// Returns the number of bytes that have passed.
     fn step(&mut self, bytes: &mut [u8]) -> usize {
         if self.has_pad_length {
-            let padding = usize::from(bytes[0]);
+            let padding = u32::from(bytes[0]);
             self.has_pad_length = false;
             self.is_lost = padding > self.fragment;
             self.fragment = self.fragment.saturating_sub(padding);
             self.skip = padding;
             1
         } else if self.priority > 0 {
-            let taken = self.priority.min(bytes.len());
-            self.priority -= taken;
-            taken
+            pass(&mut self.priority, bytes.len())
         } else if self.fragment > 0 {
-            let most = self.fragment.min(bytes.len());
+            let most = bytes.len().min(self.fragment as usize);
             let taken = self.field(&mut bytes[..most]);
-            self.fragment -= taken;
+            self.fragment -= taken as u32;
             taken
         } else if self.skip > 0 {
-            let taken = self.skip.min(bytes.len());
-            self.skip -= taken;
-            taken
+            pass(&mut self.skip, bytes.len())
         } else {
-            let taken = (HEAD_BYTES - self.head_bytes).min(bytes.len());
-            self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(&bytes[..taken]);
-            self.head_bytes += taken;
+            let free = &mut self.head[usize::from(self.head_bytes)..];
+            let taken = free.len().min(bytes.len());
+            free[..taken].copy_from_slice(&bytes[..taken]);
+            self.head_bytes += taken as u8;
             if self.head_bytes == HEAD_BYTES {
                 self.head_bytes = 0;
                 self.begin_frame();
@@ -125,7 +128,7 @@ impl AuthorityFilter {
 
     fn begin_frame(&mut self) {
         let [a, b, c, frame_type, flags, ..] = self.head;
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        let length = u32::from_be_bytes([0, a, b, c]);
         if !matches!(frame_type, HEADERS | CONTINUATION) {
             self.skip = length;
             return;
@@ -133,7 +136,7 @@ impl AuthorityFilter {
         let is_headers = frame_type == HEADERS;
         self.has_pad_length = is_headers && flags & PADDED != 0;
         self.priority = if is_headers && flags & PRIORITY != 0 { PRIORITY_BYTES } else { 0 };
-        let before = usize::from(self.has_pad_length) + self.priority;
+        let before = u32::from(self.has_pad_length) + self.priority;
         self.is_lost = before > length;
         self.fragment = length.saturating_sub(before);
         if is_headers {
@@ -144,10 +147,13 @@ impl AuthorityFilter {
     /// Takes the next bytes of a field block: all of a text, or else one.
     fn field(&mut self, bytes: &mut [u8]) -> usize {
         if let Fields::Text { text, is_huffman, left } = self.fields {
-            let taken = left.min(bytes.len());
-            let (text, left) = (text.after(&mut bytes[..taken], is_huffman), left - taken);
-            self.fields = if left > 0 { Fields::Text { text, is_huffman, left } } else { text.next() };
+            let taken = bytes.len().min(left as usize);
+            let text = text.after(&mut bytes[..taken], is_huffman);
+            self.fields = Fields::text(text, is_huffman, left - taken as u32);
             return taken;
+        }
+        if self.fields == Fields::value(true) {
+            bytes[0] &= !HUFFMAN;
         }
         match self.fields.after(bytes[0]) {
             Some(fields) => self.fields = fields,
@@ -155,6 +161,13 @@ impl AuthorityFilter {
         }
         1
     }
+}
+
+/// Takes as much of what is still to pass as there is.
+fn pass(left: &mut u32, bytes: usize) -> usize {
+    let taken = bytes.min(*left as usize);
+    *left -= taken as u32;
+    taken
 }
 
 impl Fields {
@@ -166,14 +179,14 @@ impl Fields {
             Fields::Integer { then: AfterInteger::Start } => Fields::Start,
             Fields::Integer { then: AfterInteger::Value } => Fields::value(false),
             Fields::Length { text } => {
-                let (is_huffman, length) = (byte & 0x80 != 0, usize::from(byte & 0x7f));
+                let (is_huffman, length) = (byte & HUFFMAN != 0, u32::from(byte & 0x7f));
                 match length {
                     0x7f => Fields::LongLength { text, is_huffman, length, shift: 0 },
                     _ => Fields::text(text, is_huffman, length),
                 }
             }
             Fields::LongLength { text, is_huffman, length, shift } => {
-                let length = length + (usize::from(byte & 0x7f) << shift);
+                let length = length + (u32::from(byte & 0x7f) << shift);
                 match byte & 0x80 {
                     0 => Fields::text(text, is_huffman, length),
                     // More than 2 MiB.
@@ -206,36 +219,38 @@ impl Fields {
         Fields::Length { text: Text::Value { is_authority } }
     }
 
-    fn text(text: Text, is_huffman: bool, left: usize) -> Fields {
-        if left > 0 { Fields::Text { text, is_huffman, left } } else { text.next() }
+    fn text(text: Text, is_huffman: bool, left: u32) -> Fields {
+        if left > 0 { Fields::Text { text, is_huffman, left } } else { text.next(is_huffman) }
     }
+}
+
+/// [`NAME`] in this code.
+fn name(is_huffman: bool) -> &'static [u8] {
+    if is_huffman { NAME_IN_HUFFMAN } else { NAME }
 }
 
 impl Text {
     /// The text after these bytes. Changes the octets of an authority.
     fn after(self, bytes: &mut [u8], is_huffman: bool) -> Text {
         match self {
-            Text::Name(Some(equal)) if !is_huffman => {
-                let is_equal = NAME.get(equal..equal + bytes.len()).is_some_and(|part| part == &*bytes);
-                Text::Name(is_equal.then_some(equal + bytes.len()))
+            Text::Name(Some(equal)) => {
+                let rest = &name(is_huffman)[usize::from(equal)..];
+                Text::Name(rest.starts_with(bytes).then_some(equal + bytes.len().min(rest.len()) as u8))
             }
-            Text::Name(_) => Text::Name(None),
-            Text::Value { is_authority } => {
-                if is_authority && !is_huffman {
-                    bytes
-                        .iter_mut()
-                        .filter(|byte| matches!(**byte, b'%' | b'/'))
-                        .for_each(|byte| *byte = b'-');
-                }
+            Text::Value { is_authority: true } => {
+                bytes.fill(b'-');
                 self
             }
+            Text::Name(None) | Text::Value { is_authority: false } => self,
         }
     }
 
     /// The place after the whole text.
-    fn next(self) -> Fields {
+    fn next(self, is_huffman: bool) -> Fields {
         match self {
-            Text::Name(equal) => Fields::value(equal == Some(NAME.len())),
+            Text::Name(equal) => {
+                Fields::value(equal.is_some_and(|equal| usize::from(equal) == name(is_huffman).len()))
+            }
             Text::Value { .. } => Fields::Start,
         }
     }
@@ -264,8 +279,8 @@ mod tests {
         }
     }
 
-    const GIVEN: &str = "%2Ftmp%2Fa/b.sock";
-    const TAKEN: &str = "-2Ftmp-2Fa-b.sock";
+    const GIVEN: &str = "outbound|18000||b@%2F:1:é[";
+    const TAKEN: &str = "---------------------------";
 
     /// A call with this literal `:authority`, with other fields around.
     fn call(name: &[u8], authority: &str) -> Vec<u8> {
@@ -278,13 +293,14 @@ mod tests {
             .concat()
     }
 
-    fn names() -> [Vec<u8>; 4] {
+    fn names() -> [Vec<u8>; 6] {
         let literal = |first: u8| [&[first][..], &text(":authority")].concat();
-        [vec![0x41], vec![0x01], literal(0x40), literal(0x10)]
+        let in_huffman = |first: u8| [&[first, HUFFMAN | 8][..], NAME_IN_HUFFMAN].concat();
+        [vec![0x41], vec![0x01], literal(0x40), literal(0x10), in_huffman(0x40), in_huffman(0x10)]
     }
 
     #[test]
-    fn octets_that_no_authority_has_are_replaced_in_the_authority_alone() {
+    fn octets_are_replaced_in_the_authority_alone() {
         for name in names() {
             let of = |authority| {
                 let block = call(&name, authority);
@@ -315,12 +331,25 @@ mod tests {
     }
 
     #[test]
-    fn huffman_code_and_broken_frames_pass_unchanged() {
-        let huffman = frame(HEADERS, 0x4, &[0x41, 0x82, b'%', b'/']);
+    fn a_text_in_huffman_code_becomes_a_plain_one() {
+        let long = |mark: u8, octet: u8| {
+            let length = [mark | 0x7f, 0x80 | 45, 1];
+            frame(HEADERS, 0x4, &[&[0x41][..], &length, &[octet; 300], &[0x84]].concat())
+        };
+        assert_becomes(&long(HUFFMAN, b'%'), &long(0, b'-'));
+        // The path is in Huffman code, too, and keeps it.
+        let call = |text: [u8; 3]| {
+            frame(HEADERS, 0x4, &[&[0x04, 0x82, b'%', b'/', 0x01][..], &text, &[0x82]].concat())
+        };
+        assert_becomes(&call([0x82, b'%', b'/']), &call([2, b'-', b'-']));
+    }
+
+    #[test]
+    fn broken_frames_pass_unchanged() {
         let padding = frame(HEADERS, PADDED | 0x4, &[9, 0x41, 1, b'%']);
         let priority = frame(HEADERS, PRIORITY | 0x4, &[0x41, 1, b'%']);
         let endless = frame(HEADERS, 0x4, &[0x41, 0x7f, 0xff, 0xff, 0xff, 0xff, b'%', b'/']);
-        for input in [huffman, padding, priority, endless] {
+        for input in [padding, priority, endless] {
             let input = [&input[..], b"%/"].concat();
             assert_becomes(&input, &input);
         }

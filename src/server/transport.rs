@@ -51,10 +51,6 @@ impl Socket {
         }
     }
 
-    fn is_unix(&self) -> bool {
-        matches!(self.plain(), Plain::Unix(_))
-    }
-
     /// The socket below TLS.
     fn plain(&self) -> &Plain {
         match self {
@@ -161,8 +157,7 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
-    /// `None` for TCP.
-    authorities: Option<Box<AuthorityFilter>>,
+    authorities: AuthorityFilter,
     heard: Arc<Heard>,
     /// Reads in this turn.
     turn: u32,
@@ -203,8 +198,7 @@ impl Transport {
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
         // The handshake had limits of its own.
         let overhead = Overhead { decrypted: 0, charged: socket.received() };
-        let authorities = socket.is_unix().then(Box::default);
-        let cutter = Cutter::default();
+        let (authorities, cutter) = (AuthorityFilter::default(), Cutter::default());
         let frames = Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, overhead };
         (
             Transport {
@@ -287,9 +281,7 @@ impl AsyncRead for Transport {
                 heard.flooded();
                 return Poll::Pending;
             }
-            if let Some(authorities) = authorities {
-                authorities.pass(&mut buffer.filled_mut()[before..]);
-            }
+            authorities.pass(&mut buffer.filled_mut()[before..]);
             cutter.take(buffer, before);
             if buffer.filled().len() > before {
                 break;

@@ -24,6 +24,7 @@ def cases():
     """All cases. The modules need the packages, so the imports are here."""
     import client_status
     import envoy_collections
+    import envoy_mesh
     import envoy_nacks
     import envoy_on_demand
     import envoy_order
@@ -50,7 +51,7 @@ def cases():
     # The slowest cases come first, so that none runs alone at the end.
     first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollout_newcomers, rollouts, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback)
     rest = (client_status, exemplars, tls, tls_upstream, envoy_order, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks, envoy_yaml)
-    modules = (*first, *rest, envoy_outage)
+    modules = (*first, *rest, envoy_outage, envoy_mesh)
     return [case for module in modules for case in module.CASES]
 
 

@@ -8,13 +8,13 @@ use sluice::driver::api::downstream::Variant;
 use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
 use sluice::telemetry::Limit;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::kit::{CDS, Client, DELTA, SOTW, eventually, soon, start, start_on, status_of};
+use crate::kit::{CDS, Client, DELTA, Running, SOTW, eventually, soon, start, start_on, status_of};
 use crate::raw;
 
 const SHORT: Duration = Duration::from_millis(150);
@@ -205,27 +205,39 @@ async fn a_unix_socket_serves_and_its_file_goes_at_shutdown() {
     assert!(!path.exists());
 }
 
-/// gRPC's C++ core sends the path of an absolute `unix:` address as `:authority`.
+/// Envoy sends the name of its cluster as `:authority`, gRPC's C++ core the path of an absolute `unix:` address.
 #[tokio::test]
-async fn a_path_as_authority_is_taken_on_a_unix_socket_and_refused_on_tcp() {
+async fn any_text_is_taken_as_authority_on_each_kind_of_socket() {
+    const TEXTS: [&str; 6] =
+        ["outbound|18000||host", "default/relay/xds", "%2Frun%2Fsluice%2Fxds.sock", "a b", "a:1:2", "[é"];
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("xds.sock");
     let listener = Listener::bind_unix("local", &path, None).unwrap();
-    let server = start_on(ServerLimits::default(), vec![listener], "127.0.0.1:1".parse().unwrap());
-    let mut local = UnixStream::connect(&path).await.unwrap();
-    for (stream, authority) in [(1, "%2Frun%2Fsluice%2Fxds.sock"), (3, "/run/sluice/xds.sock")] {
-        let call = raw::headers_for(authority, stream, None);
-        let bytes = if stream == 1 { [raw::opening(), call].concat() } else { call };
-        local.write_all(&bytes).await.unwrap();
-        assert_eq!(server.relay.stream(stream as usize / 2).await.variant, Variant::Sotw, "{authority}");
-    }
+    let local = start_on(ServerLimits::default(), vec![listener], "127.0.0.1:1".parse().unwrap());
+    any_authority_is_taken(&local, UnixStream::connect(&path).await.unwrap(), &TEXTS).await;
+    let remote = start(ServerLimits::default());
+    any_authority_is_taken(&remote, TcpStream::connect(remote.address).await.unwrap(), &TEXTS).await;
+}
 
+/// A call for each.
+async fn any_authority_is_taken(server: &Running, mut io: impl AsyncWrite + Unpin, texts: &[&str]) {
+    io.write_all(&raw::opening()).await.unwrap();
+    for (number, authority) in texts.iter().enumerate() {
+        io.write_all(&raw::headers_for(authority, 2 * number as u32 + 1, None)).await.unwrap();
+        assert_eq!(server.relay.stream(number).await.variant, Variant::Sotw, "{authority}");
+    }
+}
+
+/// The second call names the `:authority` of the first by the dynamic table of HPACK.
+#[tokio::test]
+async fn an_authority_in_huffman_code_keeps_its_place_in_the_table() {
     let server = start(ServerLimits::default());
-    let mut remote = TcpStream::connect(server.address).await.unwrap();
-    let calls = [raw::opening(), raw::headers_for("%2Frun", 1, None), raw::headers(3, None)].concat();
-    remote.write_all(&calls).await.unwrap();
-    assert_eq!(server.relay.stream(0).await.variant, Variant::Sotw, "the second call");
-    assert_eq!(server.relay.opened(), 1);
+    let mut io = TcpStream::connect(server.address).await.unwrap();
+    let calls = [raw::opening(), raw::calls_for_huffman(raw::MESH_IN_HUFFMAN)].concat();
+    io.write_all(&calls).await.unwrap();
+    for number in 0..2 {
+        assert_eq!(server.relay.stream(number).await.variant, Variant::Sotw, "call {number}");
+    }
 }
 
 #[tokio::test]

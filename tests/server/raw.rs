@@ -76,6 +76,22 @@ pub fn headers_for(authority: &str, stream: u32, extra: Option<(&str, &str)>) ->
     frame(HEADERS, END_HEADERS, stream, &block)
 }
 
+/// `outbound|18000||host` in Huffman code (RFC 7541, appendix B).
+pub const MESH_IN_HUFFMAN: &[u8] = b"\x3d\xa9\x8c\xf6\xd5\x27\xfc\x0b\xc0\x00\x3f\xe7\xfc\x9c\xe8\x4f";
+
+/// The headers of two ADS calls with an `:authority` of these bytes, in Huffman code: the second call names all by the dynamic table.
+pub fn calls_for_huffman(authority: &[u8]) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86, 0x41, 0x80 | authority.len() as u8];
+    block.extend_from_slice(authority);
+    block.extend_from_slice(&[0x44, SOTW.len() as u8]);
+    block.extend_from_slice(SOTW.as_bytes());
+    // `content-type`, of the static table.
+    block.extend_from_slice(&[0x5f, 16]);
+    block.extend_from_slice(b"application/grpc");
+    let again = [0x83, 0x86, 0x80 | 64, 0x80 | 63, 0x80 | 62];
+    [frame(HEADERS, END_HEADERS, 1, &block), frame(HEADERS, END_HEADERS, 3, &again)].concat()
+}
+
 pub fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8u32.to_be_bytes())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, HandshakeKind, RootCertStore};
+use sluice::driver::api::downstream::Variant;
 use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
 use sluice::setting::InForce;
@@ -453,6 +454,19 @@ async fn crt_9_a_connection_ends_with_its_certificate() {
     let client = fixture.client(Duration::from_secs(1)).await;
     soon(client.connection).await.unwrap().unwrap();
     assert_eq!(fixture.server.metrics.goaways_certificate_expiry.get(), 1);
+}
+
+/// An Envoy that reaches the relay through a cluster of a mesh, with TLS.
+#[tokio::test]
+async fn any_text_is_taken_as_authority_through_tls() {
+    let fixture = Fixture::new(ClientCertificate::None, ServerLimits::default());
+    let mut stream = fixture.connect(fixture.config(None, &[b"h2"])).await.unwrap();
+    let calls = [raw::opening(), raw::calls_for_huffman(raw::MESH_IN_HUFFMAN)].concat();
+    stream.write_all(&calls).await.unwrap();
+    stream.write_all(&raw::headers_for("outbound|18000||host", 5, None)).await.unwrap();
+    for number in 0..3 {
+        assert_eq!(soon(fixture.server.relay.stream(number)).await.variant, Variant::Sotw, "call {number}");
+    }
 }
 
 #[tokio::test]
