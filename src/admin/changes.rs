@@ -146,7 +146,7 @@ pub(super) fn cursor_behind(last: &ChangeStatus) -> String {
 
 pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let mut filter = changes(&uri).map_err(bad_request)?;
-    types::check(&admin, filter.type_name.as_deref()).map_err(bad_request)?;
+    types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
     let limit = filter.limit;
     // One more, to know whether another page follows.
     filter.limit = limit.saturating_add(1);

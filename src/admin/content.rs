@@ -80,7 +80,7 @@ pub(super) async fn resource(
     uri: Uri,
 ) -> Result<Response, Response> {
     let query = ContentQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, Some(&type_name)).map_err(not_found)?;
+    types::check(&admin, Some(&type_name)).await.map_err(not_found)?;
     let all = admin.relay.copies(&type_name, &name);
     if all.is_empty() {
         return Err(not_found(unknown_name(&admin, &type_name, &name).await));
@@ -125,9 +125,13 @@ pub(super) async fn resource(
 pub(super) async fn show(resource: &Resource) -> Value {
     let (type_url, body) = (TypeUrl::new(&resource.body.type_url), resource.body.value.clone());
     let bytes = body.len();
-    let permit = DECODING.acquire().await;
-    let shown = tokio::task::spawn_blocking(move || redact(&type_url, &body, Reader::Person)).await;
-    drop(permit);
+    let turn = DECODING.acquire().await;
+    // The turn ends with the work, also if nobody waits any more.
+    let shown = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        redact(&type_url, &body, Reader::Person)
+    });
+    let shown = shown.await;
     shown.unwrap_or_else(|_| format!("[undecodable, {bytes} B]").into())
 }
 

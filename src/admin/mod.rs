@@ -274,7 +274,7 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
 
 async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
     let (query, page) = SourcesQuery::parse(&uri, &headers).map_err(bad_request)?;
-    types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
+    types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
     let now = admin.relay.now();
     Ok(list::respond("sources", &page, move |writer| async move {
@@ -289,7 +289,7 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
     let (filter, page) = query::resources(&uri, &headers).map_err(bad_request)?;
-    types::check(&admin, filter.type_name.as_deref()).map_err(bad_request)?;
+    types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
     let after = places::read(&page).map_err(bad_request)?;
     Ok(list::respond("resources", &page, move |writer| async move {
         let rejections = Rejections::gather(&*admin.relay, &filter).await;

@@ -1,6 +1,8 @@
 //! The name nearest to one that nobody knows.
 
-use super::list::ITEMS_PER_TURN;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
 use super::state::Admin;
 use crate::driver::api::status::{ResourceFilter, ResourceStatus};
 use crate::text::nearest::Near;
@@ -8,7 +10,21 @@ use crate::text::nearest::Near;
 /// The names that one search looks at.
 const NAMES_MAX: usize = 100_000;
 
-/// The name nearest to another among those of a type that pass, if one is near, and the number of names.
+/// One search at a time (ADM-6). Each takes up to 100 ms of a thread that serves no clients.
+static SEARCHES: Semaphore = Semaphore::const_new(1);
+
+/// Carries out a search that nobody may have twice at a time. `None`: the search failed.
+pub(super) async fn search<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let turn = SEARCHES.acquire().await;
+    // The turn ends with the work, also if nobody waits any more.
+    let work = spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    work.await.ok()
+}
+
+/// The name nearest to another among those of a type that pass, if one is near, and the number of names that were looked at.
 pub(super) async fn nearest_name(
     admin: &Admin,
     type_name: &str,
@@ -16,18 +32,52 @@ pub(super) async fn nearest_name(
     passes: fn(&ResourceStatus) -> bool,
 ) -> (Option<String>, usize) {
     let filter = ResourceFilter { type_name: Some(type_name.to_owned()), ..ResourceFilter::default() };
-    let (mut near, mut best, mut count) = (Near::new(name), None::<(f64, String)>, 0);
-    for found in admin.relay.resources(&filter).filter(passes).take(NAMES_MAX) {
-        let found = found.name.as_str();
-        if let Some(likeness) = near.likeness(found)
-            && best.as_ref().is_none_or(|(of_best, _)| likeness > *of_best)
-        {
-            best = Some((likeness, found.to_owned()));
+    let (relay, mut near) = (admin.relay.clone(), Near::new(name));
+    let found = search(move || {
+        let (mut best, mut count) = (None::<(f64, String)>, 0);
+        for found in relay.resources(&filter).take(NAMES_MAX).filter(passes) {
+            count += 1;
+            let found = found.name.as_str();
+            if let Some(likeness) = near.likeness(found)
+                && best.as_ref().is_none_or(|(of_best, _)| likeness > *of_best)
+            {
+                best = Some((likeness, found.to_owned()));
+            }
         }
-        count += 1;
-        if count % ITEMS_PER_TURN == 0 {
-            tokio::task::yield_now().await;
+        (best.map(|(_, name)| name), count)
+    });
+    found.await.unwrap_or_default()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn adm_6_searches_follow_one_another_beside_the_threads_that_serve() {
+        let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let work = || {
+            let (under_way, most) = (under_way.clone(), most.clone());
+            move || {
+                most.fetch_max(under_way.fetch_add(1, SeqCst) + 1, SeqCst);
+                thread::sleep(Duration::from_millis(20));
+                under_way.fetch_sub(1, SeqCst);
+                thread::current().id()
+            }
+        };
+        // Callers that leave do not make room for others before their searches end.
+        for _ in 0..3 {
+            let left = tokio::time::timeout(Duration::from_millis(5), search(work())).await;
+            assert!(left.is_err());
         }
+        let found = futures_util::future::join_all((0..4).map(|_| search(work()))).await;
+        assert!(found.iter().all(|of| of.is_some_and(|of| of != thread::current().id())), "{found:?}");
+        assert_eq!(most.load(SeqCst), 1);
     }
-    (best.map(|(_, name)| name), count)
 }

@@ -134,13 +134,14 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
         let mut params = Params::parse(&uri, &["type", "name"])?;
         let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
         let name = params.take("name");
-        let type_url = types::resolve(&admin, &type_name)?;
-        if name.is_some() && type_url.is_secret() {
-            return Err("type is Secret, whose versions are not shown; /who counts the clients".to_owned());
-        }
-        Ok((type_url, name))
+        Ok((type_name, name))
     };
-    let (type_url, name) = read().map_err(bad_request)?;
+    let (type_name, name) = read().map_err(bad_request)?;
+    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
+    if name.is_some() && type_url.is_secret() {
+        let text = "type is Secret, whose versions are not shown; /who counts the clients";
+        return Err(bad_request(text.to_owned()));
+    }
     let Some(name) = name else {
         let _turn = WALKS.acquire().await;
         return Ok(Json(standings::answer(&admin, &type_url).await).into_response());

@@ -79,7 +79,6 @@ pub(super) async fn who(
         let mut params = Params::parse(&uri, &["type", "name", "version", "after", "limit"])?;
         let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
         let name = params.take("name").ok_or("name is missing: the name of the resource")?;
-        let type_url = types::resolve(&admin, &type_name)?;
         let version = params.take("version");
         let is_version = |text: &String| {
             (VERSION_DIGITS_MIN..=32).contains(&text.len())
@@ -88,17 +87,19 @@ pub(super) async fn who(
         if let Some(text) = version.as_ref().filter(|text| !is_version(text)) {
             return Err(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits"));
         }
-        if type_url.is_secret() && version.is_some() {
-            return Err("version does not go with Secrets, whose versions are not shown".to_owned());
-        }
         let page = Page::read(&mut params, &headers)?;
         let after: Option<(usize, u64)> = page.after()?;
         if page.is_unlimited() {
             return Err("limit is \"all\"; allowed: a whole number, for each group of clients".to_owned());
         }
-        Ok((type_url, name, version.map(|text| text.to_lowercase()), page, after))
+        Ok((type_name, name, version.map(|text| text.to_lowercase()), page, after))
     };
-    let (type_url, name, version, page, after) = read().map_err(bad_request)?;
+    let (type_name, name, version, page, after) = read().map_err(bad_request)?;
+    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
+    if type_url.is_secret() && version.is_some() {
+        let text = "version does not go with Secrets, whose versions are not shown";
+        return Err(bad_request(text.to_owned()));
+    }
     let name = canonical(&type_url, &name);
     if !admin.relay.knows(&type_url, &name) {
         return Err(not_found(unknown_name(&admin, &type_url, &name).await));

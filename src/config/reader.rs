@@ -12,6 +12,10 @@ use super::units::{TEXT, number, show};
 use crate::setting::{Read, Setting, Value};
 use crate::text::nearest::nearest;
 
+/// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys that are known at its
+/// place.
+const ERRORS_MAX: usize = 500;
+
 /// The results of a walk so far.
 #[derive(Default)]
 pub(super) struct Report {
@@ -25,6 +29,18 @@ pub(super) struct Report {
     /// The forms of the values that readers accept, by the paths of `keys` and by those of entries (`hosts[]`).
     pub forms: RefCell<BTreeMap<String, Vec<Form>>>,
     pub maps: RefCell<BTreeMap<String, MapForm>>,
+}
+
+impl Report {
+    fn add(&self, error: KeyError) {
+        if !self.is_full() {
+            self.errors.borrow_mut().push(error);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.errors.borrow().len() >= ERRORS_MAX
+    }
 }
 
 /// A setting for the reader of the documentation.
@@ -78,10 +94,9 @@ impl<'a> Item<'a> {
             _ => problem,
         };
         let error = KeyError { place: self.node.place, path: self.path.clone(), problem };
-        let mut errors = self.report.errors.borrow_mut();
         // A reader may look at a value several times.
-        if !matches!(self.tree, Tree::Unset(_)) || !errors.contains(&error) {
-            errors.push(error);
+        if !matches!(self.tree, Tree::Unset(_)) || !self.report.errors.borrow().contains(&error) {
+            self.report.add(error);
         }
     }
 
@@ -96,7 +111,7 @@ impl<'a> Item<'a> {
             _ => None,
         };
         let place = entry.map_or(self.node.place, |entry| entry.place);
-        self.report.errors.borrow_mut().push(KeyError { place, path: join(&self.path, key), problem });
+        self.report.add(KeyError { place, path: join(&self.path, key), problem });
     }
 
     pub(super) fn is_empty_map(&self) -> bool {
@@ -273,7 +288,7 @@ impl<'a> Map<'a> {
     pub(super) fn invalid(&self, expected: &str) {
         let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
         let error = KeyError { place: self.place, path: self.path.clone(), problem };
-        self.report.errors.borrow_mut().push(error);
+        self.report.add(error);
     }
 
     /// The value of an optional key.
@@ -388,7 +403,7 @@ impl<'a> Map<'a> {
 
     pub(super) fn error(&self, key: &str, problem: Problem) {
         let error = KeyError { place: self.place_of(key), path: join(&self.path, key), problem };
-        self.report.errors.borrow_mut().push(error);
+        self.report.add(error);
     }
 
     /// A warning about a key below this map.
@@ -437,6 +452,9 @@ impl<'a> Map<'a> {
         let is_known =
             |key: &str| self.asked.contains(&key) || (self.allows_holders && key.starts_with(HOLDER));
         for Entry { key, .. } in self.entries.iter().filter(|entry| !is_known(&entry.key)) {
+            if self.report.is_full() {
+                return;
+            }
             let nearest = nearest(key, self.asked.iter().copied());
             self.error(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
         }

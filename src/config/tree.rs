@@ -1,5 +1,6 @@
 //! The syntax tree of a file. Keys are not interpreted yet, and none is lost.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -318,10 +319,10 @@ impl<'de, S: Syntax> Visitor<'de> for TreeVisitor<S> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let (mut entries, mut known) = (Vec::new(), HashSet::new());
         while let Some(key) = map.next_key()? {
             let (key, place) = S::key(key);
-            if entries.iter().any(|known| known.key == key) {
+            if !known.insert(key.clone()) {
                 return Err(A::Error::custom(repeated_key(&key)));
             }
             entries.push(Entry { key, place, node: S::node(map.next_value()?) });

@@ -1,7 +1,11 @@
 //! The word nearest to a mistyped word: a single measure for keys, words, types and the names of resources.
 
-/// The pairs of letters that a search compares at most, some 10 ms of work: beyond, words count as far (ADM-6).
-const PAIRS_MAX: usize = 4 << 20;
+/// The steps of a search at most, some 20 ms of work: bytes that are read, and pairs of letters that are compared. Beyond,
+/// words count as far (ADM-6).
+const STEPS_MAX: usize = 8 << 20;
+
+/// The longest text and word in bytes. Nobody types a longer one.
+const BYTES_MAX: usize = 2048;
 
 /// The least likeness of near words.
 const NEAR_MIN: f64 = 2.0 / 3.0;
@@ -18,17 +22,26 @@ type Counts = [usize; 64];
 pub struct Near {
     letters: Vec<char>,
     counts: Counts,
-    pairs_left: usize,
+    steps_left: usize,
 }
 
 impl Near {
     pub fn new(text: &str) -> Near {
-        let letters = lower(text);
-        Near { counts: counts(&letters), letters, pairs_left: PAIRS_MAX }
+        let is_typed = text.len() <= BYTES_MAX;
+        let letters = if is_typed { lower(text) } else { Vec::new() };
+        Near { counts: counts(&letters), letters, steps_left: if is_typed { STEPS_MAX } else { 0 } }
+    }
+
+    /// Whether no further word can be near.
+    pub fn is_over(&self) -> bool {
+        self.steps_left == 0
     }
 
     /// The likeness of a word, up to 1 for an equal word; `None`: the word is not near.
     pub fn likeness(&mut self, word: &str) -> Option<f64> {
+        if word.len() > BYTES_MAX || !self.takes(word.len().max(1)) {
+            return None;
+        }
         let letters = lower(word);
         let (shorter, longer) = match self.letters.len() <= letters.len() {
             true => (&self.letters, &letters),
@@ -48,12 +61,21 @@ impl Near {
         let tail = equal(shorter[head..].iter().rev().zip(longer[head..].iter().rev()));
         let middle = |of: &[char]| of[head..of.len() - tail].iter().collect::<String>();
         let pairs = (shorter.len() - head - tail) * (longer.len() - head - tail);
-        let Some(left) = self.pairs_left.checked_sub(pairs) else { return beginning };
-        let wrong = strsim::osa_distance(&middle(shorter), &middle(longer));
-        let likeness = 1.0 - wrong as f64 / longer.len().max(1) as f64;
-        let near = (wrong <= wrong_max(longer)).then_some(likeness);
-        self.pairs_left = left;
-        near.or(beginning)
+        let (short, long) = (middle(shorter), middle(longer));
+        let (letters, wrong_max) = (longer.len(), wrong_max(longer));
+        if !self.takes(pairs) {
+            return beginning;
+        }
+        let wrong = strsim::osa_distance(&short, &long);
+        let likeness = 1.0 - wrong as f64 / letters.max(1) as f64;
+        (wrong <= wrong_max).then_some(likeness).or(beginning)
+    }
+
+    /// Whether so many steps are left. The first that are not end the search.
+    fn takes(&mut self, steps: usize) -> bool {
+        let left = self.steps_left.checked_sub(steps);
+        self.steps_left = left.unwrap_or(0);
+        left.is_some()
     }
 }
 
@@ -147,13 +169,47 @@ mod tests {
     fn adm_6_a_long_text_among_many_names_costs_no_more() {
         let text = "ab".repeat(1_000);
         let mut near = Near::new(&text);
-        for number in 0..5_000 {
+        assert_eq!(near.likeness(&text), Some(1.0));
+        let compared = (0..5_000).take_while(|number| {
             // Each name has the letters of the text in another order, so that only their comparison tells.
             let name = format!("{}{}", "ba".repeat(number % 900 + 50), "ab".repeat(949 - number % 900));
             _ = near.likeness(&name);
+            !near.is_over()
+        });
+        let compared = compared.count();
+        assert!((1..500).contains(&compared), "the comparisons of long names have an end: {compared}");
+        assert_eq!(near.likeness(&text), None, "the search is over");
+    }
+
+    /// ADM-6: names of no likeness cost their reading only, and the reading has a bound, too.
+    #[test]
+    fn adm_6_many_names_end_the_search() {
+        let mut near = Near::new("web-frontend");
+        let word = "z".repeat(BYTES_MAX);
+        let read = (0..100_000).take_while(|_| {
+            _ = near.likeness(&word);
+            !near.is_over()
+        });
+        assert_eq!(read.count(), STEPS_MAX / BYTES_MAX - 1);
+        let mut near = Near::new("web-frontend");
+        for number in 0..100_000 {
+            assert_eq!(near.likeness(&format!("outbound|80||svc-{number}.ns.svc.cluster.local")), None);
         }
-        assert!(near.pairs_left < 2_000 * 2_000, "the bound is reached: {}", near.pairs_left);
-        assert_eq!(near.likeness(&text), Some(1.0), "a cheap comparison goes on");
-        assert_eq!(near.likeness(&"ba".repeat(1_000)), None);
+        assert_eq!(
+            near.likeness("web-frontend-2"),
+            Some(1.0 - 2.0 / 14.0),
+            "100,000 usual names are searched"
+        );
+    }
+
+    /// ADM-6: a text of 15 KB fits into one request.
+    #[test]
+    fn adm_6_a_text_that_nobody_typed_is_near_nothing() {
+        let long = "a".repeat(15_000);
+        let mut near = Near::new(&long);
+        assert!(near.is_over() && near.likeness(&long).is_none() && near.letters.is_empty());
+        let mut near = Near::new("aaa");
+        assert_eq!((near.likeness(&long), near.likeness("aab")), (None, Some(1.0 - 1.0 / 3.0)));
+        assert_eq!(near.steps_left, STEPS_MAX - 3 - 1, "the long word was not read");
     }
 }

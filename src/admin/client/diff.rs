@@ -102,7 +102,7 @@ pub(in crate::admin) async fn diff(
     uri: Uri,
 ) -> Result<Response, Response> {
     let query = DiffQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
+    types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(&admin, &id).map_err(not_found)?;
     let other = match query.to {

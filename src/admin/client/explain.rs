@@ -26,9 +26,10 @@ pub(in crate::admin) async fn explain(
     let read = || {
         let mut params = Params::parse(&uri, &["type", "name"])?;
         let type_name = params.take("type").ok_or("type is missing: the type to explain")?;
-        Ok::<_, String>((types::resolve(&admin, &type_name)?, params.take("name")))
+        Ok::<_, String>((type_name, params.take("name")))
     };
-    let (type_url, name) = read().map_err(bad_request)?;
+    let (type_name, name) = read().map_err(bad_request)?;
+    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(&admin, &id).map_err(not_found)?;
     let name = name.map(|name| canonical(&type_url, &name));

@@ -32,7 +32,7 @@ pub(super) async fn clients(
     headers: HeaderMap,
 ) -> Result<Response, Response> {
     let (query, page) = ClientsQuery::parse(&uri, &headers).map_err(bad_request)?;
-    types::check(&admin, query.type_name.as_deref()).map_err(bad_request)?;
+    types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let now = admin.relay.now();
     if query.sort == Sort::Id {
         let after: Option<u64> = page.after().map_err(bad_request)?;

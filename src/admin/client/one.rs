@@ -89,10 +89,10 @@ pub(in crate::admin) async fn one(
         if page.is_unlimited() {
             return Err("limit is \"all\"; allowed: a whole number, for the names of one client".to_owned());
         }
-        types::check(&admin, type_name.as_deref())?;
         Ok((type_name, has_names, page, after))
     };
     let (type_name, has_names, page, after) = read().map_err(bad_request)?;
+    types::check(&admin, type_name.as_deref()).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(&admin, &id).map_err(not_found)?;
     let query = ClientsQuery { type_name, ..ClientsQuery::default() };

@@ -46,8 +46,10 @@ impl Answer {
         let has_contents =
             admin.settings.get().content == ContentMode::Redacted && !request.exclude_resource_contents;
         let admin = admin.clone();
-        let _turn = BUILDING.acquire().await;
+        let turn = BUILDING.acquire().await;
         let built = tokio::task::spawn_blocking(move || {
+            // The turn ends with the work, also if nobody waits any more.
+            let _turn = turn;
             let mut answer = Answer::new(ANSWER_BYTES_MAX, has_contents, matched);
             fill(&admin, &mut answer).map(|()| answer.response)
         });

@@ -53,7 +53,7 @@ fn parse(uri: &Uri) -> Result<(Followed, Option<String>), String> {
 /// `GET /tail?client=|node=&type=`.
 pub(super) async fn tail(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
     let (followed, type_name) = parse(request.uri()).map_err(bad_request)?;
-    types::check(&admin, type_name.as_deref()).map_err(bad_request)?;
+    types::check(&admin, type_name.as_deref()).await.map_err(bad_request)?;
     let Some(tail) = admin.relay.tail(followed, type_name.clone()) else {
         admin.metrics.limit_hit(Limit::AdminStreams);
         let text = format!("{TAILS_MAX} tails are open\n");

@@ -69,7 +69,7 @@ struct Rejection {
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/changes")?;
     let mut wanted = query::changes(&filter.uri())?;
-    types::check(ask.admin, wanted.type_name.as_deref())?;
+    types::check(ask.admin, wanted.type_name.as_deref()).await?;
     let limit = wanted.limit;
     // One more, to know whether another page follows.
     wanted.limit = limit.saturating_add(1);

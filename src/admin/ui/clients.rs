@@ -44,7 +44,7 @@ struct Row {
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/clients")?;
     let (query, page) = ClientsQuery::parse(&filter.uri(), ask.headers)?;
-    types::check(ask.admin, query.type_name.as_deref())?;
+    types::check(ask.admin, query.type_name.as_deref()).await?;
     let found = client::gather(ask.admin, &query, &page, ask.now).await?;
     let rows: Vec<Row> = found.sessions.iter().filter_map(|session| row(session, &query, ask)).collect();
     let next = found.next.map(|cursor| filter.next(&cursor, rows.len()));

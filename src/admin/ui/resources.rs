@@ -43,7 +43,7 @@ struct Content {
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/resources")?;
     let (wanted, page) = query::resources(&filter.uri(), ask.headers)?;
-    types::check(ask.admin, wanted.type_name.as_deref())?;
+    types::check(ask.admin, wanted.type_name.as_deref()).await?;
     let after = places::read(&page)?;
     let (mut rows, mut last, mut next) = (Vec::new(), None, None);
     for (number, found) in ask.admin.relay.resources_after(&wanted, after).enumerate() {

@@ -49,10 +49,10 @@ struct Type {
     notes: Vec<String>,
 }
 
-pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/sources")?;
     let (query, page) = SourcesQuery::parse(&filter.uri(), ask.headers)?;
-    types::check(ask.admin, query.type_name.as_deref())?;
+    types::check(ask.admin, query.type_name.as_deref()).await?;
     let after: Option<u64> = page.after()?;
     let mut all = ask.admin.relay.sources();
     all.sort_by_key(|source| source.id);

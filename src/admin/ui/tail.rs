@@ -20,9 +20,9 @@ struct Page {
     commands: Vec<Command>,
 }
 
-pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let type_name = Params::parse(ask.uri, &["type"])?.take("type");
-    types::check(ask.admin, type_name.as_deref())?;
+    types::check(ask.admin, type_name.as_deref()).await?;
     let session = ask.session(id)?;
     let mut frame = Frame::new(ask, "clients", "As it comes");
     frame.stream = format!("/tail?client={}", session.id);

@@ -278,3 +278,14 @@ node_classes:
         ],
     );
 }
+
+/// ADM-6: each error names the keys that are known at its place, so a text of nothing else would be answered a hundredfold.
+#[test]
+fn adm_6_a_text_of_errors_is_answered_in_some() {
+    let keys: String = (0..40_000).map(|number| format!("xds_server{number}: 1\n")).collect();
+    let variables: String = (0..20_000).map(|number| format!("- ${{V{number}}}\n")).collect();
+    for text in [format!("{SERVER}{keys}"), format!("{SERVER}node_classes:\n{variables}")] {
+        let error = parse(&text, Format::Yaml, origin("/")).unwrap_err();
+        assert_eq!(messages(&error).len(), 500);
+    }
+}
