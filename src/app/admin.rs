@@ -61,14 +61,21 @@ enum Change<T> {
 }
 
 impl NextAdmin {
+    /// `has_files`: false for a text whose files stay closed.
+    ///
     /// # Errors
     /// A file that cannot be used, with the key.
-    pub(super) fn prepare(live: &LiveAdmin, (before, config): (&Config, &Config)) -> Result<NextAdmin> {
+    pub(super) fn prepare(
+        live: &LiveAdmin,
+        (before, config): (&Config, &Config),
+        has_files: bool,
+    ) -> Result<NextAdmin> {
         let chain = |config: &Config| config.limits.server.client_chain;
         let is_same = before.admin.tls == config.admin.tls && chain(before) == chain(config);
-        let tls = if is_same { Change::Same } else { Change::Other(prepare_tls(config)?) };
+        let tls = if is_same || !has_files { Change::Same } else { Change::Other(prepare_tls(config)?) };
         let is_same = token_files(before) == token_files(config);
-        let tokens = if is_same { Change::Same } else { Change::Other(prepare_tokens(config)?) };
+        let tokens =
+            if is_same || !has_files { Change::Same } else { Change::Other(prepare_tokens(config)?) };
         let watched = live.settings.get().tokens.clone();
         Ok(NextAdmin { settings: settings(config, watched)?, tls, tokens })
     }

@@ -60,7 +60,10 @@ pub(super) fn lists(
     metrics: &Metrics,
     before: &Channels,
 ) -> Result<(ServerLists, Channels)> {
-    let mut opening = Opening { metrics, before, now: Channels::default() };
+    of(config, Opening { metrics, before, now: Channels::default(), has_files: true })
+}
+
+fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists, Channels)> {
     let default = opening.servers("xds_servers", &config.default)?;
     let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
@@ -74,6 +77,12 @@ pub(super) fn lists(
     }
     lists.set_authorities(authorities);
     Ok((lists, opening.now))
+}
+
+/// The lists of a plan for a text: no file of it is read, and its servers leave no metrics (REL-10). Nobody may open a stream of them.
+pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(ServerLists, Channels)> {
+    let metrics = Metrics::new();
+    of(config, Opening { metrics: &metrics, before, now: Channels::default(), has_files: false })
 }
 
 /// The unusable certificate files of all servers: a line each, beginning with the key.
@@ -105,6 +114,7 @@ struct Opening<'a> {
     metrics: &'a Metrics,
     before: &'a Channels,
     now: Channels,
+    has_files: bool,
 }
 
 impl Opening<'_> {
@@ -193,6 +203,9 @@ impl Opening<'_> {
         protocol: Protocol,
         path: &str,
     ) -> Result<Channel> {
+        if !self.has_files {
+            return Ok(Channel::planned(address, credentials));
+        }
         let metrics = &self.metrics.downstream.tls;
         let channel = Channel::open(address, credentials, protocol, path, metrics);
         channel.map_err(|fault| anyhow!(describe(path, &fault)))

@@ -35,6 +35,12 @@ impl Channel {
         Channel { address, credentials, calls, tls: None }
     }
 
+    /// For plans, which ask nobody. The certificates of the credentials are not read, and no connection is made without them.
+    pub fn planned(address: GrpcAddress, credentials: Credentials) -> Channel {
+        let calls = Calls::new(&credentials.calls);
+        Channel { address, credentials, calls, tls: None }
+    }
+
     /// Reads the certificates of the credentials, and watches their files from then on. `place`: the name of the files
     /// in logs and metrics. Must be called within a tokio runtime.
     ///

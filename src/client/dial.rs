@@ -142,6 +142,10 @@ impl Dialer {
     /// From a connected socket to a ready connection. TLS has a time limit of its own (TLS-7).
     async fn make_ready<T: Ready>(&self, socket: Box<dyn Socket>) -> Result<T, String> {
         let secured = match &self.channel.tls {
+            // TLS-8: nothing falls back to plaintext.
+            None if self.channel.credentials.tls.is_some() => {
+                return Err("the certificates were not read".to_owned());
+            }
             None => Secured { socket, own: None },
             Some(tls) => {
                 let limit = self.settings.get().handshake_timeout;

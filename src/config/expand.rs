@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use super::authorization::Authorization;
 use super::error::Problem;
 use super::tree::{Expansion, Format, Node, Tree};
 
@@ -17,6 +18,14 @@ pub struct Origin<'a> {
     /// A part of the relay's default node id.
     pub hostname: &'a str,
     pub variables: Variables<'a>,
+    /// Where the policy of `authorization.file` comes from. `None`: from the file. Else no file is opened, and only the file in force
+    /// is known.
+    pub policy: Option<&'a Authorization>,
+}
+
+/// No variables: for a text that is not the host's own.
+pub fn no_environment(_: &str) -> Option<OsString> {
+    None
 }
 
 /// The variables of this process.

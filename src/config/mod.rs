@@ -3,7 +3,7 @@
 //! A file is read twice: first into a tree of pure syntax, then by readers that collect every error, so that
 //! one run reports all of them. The result is complete: every default is filled in, every relative path is
 //! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
-//! the given one and the file of `authorization`. `docs/configuration.md` explains each key.
+//! the given one and the file of `authorization`, which the text of a caller does not open. `docs/configuration.md` explains each key.
 
 mod place;
 pub mod error;
@@ -61,7 +61,7 @@ pub use limits::Limits;
 pub use listener::{Address, Listener};
 pub use node::parse_client_node;
 pub use place::Place;
-pub use read::{Loaded, load, parse, parse_file};
+pub use read::{Loaded, load, parse, parse_file, parse_foreign};
 pub use reload::Reload;
 pub use rest::RestServer;
 pub use schema::schema;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::authorization::{read_authorization, warn_of_domains};
+use super::authorization::{Authorization, read_authorization, warn_of_domains};
 use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
-use super::expand::{Origin, environment};
+use super::expand::{Origin, environment, no_environment};
 use super::handover::read_handover;
 use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
@@ -50,10 +50,27 @@ pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
 
 /// Reads the text of a file, as [`load`] does.
 pub fn parse_file(text: &str, file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    parse_as(text, file, Origin { directory, hostname, variables: &environment, policy: None })
+}
+
+/// Reads a text of somebody else as [`parse_file`] does, without the files and the variables of this host (REL-10). `in_force`: the
+/// policy for a text with the file of this policy.
+pub fn parse_foreign(
+    text: &str,
+    file: &Path,
+    hostname: &str,
+    in_force: &Authorization,
+) -> Result<Loaded, ConfigError> {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let policy = Some(in_force);
+    parse_as(text, file, Origin { directory, hostname, variables: &no_environment, policy })
+}
+
+fn parse_as(text: &str, file: &Path, origin: Origin<'_>) -> Result<Loaded, ConfigError> {
     let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let format = if is_json { Format::Json } else { Format::Yaml };
-    let directory = file.parent().unwrap_or(Path::new(""));
-    let mut loaded = parse(text, format, Origin { directory, hostname, variables: &environment })?;
+    let mut loaded = parse(text, format, origin)?;
     loaded.config.hash = blake3::hash(text.as_bytes()).to_hex().chars().take(HASH_DIGITS).collect();
     Ok(loaded)
 }

@@ -528,6 +528,52 @@ async fn rel_9_a_rollback_is_the_old_configuration() {
     assert_eq!(code, 64, "{errors}");
 }
 
+/// REL-10: whoever may ask for a plan of a text need not be one who may read the relay's files or environment.
+#[tokio::test]
+async fn rel_10_the_text_of_a_caller_discloses_no_file_and_no_variable() {
+    const SECRET: &str = "canary-4711";
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    let plain = text(&relay);
+    let (file, directory) = (relay.path("secret"), relay.path("resources"));
+    fs::create_dir(&directory).unwrap();
+    for path in [&file, &directory.join("clusters.yaml")] {
+        fs::write(path, format!("mode: {SECRET}\n{SECRET}: 1\n")).unwrap();
+    }
+    let (file, directory) = (file.display().to_string(), directory.display().to_string());
+    // Set in each process: the value is nowhere in a text.
+    let path = std::env::var("PATH").unwrap();
+    let tls = format!("certificates: [{{certificate_file: {file}, private_key_file: {file}}}]");
+    let server = format!("channel_creds: [{{type: tls, config: {{ca_certificate_file: {file}}}}}]");
+    let another = |text: &str| plain.replace("xds_servers:", &format!("types: {text}\nxds_servers:"));
+    let list = |server: &str| format!("{{envoy.config.cluster.v3.Cluster: {{xds_servers: [{server}]}}}}");
+    let mut answers = Vec::new();
+    for text in [
+        format!("{plain}authorization: {{file: {file}}}\n"),
+        format!("{plain}authorization: {{file: '/none/${{PATH}}'}}\n"),
+        plain.replace("id: sluice-test", "id: '${PATH}'"),
+        format!("{plain}drain: \"${{PATH}}\"\n"),
+        plain.replace(
+            "listeners: [",
+            &format!("listeners: [{{name: tls, address: '127.0.0.1:1', tls: {{{tls}}}}},"),
+        ),
+        another(&list(&format!("{{server_uri: 'file:{directory}'}}"))),
+        another(&list(&format!("{{server_uri: 'cp.example:1', {server}}}"))),
+        format!("{plain}checkpoint: {{directory: {file}}}\n"),
+    ] {
+        let (status, answer) = relay.post_body("/reload?dry_run=1", &text).await;
+        assert!(!answer.contains(SECRET) && !answer.contains(&path), "{status}: {answer}");
+        answers.push(answer);
+    }
+    assert!(answers[0].contains("the text of a caller opens no file"), "{}", answers[0]);
+    let variable = "the environment variable PATH is not read for the text of a caller";
+    assert!(answers[1..4].iter().all(|answer| answer.contains(variable)), "{answers:?}");
+    // Servers and certificates are planned as far as the text goes.
+    assert!(answers[5].contains("\"result\":\"changed\""), "{}", answers[5]);
+    let (_, sources) = relay.get("/sources").await;
+    assert!(!sources.contains("file:"), "no directory was opened: {sources}");
+}
+
 /// REL-7: a plan tells the moves, and a reload beyond the bound waits for a yes.
 #[tokio::test]
 async fn rel_7_a_reload_that_moves_many_waits_for_a_yes() {

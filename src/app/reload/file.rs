@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::config::{self, Config, ConfigError, Loaded};
+use crate::config::{self, Authorization, Config, ConfigError, KeyError, Loaded, Problem};
 
 /// The longest file: a thousand times a long one.
 const BYTES_MAX: u64 = 16 << 20;
@@ -54,13 +54,32 @@ impl ConfigFile {
     /// # Errors
     /// Every fault, one a line.
     pub(super) fn parse(&self, text: &str) -> Result<Loaded, Vec<String>> {
-        let loaded = config::parse_file(text, &self.path, &self.hostname).map_err(|error| match error {
-            ConfigError::Invalid { errors } => errors.iter().map(ToString::to_string).collect(),
-            error => vec![error.to_string()],
-        })?;
-        let config = with_collector(loaded.config).map_err(|fault| vec![fault])?;
-        Ok(Loaded { config, ..loaded })
+        complete(config::parse_file(text, &self.path, &self.hostname), ToString::to_string)
     }
+
+    /// Reads the text of a caller, who may not see what this process sees: no file is opened, and no variable is read (REL-10).
+    ///
+    /// # Errors
+    /// Every fault, one a line.
+    pub(super) fn parse_foreign(&self, text: &str, in_force: &Authorization) -> Result<Loaded, Vec<String>> {
+        complete(config::parse_foreign(text, &self.path, &self.hostname, in_force), |error| {
+            let Problem::Unset { variable, .. } = &error.problem else { return error.to_string() };
+            let (place, path) = (error.place, &error.path);
+            format!(
+                "{place}: {path}: the environment variable {variable} is not read for the text of a caller; write \
+                 ${{{variable}:-DEFAULT}}, or plan the file of the process"
+            )
+        })
+    }
+}
+
+fn complete(read: Result<Loaded, ConfigError>, tell: fn(&KeyError) -> String) -> Result<Loaded, Vec<String>> {
+    let loaded = read.map_err(|error| match error {
+        ConfigError::Invalid { errors } => errors.iter().map(tell).collect(),
+        error => vec![error.to_string()],
+    })?;
+    let config = with_collector(loaded.config).map_err(|fault| vec![fault])?;
+    Ok(Loaded { config, ..loaded })
 }
 
 /// The configuration with the collector that the environment names, if the configuration names none.

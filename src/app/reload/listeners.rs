@@ -43,7 +43,8 @@ fn is_same_socket(a: &Address, b: &Address) -> bool {
     }
 }
 
-/// Binds new addresses and reads certificates. `ways`: the sockets of the process, `None` in a plan.
+/// Binds new addresses and reads certificates. `ways`: the sockets of the process, `None` in a plan. `has_files`: false for a text whose
+/// files stay closed.
 ///
 /// # Errors
 /// The address or the file that cannot be used.
@@ -51,7 +52,9 @@ pub(super) fn prepare(
     live: &[LiveListener],
     (before, config): (&Config, &Config),
     ways: Option<&Ways>,
+    has_files: bool,
 ) -> Result<NextListeners> {
+    let files = |index, listener| if has_files { tls::prepare(config, index, listener) } else { Ok(None) };
     let (mut steps, mut changes) = (Vec::new(), ListenerChanges::default());
     let mut followed = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
@@ -61,7 +64,7 @@ pub(super) fn prepare(
             check_beside(live, listener)?;
             let open = |ways| bind(&listener.name, &listener.address, &mut Pool::default(), ways);
             let socket = ways.map(open).transpose()?;
-            steps.push(Step::Open { socket, files: tls::prepare(config, index, listener)? });
+            steps.push(Step::Open { socket, files: files(index, listener)? });
             let was = live.iter().any(|of| of.config.name == listener.name);
             if was {
                 changes.moved.push(name)
@@ -75,10 +78,10 @@ pub(super) fn prepare(
         if old.name == listener.name && old.tls.is_some() == listener.tls.is_some() {
             let chain = |config: &Config| config.limits.server.client_chain;
             let is_same = old.tls == listener.tls && chain(before) == chain(config);
-            let files = if is_same { None } else { tls::prepare(config, index, listener)? };
+            let files = if is_same { None } else { files(index, listener)? };
             steps.push(Step::Keep { from, files });
         } else {
-            steps.push(Step::Take { from, files: tls::prepare(config, index, listener)? });
+            steps.push(Step::Take { from, files: files(index, listener)? });
             changes.moved.push(name);
         }
     }

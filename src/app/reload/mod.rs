@@ -33,7 +33,7 @@ pub use file::{ConfigFile, with_collector};
 pub(super) use live::Live;
 
 use self::generations::Generations;
-use self::next::{Next, Obstacle, Preparation};
+use self::next::{Depth, Next, Obstacle, Preparation};
 use crate::admin::reloading::{
     ConfigHistory, KeyChange, LastReload, ReloadResult, Reloading, Report, Wanted,
 };
@@ -43,9 +43,14 @@ use crate::driver::api::reload::ReloadPlan;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
+use crate::xds::Status;
 
 /// The time for everything before the commit. A disk that hangs must not keep the next reload waiting.
 const PREPARE_MAX: Duration = Duration::from_secs(10);
+
+/// A warning of each plan for a text.
+const OF_A_TEXT: &str =
+    "a text is planned without files and variables: certificates, tokens and directories are not looked at";
 
 /// Requests in the queue. Operators' requests are bounded by the admin listener; signals beyond are the same reload.
 const WAITING_MAX: usize = 64;
@@ -206,6 +211,11 @@ impl Reloads {
 
     /// Everything before the commit.
     async fn attempt(&self, wanted: &Wanted, is_plan: bool) -> (Report, Option<(Loaded, Option<Prepared>)>) {
+        let depth = match wanted {
+            Wanted::PlanText(_) => Depth::Text,
+            _ if is_plan => Depth::Files,
+            _ => Depth::Sockets,
+        };
         let loaded = match self.load(wanted).await {
             Ok(loaded) => loaded,
             Err(faults) => return (self.report(ReloadResult::Invalid, faults), None),
@@ -216,6 +226,7 @@ impl Reloads {
         let before = current.config.clone();
         let mut report = self.report(ReloadResult::Unchanged, Vec::new());
         report.warnings = loaded.warnings.iter().map(ToString::to_string).collect();
+        report.warnings.extend((depth == Depth::Text).then(|| OF_A_TEXT.to_owned()));
         report.changes = key_changes(&current.shown, &loaded.shown);
         if (Config { hash: before.hash.clone(), ..loaded.config.clone() }) == before {
             return (report, Some((loaded, None)));
@@ -227,7 +238,7 @@ impl Reloads {
             report.say = Some("sluice upgrade".to_owned());
             return (report, None);
         }
-        let (prepared, plan) = match self.prepare(&before, &loaded.config, !is_plan).await {
+        let (prepared, plan) = match self.prepare(&before, &loaded.config, depth).await {
             Ok(next) => next,
             Err(Obstacle::Invalid(faults)) => {
                 (report.result, report.faults) = (ReloadResult::Invalid, faults);
@@ -260,24 +271,22 @@ impl Reloads {
     /// Reads and parses.
     async fn load(&self, wanted: &Wanted) -> Result<Loaded, Vec<String>> {
         let file = self.file.clone();
-        let text = match wanted {
-            Wanted::File { .. } | Wanted::PlanFile => None,
-            Wanted::PlanText(text) => Some(text.clone()),
+        match wanted {
+            Wanted::File { .. } | Wanted::PlanFile => {
+                blocking(move || file.parse(&file.read().map_err(|fault| vec![fault])?)).await
+            }
+            Wanted::PlanText(text) => {
+                let text = text.clone();
+                let in_force = self.generations.current().map(|of| of.config.authorization.clone());
+                blocking(move || file.parse_foreign(&text, &in_force.unwrap_or_default())).await
+            }
             Wanted::Generation { to, .. } | Wanted::PlanGeneration { to } => {
                 let found = self.generations.find(*to).map_err(|fault| vec![fault])?;
                 let (config, shown) = (found.config.clone(), Shown::clone(&found.shown));
                 let loaded = Loaded { config, shown, warnings: Vec::new() };
-                return blocking(move || with_policy_of_today(loaded)).await;
+                blocking(move || with_policy_of_today(loaded)).await
             }
-        };
-        blocking(move || {
-            let text = match text {
-                Some(text) => text,
-                None => file.read().map_err(|fault| vec![fault])?,
-            };
-            file.parse(&text)
-        })
-        .await
+        }
     }
 
     /// Prepares a configuration, and finds its effects.
@@ -285,16 +294,23 @@ impl Reloads {
         &self,
         before: &Config,
         config: &Config,
-        binds: bool,
+        depth: Depth,
     ) -> Result<(Prepared, ReloadPlan), Obstacle> {
         let preparation = Preparation::of(&self.live, before, self.generations.number() + 1);
         let config = config.clone();
         let failed = |error: JoinError| Obstacle::Failed(vec![error.to_string()]);
-        let prepared = tokio::task::spawn_blocking(move || preparation.prepare(&config, binds)).await;
+        let prepared = tokio::task::spawn_blocking(move || preparation.prepare(&config, depth)).await;
         let next = prepared.unwrap_or_else(|error| Err(failed(error)))?;
-        let sources = self.live.relay.prepare(&next.driver).await;
-        let sources =
-            sources.map_err(|(uri, status)| Obstacle::Failed(vec![format!("{uri}: {}", status.message)]))?;
+        let sources = match depth {
+            Depth::Text => None,
+            Depth::Files | Depth::Sockets => {
+                let sources = self.live.relay.prepare(&next.driver).await;
+                let failed = |(uri, status): (Arc<str>, Status)| {
+                    Obstacle::Failed(vec![format!("{uri}: {}", status.message)])
+                };
+                Some(sources.map_err(failed)?)
+            }
+        };
         let prepared = Prepared { next, sources };
         // The plan looks at each stream in turn.
         let relay = self.live.relay.clone();
@@ -398,7 +414,8 @@ impl Asked {
 /// A configuration that can come into force, and the sources that it needs at once.
 struct Prepared {
     next: Next,
-    sources: PreparedSources,
+    /// `None` in the plan of a text.
+    sources: Option<PreparedSources>,
 }
 
 fn says_yes(wanted: &Wanted) -> bool {

@@ -43,6 +43,17 @@ impl Obstacle {
     }
 }
 
+/// The parts of the host that a preparation touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// None: the text of a caller could name any file, and its faults would quote what is there (REL-10).
+    Text,
+    /// Files are read; no socket is opened.
+    Files,
+    /// Addresses are bound, too.
+    Sockets,
+}
+
 /// Everything that the preparation looks at. It runs on a thread that may wait for disks.
 pub(super) struct Preparation {
     before: Config,
@@ -68,17 +79,23 @@ impl Preparation {
         }
     }
 
-    /// `binds`: false for a plan, which opens no socket.
-    pub(super) fn prepare(&self, config: &Config, binds: bool) -> Result<Next, Obstacle> {
-        check_certificates(config).map_err(Obstacle::Invalid)?;
+    pub(super) fn prepare(&self, config: &Config, depth: Depth) -> Result<Next, Obstacle> {
+        let (has_files, binds) = (depth != Depth::Text, depth == Depth::Sockets);
+        if has_files {
+            check_certificates(config).map_err(Obstacle::Invalid)?;
+        }
         let failed = |error: anyhow::Error| Obstacle::failed(&error);
         self.check_host(config).map_err(failed)?;
-        let (lists, channels) =
-            servers::lists(&config.servers, &self.metrics, &self.channels).map_err(failed)?;
+        let lists = match depth {
+            Depth::Text => servers::planned(&config.servers, &self.channels),
+            Depth::Files | Depth::Sockets => servers::lists(&config.servers, &self.metrics, &self.channels),
+        };
+        let (lists, channels) = lists.map_err(failed)?;
         let driver = relay_settings(config, lists, self.generation);
         let ways = binds.then_some(&*self.ways);
-        let listeners = listeners::prepare(&self.listeners, (&self.before, config), ways).map_err(failed)?;
-        let admin = NextAdmin::prepare(&self.admin, (&self.before, config)).map_err(failed)?;
+        let both = (&self.before, config);
+        let listeners = listeners::prepare(&self.listeners, both, ways, has_files).map_err(failed)?;
+        let admin = NextAdmin::prepare(&self.admin, both, has_files).map_err(failed)?;
         let traces = self.traces(config, binds).map_err(failed)?;
         Ok(Next { driver, channels, listeners, admin, traces })
     }

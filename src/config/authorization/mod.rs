@@ -60,6 +60,9 @@ pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners:
         };
         map.reject_inapplicable(&["mode", "rules"], "`file`, which has these keys itself");
         let file = origin.directory.join(item.text()?);
+        if let Some(in_force) = origin.policy {
+            return known(&item, file, in_force);
+        }
         match load_from(&file, listeners, origin.variables) {
             Ok(policy) => Some(Authorization::File(file, policy)),
             Err(ConfigError::Invalid { errors }) => {
@@ -86,6 +89,20 @@ pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners:
         }
     });
     read.flatten().unwrap_or_default()
+}
+
+/// The policy of the file in force. No other file is opened for the text of a caller (REL-10).
+fn known(item: &Item<'_>, file: PathBuf, in_force: &Authorization) -> Option<Authorization> {
+    match in_force {
+        Authorization::File(known, policy) if *known == file => {
+            Some(Authorization::File(file, policy.clone()))
+        }
+        _ => {
+            let reason = "the text of a caller opens no file, and this one is not in force".to_owned();
+            item.error(Problem::Contradiction { reason });
+            None
+        }
+    }
 }
 
 /// Reads a policy from a file of its own: JSON if its name is `*.json`, else YAML. `listeners` as in the configuration.

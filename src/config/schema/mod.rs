@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use self::docs::{Row, rows};
-use super::expand::Origin;
+use super::expand::{Origin, no_environment};
 use super::form::{Form, MapForm};
 use super::read::read_config;
 use super::reader::{Declared, HOLDER, Item, Report, join};
@@ -66,7 +66,7 @@ pub fn schema() -> Value {
 /// Everything that the readers declare.
 pub(super) fn visit() -> Report {
     let report = Report::default();
-    let origin = Origin { directory: Path::new("/"), hostname: "", variables: &|_| None };
+    let origin = Origin { directory: Path::new("/"), hostname: "", variables: &no_environment, policy: None };
     // A test reads the file without an error.
     if let Ok(tree) = Node::parse(VISITS, Format::Yaml, origin.variables) {
         Item::root(&tree, &report).map(|map| read_config(map, origin));

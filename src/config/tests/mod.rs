@@ -42,7 +42,7 @@ fn read(text: &str) -> Result<Loaded, ConfigError> {
 
 /// A host without variables.
 fn origin(directory: &str) -> Origin<'_> {
-    Origin { directory: Path::new(directory), hostname: "host-1", variables: &|_| None }
+    Origin { directory: Path::new(directory), hostname: "host-1", variables: &|_| None, policy: None }
 }
 
 /// The errors of keys without the line and the column, with which each begins.

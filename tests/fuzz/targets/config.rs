@@ -90,7 +90,8 @@ fn variables(name: &str) -> Option<OsString> {
 fn read_config(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    let origin = Origin { directory: Path::new("nowhere"), hostname: "host", variables: &variables };
+    let origin =
+        Origin { directory: Path::new("nowhere"), hostname: "host", variables: &variables, policy: None };
     let read = |text: &str, format| parse(text, format, origin);
     match read(text, format(*form)) {
         Ok(loaded) => {
