@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,31 +12,23 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::entrance::{Guest, Proving};
+use super::entrance::{Guest, Peer, Proving};
 use super::live::{Closing, Live};
 use super::protocol::{Begun, Protocol};
+use super::turn::{ANSWER_TIMEOUT, LIVE_STALL_TIMEOUT, Pieces, STALL_TIMEOUT, Sent, Turns};
 
 /// The time for a whole request head, and for an idle connection.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time after which a reader that takes nothing is cut off.
-pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The time for a whole answer, even to a reader that takes some bytes now and then. Only a few answers are
-/// written at a time (ADM-14).
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// The same for a live answer: it costs no memory, and a sleeping laptop may come back.
-const LIVE_STALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// The pause between two looks at the deadlines of answers.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The first byte of a TLS connection (RFC 8446).
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -44,23 +36,23 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// A scraper with the wrong scheme tries for ever, and one line is enough.
 static TLS_ON_PLAINTEXT: Once = Once::new();
 
-/// Waits for the proof of the peer, and serves the connection until its end. Counts the requests under way. After
+/// Waits for the proof of the peer, and serves the connection until its end, or until the peer has missed a deadline. After
 /// `shutdown`, only the answer under way is finished.
 pub(super) async fn prove_and_drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     proving: Proving<Io>,
     router: Router,
-    requests: Arc<AtomicUsize>,
+    turns: Turns,
     shutdown: CancellationToken,
 ) {
     if let Some(Some(guest)) = shutdown.run_until_cancelled(proving).await {
-        drive(guest, router, requests, shutdown).await;
+        drive(guest, router, turns, shutdown).await;
     }
 }
 
 async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     Guest { io, peer, selected_http2, end }: Guest<Io>,
     router: Router,
-    requests: Arc<AtomicUsize>,
+    turns: Turns,
     shutdown: CancellationToken,
 ) {
     let asked_at = Instant::now();
@@ -84,32 +76,30 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     // Live answers end by themselves.
     let closing = Closing::default();
     let close = closing.0.clone();
-    let peer = Arc::new(peer);
-    let router = router.layer(from_fn(move |mut request: Request, next: Next| {
-        let answering = Answering::begin(requests.clone());
-        request.extensions_mut().insert(peer.clone());
-        request.extensions_mut().insert(closing.clone());
-        let is_live = is_live.clone();
-        async move {
-            let answer = next.run(request).await;
-            is_live.store(answer.extensions().get::<Live>().is_some(), Ordering::Relaxed);
-            answer.map(|body| Body::new(Counted { body, _answering: answering }))
-        }
-    }));
+    let late = deadline(turns.clone());
+    let router = followed(router, turns, Arc::new(peer), closing, is_live);
     let server = protocol.server();
     let connection = server.serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = shutdown.cancelled() => {
-            close.cancel();
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let (mut connection, mut late) = (pin!(connection), pin!(late));
+    let mut leave = pin!(async {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = end => {}
         }
-        () = end => {
-            close.cancel();
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    });
+    let mut is_leaving = false;
+    let ended = loop {
+        tokio::select! {
+            ended = connection.as_mut() => break ended,
+            () = late.as_mut() => {
+                debug!("closed an admin connection: it does not take its answers");
+                return;
+            }
+            () = leave.as_mut(), if !is_leaving => {
+                is_leaving = true;
+                close.cancel();
+                connection.as_mut().graceful_shutdown();
+            }
         }
     };
     if let Err(error) = ended {
@@ -117,45 +107,43 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Counts a request under way.
-struct Answering(Arc<AtomicUsize>);
-
-impl Answering {
-    fn begin(requests: Arc<AtomicUsize>) -> Answering {
-        requests.fetch_add(1, Ordering::Relaxed);
-        Answering(requests)
-    }
+/// Each request knows its peer and its turn, and lasts until the whole answer is taken.
+fn followed(
+    router: Router,
+    turns: Turns,
+    peer: Arc<Peer>,
+    closing: Closing,
+    is_live: Arc<AtomicBool>,
+) -> Router {
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let answering = turns.begin();
+        let turn = answering.turn.clone();
+        let mut request = request.map(|body| Body::new(Sent { body, turn: turn.clone() }));
+        request.extensions_mut().insert(turn.clone());
+        request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(closing.clone());
+        let is_live = is_live.clone();
+        async move {
+            let answer = next.run(request).await;
+            let of_answer = answer.extensions().get::<Live>().is_some();
+            is_live.store(of_answer, Ordering::Relaxed);
+            turn.begin_answer(of_answer);
+            answer.map(|body| Body::new(Pieces::new(body, answering, of_answer)))
+        }
+    }))
 }
 
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The body of an answer. The request counts until the body is written or dropped.
-struct Counted {
-    body: Body,
-    _answering: Answering,
-}
-
-impl http_body::Body for Counted {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+/// Ends when the peer has missed a deadline, or another request takes the place.
+async fn deadline(turns: Turns) {
+    let mut looks = interval(LOOK);
+    let looks = async {
+        while !turns.are_late() {
+            looks.tick().await;
+        }
+    };
+    tokio::select! {
+        () = looks => {}
+        () = turns.cut.cancelled() => {}
     }
 }
 

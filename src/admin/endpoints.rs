@@ -10,10 +10,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 
 use super::access::{Area, Target};
+use super::bound::bound;
 use super::state::Admin;
 use super::ui;
 use super::{
-    bound, changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
+    changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
     refuse_body, refused, resources, rollouts, sources, tail, versions, who,
 };
 use super::{config, drain, end, log, reload, upgrade};
@@ -292,7 +293,8 @@ impl Admin {
         for endpoint in ENDPOINTS {
             let mut handler = (endpoint.handler)();
             if endpoint.is_bounded {
-                handler = handler.route_layer(from_fn_with_state(self.clone(), bound));
+                handler =
+                    handler.route_layer(from_fn_with_state((self.clone(), endpoint.target.area), bound));
             }
             // Also the answer to a wrong method takes the role.
             let check = from_fn_with_state((self.clone(), endpoint.target), guard::check);

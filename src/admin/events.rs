@@ -7,6 +7,7 @@ use axum::extract::{Request, State as Shared};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::access::Area;
 use super::item::rfc_3339;
 use super::live::{self, Feed, Next};
 use super::params::bad_request;
@@ -48,7 +49,7 @@ pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Re
         let feed = LiveEvents::new(events, query.wanted, last.or(query.after));
         return Ok(live::respond(&admin, request.extensions(), feed));
     }
-    let permit = admin.permit()?;
+    let place = admin.permit(Area::View, request.extensions())?;
     let limit = query.limit.unwrap_or(super::query::EVENTS_LIMIT);
     let page = events.after(query.after.unwrap_or_default(), limit, |event| query.wanted.has(event));
     let items: Vec<_> = page.events.iter().map(|event| Item::of(event)).collect();
@@ -58,7 +59,7 @@ pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Re
         gap: page.gap.filter(|_| query.after.is_some()).map(|(from, to)| Gap { from, to: Some(to) }),
         next: page.has_more.then_some(page.looked_to),
     };
-    Ok(super::held(axum::Json(list).into_response(), permit))
+    Ok(super::bound::held(axum::Json(list).into_response(), place))
 }
 
 #[derive(Serialize)]

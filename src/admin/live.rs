@@ -12,10 +12,10 @@ use axum::http::{Extensions, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::bound::{Place, turn_of};
 use super::state::Admin;
 use crate::telemetry::Limit;
 
@@ -74,7 +74,7 @@ pub(super) fn message(out: &mut String, id: Option<u64>, event: Option<&str>, da
 
 /// Answers with the feed, until the reader leaves or the listener closes.
 pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> Response {
-    let Ok(permit) = admin.live.clone().try_acquire_owned() else {
+    let Some(place) = admin.live.take(&turn_of(request)) else {
         admin.metrics.limit_hit(Limit::AdminStreams);
         let text = format!("{LIVE_MAX} live streams are open\n");
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response();
@@ -84,7 +84,7 @@ pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> R
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let counted = admin.metrics.admin_stream();
     let stream =
-        Stream { feed, looks, said: Instant::now(), is_behind: false, closing, _held: (permit, counted) };
+        Stream { feed, looks, said: Instant::now(), is_behind: false, closing, _held: (place, counted) };
     let parts = stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         let (part, is_last) = stream.next().await;
@@ -103,7 +103,7 @@ struct Stream<F> {
     /// The feed has more messages.
     is_behind: bool,
     closing: Closing,
-    _held: (OwnedSemaphorePermit, crate::telemetry::metrics::GaugePart),
+    _held: (Place, crate::telemetry::metrics::GaugePart),
 }
 
 impl<F: Feed> Stream<F> {

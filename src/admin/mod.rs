@@ -41,8 +41,8 @@
 //! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
 //! however slow its reader is. Requests, connections, headers and times are bounded.
 //!
-//! 1. [`entrance`]: connections and their peers. [`access`]: who may ask for what. `guard`, `host`: the checks of each
-//!    request.
+//! 1. [`entrance`]: connections and their peers. `turn`, `bound`: the peers that keep the relay waiting, and the places that they lose.
+//!    [`access`]: who may ask for what. `guard`, `host`: the checks of each request.
 //! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters. `unknown`: the nearest name.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
@@ -67,6 +67,8 @@ mod item;
 mod rejections;
 mod list;
 mod protocol;
+mod turn;
+mod bound;
 mod changes;
 mod rollouts;
 mod client;
@@ -102,19 +104,16 @@ pub use readiness::{Readiness, State};
 pub use shutdown::Shutdown;
 pub use upgrade::{NotUpgraded, PredecessorStatus, UpgradeWish, Upgraded, Upgrading};
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
-use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
@@ -124,20 +123,18 @@ use crate::setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
+use bound::{ORDERS_MAX, Places, REQUESTS_MAX};
 use entrance::Entrance;
 use page::cursor;
 use params::bad_request;
 use query::SourcesQuery;
 use rejections::Rejections;
 pub use state::{About, Admin, AdminSettings};
+use turn::{GRACE, Turns};
 
-/// For a further connection, the oldest connection without a request under way is closed. Health checks are
-/// thus always answered.
+/// For a further connection, the oldest connection without a request under way is closed, or one that keeps the relay waiting. Health
+/// checks are thus always answered.
 const CONNECTIONS_MAX: usize = 128;
-
-/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness have
-/// no limit.
-const REQUESTS_MAX: usize = 8;
 
 /// The time for finishing answers at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -153,8 +150,6 @@ impl Admin {
         shutdown: impl Into<Shutdown>,
     ) {
         let shutdown = shutdown.into();
-        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let live = Arc::new(Semaphore::new(live::LIVE_MAX));
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
         let Process { readiness, emptying, log, upgrading, reloading } = process;
         let admin = Admin {
@@ -165,8 +160,10 @@ impl Admin {
             upgrading,
             reloading,
             metrics: metrics.clone(),
-            requests,
-            live,
+            requests: Places::new(REQUESTS_MAX),
+            orders: Places::new(ORDERS_MAX),
+            live: Places::new(live::LIVE_MAX),
+            calls: Places::new(csds::CALLS_MAX),
             census: Arc::default(),
             started: wall_now(),
             settings,
@@ -180,14 +177,13 @@ impl Admin {
             open.retain(|open| !open.task.is_finished());
             if open.len() >= CONNECTIONS_MAX {
                 metrics.limit_hit(Limit::AdminConnections);
-                let idle = open.iter().position(|open| open.requests.load(Ordering::Relaxed) == 0);
-                let Some(idle) = idle.and_then(|index| open.remove(index)) else { continue };
-                idle.task.abort();
+                let Some(closed) = displaced(&open).and_then(|index| open.remove(index)) else { continue };
+                closed.task.abort();
             }
-            let requests = Arc::new(AtomicUsize::new(0));
+            let turns = Turns::default();
             let (router, end) = (router.clone(), shutdown.of_connection());
-            let drive = connection::prove_and_drive(proving, router, requests.clone(), end);
-            open.push_back(Open { task: connections.spawn(drive), requests });
+            let drive = connection::prove_and_drive(proving, router, turns.clone(), end);
+            open.push_back(Open { task: connections.spawn(drive), turns });
         }
         drop(entrance);
         let all_ended = async { while connections.join_next().await.is_some() {} };
@@ -203,8 +199,15 @@ impl Admin {
 /// One connection.
 struct Open {
     task: AbortHandle,
-    /// The number of requests under way.
-    requests: Arc<AtomicUsize>,
+    turns: Turns,
+}
+
+/// The connection to close for a further connection: the oldest without a request under way, or else the longest wait.
+fn displaced(open: &VecDeque<Open>) -> Option<usize> {
+    let waits =
+        open.iter().enumerate().filter_map(|(index, open)| Some((open.turns.wait()?, Reverse(index))));
+    let (_, Reverse(index)) = waits.max().filter(|(wait, _)| *wait >= GRACE)?;
+    Some(index)
 }
 
 /// A few endpoints take a body, and bound it. The others refuse bodies here.
@@ -215,36 +218,6 @@ async fn refuse_body(request: Request, next: Next) -> Response {
         (StatusCode::PAYLOAD_TOO_LARGE, [(header::CONNECTION, "close")], "this endpoint takes no body\n")
             .into_response()
     }
-}
-
-impl Admin {
-    /// # Errors
-    /// The answer to one request too many.
-    #[expect(clippy::result_large_err, reason = "the error is the answer")]
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Response> {
-        self.requests.clone().try_acquire_owned().map_err(|_| {
-            self.metrics.limit_hit(Limit::AdminRequests);
-            let retry = [(header::RETRY_AFTER, "1")];
-            (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
-        })
-    }
-}
-
-async fn bound(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
-    match admin.permit() {
-        Ok(permit) => held(next.run(request).await, permit),
-        Err(refusal) => refusal,
-    }
-}
-
-/// Holds the permit until the reader has taken the last byte of the answer.
-fn held(answer: Response, permit: OwnedSemaphorePermit) -> Response {
-    answer.map(|body| {
-        Body::new(body.map_frame(move |frame| {
-            let _held = &permit;
-            frame
-        }))
-    })
 }
 
 async fn ready(Shared(admin): Shared<Admin>) -> Response {

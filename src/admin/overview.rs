@@ -9,6 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::access::Area;
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
 use super::live::{self, Feed, Next};
@@ -40,9 +41,9 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
     }
     // The wait for a count holds no place among the requests.
     let census = if is_from_now { Some(admin.census.count_now(&*admin.relay).await) } else { None };
-    let permit = admin.permit()?;
+    let place = admin.permit(Area::View, request.extensions())?;
     let text = admin.overview(census).await;
-    Ok(super::held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), permit))
+    Ok(super::bound::held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), place))
 }
 
 /// The newest overview, at each look.

@@ -25,6 +25,9 @@ const STREAMS_MAX: u32 = 16;
 /// Bytes of a body on their way, per connection. Requests have 512 KiB at most.
 const WINDOW_BYTES: u32 = 64 << 10;
 
+/// Bytes of an answer that wait in HTTP/2 for room at the peer. They are not counted any more: the answer may be over.
+const SEND_BUFFER_BYTES: usize = 32 << 10;
+
 /// The time between PINGs to a silent HTTP/2 peer, and the time for its answer.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +55,7 @@ impl Protocol {
             .max_header_list_size(BUFFER_BYTES_MAX as u32)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
         match self {

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::sync::Semaphore;
-
 use super::access::Access;
+use super::bound::Places;
 use super::census::CensusTaker;
 use super::content::ContentMode;
 use super::readiness::Readiness;
@@ -52,9 +51,14 @@ pub struct Admin {
     pub(super) upgrading: Arc<dyn Upgrading>,
     pub(super) reloading: Arc<dyn Reloading>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) requests: Arc<Semaphore>,
-    /// Open live streams (ADM-14).
-    pub(super) live: Arc<Semaphore>,
+    /// Requests for metrics and lists (ADM-14).
+    pub(super) requests: Places,
+    /// Requests that act.
+    pub(super) orders: Places,
+    /// Open live streams.
+    pub(super) live: Places,
+    /// Answers with client status.
+    pub(super) calls: Places,
     pub(super) census: Arc<CensusTaker>,
     /// The beginning of the admin server, and so of the process.
     pub(super) started: SystemTime,

@@ -1,5 +1,7 @@
 //! The admin listener under hostile requests, and the content of its lists.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -92,6 +94,32 @@ async fn health_is_answered_beside_half_requests_and_stalled_readers() {
     for _ in 0..3 {
         assert_eq!(relay.get("/healthz").await.0, 200);
     }
+}
+
+/// ADM-14: readers over HTTP/2 that have room for no byte hold up no order, and lose their places to other reads.
+#[tokio::test]
+async fn orders_and_reads_are_answered_beside_readers_without_a_window() {
+    let (_origin, relay) = relay().await;
+    let io = TcpStream::connect(&relay.admin).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    let handshake = builder.initial_window_size(0).handshake::<_, bytes::Bytes>(io);
+    let (mut send, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        send = send.ready().await.unwrap();
+        let request = http::Request::get(format!("http://{}/metrics", relay.admin)).body(()).unwrap();
+        let answer = send.send_request(request, true).unwrap().0.await.unwrap();
+        assert_eq!(answer.status(), 200);
+        unread.push(answer);
+    }
+    for order in ["/log?level=info&for=1s", "/reload?dry_run=1"] {
+        let answer = tokio::time::timeout(Duration::from_millis(500), relay.post(order)).await;
+        assert_eq!(answer.expect(order).0, 200, "{order}");
+    }
+    eventually("a read has a place", async || relay.get("/metrics").await.0 == 200).await;
+    tokio::time::timeout(Duration::from_secs(5), connection).await.expect("the slowest is closed").ok();
+    assert_eq!(relay.get("/clients").await.0, 200);
 }
 
 /// Delta messages have only changes: the version of the state tells the resources of a client.

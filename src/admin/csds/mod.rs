@@ -12,6 +12,7 @@ mod as_client;
 mod as_server;
 mod rest;
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::BoxError;
@@ -21,15 +22,15 @@ use axum::extract::{Request, State as Shared};
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
 use futures_util::stream::{self, BoxStream, StreamExt};
-use http_body_util::BodyExt;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, Streaming};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 
+use super::bound::{Place, held, turn_of};
 use super::state::Admin;
+use super::turn::Turn;
 use crate::telemetry::Limit;
 use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse};
 use generated::client_status_discovery_service_server::{
@@ -50,9 +51,7 @@ pub(super) const REST: &str = "/v3/discovery:client_status";
 const REQUEST_BYTES_MAX: usize = 512 << 10;
 
 /// Calls at once. A call may hold an answer of 64 MiB until its reader has taken the last byte.
-const CALLS_MAX: usize = 4;
-
-static CALLS: Semaphore = Semaphore::const_new(CALLS_MAX);
+pub(super) const CALLS_MAX: usize = 4;
 
 /// Requests whose answers are begun at once, so that a few connections cannot start hundreds.
 const BEGUN_MAX: usize = 16;
@@ -76,24 +75,44 @@ pub(super) fn grpc() -> MethodRouter<Admin> {
 
 /// Holds a place until the reader has taken the last byte.
 async fn call(Shared(admin): Shared<Admin>, request: Request) -> Response {
-    let Ok(place) = CALLS.try_acquire() else {
-        admin.metrics.limit_hit(Limit::AdminRequests);
-        return Status::unavailable("too many requests for client status at once").into_http::<Body>();
-    };
-    let service = ClientStatusDiscoveryServiceServer::new(Csds { admin });
+    let turn = turn_of(request.extensions());
+    let place = Arc::new(CallPlace { turn, place: Mutex::default() });
+    if let Err(refusal) = place.take(&admin) {
+        return refusal.into_http::<Body>();
+    }
+    let service = ClientStatusDiscoveryServiceServer::new(Csds { admin, place: place.clone() });
     let service = service.max_decoding_message_size(REQUEST_BYTES_MAX);
     let Ok(response) = service.oneshot(request).await;
-    response.map(|body| {
-        Body::new(body.map_frame(move |frame| {
-            let _held = &place;
-            frame
-        }))
-    })
+    held(response.map(Body::new), place)
 }
 
 #[derive(Clone)]
 struct Csds {
     admin: Admin,
+    place: Arc<CallPlace>,
+}
+
+/// The place of a call. A stream has none while it waits for a request.
+struct CallPlace {
+    turn: Arc<Turn>,
+    place: Mutex<Option<Place>>,
+}
+
+impl CallPlace {
+    fn take(&self, admin: &Admin) -> Result<(), Status> {
+        let place = admin.calls.take(&self.turn).ok_or_else(|| too_many(admin))?;
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        Ok(())
+    }
+
+    fn free(&self) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+fn too_many(admin: &Admin) -> Status {
+    admin.metrics.limit_hit(Limit::AdminRequests);
+    Status::unavailable("too many requests for client status at once")
 }
 
 #[tonic::async_trait]
@@ -105,17 +124,24 @@ impl ClientStatusDiscoveryService for Csds {
         &self,
         request: tonic::Request<Streaming<ClientStatusRequest>>,
     ) -> Result<tonic::Response<Self::StreamClientStatusStream>, Status> {
-        let state = (self.admin.clone(), Some(request.into_inner()), Instant::now() + STREAM_MAX);
-        let answers = stream::unfold(state, async |(admin, requests, end)| {
+        let state = (self.clone(), Some(request.into_inner()), Instant::now() + STREAM_MAX);
+        let answers = stream::unfold(state, async |(csds, requests, end)| {
             let mut requests = requests?;
-            let answer = match timeout_at(end, requests.message()).await {
-                Ok(Ok(Some(request))) => answer(&admin, request).await,
+            csds.place.free();
+            csds.place.turn.set_idle(true);
+            let message = timeout_at(end, requests.message()).await;
+            csds.place.turn.set_idle(false);
+            let answer = match message {
+                Ok(Ok(Some(request))) => match csds.place.take(&csds.admin) {
+                    Ok(()) => answer(&csds.admin, request).await,
+                    Err(refusal) => Err(refusal),
+                },
                 Ok(Ok(None)) => return None,
                 Ok(Err(status)) => Err(status),
                 Err(_) => Err(Status::deadline_exceeded("the stream is too old; open another one")),
             };
             let goes_on = answer.is_ok();
-            Some((answer, (admin, goes_on.then_some(requests), end)))
+            Some((answer, (csds, goes_on.then_some(requests), end)))
         });
         Ok(tonic::Response::new(answers.boxed()))
     }

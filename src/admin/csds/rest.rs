@@ -9,9 +9,9 @@ use serde_json::json;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use super::{ANSWER_MAX, CALLS, REQUEST_BYTES_MAX, answer};
+use super::{ANSWER_MAX, REQUEST_BYTES_MAX, answer, too_many};
+use crate::admin::bound::{held, turn_of};
 use crate::admin::state::Admin;
-use crate::telemetry::Limit;
 use crate::wire::json::read_status_request;
 use crate::wire::json::redact::{Reader, redact};
 use crate::wire::proto::csds::ClientStatusRequest;
@@ -21,12 +21,11 @@ const RESPONSE: &str = "envoy.service.status.v3.ClientStatusResponse";
 
 /// `POST /v3/discovery:client_status`.
 pub(in crate::admin) async fn rest(Shared(admin): Shared<Admin>, request: Request) -> Response {
-    let Ok(_place) = CALLS.try_acquire() else {
-        admin.metrics.limit_hit(Limit::AdminRequests);
-        return refuse(&Status::unavailable("too many requests for client status at once"));
+    let Some(place) = admin.calls.take(&turn_of(request.extensions())) else {
+        return refuse(&too_many(&admin));
     };
     match timeout(ANSWER_MAX, respond(&admin, request.into_body())).await {
-        Ok(Ok(body)) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Ok(Ok(body)) => held(([(header::CONTENT_TYPE, "application/json")], body).into_response(), place),
         Ok(Err(status)) => refuse(&status),
         Err(_) => refuse(&Status::deadline_exceeded("the answer takes too long; narrow the request")),
     }

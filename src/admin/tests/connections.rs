@@ -1,6 +1,9 @@
 //! Slow readers, limits of connections, and the end of the listener.
 
+use http_body_util::BodyExt;
+
 use super::*;
+use crate::admin::turn::{ANSWER_TIMEOUT, STALL_TIMEOUT};
 
 /// Counts the dropped iterators.
 pub(super) struct OnDrop<'a>(pub &'a AtomicUsize);
@@ -42,7 +45,7 @@ async fn a_reader_that_stops_is_given_up_and_its_permit_comes_back() {
     for io in &mut stuck {
         io.write_all(get_request("/clients?limit=all").as_bytes()).await.unwrap();
     }
-    sleep(connection::STALL_TIMEOUT / 2).await;
+    sleep(GRACE / 2).await;
     let refused = admin.get("/clients?limit=all").await;
     assert_eq!(refused.status, 503);
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
@@ -50,7 +53,7 @@ async fn a_reader_that_stops_is_given_up_and_its_permit_comes_back() {
     assert_eq!(admin.get("/healthz").await.status, 200, "probes are never starved");
     assert_eq!(admin.limit_hits(Limit::AdminRequests), "2");
 
-    sleep(connection::STALL_TIMEOUT).await;
+    sleep(STALL_TIMEOUT).await;
     assert_eq!(admin.view.finished.load(SeqCst), REQUESTS_MAX, "every iterator was dropped");
     assert_eq!(admin.get("/clients?limit=1").await.status, 200);
     let mut cut = String::new();
@@ -138,8 +141,8 @@ async fn adm_14_an_answer_has_a_deadline() {
     let mut bytes = [0; 1];
     while let Ok(1) = io.read(&mut bytes).await {
         // The buffer between both ends is read after the deadline, too.
-        if begun.elapsed() < connection::ANSWER_TIMEOUT * 2 {
-            sleep(connection::STALL_TIMEOUT / 2).await;
+        if begun.elapsed() < ANSWER_TIMEOUT * 2 {
+            sleep(STALL_TIMEOUT / 2).await;
         }
     }
     assert_eq!(admin.view.finished.load(SeqCst), 1, "the walk has ended");

@@ -17,6 +17,7 @@ mod overview;
 mod questions;
 mod reloads;
 mod rollouts;
+mod slow;
 mod tail;
 mod ui;
 
@@ -26,8 +27,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::sync::mpsc;
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use acts::{FakeProcess, FakeServer};

@@ -1,0 +1,118 @@
+//! Places for requests with a cost of time or memory (ADM-14), apart for reads, orders, live answers and client status.
+//!
+//! A request without a place takes the place of the peer with the longest wait, and the connection of the peer ends. So a place is
+//! refused only while all places work.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Body;
+use axum::extract::{Request, State as Shared};
+use axum::http::{Extensions, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use tracing::debug;
+
+use super::access::Area;
+use super::state::Admin;
+use super::turn::{GRACE, Turn};
+use crate::telemetry::Limit;
+
+/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness have
+/// no limit.
+pub(super) const REQUESTS_MAX: usize = 8;
+
+/// Concurrent orders. An operator, or a machine in the place of an operator, gives few at a time.
+pub(super) const ORDERS_MAX: usize = 8;
+
+/// A number of places.
+#[derive(Clone, Debug)]
+pub(super) struct Places(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    most: usize,
+    turns: Mutex<Vec<Arc<Turn>>>,
+}
+
+/// A place, until dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Places,
+    turn: Arc<Turn>,
+}
+
+impl Places {
+    pub fn new(most: usize) -> Places {
+        Places(Arc::new(Held { most, turns: Mutex::default() }))
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Vec<Arc<Turn>>> {
+        self.0.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for this request; `None` if all places are busy.
+    pub fn take(&self, turn: &Arc<Turn>) -> Option<Place> {
+        let mut turns = self.turns();
+        if turns.len() >= self.0.most {
+            let waits = turns.iter().enumerate();
+            let waits = waits.filter_map(|(index, turn)| Some((turn.waits()?, Reverse(index))));
+            let (_, Reverse(slowest)) = waits.max().filter(|(wait, _)| *wait >= GRACE)?;
+            debug!("closed an admin connection: others need the place of an answer that it does not take");
+            turns.remove(slowest).cut();
+        }
+        turns.push(turn.clone());
+        Some(Place { places: self.clone(), turn: turn.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Another request may have taken the place.
+        self.places.turns().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
+    }
+}
+
+/// The turn of a request, which its connection has begun.
+pub(super) fn turn_of(request: &Extensions) -> Arc<Turn> {
+    request.get::<Arc<Turn>>().cloned().unwrap_or_default()
+}
+
+impl Admin {
+    /// A place for a request of this area.
+    ///
+    /// # Errors
+    /// The answer to one request too many.
+    #[expect(clippy::result_large_err, reason = "the error is the answer")]
+    pub(super) fn permit(&self, area: Area, request: &Extensions) -> Result<Place, Response> {
+        let places = if area == Area::Act { &self.orders } else { &self.requests };
+        places.take(&turn_of(request)).ok_or_else(|| {
+            self.metrics.limit_hit(Limit::AdminRequests);
+            let retry = [(header::RETRY_AFTER, "1")];
+            (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
+        })
+    }
+}
+
+pub(super) async fn bound(
+    Shared((admin, area)): Shared<(Admin, Area)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match admin.permit(area, request.extensions()) {
+        Ok(place) => held(next.run(request).await, place),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Holds a place until the reader has taken the last piece of the answer.
+pub(super) fn held<P: Send + 'static>(answer: Response, place: P) -> Response {
+    let place = Mutex::new(place);
+    answer.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _held = &place;
+            frame
+        }))
+    })
+}
