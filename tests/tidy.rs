@@ -52,7 +52,7 @@ const ROOMS: &[Room] = &[
         Some(&["arrayvec", "blake3", "bytes", "imbl", "itoa"]),
         &[],
     ),
-    room("wire", &["xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
+    room("wire", &["text", "xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
     room("telemetry", &["text", "xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], None, &["tonic", "hyper", "axum"]),
     room("client", &["xds", "setting", "wire", "telemetry", "trust"], None, &["axum"]),

@@ -8,9 +8,13 @@ use super::effect::{Effect, effect_of};
 use super::place::Place;
 use super::reader::HOLDER;
 use super::tree::{Entry, Node, Tree};
+use crate::text::secrets;
 
 /// The only credentials in the text itself; all others are in files of their own.
 const CREDENTIALS: &[&str] = &["xds_servers[].initial_metadata[].value"];
+
+/// Maps whose keys an operator chooses.
+const FREE: &[&str] = &["node.metadata."];
 
 /// The longest value in a difference, in characters.
 const VALUE_CHARS_MAX: usize = 120;
@@ -57,10 +61,6 @@ impl Leaf {
     }
 }
 
-fn redacted(bytes: usize) -> String {
-    format!("[redacted {bytes} B]")
-}
-
 /// A key whose value is another in another configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
@@ -88,7 +88,9 @@ impl Shown {
 
     /// Adds a value and everything below. `plain` is the path without indices.
     fn add(&mut self, path: String, plain: &str, node: &Node) -> Value {
-        let is_credential = CREDENTIALS.iter().any(|key| plain.ends_with(key));
+        let is_named = FREE.iter().any(|map| plain.starts_with(map))
+            && plain.split(['.', '[', ']']).any(secrets::is_name);
+        let is_credential = is_named || CREDENTIALS.iter().any(|key| plain.ends_with(key));
         match &node.tree {
             Tree::Map(entries) if !entries.is_empty() => {
                 // Holders of anchors are no settings, and may have credentials.
@@ -113,8 +115,13 @@ impl Shown {
                 let digest = blake3::hash(value.to_string().as_bytes());
                 let shown = match (scalar, &node.expansion) {
                     (_, Some(expansion)) => Value::String(expansion.spelled.to_string()),
-                    (Tree::Text(text), None) if is_credential => Value::String(redacted(text.len())),
+                    (Tree::Text(text), None) if is_credential => Value::String(secrets::hidden(text.len())),
+                    _ if is_credential => Value::String(secrets::hidden(value.to_string().len())),
                     _ => value,
+                };
+                let shown = match &shown {
+                    Value::String(text) => secrets::hide(text).map_or(shown, Value::String),
+                    _ => shown,
                 };
                 let text = shown.as_str().map_or_else(|| shown.to_string(), str::to_owned);
                 self.values.push((path, Leaf { text, digest }));
@@ -201,6 +208,22 @@ mod tests {
         ];
         assert_eq!(changed, keys.map(|key| (key.to_owned(), Effect::Lists)));
         assert_eq!(one.difference(&server("canary")), []);
+    }
+
+    #[test]
+    fn rel_9_secrets_are_hidden_by_name_and_by_shape() {
+        let text = "xds_servers: [{server_uri: 'https://u:canary@cp.example'}]\n\
+                    node: {id: a, metadata: {apikey: canary, pin: {secret: 4711}, size: large}}\n\
+                    rollouts: [{hook: {uri: 'https://h/?client_secret=canary', also: '${X:-}?token=canary'}}]\n\
+                    authorization: off";
+        let one = shown(text);
+        let all = format!("{} {one:?}", one.document);
+        assert!(!all.contains("canary") && !all.contains("4711"), "{all}");
+        assert_eq!(one.document["xds_servers"][0]["server_uri"], "https://[redacted 8 B]@cp.example");
+        assert_eq!(one.document["node"]["metadata"]["size"], "large");
+        assert_eq!(one.document["authorization"], "off");
+        let changed = one.difference(&shown(&text.replace("apikey: canary", "apikey: canari")));
+        assert_eq!(changed.iter().map(|of| of.key.as_str()).collect::<Vec<_>>(), ["node.metadata.apikey"]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Values as people read them, on the page and in a terminal alike.
 //!
-//! [`nearest`]: the likely meaning of a mistyped word.
+//! [`nearest`]: the likely meaning of a mistyped word. [`secrets`]: what nobody is shown.
 
 pub mod nearest;
+pub mod secrets;
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -22,6 +22,7 @@ use crate::engine::annotations::Annotations;
 use crate::engine::cache::{CachedResource, EntryState};
 use crate::engine::downstream::{Nack, Session, SourceId, Subscription, TypeReport, UnsentNews, WhyUnsent};
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::text::secrets;
 use crate::xds::{Node, ResourceName, TypeUrl, Variant, Version};
 
 impl StatusView for Relay {
@@ -225,7 +226,9 @@ fn rules_of(
 }
 
 pub(super) fn nack_status(nack: &Nack, subscription: &Subscription, clock: &Clock) -> NackStatus {
-    let detail: Arc<str> = nack.status.to_string().into();
+    let detail = nack.status.to_string();
+    // A client may quote the content that it rejects (ADM-12).
+    let detail: Arc<str> = secrets::hide(&detail).unwrap_or(detail).into();
     NackStatus {
         version: Some(nack.version),
         names: subscription.names_in(nack),

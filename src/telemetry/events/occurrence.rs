@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::kind::{Kind, Severity};
+use crate::text::secrets;
 use crate::xds::{TypeUrl, Version};
 
 /// The maximum length of a text that a peer or the system chose, in bytes. A full ring of longest texts stays
@@ -84,9 +85,12 @@ impl Occurrence {
         Occurrence::new(kind, Severity::Error, text)
     }
 
+    /// Without secrets, as texts of peers may quote contents (ADM-12).
     #[must_use]
     pub fn detail(self, detail: impl Display) -> Occurrence {
-        Occurrence { detail: Some(cut(&detail.to_string())), ..self }
+        let detail = detail.to_string();
+        let detail = secrets::hide(&detail).unwrap_or(detail);
+        Occurrence { detail: Some(cut(&detail)), ..self }
     }
 
     #[must_use]

@@ -4,8 +4,9 @@ use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage, Value as Field};
 
 use super::super::super::fields::{put_bytes, put_element};
-use super::rules::{Rules, is_secret, mentions_secret};
-use super::{Budget, DEPTH_MAX, Refusal, hidden_text, open, rules};
+use super::rules::Rules;
+use super::{Budget, DEPTH_MAX, Refusal, hidden_text, hide_in, open, rules};
+use crate::text::secrets;
 
 /// The bytes of a message: fields sorted by number, entries of maps by key.
 pub(super) fn encode(message: &DynamicMessage, budget: Budget) -> Result<Vec<u8>, Refusal> {
@@ -68,7 +69,7 @@ impl Encode {
             }
             scalars => {
                 let mut alone = DynamicMessage::new(message.descriptor());
-                alone.set_field(field, scalars.clone());
+                alone.set_field(field, hide_in(scalars).unwrap_or_else(|| scalars.clone()));
                 alone.encode(bytes).map_err(|_| Refusal::Malformed)?;
             }
         }
@@ -83,12 +84,12 @@ impl Encode {
         let mut bytes = alone.encode_to_vec();
         let value_field = descriptor.map_entry_value_field();
         match key {
-            MapKey::String(name) if is_secret(name) => put_hidden(&value_field, value, &mut bytes),
+            MapKey::String(name) if secrets::is_name(name) => put_hidden(&value_field, value, &mut bytes),
             _ => match value {
                 Field::Message(inner) => put_element(&mut bytes, value_field.number(), &self.message(inner)?),
                 scalar => {
                     let mut alone = DynamicMessage::new(descriptor.clone());
-                    alone.set_field(&value_field, scalar.clone());
+                    alone.set_field(&value_field, hide_in(scalar).unwrap_or_else(|| scalar.clone()));
                     alone.encode(&mut bytes).map_err(|_| Refusal::Malformed)?;
                 }
             },
@@ -114,7 +115,7 @@ fn is_secret_text(message: &DynamicMessage) -> bool {
     match message.descriptor().full_name() {
         "google.protobuf.BytesValue" => true,
         "google.protobuf.StringValue" => {
-            value.as_deref().and_then(Field::as_str).is_some_and(mentions_secret)
+            value.as_deref().and_then(Field::as_str).is_some_and(secrets::are_mentioned)
         }
         _ => false,
     }

@@ -19,6 +19,7 @@ pub use compare::{diff_text, patch};
 pub use references::named_clusters;
 
 use super::super::fields::{Fields, Payload};
+use crate::text::secrets;
 use crate::xds::TypeUrl;
 use rules::Rules;
 
@@ -173,18 +174,34 @@ fn size_of(value: &Field) -> usize {
 
 /// The text in place of a hidden value. A content that is redacted again stays as it is.
 fn hidden_text(value: &Field) -> String {
-    let is_redacted = |text: &str| {
-        let size = text.strip_prefix("[redacted ").and_then(|rest| rest.strip_suffix(" B]"));
-        size.is_some_and(|size| size.len() <= 20 && size.bytes().all(|byte| byte.is_ascii_digit()))
-    };
     match value {
-        Field::String(text) if is_redacted(text) => text.clone(),
+        Field::String(text) if secrets::is_hidden(text) => text.clone(),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) if is_redacted(text) => text.to_owned(),
-            _ => format!("[redacted {} B]", bytes.len()),
+            Ok(text) if secrets::is_hidden(text) => text.to_owned(),
+            _ => secrets::hidden(bytes.len()),
         },
-        value => format!("[redacted {} B]", size_of(value)),
+        value => secrets::hidden(size_of(value)),
     }
+}
+
+/// A shown value without the secrets in its texts; `None` if it has none.
+fn hide_in(value: &Field) -> Option<Field> {
+    match value {
+        Field::String(text) => secrets::hide(text).map(Field::String),
+        Field::Bytes(bytes) => hide_bytes(bytes).map(Field::Bytes),
+        Field::List(values) => {
+            let hidden: Vec<_> = values.iter().map(hide_in).collect();
+            let has_any = hidden.iter().any(Option::is_some);
+            let all =
+                hidden.into_iter().zip(values).map(|(hidden, value)| hidden.unwrap_or_else(|| value.clone()));
+            has_any.then(|| Field::List(all.collect()))
+        }
+        _ => None,
+    }
+}
+
+fn hide_bytes(bytes: &Bytes) -> Option<Bytes> {
+    std::str::from_utf8(bytes).ok().and_then(secrets::hide).map(Bytes::from)
 }
 
 fn rules() -> Result<&'static Rules, Refusal> {

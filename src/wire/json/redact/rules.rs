@@ -1,9 +1,11 @@
-//! The fields to hide: those that Envoy marks, and our list (ADM-12).
+//! The fields to hide: those that Envoy marks, those of our list, and those with the name of a secret (ADM-12).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
+
+use crate::text::secrets;
 
 /// Envoy's mark of a field (`bool`).
 const MARK: &str = "udpa.annotations.sensitive";
@@ -15,15 +17,9 @@ const INLINE: [&str; 2] =
 /// Packages of extensions that run code. Their configuration is as opaque as the code.
 const CODE: [&str; 4] = ["lua", "wasm", "dynamic_modules", "golang"];
 
-/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, and texts of messages.
-const WORDS: [&str; 8] =
-    ["authorization", "cookie", "token", "password", "passwd", "passphrase", "secret", "credential"];
-
-/// As `WORDS`, but only after a hyphen: `x-api-key`. A plain `key` is nearly never one.
-const WORDS_BEHIND_HYPHEN: [&str; 1] = ["key"];
-
 /// Names of texts in messages, where many fields end in `_key` without being one.
-const FIELD_NAMES: [&str; 5] = ["json_key", "private_key", "secret_access_key", "api_key", "access_key"];
+const FIELD_NAMES: [&str; 6] =
+    ["json_key", "private_key", "secret_access_key", "api_key", "access_key", "access_key_id"];
 
 /// Fields with the name of a header, a parameter or an entry whose other fields have the value.
 const KEY_FIELDS: [&str; 4] = ["key", "name", "header_name", "header"];
@@ -78,41 +74,13 @@ impl Rules {
         }
         let Some(key) = self.keyed.get(descriptor.full_name()) else { return false };
         let name = message.get_field_by_name(key);
-        field.name() != *key && name.as_deref().and_then(Value::as_str).is_some_and(is_secret)
+        field.name() != *key && name.as_deref().and_then(Value::as_str).is_some_and(secrets::is_name)
     }
 
     #[cfg(test)]
     pub fn hidden(&self) -> &HashSet<String> {
         &self.hidden
     }
-}
-
-/// Whether the name of a header, of a key in a structure, or of an entry of a map promises a secret.
-pub(super) fn is_secret(name: &str) -> bool {
-    let name = words(name);
-    let last = name.rsplit('-').next().unwrap_or_default();
-    let is_word = |word: &&str| *word == last || last.strip_suffix('s') == Some(word);
-    WORDS.iter().any(is_word) || (last.len() < name.len() && WORDS_BEHIND_HYPHEN.contains(&last))
-}
-
-/// Whether an opaque text has a secret's name anywhere.
-pub(super) fn mentions_secret(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    WORDS.iter().chain(&["key"]).any(|word| text.contains(word))
-}
-
-/// `apiKey`, `API_KEY` and `api.key` as `api-key`.
-fn words(name: &str) -> String {
-    let mut words = String::with_capacity(name.len() + 4);
-    let mut was_lower = false;
-    for char in name.chars() {
-        if char.is_ascii_uppercase() && was_lower {
-            words.push('-');
-        }
-        was_lower = char.is_ascii_lowercase() || char.is_ascii_digit();
-        words.push(if matches!(char, '_' | '.' | ' ' | '/' | ':') { '-' } else { char.to_ascii_lowercase() });
-    }
-    words
 }
 
 fn key_of(message: &MessageDescriptor) -> Option<&'static str> {
@@ -135,7 +103,7 @@ fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {
         }
         _ => false,
     };
-    let is_named = FIELD_NAMES.contains(&name) || (is_secret(name) && !name.ends_with("_key"));
+    let is_named = FIELD_NAMES.contains(&name) || (secrets::is_name(name) && !name.ends_with("_key"));
     INLINE.contains(&field.full_name()) || (is_text && is_named) || is_code(message, field, &kind)
 }
 

@@ -5,8 +5,9 @@ use base64::prelude::BASE64_STANDARD;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value as Field};
 use serde_json::{Map, Value};
 
-use super::rules::{Rules, is_secret, mentions_secret};
-use super::{Budget, Closed, DEPTH_MAX, Reader, Refusal, hidden_text, open, rules};
+use super::rules::Rules;
+use super::{Budget, Closed, DEPTH_MAX, Reader, Refusal, hidden_text, hide_bytes, open, rules};
+use crate::text::secrets;
 use crate::wire::version::digest;
 
 /// The JSON of a message.
@@ -43,7 +44,10 @@ impl Show {
             }
             name if is_plain(name) => {
                 if let Ok(value) = serde_json::to_value(message) {
-                    return Ok(value);
+                    return Ok(match value {
+                        Value::String(text) => shown_text(&text),
+                        other => other,
+                    });
                 }
             }
             _ => {}
@@ -89,7 +93,7 @@ impl Show {
                 for (key, value) in entries {
                     let key = key_text(key);
                     let shown = match &entry {
-                        _ if is_secret(&key) => self.hidden(value),
+                        _ if secrets::is_name(&key) => self.hidden(value),
                         Some(kind) => Some(self.element(kind, value)?),
                         None => None,
                     };
@@ -112,8 +116,8 @@ impl Show {
             Field::U64(value) => value.to_string().into(),
             Field::F32(value) => float(f64::from(*value)),
             Field::F64(value) => float(*value),
-            Field::String(text) => text.as_str().into(),
-            Field::Bytes(bytes) => BASE64_STANDARD.encode(bytes).into(),
+            Field::String(text) => shown_text(text),
+            Field::Bytes(bytes) => BASE64_STANDARD.encode(hide_bytes(bytes).as_ref().unwrap_or(bytes)).into(),
             Field::EnumNumber(number) => {
                 let value = kind.as_enum().and_then(|of| of.get_value(*number));
                 value.map_or_else(|| (*number).into(), |value| value.name().into())
@@ -142,7 +146,9 @@ impl Show {
         };
         match shown {
             // A text in place of a structure is an opaque configuration.
-            Value::String(text) if is_opaque(&name) && (name.contains("Bytes") || mentions_secret(&text)) => {
+            Value::String(text)
+                if is_opaque(&name) && (name.contains("Bytes") || secrets::are_mentioned(&text)) =>
+            {
                 let value = message.get_field_by_number(1);
                 object.extend(
                     value.and_then(|value| self.hidden(&value)).map(|text| ("value".to_owned(), text)),
@@ -169,6 +175,10 @@ impl Show {
         object.insert("@type".to_owned(), type_url.into());
         object.into()
     }
+}
+
+fn shown_text(text: &str) -> Value {
+    secrets::hide(text).map_or_else(|| text.into(), Value::from)
 }
 
 fn key_text(key: &MapKey) -> String {
@@ -222,7 +232,7 @@ fn structure(message: &DynamicMessage) -> Value {
             let entry = |(key, value): (&MapKey, &Field)| {
                 let key = key_text(key);
                 let shown = match value {
-                    value if is_secret(&key) => hidden_text(value).into(),
+                    value if secrets::is_name(&key) => hidden_text(value).into(),
                     Field::Message(inner) => structure(inner),
                     _ => Value::Null,
                 };
@@ -237,7 +247,7 @@ fn structure(message: &DynamicMessage) -> Value {
         Field::Message(inner) => structure(inner),
         Field::Bool(value) => (*value).into(),
         Field::F64(value) => float(*value),
-        Field::String(text) => text.as_str().into(),
+        Field::String(text) => shown_text(text),
         _ if field.name() == "null_value" => Value::Null,
         _ => Value::Null,
     }

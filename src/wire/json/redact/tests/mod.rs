@@ -1,5 +1,7 @@
 //! Canaries in every field that could be secret, in resources of every type (ADM-12).
 
+mod planted;
+
 use prost::Message;
 use prost_reflect::{FieldDescriptor, Kind, MapKey, ReflectMessage};
 use serde_json::json;

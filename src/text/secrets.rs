@@ -1,0 +1,368 @@
+//! Secrets, by the name of a value and by the shape of a text: one table for all that is shown (ADM-12, REL-9).
+
+use std::ops::Range;
+
+/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, fields of messages, parameters.
+const WORDS: [&str; 15] = [
+    "authorization",
+    "cookie",
+    "token",
+    "password",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "credential",
+    "apikey",
+    "accesskey",
+    "secretkey",
+    "privatekey",
+    "assertion",
+];
+
+/// As `WORDS`, but only after a hyphen: `x-api-key`. A plain `key` is nearly never one.
+const WORDS_BEHIND_HYPHEN: [&str; 1] = ["key"];
+
+/// Ends of names of more than a word.
+const ENDS: [&str; 2] = ["access-key-id", "accesskeyid"];
+
+/// Further last words of parameters in texts: of signed addresses, and of connection strings.
+const PARAMETER_WORDS: [&str; 3] = ["sig", "signature", "pass"];
+
+/// Schemes of the header `Authorization`, before what they prove.
+const SCHEMES: [&str; 4] = ["bearer", "basic", "apikey", "token"];
+
+/// Beginnings of secrets that their issuers mark, and the least number of letters and digits behind: key ids of AWS, tokens of GitHub,
+/// GitLab, Slack, Stripe, npm, Vault and SendGrid, keys of Google and OpenAI.
+const MARKED: [(&str, usize); 23] = [
+    ("AKIA", 16),
+    ("ASIA", 16),
+    ("ABIA", 16),
+    ("ACCA", 16),
+    ("ghp_", 20),
+    ("gho_", 20),
+    ("ghu_", 20),
+    ("ghs_", 20),
+    ("ghr_", 20),
+    ("github_pat_", 20),
+    ("glpat-", 16),
+    ("xoxa-", 10),
+    ("xoxb-", 10),
+    ("xoxp-", 10),
+    ("xoxr-", 10),
+    ("xoxs-", 10),
+    ("sk_live_", 16),
+    ("rk_live_", 16),
+    ("npm_", 30),
+    ("hvs.", 20),
+    ("SG.", 20),
+    ("AIza", 30),
+    ("sk-", 32),
+];
+
+/// The beginning of each JWT: `{"` in base64.
+const JWT: &str = "eyJ";
+
+/// The least length of a part of a JWT, and of what a scheme proves.
+const PART_MIN: usize = 6;
+
+const PEM: [&str; 3] = ["-----BEGIN ", "PRIVATE KEY-----", "-----END "];
+
+/// The text in place of a hidden one.
+pub fn hidden(bytes: usize) -> String {
+    format!("[redacted {bytes} B]")
+}
+
+/// Whether a text is one that [`hidden`] made.
+pub fn is_hidden(text: &str) -> bool {
+    let size = text.strip_prefix("[redacted ").and_then(|rest| rest.strip_suffix(" B]"));
+    size.is_some_and(|size| size.len() <= 20 && size.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether the name of a header, of a key in a structure, of an entry of a map, or of a parameter promises a secret.
+pub fn is_name(name: &str) -> bool {
+    let name = words(name);
+    let last = name.rsplit('-').next().unwrap_or_default();
+    let is_word = |word: &&str| *word == last || last.strip_suffix('s') == Some(word);
+    WORDS.iter().any(is_word)
+        || (last.len() < name.len() && WORDS_BEHIND_HYPHEN.contains(&last))
+        || ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Whether an opaque text has a secret's name anywhere.
+pub fn are_mentioned(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    WORDS.iter().chain(&["key"]).any(|word| text.contains(word))
+}
+
+/// The text without the secrets that its shape shows; `None` if it has none: user information in an address, the value of a parameter
+/// with the name of a secret, what a scheme proves, a private key, and whatever its issuer has marked.
+pub fn hide(text: &str) -> Option<String> {
+    let mut found = Vec::new();
+    user_information(text, &mut found);
+    parameters(text, &mut found);
+    proofs(text, &mut found);
+    private_keys(text, &mut found);
+    found.sort_unstable_by_key(|range| (range.start, usize::MAX - range.end));
+    let (mut shown, mut end) = (String::new(), 0);
+    for range in found {
+        if range.start >= end && !range.is_empty() {
+            shown.push_str(&text[end..range.start]);
+            shown.push_str(&hidden(range.len()));
+            end = range.end;
+        }
+    }
+    (end > 0).then(|| shown + &text[end..])
+}
+
+/// `apiKey`, `API_KEY` and `api.key` as `api-key`.
+fn words(name: &str) -> String {
+    let mut words = String::with_capacity(name.len() + 4);
+    let mut was_lower = false;
+    for char in name.chars() {
+        if char.is_ascii_uppercase() && was_lower {
+            words.push('-');
+        }
+        was_lower = char.is_ascii_lowercase() || char.is_ascii_digit();
+        words.push(if matches!(char, '_' | '.' | ' ' | '/' | ':') { '-' } else { char.to_ascii_lowercase() });
+    }
+    words
+}
+
+/// `https://user:password@host`.
+fn user_information(text: &str, found: &mut Vec<Range<usize>>) {
+    for (at, scheme) in text.match_indices("://") {
+        let start = at + scheme.len();
+        let is_end =
+            |char: char| char.is_whitespace() || matches!(char, '/' | '?' | '#' | '"' | '\'' | '<' | '>');
+        let authority = text[start..].split(is_end).next().unwrap_or_default();
+        found.extend(authority.rfind('@').map(|length| start..start + length));
+    }
+}
+
+/// `client_secret=…` in queries, forms and connection strings, and `"client_secret": "…"` in JSON.
+fn parameters(text: &str, found: &mut Vec<Range<usize>>) {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.');
+    for (at, mark) in text.match_indices(['=', ':']) {
+        let before = text[..at].trim_end();
+        let quoted = before.strip_suffix(['"', '\'']);
+        // A colon without quotes is prose.
+        let before = match (mark, quoted) {
+            (_, Some(before)) => before,
+            ("=", None) => before,
+            _ => continue,
+        };
+        let name = before.rsplit(|char| !is_part(char)).next().unwrap_or_default();
+        if !is_parameter(name) {
+            continue;
+        }
+        let after = text[at + 1..].trim_start();
+        let start = text.len() - after.len();
+        let value = match after.chars().next() {
+            Some(quote @ ('"' | '\'')) => {
+                let value = after[1..].split(quote).next().unwrap_or_default();
+                start + 1..start + 1 + value.len()
+            }
+            // A number or a structure of JSON, or a comparison.
+            _ if mark == ":" || after.starts_with('=') => continue,
+            _ => {
+                let is_end = |char: char| {
+                    char.is_whitespace()
+                        || matches!(char, '&' | ';' | ',' | '"' | '\'' | '<' | '>' | ')' | '}' | ']')
+                };
+                let value = after.split(is_end).next().unwrap_or_default();
+                start..start + value.len()
+            }
+        };
+        if !text[start..].starts_with("[redacted ") && !is_operator(&text[value.clone()]) {
+            found.push(value);
+        }
+    }
+}
+
+fn is_parameter(name: &str) -> bool {
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
+    is_name(name) || PARAMETER_WORDS.iter().any(|word| last.eq_ignore_ascii_case(word))
+}
+
+/// An operator of a format, such as `%REQ(X-TOKEN)%`, and a variable: the value comes later.
+fn is_operator(value: &str) -> bool {
+    let is_format = value.strip_prefix('%').is_some_and(|rest| {
+        rest.bytes().take_while(|byte| byte.is_ascii_uppercase() || *byte == b'_').count() >= 3
+    });
+    is_format || value.starts_with("${") || value.starts_with("{{") || is_hidden(value)
+}
+
+/// `Bearer …`, tokens in three parts, and secrets with the mark of their issuer.
+fn proofs(text: &str, found: &mut Vec<Range<usize>>) {
+    let is_part =
+        |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.' | '+' | '/' | '=' | '~');
+    let (mut before, mut end) = ("", 0);
+    while let Some(start) = text[end..].find(is_part).map(|skipped| end + skipped) {
+        let length = text[start..].find(|char| !is_part(char)).unwrap_or(text.len() - start);
+        let (word, gap) = (&text[start..start + length], &text[end..start]);
+        // A word of prose behind a scheme has letters only.
+        let is_proof = word.len() >= PART_MIN && word.bytes().any(|byte| !byte.is_ascii_alphabetic());
+        let has_scheme = gap == " " && SCHEMES.iter().any(|scheme| before.eq_ignore_ascii_case(scheme));
+        if has_scheme && is_proof {
+            found.push(start..start + length);
+        }
+        marked(word, start, found);
+        (before, end) = (word, start + length);
+    }
+}
+
+fn marked(word: &str, at: usize, found: &mut Vec<Range<usize>>) {
+    let begins = |index: usize| !word[..index].ends_with(|char: char| char.is_ascii_alphanumeric());
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    for (mark, least) in MARKED {
+        for (index, _) in word.match_indices(mark).filter(|(index, _)| begins(*index)) {
+            let behind =
+                word.as_bytes()[index + mark.len()..].iter().take_while(|byte| is_part(byte)).count();
+            // The key ids of AWS have a length of their own, and no lower case.
+            let is_key_id = least == 16 && mark.len() == 4;
+            let rest = &word[index + mark.len()..index + mark.len() + behind];
+            let fits = match is_key_id {
+                true => behind == least && rest.bytes().all(|byte| !byte.is_ascii_lowercase()),
+                false => behind >= least,
+            };
+            if fits {
+                found.push(at + index..at + index + mark.len() + behind);
+            }
+        }
+    }
+    for (index, _) in word.match_indices(JWT).filter(|(index, _)| begins(*index)) {
+        let end = word[index..].find(['+', '/', '=', '~']).unwrap_or(word.len() - index);
+        let parts = word[index..index + end].split('.');
+        if parts.clone().count() == 3 && parts.clone().all(|part| part.len() >= PART_MIN) {
+            found.push(at + index..at + index + end);
+        }
+    }
+}
+
+/// PEM, to its end line or to the end.
+fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
+    let [begin, kind, end] = PEM;
+    let mut from = 0;
+    while let Some(start) = text[from..].find(begin).map(|at| from + at) {
+        let head = start + begin.len();
+        let is_key = text[head..].find("-----").is_some_and(|at| text[start..head + at + 5].ends_with(kind));
+        let stop = text[head..].find(end).map_or(text.len(), |at| {
+            let behind = head + at + end.len();
+            text[behind..].find("-----").map_or(text.len(), |at| behind + at + 5)
+        });
+        if is_key {
+            found.push(start..stop);
+        }
+        from = if is_key { stop } else { head };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CANARY: &str = "C4n4ry-0123456789abcdef";
+
+    #[test]
+    fn adm_12_secrets_are_hidden_by_their_shape() {
+        let key_id = "AKIAIOSFODNN7EXAMPLE";
+        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJlLWNhbmFyeQ";
+        for (text, shown) in [
+            ("https://user:C4n4ry@host/path", "https://[redacted 11 B]@host/path"),
+            ("redis://C4n4ry@host", "redis://[redacted 6 B]@host"),
+            (
+                "see postgres://u:p%40C4n4ry@db:5432/x?sslmode=on",
+                "see postgres://[redacted 12 B]@db:5432/x?sslmode=on",
+            ),
+            ("https://h/t?a=b&client_secret=C4n4ry&c=d", "https://h/t?a=b&client_secret=[redacted 6 B]&c=d"),
+            ("https://h/t?access_token=C4n4ry", "https://h/t?access_token=[redacted 6 B]"),
+            ("https://h/t?X-Amz-Signature=C4n4ry#x", "https://h/t?X-Amz-Signature=[redacted 8 B]"),
+            ("https://h/b?sv=1&sig=C4n4ry%3D", "https://h/b?sv=1&sig=[redacted 9 B]"),
+            ("AccountName=a;AccountKey=C4n4ry==;x=y", "AccountName=a;AccountKey=[redacted 8 B];x=y"),
+            ("host=db password='C4n 4ry' user=u", "host=db password='[redacted 7 B]' user=u"),
+            ("{\"apikey\": \"C4n4ry\", \"a\": \"b\"}", "{\"apikey\": \"[redacted 6 B]\", \"a\": \"b\"}"),
+            ("{'client_secret':'C4n4ry'}", "{'client_secret':'[redacted 6 B]'}"),
+            ("Bearer C4n4ry", "Bearer [redacted 6 B]"),
+            ("say basic dXNlcjpjYW5hcnk= here", "say basic [redacted 16 B] here"),
+            (key_id, "[redacted 20 B]"),
+            ("x=y ASIAIOSFODNN7EXAMPLE/20260101/eu", "x=y [redacted 20 B]/20260101/eu"),
+            (jwt, "[redacted 66 B]"),
+            ("ghp_C4n4ry0123456789abcdef", "[redacted 26 B]"),
+            (
+                "a\n-----BEGIN RSA PRIVATE KEY-----\nC4n4ry\n-----END RSA PRIVATE KEY-----\nb",
+                "a\n[redacted 68 B]\nb",
+            ),
+            ("-----BEGIN PRIVATE KEY-----\nC4n4ry", "[redacted 34 B]"),
+        ] {
+            let found = hide(text);
+            assert_eq!(found.as_deref(), Some(shown), "{text}");
+            assert_eq!(found.as_deref().and_then(hide), None, "once: {text}");
+        }
+        for (mark, least) in MARKED {
+            let secret = format!("{mark}{}", "7".repeat(least));
+            assert_eq!(hide(&format!("<{secret}>")), Some(format!("<{}>", hidden(secret.len()))));
+        }
+        let twice = format!("https://{CANARY}@a?token={CANARY} and {CANARY}");
+        assert_eq!(
+            hide(&twice).as_deref(),
+            Some(&*format!("https://[redacted 23 B]@a?token=[redacted 23 B] and {CANARY}"))
+        );
+    }
+
+    #[test]
+    fn adm_12_innocent_texts_are_shown() {
+        for text in [
+            "",
+            "outbound|80||web.default.svc.cluster.local",
+            "https://host:443/path@2?key=value&page=7#a",
+            "spiffe://prod.example/ns/shop/sa/web",
+            "xdstp://authority/envoy.config.cluster.v3.Cluster/a?class=gold",
+            "user@example.com",
+            "basic authentication is required",
+            "the token: expired",
+            "token=%REQ(X-TOKEN)% %DURATION%",
+            "password=${PASSWORD}",
+            "request.headers['x-token'] == 'a'",
+            "{\"token\": null, \"max_tokens\": 7}",
+            "AKIA",
+            "AKIAIOSFODNN7EXAMPLES",
+            "MAKIAIOSFODNN7EXAMPLE",
+            "akiaiosfodnn7example",
+            "eyJ.a.b",
+            "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+            "sk-short",
+            "npm_test",
+            "cookie",
+            "a=b&partition=7;c:d",
+            "tls_inspector",
+            "\u{e9}=\u{e9}://\u{e9}",
+        ] {
+            assert_eq!(hide(text), None, "{text}");
+        }
+        for name in [
+            "x-request-id",
+            "key",
+            "tokens_per_fill",
+            "authority",
+            "secretary",
+            "monkey",
+            "cookie_name",
+            "id",
+        ] {
+            assert!(!is_name(name), "{name}");
+        }
+        for name in [
+            "apikey",
+            "X-API-Key",
+            "client_secret",
+            "AWSAccessKeyId",
+            "aws_access_key_id",
+            "dbPassword",
+            "tokens",
+        ] {
+            assert!(is_name(name), "{name}");
+        }
+    }
+}
