@@ -24,6 +24,7 @@ mod counted {
     use super::paths::authorization::Authorize;
     use super::paths::decode::{FirstRequest, decode, delta_response};
     use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
+    use super::paths::first_answer::FirstAnswer;
     use super::paths::relay::Encoded;
     use super::paths::subscribe::Subscribe;
 
@@ -49,6 +50,14 @@ mod counted {
         let mut relay = FanOut::by_pushes(variant, SESSIONS, 1_000);
         let response = relay.next();
         (relay, response)
+    }
+
+    #[library_benchmark(setup = FirstAnswer::new)]
+    #[bench::whole(1)]
+    #[bench::split(2)]
+    fn first_answer(mut clients: FirstAnswer) -> (FirstAnswer, usize) {
+        let bytes = black_box(&mut clients).send();
+        (clients, bytes)
     }
 
     #[library_benchmark(setup = pushed)]
@@ -117,6 +126,7 @@ mod counted {
         benchmarks = [
             fan_out,
             fan_out_by_pushes,
+            first_answer,
             encode_once,
             subscribe,
             authorization,

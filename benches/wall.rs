@@ -13,6 +13,7 @@ use sluice::xds::Variant;
 use paths::authorization::Authorize;
 use paths::decode::{FirstRequest, decode, delta_response};
 use paths::fan_out::{FanOut, encode_once, full_set};
+use paths::first_answer::{CLIENTS, FirstAnswer};
 use paths::hold::Hold;
 use paths::subscribe::Subscribe;
 
@@ -39,6 +40,20 @@ fn fan_out(criterion: &mut Criterion) {
             bencher.iter_batched(
                 || relay.borrow_mut().next(),
                 |response| relay.borrow_mut().deliver(response),
+                BatchSize::PerIteration,
+            );
+        });
+    }
+}
+
+fn first_answer(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("first_answer");
+    group.throughput(Throughput::Elements(CLIENTS as u64)).sample_size(20);
+    for (name, messages) in [("whole", 1), ("split", 2)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched_ref(
+                || FirstAnswer::new(messages),
+                FirstAnswer::send,
                 BatchSize::PerIteration,
             );
         });
@@ -99,5 +114,5 @@ fn authorize(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, fan_out, hold, encode, subscribe, decoding, authorize);
+criterion_group!(benches, fan_out, first_answer, hold, encode, subscribe, decoding, authorize);
 criterion_main!(benches);

@@ -6,6 +6,7 @@ pub mod relay;
 pub mod authorization;
 pub mod decode;
 pub mod fan_out;
+pub mod first_answer;
 pub mod hold;
 pub mod subscribe;
 

@@ -53,6 +53,11 @@ impl View {
         Some(again.and_then(|again| again.version_of(name)).unwrap_or(version))
     }
 
+    /// Whether the content has names that are due again, with the versions that the client has of them.
+    pub fn is_due_in_part(&self) -> bool {
+        self.again.is_some()
+    }
+
     /// The digest with the known versions of the names that are due again.
     pub fn known_digest(&self) -> Version {
         let Some(again) = &self.again else { return self.digest };

@@ -68,7 +68,7 @@ impl Answer {
             false => Composition { targets: targets.clone(), ..self.brought_to(&targets).difference() },
         };
         composition.leave_errors_untold(self);
-        composition.note_told_names();
+        composition.note_told_names(self.parts.len());
         composition
     }
 

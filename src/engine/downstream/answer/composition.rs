@@ -22,10 +22,10 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Notes the names of the messages, if there are several.
-    pub(super) fn note_told_names(&mut self) {
+    /// Notes the names of the messages, if there are several. `parts`: the number of parts of the answer.
+    pub(super) fn note_told_names(&mut self, parts: usize) {
         if self.chunks.len() > 1 {
-            self.told_names = self.chunks.iter().map(ToldNames::of).collect();
+            self.told_names = self.chunks.iter().map(|chunk| ToldNames::of(chunk, parts)).collect();
         }
     }
 }

@@ -6,7 +6,7 @@
 //! has moved on from (RLY-55).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::engine::downstream::answer::chunk::Chunk;
 use crate::engine::downstream::answer::key::AnswerKey;
@@ -24,6 +24,9 @@ pub struct ToldNames {
     pub(in crate::engine::downstream) errors: Box<[ResourceName]>,
     /// The aliases among the names.
     aliases: BTreeSet<ResourceName>,
+    /// The content after this message of a client with the content that the answer began with, by part. The first client that needs
+    /// it makes it for all.
+    so_far: Box<[OnceLock<Arc<View>>]>,
 }
 
 /// The state of an answer after the handover of its first message.
@@ -41,7 +44,8 @@ fn names(resource: &Arc<Resource>) -> impl Iterator<Item = &ResourceName> {
 }
 
 impl ToldNames {
-    pub(super) fn of(chunk: &Chunk) -> ToldNames {
+    /// `parts`: the number of parts of the answer.
+    pub(super) fn of(chunk: &Chunk, parts: usize) -> ToldNames {
         let with_version = |resource| names(resource).map(|name| (name.clone(), resource.version));
         let aliases = chunk.resources.iter().chain(&chunk.beats).flat_map(|resource| &resource.aliases);
         ToldNames {
@@ -50,7 +54,19 @@ impl ToldNames {
             removed: chunk.removed.iter().cloned().collect(),
             errors: chunk.errors.iter().map(|(name, _)| name.clone()).collect(),
             aliases: aliases.cloned().collect(),
+            so_far: (0..parts).map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// The content of a part after this message, for a client that has the content of [`Self::so_far`] of the message before. `None`
+    /// if the message has aliases, because these make a part due again.
+    pub(in crate::engine::downstream) fn so_far(
+        &self,
+        part: usize,
+        make: impl FnOnce() -> Arc<View>,
+    ) -> Option<&Arc<View>> {
+        let so_far = self.so_far.get(part).filter(|_| self.aliases.is_empty())?;
+        Some(so_far.get_or_init(make))
     }
 
     pub(in crate::engine::downstream) fn names(&self) -> impl Iterator<Item = &ResourceName> {

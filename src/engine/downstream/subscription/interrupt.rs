@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::engine::downstream::answer::Answer;
-use crate::engine::downstream::answer::rest::{Rest, ToldNames};
+use crate::engine::downstream::answer::rest::Rest;
 use crate::engine::downstream::answer::told_variants::ToldVariants;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
@@ -24,10 +24,10 @@ impl Subscription {
         self.fresh = true;
         self.keep_told_variants(answer, false);
         let Some(rest) = &answer.rest else { return };
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            hold_sent(part, index, answer, rest);
+        }
         for told in rest.told_names.iter().take(answer.chunk) {
-            for (index, part) in self.parts.iter_mut().enumerate() {
-                hold_sent(part, index, answer, rest, told);
-            }
             if !self.departed.is_empty() {
                 let answered = told.answered();
                 self.departed.retain(|name| !answered.contains(name));
@@ -42,9 +42,7 @@ impl Subscription {
             && let Some(rest) = &answer.rest
             && let Some(index) = self.parts.iter().position(|of| of.key() == part.key())
         {
-            for told in rest.told_names.iter().take(answer.chunk) {
-                hold_sent(so_far.to_mut(), index, answer, rest, told);
-            }
+            hold_sent(so_far.to_mut(), index, answer, rest);
         }
         so_far
     }
@@ -78,9 +76,24 @@ impl Subscription {
     }
 }
 
-/// Notes in a part that the client was sent one message of an answer. `index`: the part's place in the answer.
-fn hold_sent(part: &mut Part, index: usize, answer: &Answer, rest: &Rest, told: &ToldNames) {
-    if let Some(answered) = answer.parts.get(index) {
-        part.hold_chunk(told, rest.targets.get(index).unwrap_or(&answered.view));
+/// Notes in a part that the client was sent the messages of an answer so far. `index`: the part's place in the answer. All clients
+/// that had the same content share the content after each message.
+fn hold_sent(part: &mut Part, index: usize, answer: &Answer, rest: &Rest) {
+    let Some(answered) = answer.parts.get(index) else { return };
+    let view = rest.targets.get(index).unwrap_or(&answered.view);
+    let mut is_shared = part.is_as_answered(answered);
+    for told in rest.told_names.iter().take(answer.chunk) {
+        let made = || {
+            let mut made = part.clone();
+            made.hold_chunk(told, view);
+            made.held
+        };
+        match is_shared.then(|| told.so_far(index, made)).flatten() {
+            Some(held) => part.held.clone_from(held),
+            None => {
+                is_shared = false;
+                part.hold_chunk(told, view);
+            }
+        }
     }
 }

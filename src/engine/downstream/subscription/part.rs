@@ -240,6 +240,16 @@ impl Part {
         is_named && !view.has(name) && !view.knows_absent(name)
     }
 
+    /// Whether the client's content and the collection are the ones that an answer began with, and the content is the same for all
+    /// clients with its id.
+    pub(super) fn is_as_answered(&self, answered: &AnswerPart) -> bool {
+        let names = |of: &Collection| of.names().map(|names| names.id());
+        Arc::ptr_eq(&self.held, &answered.held)
+            && !self.held.is_due_in_part()
+            && self.kind() == answered.collection.kind()
+            && names(&self.collection) == names(&answered.collection)
+    }
+
     /// Notes one of several messages that bring the client to a view.
     pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
         let sent = told.sent.iter().map(|(name, version)| (name, *version));

@@ -1,6 +1,9 @@
-//! Answers that take several messages, of resources that may exclude each other (DEL-26).
+//! Answers that take several messages: resources that may exclude each other (DEL-26), and what clients share meanwhile.
 
-use super::bench::{Bench, CDS, ClientId, LDS, RDS, SDS, SRDS, VHDS, url};
+use std::sync::Arc;
+
+use super::bench::{Bench, CDS, ClientId, LDS, RDS, SDS, SRDS, VHDS, name_of, url};
+use crate::engine::view::View;
 
 /// A client of the wildcard that has `state`, after which `next` is in force.
 fn update(message: &str, state: &str, next: &str) -> (Bench, ClientId) {
@@ -87,4 +90,55 @@ fn del_27_nothing_is_sent_again_where_nothing_can_have_cured_it() {
     bench.poll(client);
     bench.ack(client, CDS);
     assert_eq!(bench.drain(client), "");
+}
+
+/// What a client has with the messages so far.
+fn so_far(bench: &Bench, client: ClientId) -> Arc<View> {
+    let subscription = &bench.clients[client].session.subscriptions()[0];
+    subscription.part_so_far(&subscription.parts[0]).held.clone()
+}
+
+/// ADR 62: a copy for each client would cost as much as all names.
+#[test]
+fn clients_share_the_content_between_the_messages_of_an_answer() {
+    let mut bench = Bench::files(&[(CDS, "a=1~2000000 b=1~2000000 c=1~2000000")]);
+    let clients = [bench.delta(), bench.delta()];
+    for client in clients {
+        bench.change(client, CDS, "+*");
+    }
+    for (message, held) in [("Cluster a=1", 1), ("Cluster b=1", 2)] {
+        for client in clients {
+            assert_eq!(bench.poll(client), message);
+        }
+        let [one, other] = clients.map(|client| so_far(&bench, client));
+        assert!(Arc::ptr_eq(&one, &other), "a copy for each client after {message}");
+        assert_eq!((one.len(), one.has(&name_of(CDS, "a"))), (held, true));
+    }
+    for client in clients {
+        assert_eq!(bench.poll(client), "Cluster c=1");
+        bench.ack(client, CDS);
+        bench.check(client, CDS, "a=1 b=1 c=1");
+    }
+}
+
+/// A client with other content in between has its own.
+#[test]
+fn a_client_that_is_due_a_name_again_shares_nothing() {
+    let mut bench = Bench::files(&[(CDS, "a=1~2000000 b=1~2000000")]);
+    let clients = [bench.delta(), bench.delta()];
+    for client in clients {
+        bench.change(client, CDS, "+* +a");
+        bench.drain(client);
+    }
+    bench.change(clients[1], CDS, "+a");
+    bench.state(0, &[(CDS, "a=2~2000000 b=2~2000000")]);
+    for client in clients {
+        assert_eq!(bench.poll(client), "Cluster a=2");
+    }
+    let [one, other] = clients.map(|client| so_far(&bench, client));
+    assert!(!Arc::ptr_eq(&one, &other));
+    for client in clients {
+        assert_eq!(bench.drain(client), "Cluster b=2");
+        bench.check(client, CDS, "a=2 b=2");
+    }
 }

@@ -128,9 +128,14 @@ impl Bench {
         let kept = unsent.iter().position(|(kept, _)| *kept == key).map(|at| unsent.swap_remove(at).1);
         let kept = kept.filter(|_| answer.chunk > 0);
         assert!(kept.is_some() || answer.chunk == 0, "the rest of an answer is kept");
-        let composition = kept.unwrap_or_else(|| answer.spelled(answer.compose()));
+        let mut composition = kept.unwrap_or_else(|| answer.spelled(answer.compose()));
         if answer.chunk == 0 {
             self.note(answer, &composition);
+            // As in the driver, clients share the messages.
+            let unsent = self.clients.iter().flat_map(|client| &client.unsent);
+            if let Some((_, shared)) = unsent.into_iter().find(|(kept, _)| *kept == key) {
+                composition.told_names = shared.told_names.clone();
+            }
         }
         if answer.chunk + 1 < composition.chunks.len() {
             self.clients[client].unsent.push((key, composition.clone()));
