@@ -19,10 +19,10 @@ mod counted {
     use sluice::engine::authorization::Grant;
     use sluice::engine::class::NodeClass;
     use sluice::engine::downstream::{Answer, Verdict};
-    use sluice::xds::{DeltaResponse, Response, Variant};
+    use sluice::xds::{DeltaResponse, Request, Response, Variant};
 
     use super::paths::authorization::Authorize;
-    use super::paths::decode::{FirstRequest, decode, delta_response};
+    use super::paths::decode::{FirstRequest, NodeAgain, decode, delta_response};
     use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
     use super::paths::first_answer::FirstAnswer;
     use super::paths::relay::Encoded;
@@ -116,6 +116,12 @@ mod counted {
     }
 
     #[library_benchmark]
+    #[bench::envoy(NodeAgain::new())]
+    fn node_again(mut stream: NodeAgain) -> (Request, NodeAgain) {
+        (black_box(&mut stream).read(), stream)
+    }
+
+    #[library_benchmark]
     #[bench::hundred(delta_response(100))]
     fn delta_response_decoded(message: Bytes) -> (DeltaResponse, Bytes) {
         (decode(black_box(message.clone())), message)
@@ -132,6 +138,7 @@ mod counted {
             authorization,
             authorization_names,
             node_class,
+            node_again,
             delta_response_decoded,
         ]
     );

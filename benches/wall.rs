@@ -11,7 +11,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use sluice::xds::Variant;
 
 use paths::authorization::Authorize;
-use paths::decode::{FirstRequest, decode, delta_response};
+use paths::decode::{FirstRequest, NodeAgain, decode, delta_response};
 use paths::fan_out::{FanOut, encode_once, full_set};
 use paths::first_answer::{CLIENTS, FirstAnswer};
 use paths::hold::Hold;
@@ -95,6 +95,8 @@ fn decoding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode");
     let request = FirstRequest::new();
     group.bench_function("node_class", |bencher| bencher.iter(|| black_box(&request).classify()));
+    let mut again = NodeAgain::new();
+    group.bench_function("node_again", |bencher| bencher.iter(|| black_box(&mut again).read()));
     let message = delta_response(100);
     group.bench_function("delta_response", |bencher| bencher.iter(|| decode(black_box(message.clone()))));
 }

@@ -35,11 +35,7 @@ impl FirstRequest {
         let type_url = TypeUrl::of_message(CLUSTER);
         let mut message = field(1, &envoy_node());
         message.extend(field(2, type_url.as_str().as_bytes()));
-        let mut body = vec![0];
-        body.extend((message.len() as u32).to_be_bytes());
-        body.extend(message);
-        let chunks = body.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice).collect();
-        FirstRequest { chunks, classes: NodeClasses::default(), type_url }
+        FirstRequest { chunks: chunks(message), classes: NodeClasses::default(), type_url }
     }
 
     /// Decodes the request as the server does, and finds the client's class by the default rules.
@@ -58,6 +54,52 @@ impl FirstRequest {
             NameStyle::Old,
         );
         class.expect("a class")
+    }
+}
+
+/// The body of a request, as it arrives.
+fn chunks(message: Vec<u8>) -> Vec<Bytes> {
+    let mut body = vec![0];
+    body.extend((message.len() as u32).to_be_bytes());
+    body.extend(message);
+    body.chunks(CHUNK_BYTES).map(Bytes::copy_from_slice).collect()
+}
+
+/// A state-of-the-world stream of an Envoy that repeats its node in each request, before an ACK.
+pub struct NodeAgain {
+    reader: RequestReader,
+    ack: Vec<Bytes>,
+}
+
+impl NodeAgain {
+    pub fn new() -> NodeAgain {
+        let url = TypeUrl::of_message(CLUSTER);
+        let message = |nonce: &str| {
+            let fields = [
+                (1, nonce.as_bytes()),
+                (2, &envoy_node()),
+                (4, url.as_str().as_bytes()),
+                (5, nonce.as_bytes()),
+            ];
+            fields.iter().flat_map(|(number, payload)| field(*number, payload)).collect()
+        };
+        let mut again = NodeAgain {
+            reader: RequestReader::new(Variant::Sotw, ReaderLimits::default()),
+            ack: chunks(message("")),
+        };
+        again.read();
+        again.ack = chunks(message("0000000000000001"));
+        again
+    }
+
+    /// Reads the next request as the server does.
+    pub fn read(&mut self) -> Request {
+        let mut request = None;
+        for chunk in &self.ack {
+            self.reader.push(chunk.clone());
+            request = self.reader.next();
+        }
+        request.expect("a whole request").expect("a good request")
     }
 }
 

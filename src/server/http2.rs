@@ -19,6 +19,7 @@ use super::service::Service;
 use super::transport::{Socket, Transport};
 use super::wakes::{CallWake, Part, Wakes};
 use crate::driver::api::downstream::OpenStreams;
+use crate::setting::InForce;
 
 /// HTTP/2 silently refuses headers longer than this many times the limit. Shorter headers reach the service, which
 /// counts the refusal and gives a reason.
@@ -106,7 +107,7 @@ impl<R: OpenStreams> Connection for Http2<R> {
 
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let mut this = self.project();
-        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits.get(), context).is_ready() {
+        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {
             return Poll::Ready(Err(Fault::KeepaliveTimeout));
         }
         let heard = &this.keepalive.heard;
@@ -210,11 +211,15 @@ pin_project! {
 
 impl Keepalive {
     /// Ready if the peer gave no sign of life.
-    fn poll_lost(self: Pin<&mut Self>, limits: &ServerLimits, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_lost(
+        self: Pin<&mut Self>,
+        limits: &InForce<ServerLimits>,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
         let mut this = self.project();
         loop {
             ready!(this.timer.as_mut().poll(context));
-            let heard = this.heard.last();
+            let (limits, heard) = (limits.get(), this.heard.last());
             match *this.asked {
                 // Any bytes count as an answer: a client that sends a lot may be slow to reach the PING.
                 Some(asked) if heard < asked => return Poll::Ready(()),

@@ -8,12 +8,14 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::RecvStream;
+use pin_project_lite::pin_project;
 use tokio::task::coop;
-use tokio::time::{Instant, Sleep, sleep, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::body::poll_data;
 use super::limits::ServerLimits;
@@ -41,8 +43,52 @@ pub(super) struct Requests {
     charge: Charge,
     /// From the first byte of a request to its last.
     limits: InForce<ServerLimits>,
-    /// Runs while the rest of a request is outstanding.
-    late: Option<Pin<Box<Sleep>>>,
+    /// Boxed, because the requests of most streams arrive whole.
+    late: Option<Pin<Box<Late>>>,
+}
+
+pin_project! {
+    /// Tells when the rest of a request is late.
+    ///
+    /// A client that repeats its node sends each request in parts. Its requests share a timer, because to set and to drop a timer
+    /// costs more than to read the clock.
+    struct Late {
+        // When the task first waited for the rest of the current request.
+        since: Option<Instant>,
+        #[pin]
+        timer: Sleep,
+    }
+}
+
+impl Late {
+    fn new(timeout: Duration) -> Late {
+        let now = Instant::now();
+        Late { since: Some(now), timer: sleep_until(now + timeout) }
+    }
+
+    /// Ready once the task has waited for the rest of a request for this long.
+    fn poll(self: Pin<&mut Self>, timeout: Duration, context: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let due = *this.since.get_or_insert_with(Instant::now) + timeout;
+        loop {
+            let is_of_request = this.timer.deadline() == due;
+            // The timer of an earlier request ends too early. With a shorter timeout in force it ends too late.
+            if this.timer.deadline() > due || (!is_of_request && this.timer.is_elapsed()) {
+                this.timer.as_mut().reset(due);
+            }
+            ready!(this.timer.as_mut().poll(context));
+            if is_of_request {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    /// The request is whole. Returns false once the timer has ended, too.
+    fn rest(self: Pin<&mut Self>) -> bool {
+        let this = self.project();
+        *this.since = None;
+        !this.timer.is_elapsed()
+    }
 }
 
 /// Hands the requests of `body` to `stream`, in the order of arrival (STR-14), until one side ends.
@@ -104,7 +150,7 @@ impl Requests {
             coop::consume_budget().await;
             self.reader.configure(self.limits.get().requests);
             if let Some(request) = self.reader.next() {
-                self.late = None;
+                self.rest();
                 return request.map_err(|error| self.unreadable(error));
             }
             self.charge.set(self.reader.held_bytes()).map_err(|over_budget| {
@@ -132,17 +178,22 @@ impl Requests {
     ) -> Poll<Result<Option<Result<Bytes, h2::Error>>, End>> {
         let data = poll_data(&mut self.body, context);
         if !self.reader.is_within_message() {
-            self.late = None;
+            self.rest();
         } else if data.is_pending() {
             let timeout = self.limits.get().request_timeout;
-            let late = self.late.get_or_insert_with(|| Box::pin(sleep(timeout)));
-            ready!(late.as_mut().poll(context));
+            let late = self.late.get_or_insert_with(|| Box::pin(Late::new(timeout)));
+            ready!(late.as_mut().poll(timeout, context));
             self.metrics.limit_hit(Limit::RequestTimeout);
             let text =
                 format!("a request was incomplete after {timeout:?}; the limit is limits.request_timeout");
             return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
         }
         data.map(Ok)
+    }
+
+    /// No request is under way.
+    fn rest(&mut self) {
+        self.late.take_if(|late| !late.as_mut().rest());
     }
 
     fn unreadable(&self, error: ReadError) -> End {
@@ -199,6 +250,7 @@ mod tests {
     use super::*;
     use crate::driver::api::downstream::{Form, Message, Polled};
     use crate::xds::SotwRequest;
+    use tokio::time::advance;
 
     #[derive(Clone)]
     struct Silent;
@@ -242,6 +294,33 @@ mod tests {
             assert_eq!(configured(bound).map(Limit::name), Some(name));
         }
         assert_eq!(configured(Bound::TypeUrlBytes), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_request_has_its_own_time_although_they_share_a_timer() {
+        const TIMEOUT: Duration = Duration::from_secs(10);
+        let mut late = Box::pin(Late::new(TIMEOUT));
+        // The first request is whole after 9 s, and the next one begins at once.
+        let steps =
+            [(9, false, true), (0, false, false), (5, false, false), (4, false, false), (2, true, false)];
+        for (seconds, is_late, is_whole) in steps {
+            advance(Duration::from_secs(seconds)).await;
+            let is_ready =
+                poll_fn(|context| Poll::Ready(late.as_mut().poll(TIMEOUT, context).is_ready())).await;
+            assert_eq!(is_ready, is_late, "after {seconds} s more");
+            if is_whole {
+                assert!(late.as_mut().rest(), "the timer goes on");
+            }
+        }
+        assert!(!late.as_mut().rest(), "the timer is over");
+        // A shorter timeout comes into force.
+        let mut late = Box::pin(Late::new(TIMEOUT));
+        let mut is_late = async |timeout| {
+            poll_fn(|context| Poll::Ready(late.as_mut().poll(timeout, context).is_ready())).await
+        };
+        assert!(!is_late(TIMEOUT).await);
+        advance(TIMEOUT * 3 / 4).await;
+        assert!(is_late(TIMEOUT / 2).await);
     }
 
     #[test]

@@ -103,12 +103,12 @@ impl Socket {
 /// socket.
 pub(super) struct Transport {
     socket: Socket,
-    /// The first bytes that are still to be returned.
-    opening: Bytes,
+    /// The first bytes that are still to be returned. Boxed: they are read at once.
+    opening: Option<Box<Bytes>>,
     /// Used by HTTP/2.
     frames: Option<Frames>,
     /// Used by HTTP/1.1.
-    slow: Option<SlowReader>,
+    slow: Option<Box<SlowReader>>,
     /// Present after the last byte was sent. Boxed: most connections are open.
     lingering: Option<Box<Lingering>>,
 }
@@ -161,8 +161,10 @@ struct Frames {
     heard: Arc<Heard>,
     /// Reads in this turn.
     turn: u32,
-    /// Bytes below TLS that have brought no bytes of HTTP are a cost, too.
-    overhead: Overhead,
+    /// The last read left nothing in the kernel, as far as the runtime knows.
+    is_dry: bool,
+    /// Bytes below TLS that have brought no bytes of HTTP are a cost, too. `None` without TLS.
+    overhead: Option<Box<Overhead>>,
 }
 
 /// A client that sends a lot in records of a segment each has less overhead than this part of its bytes.
@@ -197,13 +199,15 @@ impl Transport {
         let heard = Arc::new(Heard::new(opened));
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
         // The handshake had limits of its own.
-        let overhead = Overhead { decrypted: 0, charged: socket.received() };
+        let overhead = || Box::new(Overhead { decrypted: 0, charged: socket.received() });
+        let overhead = matches!(socket, Socket::Tls(_)).then(overhead);
         let (authorities, cutter) = (AuthorityFilter::default(), Cutter::default());
-        let frames = Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, overhead };
+        let frames =
+            Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, is_dry: false, overhead };
         (
             Transport {
                 socket,
-                opening: Bytes::from_static(PREFACE),
+                opening: Some(Box::new(Bytes::from_static(PREFACE))),
                 frames: Some(frames),
                 slow: None,
                 lingering: None,
@@ -214,7 +218,8 @@ impl Transport {
 
     /// `opening` contains the bytes that were read to detect the protocol.
     pub(super) fn http1(socket: Socket, opening: Bytes, write_timeout: Duration) -> Self {
-        let slow = SlowReader { timeout: write_timeout, timer: None, taken: 0 };
+        let slow = Box::new(SlowReader { timeout: write_timeout, timer: None, taken: 0 });
+        let opening = Some(Box::new(opening)).filter(|opening| !opening.is_empty());
         Transport { socket, opening, frames: None, slow: Some(slow), lingering: None }
     }
 
@@ -242,12 +247,14 @@ impl AsyncRead for Transport {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.opening.is_empty() {
-            let now = this.opening.split_to(this.opening.len().min(buffer.remaining()));
+        if let Some(opening) = &mut this.opening {
+            let now = opening.split_to(opening.len().min(buffer.remaining()));
             buffer.put_slice(&now);
+            this.opening.take_if(|opening| opening.is_empty());
             return Poll::Ready(Ok(()));
         }
-        let Some(Frames { meter, cutter, authorities, heard, turn, overhead }) = &mut this.frames else {
+        let Some(Frames { meter, cutter, authorities, heard, turn, is_dry, overhead }) = &mut this.frames
+        else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
         if heard.is_flood() {
@@ -259,7 +266,8 @@ impl AsyncRead for Transport {
         }
         let before = buffer.filled().len();
         while !cutter.give(buffer) {
-            if *turn >= TURN_READS {
+            // A dry socket ends the turn by itself, and wakes the task for new bytes only.
+            if *turn >= TURN_READS && !*is_dry {
                 *turn = 0;
                 heard.ended_turn();
                 context.waker().wake_by_ref();
@@ -271,12 +279,15 @@ impl AsyncRead for Transport {
             };
             read?;
             *turn += 1;
-            let below = overhead.add(this.socket.received(), buffer.filled().len() - before);
-            if buffer.filled().len() == before {
+            // Below TLS, more bytes may wait.
+            *is_dry = buffer.remaining() > 0 && matches!(this.socket, Socket::Plain(_));
+            let read = buffer.filled().len() - before;
+            let below = overhead.as_mut().map_or(0, |overhead| overhead.add(this.socket.received(), read));
+            if read == 0 {
                 break;
             }
             heard.now();
-            if meter.below(below) || meter.read(&buffer.filled()[before..]) {
+            if (below > 0 && meter.below(below)) || meter.read(&buffer.filled()[before..]) {
                 buffer.set_filled(before);
                 heard.flooded();
                 return Poll::Pending;
@@ -433,6 +444,20 @@ mod tests {
         heard.expect_crowd(false);
         assert_eq!(transport.read(&mut frame).await.unwrap(), FRAME.len());
         assert_eq!(transport.read(&mut frame).await.unwrap(), 0);
+    }
+
+    /// An Envoy that repeats its node sends each request in as many reads as a turn has.
+    #[tokio::test]
+    async fn a_connection_that_has_read_everything_takes_no_other_turn() {
+        let (mut peer, mut transport, heard) = transport().await;
+        let (frame, mut storage) = ([0, 0, 0, 0, 0, 0, 0, 0, 1], [0; 64]);
+        for _ in 0..3 * TURN_READS {
+            peer.write_all(&frame).await.unwrap();
+            let is_there = |bytes: &[u8]| (bytes.len() == frame.len()).then_some(());
+            transport.socket.plain().peek(is_there).await.unwrap();
+            assert_eq!(transport.read(&mut storage).await.unwrap(), frame.len());
+        }
+        assert!(!heard.take_had_turn());
     }
 
     #[tokio::test]
