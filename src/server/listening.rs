@@ -153,14 +153,14 @@ impl<R: OpenStreams> Listening<R> {
                 Accepted::Tcp(stream, _) => Plain::Tcp(stream),
                 Accepted::Unix(stream) => Plain::Unix(stream),
             };
-            let peer = Peer {
+            let peer = Arc::new(Peer {
                 listener: name.clone(),
                 address,
                 identity,
                 connection: ConnectionCut::with_budget(shared.limits.get().connection_bytes),
                 when_unavailable: options.get().when_unavailable,
                 relays: None,
-            };
+            });
             shared.relay.connected(&peer.connection);
             connections.spawn(connection::run(
                 socket,

@@ -57,7 +57,7 @@ pub(super) struct FrameMeter {
     written: usize,
     /// The received part of the next head, with the payload of a WINDOW_UPDATE.
     head: [u8; HEAD_BYTES + PAYLOAD_BYTES],
-    head_bytes: usize,
+    head_bytes: u8,
     /// Bytes left until the next frame begins.
     skip: usize,
     /// Bytes of TLS that have not cost anything yet.
@@ -111,12 +111,14 @@ impl FrameMeter {
 
     /// Takes bytes until the head has `until` bytes. Returns true if the head has as many.
     fn take(&mut self, bytes: &mut &[u8], until: usize) -> bool {
-        let taken = bytes.len().min(until.saturating_sub(self.head_bytes));
+        let had = usize::from(self.head_bytes);
+        let taken = bytes.len().min(until.saturating_sub(had));
         let (now, later) = bytes.split_at(taken);
-        self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(now);
-        self.head_bytes += taken;
+        self.head[had..had + taken].copy_from_slice(now);
+        // No head is longer than a byte can tell.
+        self.head_bytes = u8::try_from(had + taken).unwrap_or(u8::MAX);
         *bytes = later;
-        self.head_bytes >= until
+        had + taken >= until
     }
 
     /// By the type numbers of RFC 9113 §6.

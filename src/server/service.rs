@@ -52,7 +52,8 @@ fn route(path: &str) -> Option<Route> {
 pub(super) struct Service<R: OpenStreams> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
-    pub(super) peer: Peer,
+    /// One allocation for the connection, its task and its streams.
+    pub(super) peer: Arc<Peer>,
     pub(super) options: InForce<ListenerOptions>,
 }
 
@@ -203,12 +204,16 @@ impl<R: OpenStreams> Service<R> {
 
     /// The client of a call, as the listener treats its next stream. A call of a relay names the relays on the way
     /// (TIR-2).
-    fn peer(&self, headers: &HeaderMap) -> Result<Peer, Status> {
+    fn peer(&self, headers: &HeaderMap) -> Result<Arc<Peer>, Status> {
         let relays = headers.get(relay_path::HEADER).map(|value| RelayPath::parse(value.as_bytes()));
         let relays =
             relays.transpose().map_err(|fault| Status::new(Code::InvalidArgument, fault.to_string()))?;
         let when_unavailable = self.options.get().when_unavailable;
-        Ok(Peer { when_unavailable, relays: relays.map(Arc::new), ..self.peer.clone() })
+        if relays.is_none() && when_unavailable == self.peer.when_unavailable {
+            return Ok(self.peer.clone());
+        }
+        let relays = relays.map(Arc::new);
+        Ok(Arc::new(Peer { when_unavailable, relays, ..Peer::clone(&self.peer) }))
     }
 
     fn takes_load_reports(&self, api: ApiVersion) -> bool {
@@ -233,7 +238,7 @@ impl<R: OpenStreams> Service<R> {
     fn open_stream(
         &self,
         kind: StreamKind,
-        peer: Peer,
+        peer: Arc<Peer>,
         body: RecvStream,
     ) -> Result<(impl Future<Output = ()> + Send + use<R>, RegisteredStream<R::Stream>), Status> {
         let Shared { relay, metrics, .. } = &*self.shared;

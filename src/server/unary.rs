@@ -37,7 +37,7 @@ pub(super) fn is_rest(path: &str) -> bool {
 pub(super) struct Unary<R: OpenStreams> {
     pub(super) shared: Arc<Shared<R>>,
     pub(super) streams: Arc<Streams<R::Stream>>,
-    pub(super) peer: Peer,
+    pub(super) peer: Arc<Peer>,
     pub(super) options: InForce<ListenerOptions>,
 }
 

@@ -83,12 +83,12 @@ pub struct Script {
 impl OpenStreams for FakeRelay {
     type Stream = FakeStream;
 
-    fn open(&self, kind: StreamKind, peer: Peer) -> Result<FakeStream, Status> {
+    fn open(&self, kind: StreamKind, peer: impl Into<Arc<Peer>>) -> Result<FakeStream, Status> {
         if let Some(status) = self.refusal.lock().unwrap().clone() {
             return Err(status);
         }
         let stream = FakeStream(Arc::default(), self.requests.clone(), self.polls.clone());
-        let script = Arc::downgrade(&stream.0);
+        let (script, peer) = (Arc::downgrade(&stream.0), peer.into());
         self.streams.lock().unwrap().push(StreamProbe { variant: kind.variant, kind, peer, script });
         Ok(stream)
     }
@@ -169,7 +169,7 @@ fn change(script: &Mutex<Script>, change: impl FnOnce(&mut Script)) {
 pub struct StreamProbe {
     pub variant: Variant,
     pub kind: StreamKind,
-    pub peer: Peer,
+    pub peer: Arc<Peer>,
     script: Weak<Mutex<Script>>,
 }
 

@@ -96,7 +96,7 @@ pub trait OpenStreams: Send + Sync + 'static {
     ///
     /// # Errors
     /// The status with which the stream ends at once.
-    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Self::Stream, Status>;
+    fn open(&self, kind: StreamKind, peer: impl Into<Arc<Peer>>) -> Result<Self::Stream, Status>;
 
     /// Registers a new connection, so that the connection can be cut when memory is short (FP7).
     fn connected(&self, connection: &ConnectionCut) {

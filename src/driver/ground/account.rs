@@ -29,8 +29,8 @@ pub struct Account {
     is_awaited: AtomicBool,
     /// The streams that may send nothing before the client reads, by number.
     pub(crate) waiting: Mutex<BTreeMap<u64, Waker>>,
-    /// The rate of polls and of new sources; `None` before the first.
-    polls: Mutex<Option<Limiter>>,
+    /// The rate of polls and of new sources; `None` before the first. Boxed: most connections have neither.
+    polls: Mutex<Option<Box<Limiter>>>,
     /// The opened sources before the rate has counted them.
     opened: AtomicUsize,
 }
@@ -96,7 +96,7 @@ impl Account {
     /// to the connection.
     pub(crate) fn admit_poll(&self, names: usize, now: Time, (per_second, burst): (u32, u32)) -> Admission {
         let mut polls = lock(&self.polls);
-        let limiter = polls.get_or_insert_with(|| Limiter::new(per_second, burst));
+        let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
         limiter.configure(per_second, burst);
         limiter.admit_poll(names, now)
     }
@@ -113,7 +113,7 @@ impl Account {
             return None;
         }
         let mut polls = lock(&self.polls);
-        let limiter = polls.get_or_insert_with(|| Limiter::new(per_second, burst));
+        let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
         limiter.configure(per_second, burst);
         (0..self.opened.swap(0, Ordering::Relaxed)).map(|_| limiter.admit_poll(0, now)).last()
     }

@@ -150,7 +150,8 @@ impl Relay {
 impl OpenStreams for Relay {
     type Stream = Stream;
 
-    fn open(&self, kind: StreamKind, peer: Peer) -> Result<Stream, Status> {
+    fn open(&self, kind: StreamKind, peer: impl Into<Arc<Peer>>) -> Result<Stream, Status> {
+        let peer = peer.into();
         peer.relays.as_deref().map_or(Ok(()), |path| self.refuse_loop(path, &peer))?;
         Ok(Stream::new(kind, peer, &self.shared, &self.tables))
     }

@@ -16,14 +16,16 @@ impl StreamState {
         // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
         // a source after the end.
         let Some(held) = self.hold_open() else { return };
-        let Some(wait) = lock(&self.diverts).note(type_url, Instant::now()) else { return };
+        let Some(wait) = lock(&self.diverts).get_or_insert_default().note(type_url, Instant::now()) else {
+            return;
+        };
         tokio::spawn(async move {
             let stream = held.state();
             if !wait.is_zero() {
                 sleep(wait).await;
             }
             let _order = stream.lock_watch_order().await;
-            let types = lock(&stream.diverts).take(Instant::now());
+            let types = lock(&stream.diverts).get_or_insert_default().take(Instant::now());
             for type_url in types {
                 stream.divert_now(&type_url).await;
             }

@@ -1,6 +1,6 @@
 //! The types, names and wildcards that one stream may ask for.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::engine::authorization::denial::Denial;
 use crate::engine::authorization::rule::{Allow, Rule, Verdict};
@@ -53,7 +53,9 @@ impl Grant {
 
     /// The grant of a stream before its first request: every type is denied.
     pub fn nothing() -> Arc<Grant> {
-        Grant::new(Scope::Nothing, None, Arc::default())
+        static NOTHING: LazyLock<Arc<Grant>> =
+            LazyLock::new(|| Grant::new(Scope::Nothing, None, Arc::default()));
+        NOTHING.clone()
     }
 
     /// The grant of a stream of a relay without a policy.

@@ -38,7 +38,7 @@ struct Script {
 impl OpenStreams for Relay {
     type Stream = Stream;
 
-    fn open(&self, _: StreamKind, _: Peer) -> Result<Stream, Status> {
+    fn open(&self, _: StreamKind, _: impl Into<Arc<Peer>>) -> Result<Stream, Status> {
         Ok(Stream(Arc::default()))
     }
 }

@@ -24,7 +24,9 @@ impl<'a, T> Sharing<'a, T> {
 }
 
 /// A pending body for one stream. The body is dropped together with the stream.
-pub(crate) struct PrivateBody<T>(Option<(AnswerKey, oneshot::Receiver<T>)>);
+///
+/// Boxed: few streams have one.
+pub(crate) struct PrivateBody<T>(Option<Box<(AnswerKey, oneshot::Receiver<T>)>>);
 
 impl<T> Default for PrivateBody<T> {
     fn default() -> Self {
@@ -42,17 +44,17 @@ impl<T: Send + 'static> PrivateBody<T> {
         is_large: impl FnOnce() -> bool,
         make: impl Fn() -> M,
     ) -> Poll<T> {
-        let begun = self.0.take_if(|(known, _)| *known == key);
+        let begun = self.0.take_if(|begun| begun.0 == key);
         if begun.is_none() && !is_large() {
             return Poll::Ready(make()(encoder));
         }
-        let (_, made) = self.0.insert(begun.unwrap_or_else(|| {
+        let begun = self.0.insert(begun.unwrap_or_else(|| {
             let ((done, made), make) = (oneshot::channel(), make());
             // A failed send means that the stream has ended.
             tokio::spawn(encoder.clone().elsewhere(move |encoder| drop(done.send(make(encoder)))));
-            (key, made)
+            Box::new((key, made))
         }));
-        let made = ready!(Pin::new(made).poll(&mut Context::from_waker(waker)));
+        let made = ready!(Pin::new(&mut begun.1).poll(&mut Context::from_waker(waker)));
         self.0 = None;
         // After a panic in the other thread, the body is made here, so that the stream sees the same panic.
         Poll::Ready(made.unwrap_or_else(|_| make()(encoder)))

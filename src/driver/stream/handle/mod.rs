@@ -27,7 +27,12 @@ use crate::engine::downstream::Session;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
 impl Stream {
-    pub(crate) fn new(kind: StreamKind, peer: Peer, shared: &Arc<DriverContext>, tables: &Tables) -> Stream {
+    pub(crate) fn new(
+        kind: StreamKind,
+        peer: Arc<Peer>,
+        shared: &Arc<DriverContext>,
+        tables: &Tables,
+    ) -> Stream {
         let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = shared.epoch();
         let mut session =
