@@ -1,4 +1,4 @@
-//! Clients of a wildcard are sent their first answer, whose body is made already.
+//! Clients of a wildcard are sent the first answer, with a body from the cache.
 
 use sluice::engine::downstream::AnswerKey;
 use sluice::xds::{TypeUrl, Variant};
@@ -6,7 +6,7 @@ use sluice::xds::{TypeUrl, Variant};
 use super::CLUSTER;
 use super::relay::{Encoded, Relay};
 
-/// The clients that are sent the answer.
+/// The clients of the answer.
 pub const CLIENTS: usize = 50;
 
 /// Clients that have asked for the wildcard. Another client has the answer.

@@ -157,7 +157,8 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
-    authorities: AuthorityFilter,
+    /// Boxed: a connection is just as large as an allocation may be.
+    authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
     /// Reads in this turn.
     turn: u32,
@@ -201,7 +202,7 @@ impl Transport {
         // The handshake had limits of its own.
         let overhead = || Box::new(Overhead { decrypted: 0, charged: socket.received() });
         let overhead = matches!(socket, Socket::Tls(_)).then(overhead);
-        let (authorities, cutter) = (AuthorityFilter::default(), Cutter::default());
+        let (authorities, cutter) = (Box::default(), Cutter::default());
         let frames =
             Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, is_dry: false, overhead };
         (

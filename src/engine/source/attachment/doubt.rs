@@ -19,7 +19,7 @@ const NEXT_MAX: Duration = Duration::from_secs(60);
 /// The maximum number of requests for parts of a type that the server has never answered. Three levels of halves.
 pub(super) const PARTS_MAX: u32 = 14;
 
-/// The names of one type that the server may be silent about.
+/// The doubtful names of a type.
 #[derive(Debug, Default)]
 pub(super) struct Doubt {
     /// The server answers the names of the type, and is silent about more of them.
@@ -28,7 +28,7 @@ pub(super) struct Doubt {
     /// No question before.
     pub(super) quiet_until: Time,
     quiets: u32,
-    /// A stream for names was lost: the next one opens then.
+    /// A stream for names was lost: the next stream opens then.
     pub(super) hold: Option<Time>,
     /// Names that the shared request does not list. Only a proven server has such names.
     pub(super) apart: BTreeMap<ResourceName, Apart>,
@@ -178,7 +178,7 @@ impl Doubt {
         is_asking || self.next_try().is_some_and(|next| next <= now)
     }
 
-    /// The names that the server is silent about.
+    /// The silent names.
     pub(super) fn silent_names(&self) -> impl Iterator<Item = (&ResourceName, &Apart)> {
         self.apart.iter().filter(|(_, apart)| apart.silences > 0)
     }
