@@ -47,7 +47,7 @@ impl Reader {
         status
     }
 
-    async fn is_cut(self, within: Duration) -> bool {
+    async fn ends_within(self, within: Duration) -> bool {
         tokio::time::timeout(within, self.connection).await.is_ok()
     }
 }
@@ -69,7 +69,7 @@ async fn adm_14_slow_readers_hold_up_no_order_and_lose_their_places_to_other_rea
     assert!(early.head.contains("retry-after: 1"), "{}", early.head);
     sleep(GRACE).await;
     assert_eq!(admin.get("/metrics").await.status, 200);
-    assert!(slow.is_cut(Duration::from_secs(1)).await, "the connection of the slowest");
+    assert!(slow.ends_within(Duration::from_secs(1)).await, "the connection of the slowest");
     for _ in 0..2 * REQUESTS_MAX {
         assert_eq!(admin.get("/clients?limit=1").await.status, 200);
     }
@@ -95,7 +95,7 @@ async fn adm_14_each_answer_has_a_deadline_without_any_write() {
     assert_eq!(slow.ask(ALL, "").await, 200);
     sleep(STALL_TIMEOUT / 2).await;
     assert_eq!(admin.view.finished.load(SeqCst), 0);
-    assert!(slow.is_cut(STALL_TIMEOUT).await);
+    assert!(slow.ends_within(STALL_TIMEOUT).await);
     assert_eq!(admin.view.finished.load(SeqCst), 1, "the walk has ended");
 }
 
@@ -132,7 +132,7 @@ async fn adm_14_connections_of_slow_readers_make_room_for_others() {
     sleep(GRACE).await;
     assert_eq!(admin.get("/healthz").await.status, 200);
     assert_eq!(admin.limit_hits(Limit::AdminConnections), "1");
-    assert!(slow.remove(0).is_cut(Duration::from_secs(1)).await, "the slowest");
+    assert!(slow.remove(0).ends_within(Duration::from_secs(1)).await, "the slowest");
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,9 +150,9 @@ async fn adm_14_slow_readers_of_live_answers_lose_their_places() {
     sleep(SILENCE_MAX + 2 * GRACE).await;
     let mut another = Reader::connect(&admin).await;
     assert_eq!(another.ask((Method::GET, "/events"), "").await, 200);
-    assert!(slow.remove(0).is_cut(Duration::from_secs(1)).await);
+    assert!(slow.remove(0).ends_within(Duration::from_secs(1)).await);
     assert!(
-        another.is_cut(SILENCE_MAX + LIVE_STALL_TIMEOUT + 2 * GRACE).await,
+        another.ends_within(SILENCE_MAX + LIVE_STALL_TIMEOUT + 2 * GRACE).await,
         "and in the end without another"
     );
 }
@@ -170,7 +170,7 @@ async fn adm_14_slow_callers_for_client_status_lose_their_places() {
         sleep(GRACE).await;
         let mut another = Reader::connect(&admin).await;
         assert_eq!(another.ask((Method::POST, REST), "{}").await, 200, "{target}");
-        assert!(slow.is_cut(Duration::from_secs(1)).await, "{target}");
+        assert!(slow.ends_within(Duration::from_secs(1)).await, "{target}");
     }
     // Requests whose bodies never come.
     let mut io = Vec::new();
