@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use super::entrance::{Guest, Peer, Proving};
 use super::live::{Closing, Live};
 use super::protocol::{Begun, Protocol};
-use super::turn::{ANSWER_TIMEOUT, LIVE_STALL_TIMEOUT, Pieces, STALL_TIMEOUT, Sent, Turns};
+use super::turn::{LIVE_STALL_TIMEOUT, Pieces, STALL_TIMEOUT, Sent, Turns};
 
 /// The time for a whole request head, and for an idle connection.
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +55,6 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     turns: Turns,
     shutdown: CancellationToken,
 ) {
-    let asked_at = Instant::now();
     let Ok(Ok((protocol, io))) = timeout(HEADER_TIMEOUT, Begun::begin(io)).await else { return };
     if selected_http2.is_none() && io.begins_with(TLS_HANDSHAKE) {
         TLS_ON_PLAINTEXT.call_once(|| {
@@ -72,7 +71,7 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
     let is_live = Arc::new(AtomicBool::new(false));
     let stalled = Box::pin(sleep(STALL_TIMEOUT));
-    let io = WriteTimeout { io, stalled, waiting: false, asked_at, is_live: is_live.clone() };
+    let io = WriteTimeout { io, stalled, waiting: false, is_live: is_live.clone() };
     // Live answers end by themselves.
     let closing = Closing::default();
     let close = closing.0.clone();
@@ -147,15 +146,13 @@ async fn deadline(turns: Turns) {
     }
 }
 
-/// A stream whose writes fail if the peer has taken nothing for [`STALL_TIMEOUT`], or if the answer takes
-/// longer than [`ANSWER_TIMEOUT`] since the request.
+/// A stream whose writes fail if the peer has taken nothing for [`STALL_TIMEOUT`]. The deadline of a whole answer is that of its turn:
+/// a request may wait for the walks of others before its answer begins.
 struct WriteTimeout<S> {
     io: S,
     stalled: Pin<Box<Sleep>>,
     /// Whether `stalled` is running, since the first refused write.
     waiting: bool,
-    /// The time of the last bytes from the peer.
-    asked_at: Instant,
     /// The answer is a live one, which has no end.
     is_live: Arc<AtomicBool>,
 }
@@ -169,12 +166,9 @@ impl<S> WriteTimeout<S> {
         }
         if !self.waiting {
             self.waiting = true;
-            let now = Instant::now();
-            let deadline = match self.is_live.load(Ordering::Relaxed) {
-                true => now + LIVE_STALL_TIMEOUT,
-                false => (now + STALL_TIMEOUT).min(self.asked_at + ANSWER_TIMEOUT),
-            };
-            self.stalled.as_mut().reset(deadline);
+            let is_live = self.is_live.load(Ordering::Relaxed);
+            let timeout = if is_live { LIVE_STALL_TIMEOUT } else { STALL_TIMEOUT };
+            self.stalled.as_mut().reset(Instant::now() + timeout);
         }
         ready!(self.stalled.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -187,12 +181,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.asked_at = Instant::now();
-        }
-        polled
+        Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }
 

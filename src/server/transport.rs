@@ -157,7 +157,7 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
-    /// Boxed: a connection is just as large as an allocation may be.
+    /// Boxed: within the connection, the filter would take the connection into the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
     /// Reads in this turn.

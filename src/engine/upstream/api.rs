@@ -97,7 +97,8 @@ pub struct UpstreamSettings {
     /// Requests to a lost server demand an answer. Other servers serve until the lost server is heard, and a
     /// server that finds every version current would keep silent (RLY-44).
     pub needs_answer: bool,
-    /// Looks for names that silence a SotW server, and asks for these apart (ADR 54).
+    /// Looks for names that silence a SotW server, and asks for these names apart (ADR 54). False in the simulator, whose reference has
+    /// no streams for single names.
     pub looks_into_silence: bool,
     /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
     /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
