@@ -90,7 +90,7 @@ impl Session {
                 if let Some(awaited) =
                     self.endpoints_awaited.as_mut().filter(|awaited| nonce >= Some(awaited.nonce))
                 {
-                    awaited.answered_at.get_or_insert(now);
+                    awaited.answer(now);
                 }
             }
             _ => {}
@@ -119,6 +119,11 @@ fn endpoint_types(subscriptions: &[Subscription]) -> impl Iterator<Item = &Subsc
 }
 
 impl EndpointsAwaited {
+    /// Notes that the client has answered the clusters.
+    pub(super) fn answer(&mut self, now: Time) {
+        self.answered_at.get_or_insert(now);
+    }
+
     fn follow(&mut self, subscriptions: &[Subscription], turn: &Turn<'_>) -> Option<Time> {
         let end = self.since + WAIT_MAX;
         if end <= turn.now {

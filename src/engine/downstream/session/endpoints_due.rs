@@ -36,9 +36,14 @@ impl EndpointsDue {
         self.lists.push(endpoints.clone());
     }
 
+    /// The lists; none if there were too many.
+    pub fn lists(&self) -> &[Arc<[ResourceName]>] {
+        &self.lists
+    }
+
     /// Forces the due endpoints. The first request for endpoints, with the presented versions, must be
     /// applied before.
-    pub fn settle(self, subscription: &mut Subscription) {
+    pub fn settle(&self, subscription: &mut Subscription) {
         if self.all {
             return subscription.force_all();
         }

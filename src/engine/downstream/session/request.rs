@@ -120,7 +120,7 @@ impl Session {
             self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
         }
         if is_first && type_url.kind() == Kind::ClusterLoadAssignment {
-            self.settle_endpoints_due(index);
+            self.settle_endpoints_due(index, now);
         }
         self.note_endpoints_asked(&type_url, nonce_number, &verdict, now);
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
@@ -153,12 +153,22 @@ impl Session {
         Ok(index)
     }
 
-    /// Forces the endpoints of clusters that were sent before the first request for endpoints.
-    fn settle_endpoints_due(&mut self, index: usize) {
-        if let (Some(endpoints_due), Some(subscription)) =
-            (self.endpoints_due.take(), self.subscriptions.get_mut(index))
-        {
+    /// Forces the endpoints of clusters that were sent before the first request for endpoints. The others are awaited: a client that
+    /// comes again asks for the endpoints that it knows of, and for those of new clusters once it has read these.
+    fn settle_endpoints_due(&mut self, index: usize, now: Time) {
+        let Some(endpoints_due) = self.endpoints_due.take() else { return };
+        if let Some(subscription) = self.subscriptions.get_mut(index) {
             endpoints_due.settle(subscription);
+        }
+        let mut clusters = self.subscriptions.iter().filter(|of| of.type_url.kind() == Kind::Cluster);
+        let Some(clusters) = clusters.next() else { return };
+        let (nonce, is_answered) =
+            (clusters.nonces.latest().unwrap_or_default(), !clusters.nonces.is_waiting());
+        for list in endpoints_due.lists() {
+            self.await_endpoints(list, nonce, false, now);
+        }
+        if let Some(awaited) = self.endpoints_awaited.as_mut().filter(|_| is_answered) {
+            awaited.answer(now);
         }
     }
 }

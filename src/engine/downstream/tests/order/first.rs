@@ -249,3 +249,22 @@ fn ord_13_new_clusters_without_an_end_hold_no_route_for_ever() {
         assert_eq!(got, "RouteConfiguration r=b");
     }
 }
+
+/// A client that comes again asks at once for everything that it knows of, and later for the endpoints of new clusters.
+#[test]
+fn ord_13_a_client_that_comes_again_gets_the_endpoints_of_new_clusters_before_the_route() {
+    for delta in [false, true] {
+        let mut bench = Bench::files(&[(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (RDS, "r=b")]);
+        let client = if delta { bench.delta() } else { bench.sotw() };
+        want(&mut bench, client, CDS, "");
+        assert_eq!(bench.poll(client), "Cluster a=e1 b=e1");
+        want(&mut bench, client, EDS, "a");
+        want(&mut bench, client, RDS, "r");
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment a=1");
+        assert_eq!(bench.poll(client), "");
+        bench.ack(client, EDS);
+        ask_endpoints(&mut bench, client, delta);
+        assert_eq!(bench.poll(client), "ClusterLoadAssignment b=1");
+        assert_eq!(bench.poll(client), "RouteConfiguration r=b");
+    }
+}
