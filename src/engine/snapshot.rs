@@ -101,12 +101,14 @@ impl Standing {
 pub struct TypeStanding {
     /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
-    /// The current part of a type that is not current as a whole. Only sources in lists of several servers have it.
+    /// The current part of a type that is not current as a whole, for sources in lists of several servers.
     pub answered: Option<Arc<Answered>>,
     /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
     pub reach: Option<Reachability>,
     /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).
     pub restored: bool,
+    /// The wildcard counts as whole by the end of the first answers, and may have more members (ADR 52).
+    pub is_provisional: bool,
 }
 
 impl TypeStanding {
@@ -344,8 +346,7 @@ impl TypeSnapshot {
         if CollectionKind::ALL.into_iter().all(is_empty) { 0 } else { self.evicted + 1 }
     }
 
-    /// Whether two snapshots share their resources and agree on the completeness of the wildcard. The check
-    /// compares pointers: false may be returned for equal content.
+    /// Whether two snapshots share their resources and agree on the completeness of the wildcard; false also for some equal content.
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
         let is_whole = |of: &TypeSnapshot| of.wildcard.view.as_ref().map(|view| view.is_complete());
         is_shared(&self.names.known, &other.names.known)

@@ -1,6 +1,6 @@
 //! RLY-27 to RLY-37: conversion between variants, versions, ACKs for the upstream.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, pause};
 use crate::support::proto::Any;
 use crate::support::{Ask, CDS, EDS, FOUR, Item, LDS, RDS, SDS, Setup, Variant, is_full_state};
 
@@ -265,4 +265,35 @@ async fn rly_37_sst_9_an_element_of_the_wrong_type_is_nacked() {
         assert_eq!(client.take(EDS).await.names(), ["a"]);
         client.quiet().await;
     }
+}
+
+/// RLY-5: the first wildcard of a control plane comes in two messages, 20 ms apart. Clients that were there before lose
+/// nothing; a client that comes for the first time waits for nothing.
+#[tokio::test]
+async fn rly_5_a_first_wildcard_in_two_messages_removes_nothing() {
+    let Some(bench) = Bench::scripted(|setup| setup.resource_timeout(2)).await else { return };
+    let names: Vec<String> = (0..40).map(|number| format!("c{number:02}")).collect();
+    let items =
+        |names: &[String]| names.iter().map(|name| Item::new(CDS, name, "1", "text")).collect::<Vec<_>>();
+    let mut newcomer = bench.delta("one").await;
+    let mut delta = bench.delta("one").await;
+    let mut sotw = bench.sotw("one").await;
+    let initial = names.iter().map(|name| (name.clone(), "before".to_owned())).collect();
+    delta.send(Ask { initial, ..Ask::of(CDS).subscribe(&["*"]) });
+    sotw.send(Ask::of(CDS).names(&["*"]).version("before"));
+    newcomer.want(CDS, &["*"]);
+    let asked = bench.origin.expect(CDS).await;
+    bench.origin.answer(&asked, "1", items(&names[..20]), &[]);
+    assert_eq!(newcomer.take(CDS).await.items.len(), 20, "a new client waits for nothing");
+    pause(20).await;
+    bench.origin.answer(&asked, "2", items(&names[20..]), &[]);
+    let mut held = 0;
+    while held < 40 {
+        let answer = delta.take(CDS).await;
+        assert_eq!(answer.removed, [""; 0], "{held} of 40 were there");
+        held += answer.items.len();
+    }
+    // The whole set, after the quiet.
+    assert_eq!(sotw.take(CDS).await.items.len(), 40);
+    assert_eq!(newcomer.take(CDS).await.items.len(), 20);
 }

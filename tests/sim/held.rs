@@ -72,6 +72,8 @@ pub struct Held {
     pub may_hold: Mask,
     /// Names that the client has from earlier streams, although its first request did not present them.
     unsaid: Mask,
+    /// The client asked for the wildcard at once, and the stream is still in the class of then (ADR 52).
+    began_with_all: bool,
     /// The time of the first request on the stream.
     pub asked_at: u64,
     /// The first answer is under review, and the client's request is so recent that the relay waits for names
@@ -94,7 +96,7 @@ impl Held {
                 let all = names | if star || names == 0 { super::words::ALL_OLD } else { 0 };
                 self.may_hold = if has_version { all } else { 0 };
                 self.unsaid = if has_version { 0 } else { self.mask() };
-                self.asked_at = now;
+                (self.asked_at, self.began_with_all) = (now, star || names == 0);
             }
         }
     }
@@ -104,6 +106,22 @@ impl Held {
     pub fn needs(&self, name: usize) -> bool {
         let was_sent = self.resources[name] != 0 && (self.unsaid | self.again) & bit(name) == 0;
         was_sent || self.may_hold & bit(name) != 0 || self.is_early
+    }
+
+    /// Records the first request of a delta client.
+    pub fn begin(&mut self, with_all: bool, now: u64) {
+        (self.asked_at, self.began_with_all) = (now, with_all);
+    }
+
+    /// The stream comes from another class, or other lists.
+    pub fn come(&mut self) {
+        self.began_with_all = false;
+    }
+
+    /// The client has the name from elsewhere, by the wildcard alone, and said so. It was sent nothing on the stream.
+    pub fn brings(&self, name: usize) -> bool {
+        let has = self.resources[name] != 0 && self.unsaid & bit(name) == 0;
+        self.wildcard && self.began_with_all && self.nonce.is_empty() && !self.is_mixed && has
     }
 
     pub fn is_full(&self, ty: usize, variant: Variant) -> bool {

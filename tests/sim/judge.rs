@@ -5,6 +5,7 @@ use std::time::Duration;
 use sluice::engine::cache::Known;
 use sluice::engine::collection::CollectionKind;
 use sluice::engine::downstream::Verdict;
+use sluice::engine::snapshot::Standing;
 use sluice::engine::source::Attachment;
 use sluice::engine::upstream::Cause;
 use sluice::xds::{Request, Resource, TypeUrl, Variant};
@@ -94,7 +95,7 @@ impl World {
                 let names = request.initial_resource_versions.iter().map(|(name, _)| name);
                 let presented = self.words.mask_of(names);
                 if is_first {
-                    mirror.asked_at = self.now;
+                    mirror.begin(star == Some(true) || request.subscribe.is_empty(), self.now);
                     for name in bits(ALL & !presented) {
                         mirror.resources[name] = 0;
                     }
@@ -294,7 +295,9 @@ impl World {
                 let is_open = is_full
                     && (held.wildcard && !source.complete[ty]
                         || bits(self.plan.names).any(|name| due(name) == State::Unknown && waits_for(name)));
-                if !held.asked || is_open {
+                // Without a resource no route names a cluster of a set that waits (ADR 52).
+                let is_free = sent.put.is_empty() && source.is_provisional(ty);
+                if !held.asked || is_open || is_free {
                     continue;
                 }
                 let behind = bits(names_of_list(list)).find(|name| {
@@ -376,6 +379,7 @@ impl World {
                         format!("slot {slot} takes {} for whole: {is_early}", SHORT[ty])
                     });
                 }
+                self.judge_provisional(slot, ty, snapshot.standing());
                 for name in bits(self.plan.names) {
                     let member = types
                         .wildcard
@@ -390,7 +394,7 @@ impl World {
                 }
             }
         }
-        if let Some(ty) = self.slots[slot].reference.is_early {
+        if let Some(ty) = self.slots[slot].reference.is_early.filter(|_| !self.plan.pauses) {
             self.fail(Invariant::JustifiedRemoval, || {
                 format!(
                     "slot {slot} takes {} for whole, and more of the first answer is on its way",
@@ -400,6 +404,17 @@ impl World {
         }
         self.judge_held_back(slot);
         self.judge_memory(slot);
+    }
+
+    /// ADR 52: a wildcard is provisional until nothing more of it can come from the server's first answers.
+    fn judge_provisional(&mut self, slot: usize, ty: usize, standing: &Standing) {
+        let standing = standing.of(&self.words.types[ty]);
+        let is_provisional = standing.is_some_and(|standing| standing.is_provisional);
+        if is_provisional != self.slots[slot].reference.is_provisional(ty) {
+            self.fail(Invariant::JustifiedRemoval, || {
+                format!("slot {slot} has a provisional {} wildcard: {is_provisional}", SHORT[ty])
+            });
+        }
     }
 
     /// FU18: what is told to be held back is what is.
@@ -691,6 +706,14 @@ fn holds_at(
             (Some(_), _) => return because(Invariant::Isolation),
             // A lower server's word deletes nothing that the higher one supplied (RLY-42).
             (None, State::Absent) if held.resources[name] != 0 && is_supplied(higher, held, ty, name) => {
+                return because(Invariant::JustifiedRemoval);
+            }
+            // Content from elsewhere, that the server may send yet.
+            (None, State::Absent)
+                if source.is_provisional(ty)
+                    && held.brings(name)
+                    && members.last_content(moment).or(names.last_content(moment)).is_none() =>
+            {
                 return because(Invariant::JustifiedRemoval);
             }
             (None, State::Absent) => {}

@@ -17,6 +17,7 @@ mod checkpoint;
 mod client;
 mod clock;
 mod collections;
+mod confirming;
 mod control_plane;
 mod failing;
 mod current;
@@ -52,8 +53,8 @@ use std::time::{Duration, SystemTime};
 
 use run::{Batch, run_batch, tell};
 use schedule::{
-    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_RELOADS,
-    GROWN_SIBLINGS, GROWN_WIRES, Plan, REPLACED, WAVES,
+    EVENTS_MIN, GROWN, GROWN_AGAIN, GROWN_ANEW, GROWN_FALLBACK, GROWN_HOOKS, GROWN_LISTS, GROWN_PAUSES,
+    GROWN_RELOADS, GROWN_SIBLINGS, GROWN_WIRES, Plan, REPLACED, WAVES,
 };
 
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
@@ -68,6 +69,9 @@ const WITHIN_OF_TODAY: Duration = Duration::from_secs(5);
 
 /// The schedules with reloads before the first open one.
 const RELOADS: u64 = 300;
+
+/// The schedules in which servers pause between the messages of an answer.
+const PAUSES: u64 = 500;
 
 /// The schedules with reloads of server lists before the first open one.
 const LISTS: u64 = 2000;
@@ -412,6 +416,7 @@ const TESTS: &[Test] = &[
     ("new_violations_of_today_are_told", new_violations_of_today_are_told),
     ("no_schedule_of_other_wires_violates_an_invariant", no_schedule_of_other_wires_violates_an_invariant),
     ("no_schedule_with_reloads_violates_an_invariant", no_schedule_with_reloads_violates_an_invariant),
+    ("no_schedule_with_pauses_violates_an_invariant", no_schedule_with_pauses_violates_an_invariant),
     ("no_schedule_of_collections_violates_an_invariant", no_schedule_of_collections_violates_an_invariant),
     (
         "no_schedule_with_other_lists_violates_an_invariant",
@@ -581,6 +586,12 @@ fn no_schedule_of_other_wires_violates_an_invariant() -> Result<String, String> 
 /// The first schedules with reloads, up to one that is open (README.md).
 fn no_schedule_with_reloads_violates_an_invariant() -> Result<String, String> {
     let (first, count) = (GROWN_RELOADS, RELOADS);
+    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+}
+
+/// As before, with servers that pause between the messages of an answer.
+fn no_schedule_with_pauses_violates_an_invariant() -> Result<String, String> {
+    let (first, count) = (GROWN_PAUSES, PAUSES);
     run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::confirming::{CONFIRMED_WITHIN, Confirming};
 use super::guarded::Guard;
 use super::message::{Item, Message};
 use super::restored::Restoring;
@@ -63,18 +64,19 @@ const REPEATED_MAX: u8 = 10;
 pub struct StreamType {
     pub asked: bool,
     pub wildcard: bool,
-    gave_up_wildcard: bool,
+    pub(super) gave_up_wildcard: bool,
     /// The names listed by the requests so far.
     pub listed: Mask,
     in_first: Mask,
     seen: Mask,
     /// Members from before this stream that its answers need not mention (delta).
-    unconfirmed: Mask,
+    pub(super) unconfirmed: Mask,
     /// The progress of the first answers to a wildcard, and the end of the required silence.
     whole: Whole,
     quiet_until: u64,
     /// The number of round trips that restarted because of an update of received resources.
     repeated: u8,
+    pub(super) confirming: Option<Confirming>,
     /// The number of parts in flight of the first answer to the wildcard.
     awaited: u32,
     /// The time of the unanswered request for a name, and the signs of life until then.
@@ -159,6 +161,8 @@ pub struct Source {
     pub names: [[Track; NAMES]; TYPES],
     pub members: [[Track; NAMES]; TYPES],
     pub complete: [bool; TYPES],
+    /// Nothing more of the wildcard can come from the server's first answers.
+    pub confirmed: [bool; TYPES],
     pub(super) demand: [Demand; TYPES],
     /// Names and wildcards by session.
     pub(super) sessions: BTreeMap<u64, [(Mask, bool); TYPES]>,
@@ -191,6 +195,7 @@ impl Source {
             names: Default::default(),
             members: Default::default(),
             complete: [false; TYPES],
+            confirmed: [false; TYPES],
             demand: Default::default(),
             sessions: BTreeMap::new(),
             streams: Vec::new(),
@@ -302,7 +307,7 @@ impl Source {
         self.demand[ty].wildcard = false;
         self.polled[ty][1] = false;
         self.demand[ty].wildcard_idle_since = None;
-        self.complete[ty] = false;
+        (self.complete[ty], self.confirmed[ty]) = (false, false);
         self.guard.forget(ty, true, ALL);
         let moment = self.moment;
         for member in &mut self.members[ty] {
@@ -494,6 +499,7 @@ impl Source {
         if message.is_void() {
             let whole = &mut stream.types[message.ty].whole;
             *whole = if *whole == Whole::Settled { Whole::Settled } else { Whole::Unanswered };
+            stream.types[message.ty].interrupt(self.resource_timeout, now);
             return;
         }
         match (kind, stream.types[message.ty].wildcard) {
@@ -617,8 +623,12 @@ impl Source {
         };
         if message.variant == Variant::Sotw && is_full {
             self.complete[ty] |= proves;
+            self.confirmed[ty] |= proves;
         } else if !message.is_heartbeat() {
             said.answer(proves, grows, now);
+            if grows || !proves {
+                said.interrupt(self.resource_timeout, now);
+            }
         }
         let kept = self.guard.judge((ty, true), gone & there, there, brought, now);
         self.keep_held(ty, true, kept);
@@ -667,6 +677,9 @@ impl Source {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let answered = |said: &&mut StreamType| said.whole == Whole::Answered && said.quiet_until <= now;
         stream.types.iter_mut().filter(answered).for_each(|said| said.whole = Whole::Proving);
+        let confirming = stream.types.iter_mut().filter_map(|said| said.confirming.as_mut());
+        let is_quiet = |of: &&mut Confirming| of.until <= now && !of.is_proven;
+        confirming.filter(is_quiet).for_each(|of| of.is_proving = true);
     }
 
     /// The round trip has ended: answers from before are complete, unless more are in flight.
@@ -674,10 +687,13 @@ impl Source {
         let Some(Some(stream)) = self.streams.get_mut(index) else { return };
         let proving = |said: &&mut StreamType| said.whole == Whole::Proving;
         stream.types.iter_mut().filter(proving).for_each(|said| said.whole = Whole::Proven);
+        let confirming = stream.types.iter_mut().filter_map(|said| said.confirming.as_mut());
+        confirming.filter(|of| of.is_proving).for_each(|of| of.is_proven = true);
         self.settle_proven(index, now);
     }
 
     fn settle_proven(&mut self, index: usize, now: u64) {
+        self.confirm_proven(index);
         let is_proven = |stream: &Stream| {
             stream.receiving.is_none() && stream.types.iter().any(|said| said.whole == Whole::Proven)
         };
@@ -698,6 +714,11 @@ impl Source {
                 continue;
             }
             self.complete[ty] = true;
+            if !self.confirmed[ty] {
+                let (until, latest) =
+                    (now + self.resource_timeout, now + CONFIRMED_WITHIN * self.resource_timeout);
+                said.confirming = Some(Confirming { until, latest, is_proving: false, is_proven: false });
+            }
             let gone = std::mem::take(&mut said.unconfirmed);
             let kept = self.guard.judge((ty, true), gone & there[ty], there[ty], 0, now);
             let gone = gone & !kept;

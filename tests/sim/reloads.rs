@@ -4,7 +4,7 @@
 use sluice::engine::authority::Authority;
 use sluice::engine::downstream::{Moved, Shift};
 
-use super::held::Sent;
+use super::held::{Held, Sent};
 use super::lists::{Lists, number_of};
 use super::places::{PLACES, Place};
 use super::relay::StreamSlot;
@@ -156,6 +156,7 @@ impl World {
         if lists.lacks_authority && regroups {
             stream.told_nobody = [0; TYPES];
         }
+        stream.mirror.iter_mut().for_each(Held::come);
         stream.lists = lists;
         stream.came_at = Some(self.now);
         (0..PLACES).for_each(|place| stream.moves[place].note(self.now));

@@ -130,7 +130,7 @@ impl Source {
                     }
                 }
                 self.demand[ty].wildcard = true;
-                self.complete[ty] = true;
+                (self.complete[ty], self.confirmed[ty]) = (true, false);
                 self.restoring.unheard.insert((ty, CollectionKind::Wildcard), is_restated(members));
             }
         }
@@ -162,7 +162,7 @@ impl Source {
         let timeout = self.resource_timeout;
         for stream in self.streams.iter_mut().flatten() {
             let (variant, signs, is_receiving) = (stream.variant, stream.signs, stream.receiving.is_some());
-            for said in &mut stream.types {
+            for (ty, said) in stream.types.iter_mut().enumerate() {
                 let is_silent =
                     |(since, before): (u64, u32)| since + timeout <= until && signs > before && !is_receiving;
                 let is_unsaid = match variant {
@@ -170,6 +170,12 @@ impl Source {
                     Variant::Delta => !said.is_answered,
                 };
                 said.was_silent |= is_unsaid && said.asked_at.is_some_and(is_silent);
+                let hears_silence = !said.is_answered && said.asked_at.is_some_and(is_silent);
+                self.confirmed[ty] |= hears_silence
+                    && !said.is_current
+                    && said.wildcard
+                    && self.complete[ty]
+                    && said.unconfirmed == 0;
                 // A rejected type is as old as before (I9).
                 said.is_current |= match said.is_answered {
                     true => !said.is_rejected && (variant == Variant::Sotw || said.is_settled()),

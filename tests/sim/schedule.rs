@@ -19,6 +19,8 @@ pub const GROWN_AGAIN: u64 = 1 << 21;
 pub const GROWN_WIRES: u64 = 1 << 47;
 /// From this seed on worlds have the additions of [`Plan::grow_reloads`].
 pub const GROWN_RELOADS: u64 = 1 << 48;
+/// From this seed on worlds with reloads have [`Plan::pauses`].
+pub const GROWN_PAUSES: u64 = GROWN_RELOADS + (1 << 40);
 /// From this seed on reloads change server lists, too.
 pub const GROWN_LISTS: u64 = 1 << 49;
 
@@ -120,6 +122,8 @@ pub struct Plan {
     pub names: Mask,
     /// Answers come in several messages, and messages in parts.
     pub parts: bool,
+    /// Servers wait before each further message of an answer, as servers do that are starting.
+    pub pauses: bool,
     /// Clients change to the other class.
     pub moves: bool,
     /// Mass deletions are held back.
@@ -194,6 +198,7 @@ impl Plan {
             checkpoint: rng.percent(60),
             names: ALL_FEW,
             parts: false,
+            pauses: (GROWN_PAUSES..GROWN_LISTS).contains(&seed),
             moves: false,
             mass: None,
             routes: false,
@@ -230,7 +235,7 @@ impl Plan {
                 [Hold::For(SECOND), Hold::For(8 * SECOND), Hold::For(30 * SECOND), Hold::UntilConfirmed];
             self.mass = rng.percent(60).then(|| hold[rng.below(4) as usize]);
         }
-        self.parts = rng.percent(50);
+        self.parts = rng.percent(50) || self.pauses;
         self.moves = self.classes == 2 && rng.percent(40);
     }
 

@@ -1,5 +1,7 @@
 //! The connections between the relay and its servers: connections that fail, delay, become silent and end.
 
+use std::collections::VecDeque;
+
 use sluice::engine::upstream::{Event, Input, Output};
 use sluice::xds::{Code, Request, Status, Variant};
 
@@ -40,6 +42,8 @@ pub struct Link {
     expected: Option<(usize, String, bool)>,
     /// A flush is scheduled.
     flushing: bool,
+    /// Messages that the server has not handed to its transport yet.
+    paused: VecDeque<Message>,
     /// The only type of the stream.
     pub ty: Option<usize>,
     /// The stream is a poll.
@@ -144,6 +148,7 @@ impl World {
             begins: 0,
             expected: None,
             flushing: false,
+            paused: VecDeque::new(),
             ty,
             is_poll: self.plan.wire(server) == Wire::Rest,
         };
@@ -363,7 +368,38 @@ impl World {
         self.deliver(id, server, messages);
     }
 
-    pub fn deliver(&mut self, id: u64, server: usize, messages: Vec<Message>) {
+    pub fn deliver(&mut self, id: u64, server: usize, mut messages: Vec<Message>) {
+        if self.plan.pauses
+            && let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_poll)
+        {
+            let is_pausing = !link.paused.is_empty();
+            let now = if is_pausing { 0 } else { messages.len().min(1) };
+            link.paused.extend(messages.drain(now..));
+            if !is_pausing && !link.paused.is_empty() {
+                self.pause(id);
+            }
+        }
+        self.hand_over(id, server, messages);
+    }
+
+    /// Schedules the next message of a server that pauses.
+    fn pause(&mut self, id: u64) {
+        let most = if self.is_healed { MILLI } else { [20 * MILLI, 2 * SECOND][self.rng.below(2) as usize] };
+        let pause = 1 + self.rng.below(most);
+        self.after(pause, Job::GoOn(id));
+    }
+
+    pub fn go_on(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let server = link.server;
+        let Some(message) = link.paused.pop_front() else { return };
+        if !link.paused.is_empty() {
+            self.pause(id);
+        }
+        self.hand_over(id, server, vec![message]);
+    }
+
+    fn hand_over(&mut self, id: u64, server: usize, messages: Vec<Message>) {
         for mut message in messages {
             let wrong = self.servers[server].wrong;
             if wrong > 0 && self.rng.percent(wrong) {

@@ -77,6 +77,8 @@ pub enum Job {
     Connect(u64),
     ToServer(u64, Box<Request>),
     Flush(u64),
+    /// A server that pauses hands the next message to its transport.
+    GoOn(u64),
     /// The first bytes of a message.
     Begun(u64),
     ToRelay(u64, Box<Message>),
@@ -308,6 +310,7 @@ impl World {
             Job::Connect(link) => self.connect(link),
             Job::ToServer(link, request) => self.reach_server(link, &request),
             Job::Flush(link) => self.flush(link),
+            Job::GoOn(link) => self.go_on(link),
             Job::Begun(link) => self.begun(link),
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
             Job::End(link, status) => self.end_link(link, status),

@@ -113,6 +113,7 @@ impl Wait {
         }
         // The time to look again is ignored: the poll ends soon, and each change wakes it.
         state.follow_servers(inner, state.shared.clock.now());
+        inner.session.doubt_nothing();
         let answer = inner.session.complete_set(&newest(&inner.sources));
         self.is_current = answer
             .as_ref()

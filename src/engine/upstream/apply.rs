@@ -127,6 +127,9 @@ impl TypeRequest {
             } else {
                 self.each_settling(Settling::interrupt);
             }
+            if verdict.unidentified || grows {
+                self.confirmation.iter_mut().for_each(|confirmation| confirmation.interrupt(now));
+            }
         }
         (changes, events)
     }
@@ -382,7 +385,7 @@ impl WildcardStep<'_> {
     /// SST-1: the response is the full set. If the response mentions members without their resources, the
     /// departed members are listed one by one instead.
     fn replace(&mut self) {
-        self.wildcard.complete = true;
+        (self.wildcard.complete, self.wildcard.is_confirmed) = (true, true);
         self.changes.replaces = self.mentioned.is_empty();
         let brought = self.changes.present.iter().map(|resource| resource.name.clone());
         let stay: BTreeSet<_> = brought.chain(self.mentioned.iter().cloned()).collect();

@@ -31,6 +31,7 @@ mod said;
 mod wildcard;
 mod order;
 mod settling;
+mod confirmation;
 mod proof;
 mod failover;
 mod succession;

@@ -10,6 +10,9 @@ pub(super) struct Wildcard {
     pub(super) members: BTreeMap<ResourceName, Held>,
     /// The membership is known; reconnects do not change this.
     pub(super) complete: bool,
+    /// Nothing that is not here exists; reconnects do not change this. Until then a complete set is provisional
+    /// ([`super::confirmation`]).
+    pub(super) is_confirmed: bool,
     /// Delta: members from before this stream without a version to restate. The server cannot know to remove
     /// such members. The server sends the existing members again.
     unconfirmed: BTreeSet<ResourceName>,
@@ -73,6 +76,16 @@ impl Wildcard {
             self.members.remove(name);
         }
         gone
+    }
+
+    /// Returns true if the set counts as whole, and more of it may come.
+    pub(super) fn is_provisional(&self) -> bool {
+        self.complete && !self.is_confirmed
+    }
+
+    /// The server has nothing to add to members that the relay restated.
+    pub(super) fn confirm_by_silence(&mut self) {
+        self.is_confirmed |= self.is_certain();
     }
 
     pub(super) fn stream_ended(&mut self) {

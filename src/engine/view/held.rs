@@ -102,6 +102,13 @@ impl View {
         }
     }
 
+    /// This view of a wildcard, with a membership that may have more members.
+    #[must_use]
+    pub fn doubted(&self) -> View {
+        let (id, lost) = (self.id.derived("doubted"), self.lost.derived("doubted"));
+        View { id, lost, unknown: self.unknown + 1, ..self.clone() }
+    }
+
     /// The client was sent the names of `sent`, and removals of the names of `gone`.
     pub fn hold<'a>(
         &mut self,

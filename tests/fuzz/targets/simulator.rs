@@ -12,6 +12,8 @@ mod checkpoint;
 pub mod client;
 #[path = "../../sim/clock.rs"]
 mod clock;
+#[path = "../../sim/confirming.rs"]
+mod confirming;
 #[path = "../../sim/control_plane.rs"]
 mod control_plane;
 #[path = "../../sim/current.rs"]

@@ -469,12 +469,8 @@ impl World {
         buckets.sort_unstable();
         self.reference_raises(admission);
         let wanted = self.plan.steps.get(step - 1).map_or(0, |of| of.at_least as usize);
-        // Where only known rejecters answer, a step asks for another client.
-        let has_known = self
-            .streams
-            .iter()
-            .flatten()
-            .any(|of| !self.reference.is_fresh(self.clients[of.client].plan.node));
+        // Where only known rejecters answer, a step asks for another client, also after they have left.
+        let has_known = self.clients.iter().any(|client| !self.reference.is_fresh(client.plan.node));
         let wanted = wanted.max(usize::from(has_known && step <= self.plan.steps.len()));
         let mut all = self.streams.iter().flatten();
         let is_new = |of: &Stream| GATED.iter().any(|ty| !of.of.has_accepted[*ty]);

@@ -1,6 +1,8 @@
 //! The judge of first answers: what a client newly asks for, and its release knows, comes soon, whatever waits, bakes or is halted
 //! (I27). Newcomers never wait for a bake.
 
+use sluice::engine::snapshot::Snapshot;
+
 use super::client::Want;
 use super::relay::{Given, Stream};
 use super::world::World;
@@ -74,8 +76,11 @@ impl World {
             self.judge_stranded(&mut stream, next);
             for ty in [CDS, EDS, LDS, RDS] {
                 let is_due = self.is_answer_due(&mut stream, ty);
-                let wait = Wait { since: self.now, free_since: self.now };
-                let mut wait = stream.of.awaited.waits[ty].unwrap_or(wait);
+                let begin = |at: u64| Wait { since: at, free_since: at };
+                let mut wait = match stream.of.awaited.waits[ty] {
+                    _ if self.is_doubtful() => begin(next),
+                    wait => wait.unwrap_or(begin(self.now)),
+                };
                 if !self.is_free(&stream, next) || stream.of.awaited.may_wait(ty, next) {
                     wait.free_since = next;
                 }
@@ -86,6 +91,15 @@ impl World {
             }
             self.streams[id] = Some(stream);
         }
+    }
+
+    /// Whether more of a server's first set may come: complete sets wait for clients with a version, and their routes wait behind.
+    /// Listeners wait for clients with versions (ADR 52).
+    pub fn is_doubtful(&self) -> bool {
+        let is_provisional = |snapshot: &Snapshot, ty: usize| {
+            snapshot.standing().of(&self.words.types[ty]).is_some_and(|of| of.is_provisional)
+        };
+        self.units.iter().any(|unit| [CDS, EDS, LDS, RDS].iter().any(|ty| is_provisional(&unit.live, *ty)))
     }
 
     fn fail_for_newcomer(&mut self, stream: &Stream, ty: usize, since: u64) {

@@ -77,7 +77,8 @@ impl World {
         let Some(push) = push.filter(|push| push.number == self.reference.push.number) else { return };
         let number = push.number;
         let moves = matches!(push.state, RolloutState::Waving | RolloutState::Paused) && !self.stands();
-        if !moves || !self.is_short(push) {
+        // A client that awaits a first set is not there yet (ADR 52).
+        if !moves || !self.is_short(push) || self.is_doubtful() {
             self.reference.push.short_since = None;
             return;
         }

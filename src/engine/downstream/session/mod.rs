@@ -29,6 +29,7 @@ pub mod refused;
 pub mod report;
 pub mod reclassify;
 pub mod request;
+mod returning;
 pub mod router;
 mod routing;
 mod stand_ins;
@@ -76,6 +77,8 @@ pub struct Session {
     /// The start of the routing types' wait: the cluster side has news to send, or waits for an ACK.
     held_since: Option<Time>,
     held_until: Option<Time>,
+    /// Some part has content from elsewhere, and its source may not know the whole set.
+    is_returning: bool,
     /// The snapshots of a round. The routing types have waited for the maximum time. Until they have had
     /// their turn, answers are built from the sources' own content at the start of the round (see
     /// [`Session::served_in`]).
@@ -122,6 +125,7 @@ impl Session {
             lanes: None,
             held_since: None,
             held_until: None,
+            is_returning: false,
             round: None,
             endpoints_due: None,
             endpoints_awaited: None,

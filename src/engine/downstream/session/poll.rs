@@ -120,20 +120,27 @@ impl Session {
         true
     }
 
-    /// The time of the next look while the routing types wait for the first answers of the cluster side (ORD-12), or for the
-    /// endpoints of new clusters (ORD-13); `None` if they wait for neither.
+    /// The time of the next look while the routing types wait for the first answers of the cluster side (ORD-12), for a
+    /// complete set that waits (ADR 52), or for the endpoints of new clusters (ORD-13); `None` if they wait for none of these.
     fn hold_new(&mut self, cluster_side: usize, turn: &Turn<'_>) -> Option<Time> {
         let (clusters, routes) = self.subscriptions.split_at(cluster_side);
         let is_owed = clusters.iter().any(|subscription| subscription.nonces.latest().is_none());
-        if !is_owed && self.endpoints_awaited.is_none() {
+        if !is_owed && !self.is_returning && self.endpoints_awaited.is_none() {
             return None;
         }
         let is_due = |of: &Subscription| of.type_url.kind().refers_to_clusters() && of.is_due(turn);
         if self.kind.marks || !routes.iter().any(is_due) {
             return None;
         }
-        let owed = clusters.iter().filter_map(|subscription| subscription.owes_first(turn)).min();
+        let owed = clusters.iter().filter_map(|subscription| self.owes(subscription, turn)).min();
         owed.into_iter().chain(self.endpoints_until(turn)).min()
+    }
+
+    /// The time of the next look while the routing types wait for an answer of a cluster type that is owed.
+    pub(super) fn owes(&self, clusters: &Subscription, turn: &Turn<'_>) -> Option<Time> {
+        let variant = self.kind.variant;
+        let returns = self.is_returning && clusters.owes_returning(variant, turn);
+        clusters.owes_first(variant, turn).or_else(|| returns.then(|| turn.now + ORDER_WAIT_MAX))
     }
 
     /// The time of the next poll if no event comes first: the end of a wait of removals (RLY-51), of the

@@ -31,7 +31,7 @@ impl Session {
         let turn = self.turn(&snapshots, false, now);
         let clusters = self.subscriptions.iter().filter(|of| of.type_url.kind().is_cluster_side());
         let mut before =
-            clusters.filter(|of| of.holds_back(&turn) || !self.kind.marks && of.owes_first(&turn).is_some());
+            clusters.filter(|of| of.holds_back(&turn) || !self.kind.marks && self.owes(of, &turn).is_some());
         let before = before.next().map(|of| &of.type_url).or_else(|| self.endpoints_before(now));
         let report = self.subscriptions.iter().map(|of| TypeReport {
             unsent: of.unsent_news(before, self.held_since(), &turn),

@@ -108,25 +108,31 @@ impl Session {
         let changed = is_first || forces || sends_again || change != Change::default();
         self.judge(index, request, &change)?;
         let watches = self.apply(index, change, router)?;
-        if let Request::Sotw(request) = request
-            && is_first
-        {
-            self.subscriptions[index].begin(request, now);
-        }
-        if let Request::Delta(request) = request
-            && is_first
-        {
-            let share = |view| router.presented(view);
-            self.subscriptions[index].present(&request.initial_resource_versions, seed, &share);
-        }
-        if is_first && type_url.kind() == Kind::ClusterLoadAssignment {
-            self.settle_endpoints_due(index, now);
+        if is_first {
+            self.begin(index, request, router, now);
         }
         self.note_endpoints_asked(&type_url, nonce_number, &verdict, now);
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
         let is_report = false;
         Ok(RequestOutcome { type_url, verdict, judged, watches, changed, is_report, reports_error, refused })
+    }
+
+    /// Takes the client's content from elsewhere, by its first request of a type.
+    fn begin(&mut self, index: usize, request: &Request, router: &dyn Router, now: Time) {
+        let Some(subscription) = self.subscriptions.get_mut(index) else { return };
+        let is_of_endpoints = subscription.type_url.kind() == Kind::ClusterLoadAssignment;
+        match request {
+            Request::Sotw(request) => subscription.begin(request, now),
+            Request::Delta(request) => {
+                let share = |view| router.presented(view);
+                subscription.present(&request.initial_resource_versions, self.seed, &share);
+            }
+        }
+        self.note_returning();
+        if is_of_endpoints {
+            self.settle_endpoints_due(index, now);
+        }
     }
 
     /// Whether a request with an error and no nonce leaves the client's collections as they are. The first request of a type on

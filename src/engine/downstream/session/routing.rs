@@ -130,13 +130,21 @@ impl Session {
                 continue;
             }
             subscription.interrupt();
+            let (states_version, is_unanswered) =
+                (subscription.presented.is_some(), subscription.nonces.latest().is_none());
             for (part, asked) in
                 subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
             {
                 let before: Vec<_> = part.sources().collect();
                 match &mut part.next {
                     Some(next) if which == Which::Last => **next = asked,
-                    _ => part.serve_from(asked, router),
+                    _ => {
+                        // Nothing of the former server is in the client's content (ADR 52).
+                        let is_moved = part.asked.list == asked.list && part.source() != asked.source;
+                        let brings = states_version || !part.held.is_empty();
+                        part.serve_from(asked, router);
+                        part.bring_if(is_moved && is_unanswered && brings);
+                    }
                 }
                 part.watch_instead(&before, &type_url, &mut watches);
             }
@@ -179,6 +187,7 @@ impl Session {
 
     /// Lists the sources of the parts. Unused sources and positions go, so that nothing keeps them alive.
     pub(super) fn list_sources(&mut self) {
+        self.note_returning();
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let asked = || parts().flat_map(Part::sources);
         self.sources.retain(|source| asked().any(|used| used == *source));

@@ -36,6 +36,9 @@ impl Session {
         }
         let newest = self.newest(latest);
         self.note_kept(&newest);
+        if self.is_returning {
+            self.end_returns(&newest);
+        }
         self.without_refused(self.with_stand_ins(newest, None))
     }
 
@@ -129,12 +132,16 @@ impl Session {
                 }
             }
         }
+        if self.is_returning {
+            self.doubt(&mut snapshots);
+        }
         snapshots
     }
 
-    /// Whether a position needs resources of other servers, or the client keeps the present content.
+    /// Whether the session is served other content than its sources' own.
     pub(super) fn needs_stand_ins(&self) -> bool {
-        self.keeps_something()
+        self.is_returning
+            || self.keeps_something()
             || self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())
     }
 }

@@ -211,6 +211,7 @@ impl Subscription {
             let held =
                 held.map(|(name, version)| (name.clone(), Version::parse(version).unwrap_or_default()));
             part.hold(share(View::presented(held, seed)));
+            part.bring_if(!part.held.is_empty());
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Part {
     pub rejected: Option<Box<RejectedContent>>,
     /// The client has ACKed nothing since it asks for this wildcard or these globs.
     pub(super) is_first: bool,
+    /// The client has content of the wildcard from elsewhere (ADR 52).
+    pub(in crate::engine::downstream) is_returning: bool,
 }
 
 impl Part {
@@ -59,7 +61,13 @@ impl Part {
             before: None,
             rejected: None,
             is_first,
+            is_returning: false,
         }
+    }
+
+    /// Notes whether the client has content of the wildcard from elsewhere.
+    pub(in crate::engine::downstream) fn bring_if(&mut self, brings: bool) {
+        self.is_returning |= brings && self.is_wildcard();
     }
 
     /// The source that serves the part.

@@ -9,7 +9,7 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::name_wait::{
     ANSWERED, Awaited, Doubt, First, LOOK, NameWait, UNANSWERED,
 };
-use crate::xds::{ResourceName, SotwRequest, Version};
+use crate::xds::{ResourceName, SotwRequest, Variant, Version};
 
 impl Subscription {
     /// Whether the client has a name in another version, or may have it from an earlier stream. `was_kept`: it had before the latest answer.
@@ -34,8 +34,10 @@ impl Subscription {
             true => Vec::new(),
             false => names.map(|names| (**names).clone()).collect(),
         };
-        let returns_to_all = !request.version_info.is_empty() && self.is_wildcard();
+        let brings = !request.version_info.is_empty();
+        let returns_to_all = brings && self.is_wildcard();
         self.first = Some(Box::new(First { asked_at: now, returning, returns_to_all, answered: Vec::new() }));
+        self.parts.iter_mut().for_each(|part| part.bring_if(brings));
     }
 
     /// The time of the next look for a missing name.
@@ -53,7 +55,11 @@ impl Subscription {
     /// The time of the next look while the routing types wait for the first answer of this type; `None` if there is no wait
     /// (ORD-12). The routing types wait for the wildcard and for globs, and for names until the server answers for the type without them:
     /// as long as a first complete set, so that both keep within the patience of clients (TMR-2).
-    pub(in crate::engine::downstream) fn owes_first(&self, turn: &Turn<'_>) -> Option<Time> {
+    pub(in crate::engine::downstream) fn owes_first(
+        &self,
+        variant: Variant,
+        turn: &Turn<'_>,
+    ) -> Option<Time> {
         if self.nonces.latest().is_some() {
             return None;
         }
@@ -64,7 +70,11 @@ impl Subscription {
             let standing = snapshot.and_then(|snapshot| snapshot.standing().of(&self.type_url));
             let is_answered = !part.is_broad() && standing.is_some_and(|standing| standing.is_current);
             let end = asked_at + if is_answered { ANSWERED } else { UNANSWERED };
-            let is_open = view.is_none_or(|view| !view.is_complete()) && end > turn.now;
+            // A doubted set brings nothing more to a delta client (ADR 52).
+            let is_doubted = variant == Variant::Delta
+                && part.is_returning
+                && standing.is_some_and(|standing| standing.is_provisional);
+            let is_open = !is_doubted && view.is_none_or(|view| !view.is_complete()) && end > turn.now;
             is_open.then(|| if part.is_broad() || is_answered { end } else { end.min(turn.now + LOOK) })
         });
         open.min()

@@ -32,6 +32,7 @@ mod refused;
 mod rejections;
 mod relay;
 mod rest;
+mod returning;
 mod sotw;
 mod sotw_subscriptions;
 mod standing;

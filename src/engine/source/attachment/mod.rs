@@ -45,6 +45,14 @@ impl Attachment {
         }
     }
 
+    /// Whether the wildcard counts as whole, and may have more members.
+    pub(super) fn is_provisional(&self, type_url: &TypeUrl) -> bool {
+        match self {
+            Attachment::Streams(streams) => streams.is_provisional(type_url),
+            Attachment::Files(_) => false,
+        }
+    }
+
     /// Whether the held resources of a type are the server's current resources, as far as the relay can tell.
     /// Files are current from their first state on, because they are always reachable.
     pub fn is_current(&self, type_url: &TypeUrl) -> bool {

@@ -4,6 +4,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use super::Source;
+use crate::engine::cache::WildcardCache;
 use crate::engine::reachability::Reachability;
 use crate::xds::TypeUrl;
 
@@ -18,7 +19,7 @@ impl Source {
         let reach = self.attachment.reach();
         // A new reason or text of the loss wakes no session.
         let mut is_news = discriminant(&reach) != discriminant(self.snapshot.standing().reach());
-        for type_url in self.types.keys() {
+        for (type_url, cache) in &self.types {
             let is_current = self.attachment.is_current(type_url);
             let of_type = self.attachment.reach_of(type_url);
             let is_lost = of_type.as_ref().is_some_and(Reachability::is_lost);
@@ -30,6 +31,15 @@ impl Source {
                 self.snapshot_changed = true;
                 // Staleness wakes no session; its end does.
                 is_news |= is_current;
+            }
+            let is_provisional = self.attachment.is_provisional(type_url);
+            if is_provisional != standing.is_provisional {
+                // The confirmation is news for clients with content from elsewhere.
+                if !is_provisional {
+                    self.news.update.extend(cache.wildcard.iter().flat_map(WildcardCache::sessions));
+                }
+                standing.is_provisional = is_provisional;
+                self.snapshot_changed = true;
             }
             let answered = match is_current || !self.settings.tells_reach {
                 true => None,

@@ -94,6 +94,7 @@ impl Upstream {
         subscription.is_astray |= !verdict.is_good() && !verdict.void;
         let applied = if verdict.void {
             subscription.each_settling(Settling::interrupt);
+            subscription.confirmation.iter_mut().for_each(|confirmation| confirmation.interrupt(now));
             None
         } else {
             let times = (now, now + self.settings.timeout_of(&type_url));

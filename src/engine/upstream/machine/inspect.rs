@@ -54,6 +54,12 @@ impl Upstream {
         self.since
     }
 
+    /// Returns true if a wildcard counts as whole, and more of it may come.
+    pub(in crate::engine) fn is_provisional(&self, type_url: &TypeUrl) -> bool {
+        let want = self.subscriptions.get(type_url).map(|of_type| &of_type.want);
+        matches!(want, Some(Want::Wildcard(wildcard)) if wildcard.is_provisional())
+    }
+
     /// The server sets marks on the open stream (ADR 14).
     pub fn has_marks(&self) -> bool {
         matches!(&self.phase, Phase::Open(stream) if stream.has_marks)

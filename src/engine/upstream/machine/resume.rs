@@ -69,6 +69,7 @@ impl Upstream {
             }
             (Want::Wildcard(wildcard), Resumed::Wildcard(list)) => {
                 wildcard.members.extend(list.iter().map(|former| (former.name.clone(), held(former))));
+                // Provisional until the server has answered: a checkpoint is no source of absence.
                 wildcard.complete = true;
             }
             (Want::Globs(globs), Resumed::Globs(list)) => {

@@ -2,6 +2,7 @@
 
 use crate::engine::Time;
 use crate::engine::upstream::api::Output;
+use crate::engine::upstream::confirmation::Confirmation;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
 use crate::engine::upstream::settling::Settling;
@@ -20,6 +21,7 @@ impl Upstream {
         stream.has_round = false;
         for subscription in self.subscriptions.values_mut() {
             subscription.each_settling(Settling::returned);
+            subscription.confirmation.iter_mut().for_each(Confirmation::returned);
         }
         self.settle_answers(now);
     }
@@ -33,10 +35,13 @@ impl Upstream {
         let mut begins = false;
         for subscription in self.subscriptions.values_mut() {
             subscription.each_settling(|settling| settling.pass(now));
+            subscription.confirmation.iter_mut().for_each(|confirmation| confirmation.pass(now));
             if !stream.has_round {
                 subscription.each_settling(|settling| begins |= settling.begin());
+                begins |= subscription.confirmation.as_mut().is_some_and(Confirmation::begin);
             }
-            self.outputs.extend(subscription.settle().map(Output::Changes));
+            let quiet = self.settings.timeout_of(&subscription.type_url);
+            self.outputs.extend(subscription.settle(Confirmation::new(quiet, now)).map(Output::Changes));
         }
         if begins {
             stream.has_round = true;

@@ -41,6 +41,11 @@ impl TypeRequest {
         if self.has_spoken() {
             self.restart_timers(due, signs);
         }
+        if self.currency == Currency::Current
+            && let Want::Wildcard(wildcard) = &mut self.want
+        {
+            wildcard.confirm_by_silence();
+        }
     }
 
     /// Restarts timers of names that expired before the server spoke. The server gets the whole time for the

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::Time;
 use crate::engine::upstream::api::Lower;
 use crate::engine::upstream::api::{Changes, Wanted};
+use crate::engine::upstream::confirmation::Confirmation;
 use crate::engine::upstream::failover::Stash;
 use crate::engine::upstream::globs::Globs;
 use crate::engine::upstream::names::Names;
@@ -43,6 +44,8 @@ pub(in crate::engine::upstream) struct TypeRequest {
     pub(in crate::engine::upstream) currency: Currency,
     /// The first answers on this stream, if the answers come in parts.
     pub(in crate::engine::upstream) first: Settling,
+    /// The confirmation of the wildcard on this stream.
+    pub(in crate::engine::upstream) confirmation: Option<Confirmation>,
     /// A response was rejected on this stream.
     pub(in crate::engine::upstream) is_rejected: bool,
     pub(in crate::engine::upstream) stash: Option<Box<Stash>>,
@@ -67,6 +70,7 @@ impl TypeRequest {
             is_astray,
             currency,
             first,
+            confirmation: None,
             is_rejected,
             stash,
             acks: 0,
@@ -301,7 +305,7 @@ impl TypeRequest {
 
     pub(in crate::engine::upstream) fn stream_ended(&mut self) {
         self.said = Said { enter: self.listed().into_iter().collect(), ..Said::default() };
-        (self.first, self.is_rejected) = Default::default();
+        (self.first, self.confirmation, self.is_rejected) = Default::default();
         match &mut self.want {
             Want::Nothing => {}
             Want::Names(names) => names.stream_ended(),
@@ -337,7 +341,8 @@ impl TypeRequest {
         };
         let silence = [self.currency.due(), self.said.silence.due()];
         let silence = silence.into_iter().flatten().min().filter(|_| !is_receiving);
-        of_want.into_iter().chain(self.first.due()).chain(silence).min()
+        let confirmation = self.confirmation.and_then(Confirmation::due).filter(|_| !is_receiving);
+        of_want.into_iter().chain(self.first.due()).chain(silence).chain(confirmation).min()
     }
 
     /// Visits everything with first answers in parts.
@@ -348,21 +353,33 @@ impl TypeRequest {
         }
     }
 
-    /// Settles the sets that are completely known by now, if any.
-    pub(in crate::engine::upstream) fn settle(&mut self) -> Option<Changes> {
+    /// Settles the sets that are completely known by now, and confirms those that are proven, if any. `wait`: a confirmation
+    /// that begins now.
+    pub(in crate::engine::upstream) fn settle(&mut self, wait: Confirmation) -> Option<Changes> {
         let has_settled = self.first.settle();
         if has_settled {
             self.currency.settled(self.is_rejected);
         }
+        // A mark is about the whole set.
+        let has_marks = self.said.has_marks;
         match &mut self.want {
-            Want::Wildcard(wildcard) if has_settled => {
+            Want::Wildcard(wildcard) => {
+                if has_settled && !wildcard.is_confirmed {
+                    self.confirmation = Some(wait);
+                }
+                if has_settled && has_marks || self.confirmation.is_some_and(Confirmation::is_proven) {
+                    (wildcard.is_confirmed, self.confirmation) = (true, None);
+                }
+                if !has_settled {
+                    return None;
+                }
                 let was_complete = wildcard.complete;
                 let gone = wildcard.settle();
                 let is_news = !was_complete || !gone.is_empty();
                 is_news.then(|| Changes::of_settled(&self.type_url, gone))
             }
             Want::Globs(globs) => globs.settle_proven(&self.type_url),
-            Want::Nothing | Want::Names(_) | Want::Wildcard(_) => None,
+            Want::Nothing | Want::Names(_) => None,
         }
     }
 

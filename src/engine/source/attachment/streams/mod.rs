@@ -247,6 +247,13 @@ impl Streams {
         answered.says_anything().then_some(answered)
     }
 
+    /// Whether the wildcard counts as whole, and may have more members.
+    pub(in crate::engine::source) fn is_provisional(&self, type_url: &TypeUrl) -> bool {
+        let machine =
+            self.placed(type_url, CollectionKind::Wildcard).and_then(|index| self.machines.get(index));
+        machine.is_some_and(|machine| machine.upstream.is_provisional(type_url))
+    }
+
     /// The time since when the server has no service for a type, and the server's status.
     pub fn not_served(&self, type_url: &TypeUrl) -> Option<(Time, &Status)> {
         let of_type = self.machines.iter().filter(|machine| machine.type_url.as_ref() == Some(type_url));

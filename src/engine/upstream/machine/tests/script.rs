@@ -8,6 +8,7 @@
 //! > marks              the server sets marks on the stream
 //! > mark CDS 1 whole g a mark, after so many requests of the type: the whole type, globs
 //! > going away         > reach          > current CDS          the state of the server; whether a type is current
+//! > provisional CDS    whether a wildcard is provisional
 //! > after 10s          time passes; timers that fall due meanwhile fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
 //!     a=1      resource `a`, upstream version 1        a=1/x   with the alias `x`
@@ -100,6 +101,9 @@ impl Script {
                     format!("lost {}ms {}", since.since(Time::ZERO).as_millis(), status.code.name())
                 }
             }];
+        }
+        if let Some(short) = input.strip_prefix("provisional ") {
+            return vec![self.upstream.is_provisional(&type_url(short)).to_string()];
         }
         if let Some(short) = input.strip_prefix("current ") {
             let (short, names) = short.split_once(' ').unwrap_or((short, ""));
