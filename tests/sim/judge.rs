@@ -279,6 +279,7 @@ impl World {
         if !is_routing(sent.ty) || overdue || !stream.watches.is_empty() {
             return;
         }
+        self.judge_firsts(stream, sent);
         for list in 0..2 {
             let slot = self.slot_of(stream, list, sent.ty);
             let explained = self.clients[stream.client].explained.get(&slot).copied().unwrap_or_default();

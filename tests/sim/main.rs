@@ -22,6 +22,7 @@ mod control_plane;
 mod failing;
 mod current;
 mod faults;
+mod firsts;
 mod flight;
 mod guarded;
 mod hearing;

@@ -22,6 +22,8 @@ mod current;
 mod failing;
 #[path = "../../sim/faults.rs"]
 mod faults;
+#[path = "../../sim/firsts.rs"]
+mod firsts;
 #[path = "../../sim/flight.rs"]
 mod flight;
 #[path = "../../sim/guarded.rs"]
