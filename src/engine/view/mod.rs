@@ -239,7 +239,9 @@ impl View {
 
     /// The names that `other` lacks, with their versions.
     pub fn beside(&self, other: &View) -> impl Iterator<Item = (ResourceName, Version)> {
-        self.present.diff(&other.present).filter_map(|item| match item {
+        // The comparison of a new client's empty content would visit all of the other names.
+        let differences = (!self.present.is_empty()).then(|| self.present.diff(&other.present));
+        differences.into_iter().flatten().filter_map(|item| match item {
             imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
             _ => None,
         })
