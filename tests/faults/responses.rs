@@ -1,6 +1,10 @@
 //! Faulty responses: FU12 to FU16, FU20 to FU22, FU24. The control plane is scripted; markers prove that the
 //! stream is alive.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::site::quick;
 use crate::support::client::Event;
 use crate::support::control_plane::Recorded;
@@ -293,4 +297,35 @@ async fn fu_12_empty_and_huge_names() {
         end => panic!("{end:?}"),
     }
     site.nacked().await;
+}
+
+/// ACK-8, ADR 67: a control plane that answers each ACK, or each NACK, with the same content is answered ever more
+/// slowly, and told of once. News is answered at once all the same.
+#[tokio::test]
+async fn ack_8_a_server_that_answers_each_answer() {
+    const METRIC: &str = "sluice_upstream_answers_delayed_total";
+    let twice = || vec![Scripted::item("a", "1"), Scripted::item("a", "1")];
+    let usual = || vec![Scripted::item("a", "1"), Scripted::item("b", "1")];
+    for (upstream, items) in [(Variant::Delta, usual as fn() -> Vec<Item>), (Variant::Sotw, twice)] {
+        let mut site = Scripted::new(upstream).await;
+        let (end, mut answers) = (Instant::now() + Duration::from_secs(4), 0);
+        loop {
+            answers += 1;
+            site.answer(&answers.to_string(), items());
+            let next = site.origin.expect_that(EDS, |ask| !ask.nonce.is_empty());
+            if tokio::time::timeout_at(end, next).await.is_err() {
+                break;
+            }
+        }
+        assert!((20..50).contains(&answers), "{answers} answers in 4 s");
+        site.relay.metric_reaches(METRIC, &[r#"type="ClusterLoadAssignment""#], 5.0).await;
+        let told = site.relay.warnings("again and again");
+        assert_eq!(told.len(), 1, "{told:#?}");
+        let sent = Instant::now();
+        site.answer("news", vec![Scripted::item("a", "2"), Scripted::item("b", "2")]);
+        site.client.settle(EDS, &[("a", "2"), ("b", "2")]).await;
+        site.acked().await;
+        assert!(sent.elapsed() < Duration::from_millis(400), "{:?}", sent.elapsed());
+        site.lives_on().await;
+    }
 }

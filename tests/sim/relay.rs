@@ -251,6 +251,7 @@ impl World {
             resource_timeout: Duration::from_micros(RESOURCE_TIMEOUT),
             needs_answer: self.plan.fallback,
             looks_into_silence: false,
+            paces_answers: false,
             transport: self.transport(server),
             variant: if self.plan.wire(server) == Wire::Rest { Variant::Sotw } else { Variant::Delta },
             mass_deletion_hold: self.plan.mass.map(|hold| match hold {

@@ -100,9 +100,12 @@ pub struct UpstreamSettings {
     /// Looks for names that silence a SotW server, and asks for these names apart (ADR 54). False in the simulator, whose reference has
     /// no streams for single names.
     pub looks_into_silence: bool,
+    /// Delays the answers to responses that repeat the same content again and again (ADR 67). False in the simulator, whose
+    /// reference answers at once.
+    pub paces_answers: bool,
     /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
     /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
-    /// NACKs never wait.
+    /// NACKs do not wait for them.
     pub gather: Duration,
     /// The time for which a stream without wanted resources stays open, if the last resource was a Secret.
     /// Secrets do not linger (RLY-60). The source sets the value.
@@ -133,6 +136,7 @@ impl Default for UpstreamSettings {
             fails_on_data_errors: false,
             needs_answer: false,
             looks_into_silence: true,
+            paces_answers: true,
             gather: Duration::from_millis(50),
             linger: Duration::ZERO,
             backoff: BackoffSettings::default(),
@@ -291,6 +295,11 @@ pub enum Event {
     Unanswered,
     Acked {
         type_url: TypeUrl,
+    },
+    /// The answer to a response waits, because this number of responses of the type in sequence had no news (ADR 67).
+    Repeated {
+        type_url: TypeUrl,
+        count: u64,
     },
     /// REST: the server reports no change.
     Unchanged {

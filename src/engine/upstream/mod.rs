@@ -27,6 +27,7 @@ mod pace;
 mod names;
 mod variants;
 mod silence;
+mod repetition;
 mod said;
 mod wildcard;
 mod order;

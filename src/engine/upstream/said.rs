@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::repetition::Repetition;
 use super::silence::Silence;
 use crate::engine::Time;
 use crate::xds::ResourceName;
@@ -33,6 +34,8 @@ pub(super) struct Said {
     pub(super) unanswered: Option<Time>,
     /// SotW, names: the silence since a request for more names.
     pub(super) silence: Silence,
+    /// The responses in close sequence, and the answer that waits because of them.
+    pub(super) repetition: Repetition,
     /// Wanted names (`*` for the wildcard) that no request lists yet.
     pub(super) enter: BTreeSet<ResourceName>,
     /// Unwanted names that the last request lists.

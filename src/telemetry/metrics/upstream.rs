@@ -191,6 +191,7 @@ impl ServerMetrics {
             heartbeats: self.beside.heartbeats.get_or_create_owned(&labels),
             expiries: self.beside.expiries.get_or_create_owned(&labels),
             mass_deletions: self.beside.mass_deletions.get_or_create_owned(&labels),
+            delayed: self.beside.delayed.get_or_create_owned(&labels),
             label: types.label.clone(),
             server: self.clone(),
         }
@@ -271,6 +272,7 @@ pub struct UpstreamTypeMetrics {
     heartbeats: Counter,
     expiries: Counter,
     mass_deletions: Counter,
+    delayed: Counter,
     label: Arc<str>,
 }
 
@@ -304,6 +306,11 @@ impl UpstreamTypeMetrics {
     /// A response removed most resources of the type (FU18).
     pub fn mass_deletion(&self) {
         self.mass_deletions.inc();
+    }
+
+    /// The answer to a response waits, because the server repeats itself (ADR 67).
+    pub fn answer_delayed(&self) {
+        self.delayed.inc();
     }
 
     /// Counts resources of one source that are served although the server removed them (FU18), until the
@@ -370,6 +377,7 @@ struct BesideFamilies {
     heartbeats: Counters<2>,
     expiries: Counters<2>,
     mass_deletions: Counters<2>,
+    delayed: Counters<2>,
     held_back: Gauges<2>,
     silent_names: Gauges<2>,
     refused: Gauges<3>,
@@ -392,6 +400,10 @@ impl BesideFamilies {
             mass_deletions: catalogue.add(
                 "sluice_upstream_mass_deletions",
                 "Responses of the server that removed most resources of a type",
+            ),
+            delayed: catalogue.add(
+                "sluice_upstream_answers_delayed",
+                "Responses of the server that were answered late, because they repeat the same content again and again",
             ),
             held_back: catalogue.add(
                 "sluice_upstream_resources_held_back",

@@ -92,6 +92,7 @@ impl Slot {
         let upstream = upstream::UpstreamSettings {
             needs_answer: has_choice,
             looks_into_silence: false,
+            paces_answers: false,
             ..upstream::UpstreamSettings::default()
         };
         let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));

@@ -202,6 +202,7 @@ impl World {
             variant: Variant::Delta,
             needs_answer: self.plan.servers > 1,
             looks_into_silence: false,
+            paces_answers: false,
             ..UpstreamSettings::default()
         };
         let settings = SourceSettings {

@@ -1,13 +1,19 @@
 //! Events of a server that are logged or counted, and change no state of the source.
 
+use std::time::Duration;
+
 use tracing::{debug, error, info, warn};
 
 use super::Report;
+use crate::engine::Time;
 use crate::engine::upstream::{Hold, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::VersionAnomaly;
 use crate::xds::{Parameters, ResourceName, Status, TypeUrl, Version};
+
+/// The shortest time between two log lines about the repetitions of a type.
+const REPEATS_TOLD: Duration = Duration::from_secs(60);
 
 impl Report {
     pub(super) fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
@@ -18,6 +24,22 @@ impl Report {
             let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
             warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
                 "invalid resources in a response of the upstream were {action}; using the others");
+        }
+    }
+
+    /// The answers to the server wait (ADR 67).
+    pub(super) fn repeated(&mut self, type_url: &TypeUrl, responses: u64, now: Time) {
+        let of_type = self.of_type(type_url);
+        of_type.upstream.answer_delayed();
+        if of_type.told_repeats.is_some_and(|told| now < told + REPEATS_TOLD) {
+            return;
+        }
+        of_type.told_repeats = Some(now);
+        let told = Occurrence::warn(Kind::Nack, "the upstream repeats the same content without end");
+        self.tell(told.of_type(type_url).count(responses));
+        if let Some(suppressed) = self.allow("repeats") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, responses, suppressed,
+                "the upstream sends the same content of a type again and again, as if each ACK asked for it; delaying the answers");
         }
     }
 

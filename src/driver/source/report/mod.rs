@@ -41,6 +41,8 @@ struct TypeReport {
     cache: CacheMetrics,
     held_back: GaugePart,
     silent_names: GaugePart,
+    /// The last log line about a server that repeats itself.
+    told_repeats: Option<Time>,
     /// The server refuses the type.
     refused: Option<(Refused, GaugePart)>,
 }
@@ -185,6 +187,7 @@ impl Report {
                 held_back: upstream.held_back(),
                 silent_names: upstream.silent_names(),
                 refused: None,
+                told_repeats: None,
                 upstream,
                 cache: types.cache(),
                 types,
@@ -294,6 +297,7 @@ impl Report {
             Event::Acked { type_url } => {
                 self.of_type(type_url).upstream.ack();
             }
+            Event::Repeated { type_url, count } => self.repeated(type_url, *count, now),
             Event::Unchanged { type_url } => {
                 self.answers(now);
                 self.of_type(type_url).upstream.unchanged();

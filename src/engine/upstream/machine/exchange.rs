@@ -57,7 +57,7 @@ impl Upstream {
         }
     }
 
-    /// ACK or NACK at once (ACK-8), then hand on the good part.
+    /// ACK or NACK at once (ACK-8), unless the server repeats itself, then hand on the good part.
     pub(super) fn digest(&mut self, mut digest: Digest, now: Time) {
         let type_url = digest.type_url.clone();
         let subscription =
@@ -82,6 +82,7 @@ impl Upstream {
             verdict.mistrust();
         }
         let says_what_there_is = !digest.is_heartbeat();
+        let is_paced = self.settings.paces_answers && !digest.answers_all;
         let speaks = says_what_there_is && !verdict.void && !verdict.unidentified;
         let lower = subscription.lower(&digest);
         let occasion = if verdict.is_good() {
@@ -107,8 +108,11 @@ impl Upstream {
         if speaks {
             self.spoke(&type_url, now);
         }
-        self.answer(&type_url, occasion, &verdict, now);
         let (changes, events) = applied.unwrap_or_default();
+        if let Some(of_type) = self.subscriptions.get_mut(&type_url).filter(|_| is_paced) {
+            of_type.note_response(changes.as_ref(), &events, now);
+        }
+        self.answer_in_time(&type_url, occasion, verdict.names(), now);
         let count = changes.as_ref().map_or(0, |changes| changes.refreshed.len());
         let refreshed = (count > 0).then(|| Event::Refreshed { type_url: type_url.clone(), count });
         self.outputs.extend(events.into_iter().chain(refreshed).map(Output::Event));
@@ -116,27 +120,6 @@ impl Upstream {
         if says_what_there_is && let Some(subscription) = self.subscriptions.get_mut(&type_url) {
             subscription.judge_currency(verdict.is_good(), is_full);
         }
-    }
-
-    pub(super) fn answer(&mut self, type_url: &TypeUrl, occasion: Occasion, verdict: &Verdict, now: Time) {
-        let event = match &occasion {
-            Occasion::Nack(status) => Event::Nacked {
-                type_url: type_url.clone(),
-                text: status.message.clone(),
-                names: verdict.names(),
-            },
-            Occasion::Ack | Occasion::Change => Event::Acked { type_url: type_url.clone() },
-        };
-        if !self.polls() && !self.write(type_url, occasion, now) {
-            // An old server would read an ACK with an empty list as a request for everything.
-            return self.event(Event::Ignored { type_url: type_url.clone() });
-        }
-        if let Some(subscription) = self.subscriptions.get_mut(type_url) {
-            let is_ack = verdict.is_good();
-            let count = if is_ack { &mut subscription.acks } else { &mut subscription.nacks };
-            *count += 1;
-        }
-        self.event(event);
     }
 
     /// Writes the next request of a type, with all waiting changes, and more requests if one would be too long (FU33).

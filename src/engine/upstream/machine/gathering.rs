@@ -2,7 +2,6 @@
 //! [`crate::engine::upstream::gathering`].
 
 use crate::engine::Time;
-use crate::engine::upstream::machine::Occasion;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
 
@@ -25,7 +24,7 @@ impl Upstream {
     pub(super) fn write_changes(&mut self, now: Time) -> bool {
         let mut wrote = false;
         for type_url in &self.writable(now) {
-            wrote |= self.write(type_url, Occasion::Change, now);
+            wrote |= self.write_change(type_url, now);
         }
         if wrote {
             // A glob that is requested once more may need a round trip after its request.

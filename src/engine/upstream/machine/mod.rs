@@ -2,6 +2,7 @@
 
 mod stream;
 mod exchange;
+mod answers;
 mod timers;
 mod guess;
 mod idle;
@@ -175,7 +176,7 @@ impl Upstream {
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
         let mut renew = subscription.needs_fresh_stream(&wanted);
         if !renew && subscription.must_leave_first(&wanted) {
-            renew = !self.write(type_url, Occasion::Change, now);
+            renew = !self.write_change(type_url, now);
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             self.idle_until = None;
@@ -299,6 +300,7 @@ impl Upstream {
                 timers
                     .chain(stream.gathering.until())
                     .chain(self.next_step())
+                    .chain(self.answers_at())
                     .chain(self.steady_at())
                     .chain(self.mute_at())
                     .chain(self.doubted_at())
@@ -319,6 +321,7 @@ impl Upstream {
                 if stream.gathering.ends(now) {
                     self.write_changes_gathered(now);
                 }
+                self.pay_answers(now);
                 self.take_step(now);
                 self.run_timers(now);
                 self.become_steady(now);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Time;
 use crate::engine::upstream::api::Lower;
-use crate::engine::upstream::api::{Changes, Wanted};
+use crate::engine::upstream::api::{Changes, Event, Wanted};
 use crate::engine::upstream::confirmation::Confirmation;
 use crate::engine::upstream::failover::Stash;
 use crate::engine::upstream::globs::Globs;
@@ -135,6 +135,17 @@ impl TypeRequest {
         Lower::of(None, &digest.version_info, &self.accepted)
     }
 
+    /// Notes a response with its effects, which may be none.
+    pub(in crate::engine::upstream) fn note_response(
+        &mut self,
+        changes: Option<&Changes>,
+        events: &[Event],
+        now: Time,
+    ) {
+        let by_name = matches!(self.want, Want::Names(_));
+        self.said.repetition.note(changes, events, by_name, now);
+    }
+
     /// Adds wanted resources. Resources of another kind replace the previous resources.
     pub(in crate::engine::upstream) fn add(&mut self, wanted: Wanted) {
         if self.wants_nothing() {
@@ -200,6 +211,7 @@ impl TypeRequest {
             (Want::Names(wanted), Wanted::Names(names)) => {
                 for name in names {
                     self.said.silence.added.remove(&name);
+                    self.said.repetition.forget(&name);
                     let is_said = wanted.remove(&name) && !self.said.enter.remove(&name);
                     if is_said {
                         self.said.leave.insert(name);
@@ -210,6 +222,7 @@ impl TypeRequest {
                 }
             }
             (Want::Globs(wanted), Wanted::Globs(globs)) => {
+                self.said.repetition.forget_all();
                 for glob in globs {
                     if wanted.remove(&glob) && !self.said.enter.remove(&glob) {
                         self.said.leave.insert(glob);
@@ -224,6 +237,7 @@ impl TypeRequest {
     }
 
     fn drop_all(&mut self) {
+        self.said.repetition.forget_all();
         let names = match std::mem::take(&mut self.want) {
             Want::Nothing => Vec::new(),
             Want::Names(names) => names.iter().cloned().collect(),

@@ -11,6 +11,7 @@ mod polls;
 mod proof;
 mod random;
 mod request_size;
+mod repetition;
 mod requests;
 mod script;
 mod settling;

@@ -294,6 +294,12 @@ fn response(variant: Variant, short: &str, rest: &str) -> Response {
     }
 }
 
+/// Equal for equal content only, as far as transcripts go.
+fn content_version(name: &str, value: &[u8]) -> Version {
+    let bytes = name.bytes().chain([0]).chain(value.iter().copied());
+    Version(bytes.fold(1, |sum: u128, byte| sum.wrapping_mul(0x0100_0000_01b3).wrapping_add(byte.into())))
+}
+
 fn element(short: &str, word: &str) -> Element {
     if let Some(name) = word.strip_prefix('!') {
         let name = Some(name).filter(|name| !name.is_empty()).map(ResourceName::from);
@@ -311,7 +317,7 @@ fn element(short: &str, word: &str) -> Element {
     value.resize(version.len() + size.parse::<usize>().unwrap() * 1024, b' ');
     let resource = Resource {
         name: bare.into(),
-        version: Version::default(),
+        version: content_version(bare, &value),
         body: Any { type_url: Arc::from(type_url(short).as_str()), value: Bytes::from(value) },
         aliases: alias.map(ResourceName::from).into_iter().collect(),
         ttl: None,
@@ -404,6 +410,7 @@ fn show_event(event: &Event) -> Option<String> {
             format!("disconnected {status} {answered} {}ms", retry_in.as_millis())
         }
         Event::Unreachable { status } => format!("unreachable {status}"),
+        Event::Repeated { type_url, count } => format!("repeated {} {count}", short(type_url)),
         Event::Unchanged { type_url } => format!("unchanged {}", short(type_url)),
         Event::SwitchedToSotw { .. } => "switched to SotW".to_owned(),
         Event::BackToDelta => "back to delta".to_owned(),
