@@ -12,6 +12,7 @@ use crate::driver::api::status::{
     RefusalStatus, RefusedStatus, ResourceFilter, ResourceStatus, SourceState, SourceStatus,
     SourceTypeStatus, names_type,
 };
+use crate::xds::ResourceName;
 
 /// 0 if the clock was set back meanwhile (I18).
 pub(super) fn seconds_since(since: SystemTime, now: SystemTime) -> f64 {
@@ -80,7 +81,10 @@ struct SourceType<'a> {
     refused: Option<RefusedType>,
     /// Names that the server answers no request with (ADR 54).
     #[serde(skip_serializing_if = "Option::is_none")]
-    silent_names: Option<SilentNames<'a>>,
+    silent_names: Option<SomeNames<'a>>,
+    /// Resources that `limits.source_bytes` keeps out (ADR 68).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_room: Option<SomeNames<'a>>,
     /// Where each type has a stream or a poll of its own, and that of this one is lost (ADR 18).
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<LostType>,
@@ -100,10 +104,17 @@ pub(super) struct RefusedType {
 }
 
 #[derive(Debug, Serialize)]
-struct SilentNames<'a> {
+struct SomeNames<'a> {
     seconds: f64,
     count: usize,
     first: Vec<&'a str>,
+}
+
+impl<'a> SomeNames<'a> {
+    fn of((since, now): (SystemTime, SystemTime), count: usize, first: &'a [ResourceName]) -> SomeNames<'a> {
+        let first = first.iter().map(|name| name.as_str()).collect();
+        SomeNames { seconds: seconds_since(since, now), count, first }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -214,11 +225,8 @@ fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
         unknown: of.unknown,
         held_back: of.held_back,
         refused: of.refused.as_ref().map(|refused| refused_type(refused, now)),
-        silent_names: of.silent.as_ref().map(|silent| SilentNames {
-            seconds: seconds_since(silent.since, now),
-            count: silent.names,
-            first: silent.first.iter().map(|name| name.as_str()).collect(),
-        }),
+        silent_names: of.silent.as_ref().map(|it| SomeNames::of((it.since, now), it.names, &it.first)),
+        no_room: of.no_room.as_ref().map(|it| SomeNames::of((it.since, now), it.names, &it.first)),
         lost: of
             .lost
             .as_ref()

@@ -12,7 +12,7 @@ use super::base::Base;
 use super::handover::Pool;
 use super::handover::successor::Predecessor;
 use super::servers::{self, Channels};
-use super::settings::{relay_settings, server_limits};
+use super::settings::{default_response_bytes, relay_settings, server_limits};
 use super::sockets::{LiveListener, bind};
 use crate::config::Config;
 use crate::driver::Relay;
@@ -41,7 +41,8 @@ impl Parts {
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<Parts> {
         let metrics = &base.metrics;
-        let (lists, channels) = servers::lists(&config.servers, metrics, &Channels::default())?;
+        let (lists, channels) =
+            servers::lists(&config.servers, default_response_bytes(config), metrics, &Channels::default())?;
         let relay = Relay::new(relay_settings(config, lists, 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
             relay.await_plans();

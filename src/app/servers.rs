@@ -53,14 +53,17 @@ impl Channels {
 /// Converts all lists, and reads the certificate files of new servers. For servers of `before`, nothing changes until
 /// [`Channels::configure`].
 ///
+/// `response_bytes`: the longest response, where the entry of a server does not say.
+///
 /// # Errors
 /// A file that cannot be used, with its key. Nothing falls back to plaintext (TLS-8).
 pub(super) fn lists(
     config: &config::Servers,
+    response_bytes: usize,
     metrics: &Metrics,
     before: &Channels,
 ) -> Result<(ServerLists, Channels)> {
-    of(config, Opening { metrics, before, now: Channels::default(), has_files: true })
+    of(config, Opening { metrics, before, now: Channels::default(), response_bytes, has_files: true })
 }
 
 fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists, Channels)> {
@@ -81,8 +84,11 @@ fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists
 
 /// The lists of a plan for a text: no file of it is read, and its servers leave no metrics (REL-10). Nobody may open a stream of them.
 pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(ServerLists, Channels)> {
-    let metrics = Metrics::new();
-    of(config, Opening { metrics: &metrics, before, now: Channels::default(), has_files: false })
+    let (metrics, response_bytes) = (Metrics::new(), usize::MAX);
+    of(
+        config,
+        Opening { metrics: &metrics, before, now: Channels::default(), response_bytes, has_files: false },
+    )
 }
 
 /// The unusable certificate files of all servers: a line each, beginning with the key.
@@ -114,6 +120,7 @@ struct Opening<'a> {
     metrics: &'a Metrics,
     before: &'a Channels,
     now: Channels,
+    response_bytes: usize,
     has_files: bool,
 }
 
@@ -145,7 +152,7 @@ impl Opening<'_> {
         if let Some(open) = self.now.grpc.iter().find(shares) {
             return Ok(open.channel.clone());
         }
-        let mut settings: ClientSettings = server.connection.clone();
+        let mut settings = self.bounded(&server.connection);
         if in_reserve {
             settings.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
@@ -180,7 +187,7 @@ impl Opening<'_> {
             let is_it = |taken: &Open<RestServer, client::RestServer>| taken.channel.is(&open.channel);
             open.uri == uri && open.config.is_same_server(rest) && !self.now.rest.iter().any(is_it)
         };
-        let settings = rest.connection.clone();
+        let settings = self.bounded(&rest.connection);
         let (channel, files) = match self.before.rest.iter().find(is_free) {
             Some(open) => (open.channel.clone(), open.files.clone()),
             None => {
@@ -193,6 +200,15 @@ impl Opening<'_> {
         let (uri, config) = (uri.to_owned(), rest.clone());
         self.now.rest.push(Open { uri, config, settings, channel: channel.clone(), files });
         Ok(Attach::Rest { server: channel, settings: rest.stream.clone() })
+    }
+
+    /// The settings of a connection, with the default for the longest response.
+    fn bounded(&self, connection: &ClientSettings) -> ClientSettings {
+        let mut settings = connection.clone();
+        if settings.max_response_bytes == ClientSettings::default().max_response_bytes {
+            settings.max_response_bytes = self.response_bytes.min(settings.max_response_bytes);
+        }
+        settings
     }
 
     /// Puts the certificate files of a server in force.
@@ -252,7 +268,8 @@ mod tests {
 
     #[test]
     fn iso_5_one_address_with_two_credentials_is_two_servers() {
-        let lists = |servers| lists(&Servers::new(servers), &Metrics::new(), &Channels::default()).unwrap().0;
+        let (metrics, before) = (Metrics::new(), Channels::default());
+        let lists = |servers| lists(&Servers::new(servers), usize::MAX, &metrics, &before).unwrap().0;
         let servers =
             |lists: &ServerLists| -> Vec<_> { lists.configured().map(|listed| listed.place()).collect() };
         let found = lists(vec![server(None), server(Some("a")), server(Some("b"))]);

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use crate::client::ClientSettings;
 use crate::config::{Config, Listener};
 use crate::driver::DriverSettings;
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::servers::ServerLists;
 use crate::engine::source;
 use crate::server::ServerLimits;
+use crate::telemetry::cgroup_memory_limit;
 
 /// `generation`: the number of the configuration, counted from 1.
 pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u64) -> DriverSettings {
@@ -17,6 +19,7 @@ pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u6
         lists,
         source: source::SourceSettings {
             tells_reach: config.listeners.iter().any(fails),
+            content_bytes: source_bytes(config).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             ..config.source.clone()
         },
         classes: config.node_classes.clone(),
@@ -29,6 +32,25 @@ pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u6
         encoded_bytes: config.encoded_bytes,
         checkpoint: config.checkpoint.clone(),
     }
+}
+
+/// The part of the memory budget for the content of one source, and for one response (ADR 68). While a response is read, its
+/// message and its resources are in memory beside the content that they replace, and new clients need the content once more.
+const PART: u64 = 4;
+
+fn budget(config: &Config) -> Option<u64> {
+    config.limits.relay.memory_bytes.or_else(cgroup_memory_limit)
+}
+
+fn source_bytes(config: &Config) -> Option<u64> {
+    config.limits.relay.source_bytes.or_else(|| Some(budget(config)? / PART))
+}
+
+/// The longest response of a server whose entry has the default of `max_response_bytes`.
+pub(super) fn default_response_bytes(config: &Config) -> usize {
+    let default = ClientSettings::default().max_response_bytes;
+    let part = budget(config).and_then(|budget| usize::try_from(budget / PART).ok());
+    part.map_or(default, |part| part.clamp(1 << 20, default))
 }
 
 /// `drain`: the part of the drain for connections.

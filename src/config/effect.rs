@@ -109,6 +109,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("limits.secret_classes", Effect::Live),
     ("limits.private_sources", Effect::Live),
     ("limits.held_bytes", Effect::Live),
+    ("limits.source_bytes", Effect::Live),
     ("limits.memory_bytes", Effect::Live),
     ("checkpoint", Effect::Process),
     ("checkpoint.directory", Effect::Process),

@@ -61,6 +61,7 @@ limits! {
     MemoryBytes = "memory_bytes",
     ChangesPerSecond = "changes_per_second",
     FirstAnswersPerSecond = "first_answers_per_second",
+    SourceBytes = "source_bytes",
     UnwatchedBytes = "unwatched_bytes",
     FullStateBytes = "full_state_bytes",
     MaxResponseBytes = "max_response_bytes",

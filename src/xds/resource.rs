@@ -64,6 +64,8 @@ impl Resource {
 
     /// The cost in memory, roughly equal to the cost on the wire. In bytes: what operators read as `bytes` of a resource.
     pub fn size(&self) -> usize {
-        self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + 64
+        let beside = self.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        let aliases: usize = self.aliases.iter().map(|alias| alias.as_str().len()).sum();
+        self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + beside + aliases + 64
     }
 }

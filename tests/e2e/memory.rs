@@ -35,7 +35,8 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     origin.set(CDS, "small", "1");
     origin.set(EDS, "small", "1");
     origin.set(RDS, "small", "1");
-    let relay = Relay::start(Setup::of(origin.address).line("limits: { memory_bytes: 96MiB }")).await;
+    let setup = Setup::of(origin.address).line("limits: { memory_bytes: 96MiB, source_bytes: 1GiB }");
+    let relay = Relay::start(setup.server_line("max_response_bytes: 255MiB")).await;
     let mut stuck = Client::open(&relay.address, Variant::Sotw, "stuck").await;
     stuck.want(CDS, &["*"]);
     stuck.take(CDS).await;

@@ -294,7 +294,6 @@ fn session(n: usize) -> SessionStatus {
 }
 
 fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
-    let now = self::now();
     let of = |message: &str| SourceTypeStatus {
         type_url: TypeUrl::of_message(message),
         names: 0,
@@ -306,6 +305,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         held_back_since: None,
         refused: None,
         silent: None,
+        no_room: None,
         lost: None,
         bytes: 4711,
         version: Some(Version(0xabc)),
@@ -321,11 +321,11 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         },
         shown: "relay/c0ffee".into(),
         state,
-        since: now,
+        since: now(),
         last_error: stale.then(|| Status::new(Code::Unavailable, "gone")),
         answered: true,
         restored: false,
-        stale_since: stale.then_some(now - Duration::from_secs(60)),
+        stale_since: stale.then_some(now() - Duration::from_secs(60)),
         variant: Some(Variant::Delta),
         has_marks: false,
         types: vec![of(CLUSTER), of(SECRET)],

@@ -11,7 +11,7 @@ use crate::app::admin::NextAdmin;
 use crate::app::check::check_certificates;
 use crate::app::handover::Ways;
 use crate::app::servers::{self, Channels};
-use crate::app::settings::relay_settings;
+use crate::app::settings::{default_response_bytes, relay_settings};
 use crate::app::sockets::LiveListener;
 use crate::config::Config;
 use crate::driver::DriverSettings;
@@ -88,7 +88,10 @@ impl Preparation {
         self.check_host(config).map_err(failed)?;
         let lists = match depth {
             Depth::Text => servers::planned(&config.servers, &self.channels),
-            Depth::Files | Depth::Sockets => servers::lists(&config.servers, &self.metrics, &self.channels),
+            Depth::Files | Depth::Sockets => {
+                let response_bytes = default_response_bytes(config);
+                servers::lists(&config.servers, response_bytes, &self.metrics, &self.channels)
+            }
         };
         let (lists, channels) = lists.map_err(failed)?;
         let driver = relay_settings(config, lists, self.generation);

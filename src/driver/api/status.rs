@@ -135,6 +135,8 @@ pub struct SourceTypeStatus {
     pub refused: Option<RefusedStatus>,
     /// Names that the server answers no request with.
     pub silent: Option<SilentStatus>,
+    /// Resources that the bound on the content keeps out.
+    pub no_room: Option<NoRoomStatus>,
     /// The server is unreachable for this type alone, where each type has a stream or a poll of its own.
     pub lost: Option<LostStatus>,
     /// Bytes of the present resources.
@@ -148,6 +150,17 @@ pub struct SourceTypeStatus {
 pub struct SilentStatus {
     /// The time since when the first of the names is requested apart.
     pub since: SystemTime,
+    pub names: usize,
+    /// The first of the names.
+    pub first: Vec<ResourceName>,
+}
+
+/// Resources of a type that the bound on the content of a source keeps out (ADR 68).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRoomStatus {
+    /// The time of the first refusal.
+    pub since: SystemTime,
+    /// The number of refused names, as far as they are remembered.
     pub names: usize,
     /// The first of the names.
     pub first: Vec<ResourceName>,

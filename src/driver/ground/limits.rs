@@ -36,6 +36,9 @@ settings! {
         /// Content that only the lanes of plans have, in bytes: what clients are still served, and the server has replaced. Beyond it
         /// no push begins, and nothing is given up (WAV-11).
         held_bytes: u64 = 256 << 20, bytes(0..=1 << 40);
+        /// Content of one source, in bytes; each resource counts 850 bytes beside its text and content. Beyond it, resources
+        /// that grow are refused (ADR 68). `None`: a quarter of the memory budget, if there is one. Below 1 MiB nothing would fit.
+        source_bytes: Option<u64> = None, bytes(1 << 20..=1 << 40);
         /// Resident memory of the process, in bytes. Above 80 % the relay accepts no new connection; above 90 %
         /// it closes the connections with the most memory (FP7). `None`: the limit of the process's control
         /// group, if there is one. Below 8 MiB the process itself would not fit.

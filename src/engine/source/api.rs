@@ -26,6 +26,8 @@ settings! {
     fixed {
         /// See [`UNWATCHED_BYTES`].
         unwatched_bytes: usize = UNWATCHED_BYTES.default;
+        /// The maximum weight of the content (ADR 68). `None`: there is no maximum.
+        content_bytes: Option<usize> = None;
         /// Sessions are woken when the server is lost or heard again, because their choice of server depends
         /// on the event.
         tells_reach: bool = false;

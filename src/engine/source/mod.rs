@@ -24,4 +24,4 @@ pub use attachment::{Attachment, Files, StreamIndex, Streams, Suspect};
 pub use checkpoint::{Image, Kept, RestoredType};
 pub use mass_deletion::is_mass;
 
-pub use machine::Source;
+pub use machine::{NoRoom, Source};

@@ -391,6 +391,13 @@ pub enum Event {
         type_url: TypeUrl,
         count: usize,
     },
+    /// `resources` of a response were refused, because the content of the source would take more than `limit` bytes
+    /// (ADR 68). The source reports the event.
+    NoRoom {
+        type_url: TypeUrl,
+        resources: usize,
+        limit: usize,
+    },
     /// Resources were not refreshed in time, and are gone (TTL-8). The source reports the event, not the
     /// stream.
     Expired {

@@ -24,6 +24,14 @@ pub(super) struct Variants {
     pub(super) entered: BTreeSet<ResourceName>,
 }
 
+impl Variants {
+    /// The bytes of all variants.
+    pub(super) fn bytes(&self) -> usize {
+        let offers = self.families.values().flat_map(|family| family.variants.values());
+        offers.map(|offer| offer.resource.size()).sum()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Family {
     /// The wanted names, with or without parameters.

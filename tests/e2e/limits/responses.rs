@@ -28,6 +28,70 @@ async fn a_response_of_the_upstream_that_is_too_long() {
     assert!(relay.series(&undecodable).await >= 1.0);
 }
 
+/// ADR 68: what finds no room is rejected with words, and all else is served.
+#[tokio::test]
+async fn content_of_the_upstream_that_finds_no_room() {
+    for variant in Variant::BOTH {
+        let origin = ControlPlane::obedient().await;
+        let setup = Setup::of(origin.address).upstream(variant).line("limits: { source_bytes: 1MiB }");
+        let relay = Relay::start(setup).await;
+        let name = |number: u32| format!("c{number:02}");
+        origin.set(CDS, &name(0), &"x".repeat(100 << 10));
+        let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+        for number in 1..15 {
+            origin.set(CDS, &name(number), &"x".repeat(100 << 10));
+        }
+        let nack = origin.expect_that(CDS, |ask| ask.error.is_some()).await;
+        let words = nack.ask.error.unwrap().message;
+        assert!(words.contains("c10: no room") && words.contains("limits.source_bytes"), "{words}");
+        while client.holds(CDS).len() < 10 {
+            client.take(CDS).await;
+        }
+        relay.limit_reaches("source_bytes", 5.0).await;
+        let server = origin.address.to_string();
+        let no_room = || async { relay.sources(&server).await[0]["types"][0]["no_room"]["count"] == 5 };
+        eventually("no_room in /sources", no_room).await;
+        assert_eq!(relay.warnings("rejecting the resources that find no room").len(), 1);
+        // Content that does not grow passes, and a removal.
+        origin.set(CDS, &name(1), "small");
+        origin.remove(CDS, &name(2));
+        while client.holds(CDS)[&name(1)] != "small" || client.holds(CDS).contains_key(&name(2)) {
+            client.take(CDS).await;
+        }
+        let mut newcomer = Client::open(&relay.address, Variant::Sotw, "two").await;
+        newcomer.want(CDS, &["*"]);
+        assert!(newcomer.take(CDS).await.names().len() >= 9);
+    }
+}
+
+/// ADR 68: a control plane that grows without end takes what its bound allows, and the clients of another one are served.
+#[tokio::test]
+async fn a_control_plane_that_grows_without_end() {
+    let (origin, other) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+    other.set(EDS, "e", "1");
+    let address = other.address;
+    let list = format!(
+        "{{ xds_servers: [ {{ server_uri: \"{address}\", channel_creds: [ {{ type: insecure }} ] }} ] }}"
+    );
+    let types = format!("types: {{ envoy.config.endpoint.v3.ClusterLoadAssignment: {list} }}");
+    let setup = Setup::of(origin.address).line("limits: { memory_bytes: 256MiB, source_bytes: 4MiB }");
+    let relay = Relay::start(setup.line(&types)).await;
+    let mut client = Client::open(&relay.address, Variant::Delta, "one").await;
+    client.want(CDS, &["*"]);
+    for number in 0..12 {
+        origin.set(CDS, &format!("c{number:02}"), &"x".repeat(1 << 20));
+    }
+    relay.limit_reaches("source_bytes", 1.0).await;
+    let server = origin.address.to_string();
+    let bytes = relay.sources(&server).await[0]["types"][0]["bytes"].as_u64().unwrap();
+    assert!((3 << 20..4 << 20).contains(&bytes), "{bytes} bytes");
+    let mut newcomer = Client::open(&relay.address, Variant::Delta, "two").await;
+    newcomer.want(EDS, &["e"]);
+    assert_eq!(newcomer.take(EDS).await.get("e").text(), "1");
+}
+
 /// SST-12: a complete set over the limit of many clients.
 #[tokio::test]
 async fn a_complete_set_that_many_clients_cannot_take() {

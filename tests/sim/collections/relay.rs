@@ -96,8 +96,7 @@ impl Slot {
             ..upstream::UpstreamSettings::default()
         };
         let attachment = Attachment::Streams(Box::new(Streams::new(upstream)));
-        let coalescing = Duration::from_micros(coalescing);
-        let linger = Duration::from_secs(30);
+        let (coalescing, linger) = (Duration::from_micros(coalescing), Duration::from_secs(30));
         let tells_reach = has_choice;
         let settings =
             source::SourceSettings { linger, coalescing, tells_reach, ..source::SourceSettings::default() };

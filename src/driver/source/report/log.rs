@@ -12,8 +12,17 @@ use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::VersionAnomaly;
 use crate::xds::{Parameters, ResourceName, Status, TypeUrl, Version};
 
-/// The shortest time between two log lines about the repetitions of a type.
-const REPEATS_TOLD: Duration = Duration::from_secs(60);
+/// The shortest time between two log lines about the repetitions of a type, or about its lack of room.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// Returns true if a line may be logged now, and notes the time.
+fn may_tell(last: &mut Option<Time>, now: Time) -> bool {
+    let may = last.is_none_or(|last| now >= last + TOLD_EVERY);
+    if may {
+        *last = Some(now);
+    }
+    may
+}
 
 impl Report {
     pub(super) fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
@@ -31,15 +40,30 @@ impl Report {
     pub(super) fn repeated(&mut self, type_url: &TypeUrl, responses: u64, now: Time) {
         let of_type = self.of_type(type_url);
         of_type.upstream.answer_delayed();
-        if of_type.told_repeats.is_some_and(|told| now < told + REPEATS_TOLD) {
+        if !may_tell(&mut of_type.told_repeats, now) {
             return;
         }
-        of_type.told_repeats = Some(now);
         let told = Occurrence::warn(Kind::Nack, "the upstream repeats the same content without end");
         self.tell(told.of_type(type_url).count(responses));
         if let Some(suppressed) = self.allow("repeats") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, responses, suppressed,
                 "the upstream sends the same content of a type again and again, as if each ACK asked for it; delaying the answers");
+        }
+    }
+
+    /// The held content is served on (ADR 68).
+    pub(super) fn no_room(&mut self, type_url: &TypeUrl, resources: usize, limit: usize, now: Time) {
+        self.shared.metrics.limit_hit(Limit::SourceBytes);
+        if !may_tell(&mut self.of_type(type_url).told_no_room, now) {
+            return;
+        }
+        let told = Occurrence::warn(Kind::Limit, "resources of the upstream find no room");
+        let told = told.limit(Limit::SourceBytes.name()).of_type(type_url).count(resources as u64);
+        self.tell(told.detail(format_args!("the content would take more than {limit} bytes")));
+        if let Some(suppressed) = self.allow("no room") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, resources, limit, suppressed,
+                "the content of the upstream would take more than limits.source_bytes; rejecting the resources that find no \
+                    room, and serving what is held");
         }
     }
 

@@ -43,6 +43,8 @@ struct TypeReport {
     silent_names: GaugePart,
     /// The last log line about a server that repeats itself.
     told_repeats: Option<Time>,
+    /// The last log line about resources that find no room.
+    told_no_room: Option<Time>,
     /// The server refuses the type.
     refused: Option<(Refused, GaugePart)>,
 }
@@ -188,6 +190,7 @@ impl Report {
                 silent_names: upstream.silent_names(),
                 refused: None,
                 told_repeats: None,
+                told_no_room: None,
                 upstream,
                 cache: types.cache(),
                 types,
@@ -333,6 +336,7 @@ impl Report {
             Event::DeletionCarriedOut { type_url, count } => self.deletion_carried_out(type_url, *count),
             Event::DeletionConfirmed { type_url, count } => self.deletion_confirmed(type_url, *count),
             Event::EndsStream { type_url, status, ends } => self.ends_stream(type_url, status, *ends),
+            Event::NoRoom { type_url, resources, limit } => self.no_room(type_url, *resources, *limit, now),
             Event::NotServed { type_url, status } => self.not_served(stream, type_url, status, now),
             Event::BearsType { type_url } => self.bears(type_url),
             Event::Silenced { .. } | Event::SilentAbout { .. } | Event::SpeaksOf { .. } => self.doubts(event),

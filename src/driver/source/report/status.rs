@@ -3,7 +3,7 @@
 use super::Report;
 use super::doubts::NAMES_MAX;
 use crate::driver::api::status::{
-    LostStatus, Refused, RefusedStatus, SilentStatus, SourceStatus, SourceTypeStatus,
+    LostStatus, NoRoomStatus, Refused, RefusedStatus, SilentStatus, SourceStatus, SourceTypeStatus,
 };
 use crate::driver::ground::clock::Clock;
 use crate::engine::cache::EntryState;
@@ -79,6 +79,11 @@ impl Report {
                 held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
                 refused,
                 silent,
+                no_room: source.no_room(type_url).map(|entry| NoRoomStatus {
+                    since: self.shared.clock.wall(entry.since),
+                    names: entry.names.len(),
+                    first: entry.names.iter().take(NAMES_MAX).cloned().collect(),
+                }),
                 lost: match source.reach_of(type_url) {
                     Some(Reachability::Lost { since, status }) => {
                         Some(LostStatus { since: self.shared.clock.wall(since), error: status })

@@ -5,12 +5,15 @@ mod linger;
 mod reach;
 mod do_not_cache;
 mod mass_deletion;
+mod bound;
 mod ttl;
 mod errors;
 mod checkpoint;
 mod succession;
 #[cfg(test)]
 mod tests;
+
+pub use bound::NoRoom;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,6 +49,7 @@ pub struct Source {
     upkeep: Upkeep,
     restoring: Restoring,
     guard: Guard,
+    no_room: BTreeMap<TypeUrl, NoRoom>,
     news: News,
     woken_at: Option<Time>,
     /// A type, or a part of a type, became current. Sessions on another server may wait for the answer.
@@ -72,6 +76,7 @@ impl Source {
             upkeep: Upkeep::default(),
             restoring: Restoring::default(),
             guard: Guard::default(),
+            no_room: BTreeMap::new(),
             news: News::default(),
             woken_at: None,
             has_answered: false,
@@ -93,6 +98,7 @@ impl Source {
             streams.configure(upstream::UpstreamSettings { linger: settings.linger, ..upstream.clone() });
         }
         self.settings = settings;
+        self.retry_refused(now);
         self.expire_linger(now);
         self.after(now);
     }
@@ -106,7 +112,10 @@ impl Source {
 
     // === what the server says ===
 
-    pub fn handle_upstream(&mut self, stream: StreamIndex, input: upstream::Input, now: Time) {
+    pub fn handle_upstream(&mut self, stream: StreamIndex, mut input: upstream::Input, now: Time) {
+        if let upstream::Input::Received(response) = &mut input {
+            self.bound_content(stream, response, now);
+        }
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.handle(stream, input, now);
             streams.agree_on_server(now);
@@ -217,7 +226,11 @@ impl Source {
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();
         let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
-        [machines, departed, self.wake_at(), self.guard.poll_timeout()].into_iter().chain(own).flatten().min()
+        [machines, departed, self.wake_at(), self.guard.poll_timeout(), self.retry_at()]
+            .into_iter()
+            .chain(own)
+            .flatten()
+            .min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -315,10 +328,12 @@ impl Source {
 
     /// Ends every public call: applies the reports of the streams, and wakes the affected sessions.
     fn after(&mut self, now: Time) {
+        self.ask_for_refused(now);
         while let Attachment::Streams(streams) = &mut self.attachment
             && let Some((index, output)) = streams.poll_output()
         {
             self.note_output(index, &output, now);
+            self.forget_refused(index, &output);
             match output {
                 upstream::Output::Changes(changes) => self.apply(changes, now),
                 upstream::Output::Event(event) => {
@@ -378,6 +393,7 @@ impl Source {
         if cache.is_empty() {
             self.types.remove(type_url);
             self.guard.forget_type(type_url);
+            self.no_room.remove(type_url);
             self.snapshot.remove(type_url);
             return;
         }

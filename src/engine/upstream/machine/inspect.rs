@@ -3,7 +3,7 @@
 use crate::engine::Time;
 use crate::engine::upstream::machine::Phase;
 use crate::engine::upstream::machine::Upstream;
-use crate::engine::upstream::type_request::Want;
+use crate::engine::upstream::type_request::{TypeRequest, Want};
 use crate::xds::{ResourceName, Status, TypeUrl, Variant};
 
 /// The state of the stream.
@@ -98,6 +98,15 @@ impl Upstream {
             acks: subscription.acks,
             nacks: subscription.nacks,
         })
+    }
+
+    /// The bytes of all variants, which the machine keeps.
+    pub fn variant_bytes(&self) -> usize {
+        let of_type = |subscription: &TypeRequest| match &subscription.want {
+            Want::Names(names) => names.variants.as_ref().map_or(0, |variants| variants.bytes()),
+            _ => 0,
+        };
+        self.subscriptions.values().map(of_type).sum()
     }
 
     /// The wanted names of a type, including globs, sorted. Empty for a wildcard.

@@ -53,6 +53,14 @@ impl Upstream {
         self.open(now);
     }
 
+    /// Asks for everything that is not held, on a new stream. A poll does so by itself.
+    pub(in crate::engine) fn ask_anew(&mut self, now: Time) {
+        if matches!(self.phase, Phase::Open(_)) && !self.polls() {
+            self.renew(now);
+            self.check_invariants();
+        }
+    }
+
     pub(super) fn stream_ended(&mut self) {
         self.withdraw_unsent();
         self.subscriptions.retain(|_, subscription| !subscription.wants_nothing());

@@ -16,7 +16,7 @@ use crate::engine::snapshot::Answered;
 use crate::engine::source::attachment::doubt::Doubt;
 use crate::engine::source::attachment::suspect::Suspect;
 use crate::engine::upstream::{Hold, Output, Resumed, Transport, Upstream, UpstreamSettings, Wanted};
-use crate::xds::{ResourceName, Service, Status, TypeUrl, Variant};
+use crate::xds::{ResourceName, Response, Service, Status, TypeUrl, Variant};
 
 /// The index of a stream within its source.
 pub type StreamIndex = usize;
@@ -212,6 +212,12 @@ impl Streams {
     pub fn kind_of(&self, index: StreamIndex, type_url: &TypeUrl) -> Option<CollectionKind> {
         let mut here = self.placed.iter().filter(|(_, at)| **at == index);
         here.find(|((placed, _), _)| placed == type_url).map(|((_, kind), _)| *kind)
+    }
+
+    /// Whether what a response leaves out does not exist (SST-1, SST-2, RST-12).
+    pub(in crate::engine::source) fn is_full_state(&self, response: &Response) -> bool {
+        let is_polled = matches!(self.settings.transport, Transport::Rest { .. });
+        is_polled || matches!(response, Response::Sotw(_)) && response.type_url().is_full_state()
     }
 
     /// The stream that carries the wildcard, the globs or the names of a type.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attachments;
+mod bound;
 mod checkpoint;
 mod configure;
 mod do_not_cache;

@@ -423,7 +423,7 @@ fn show_event(event: &Event) -> Option<String> {
         }
         Event::GlobsUnserved { type_url, names } => format!("unserved {} {names:?}", short(type_url)),
         Event::Ambiguous { type_url, name } => format!("ambiguous {} {name}", short(type_url)),
-        Event::Refreshed { .. } | Event::Expired { .. } => return None,
+        Event::Refreshed { .. } | Event::Expired { .. } | Event::NoRoom { .. } => return None,
         Event::SameVersion { .. } | Event::WentBackwards { .. } => return None,
         Event::DeletionHeld { .. }
         | Event::DeletionWithdrawn { .. }
