@@ -83,6 +83,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("limits.first_request_timeout", Effect::Live),
     ("limits.request_timeout", Effect::Live),
     ("limits.connection_bytes", Effect::Live),
+    ("limits.unfinished_bytes", Effect::Live),
     ("limits.streams_per_connection", Effect::Live),
     ("limits.pending_reset_streams", Effect::Live),
     ("limits.local_error_reset_streams", Effect::Live),

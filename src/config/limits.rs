@@ -46,6 +46,7 @@ impl Limits {
             ("name_bytes", requests.name_bytes as u64, "request_bytes", request_bytes),
             ("node_bytes", node_bytes, "request_bytes", request_bytes),
             ("request_bytes", request_bytes, "connection_bytes", connection_bytes),
+            ("request_bytes", request_bytes, "unfinished_bytes", self.server.unfinished_bytes),
             ("node_retained_bytes", requests.node_retained_bytes as u64, "node_bytes", node_bytes),
         ];
         for (key, value, within, bound) in pairs {

@@ -58,6 +58,10 @@ settings! {
         /// Memory of the relay that one connection may use alone: incomplete requests, names, polled documents. Also
         /// the number of unread bytes above which its streams get nothing more. Read when a connection opens.
         connection_bytes: u64 = 64 << 20, bytes(1 << 20..=1 << 40);
+        /// Requests that are not whole yet, over all connections: a hundred connections with half a request of
+        /// `request_bytes` are within their own limits. Above it the heaviest end, those with the most bytes for the longest
+        /// time. At most a quarter of `memory_bytes`.
+        unfinished_bytes: u64 = 256 << 20, bytes(1 << 20..=1 << 40);
         /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Protects only together with `local_error_reset_streams`: with either
         /// limit alone, a single connection can use gigabytes. Read when a connection opens.
         streams_per_connection: u32 = 100, count(1..=1_000_000);

@@ -16,7 +16,8 @@
 //!   the parts of the task that were woken.
 //! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content is dropped.
 //!   `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses. `streams`: the open
-//!   streams of a connection, so that the connection can end them. `status`: gRPC statuses as headers.
+//!   streams of a connection, so that the connection can end them. `unfinished`: what all connections together may begin and
+//!   not end. `status`: gRPC statuses as headers.
 //!
 //! The server has no queue of responses: a message is built when HTTP/2 can take the message (FLW-2), and requests are
 //! read even if responses are blocked (FLW-3).
@@ -50,6 +51,7 @@ mod streams;
 mod cut;
 mod meter;
 mod transport;
+mod unfinished;
 mod wakes;
 mod warnings;
 
@@ -76,6 +78,7 @@ use crowd::Exit;
 use emptying::Emptier;
 use handshake::Handshakes;
 use listening::Listening;
+use unfinished::Unfinished;
 
 type HealthService = HealthServer<tonic_health::server::HealthService>;
 
@@ -103,6 +106,7 @@ struct Shared<R> {
     metrics: Arc<DownstreamMetrics>,
     handshakes: Handshakes,
     exit: Exit,
+    unfinished: Arc<Unfinished>,
     health_service: HealthService,
     /// True after the warning about dropped load reports.
     load_reports_told: AtomicBool,
@@ -118,7 +122,18 @@ impl<R: OpenStreams> Server<R> {
         let handshakes = Handshakes::new(limits.clone(), metrics.tls.clone());
         let emptier = Emptier::new(limits.clone(), metrics.clone());
         let exit = Exit::default();
-        let shared = Shared { relay, limits, metrics, handshakes, exit, health_service, load_reports_told };
+        let budget_of = relay.clone();
+        let unfinished = Unfinished::new(limits.clone(), metrics.clone(), move || budget_of.memory_budget());
+        let shared = Shared {
+            relay,
+            limits,
+            metrics,
+            handshakes,
+            exit,
+            unfinished,
+            health_service,
+            load_reports_told,
+        };
         let shared = Arc::new(shared);
         let listening = Listening::new(shared.clone(), emptier.clone());
         Server { shared, emptier, listening, health }

@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,16 +15,20 @@ use futures_util::FutureExt;
 use h2::RecvStream;
 use pin_project_lite::pin_project;
 use tokio::task::coop;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 
 use super::body::poll_data;
 use super::limits::ServerLimits;
-use crate::driver::api::downstream::{Charge, ConnectionCut, RelayStream};
+use super::unfinished::Received;
+use crate::driver::api::downstream::RelayStream;
 use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::wire::{Bound, ReadError, RequestReader};
 use crate::xds::{Code, Request, Status};
+
+/// The time between two looks at the bytes behind a request that waits.
+const WEIGHED_EVERY: Duration = Duration::from_millis(500);
 
 /// The reason for the end of the requests.
 enum End {
@@ -39,8 +43,8 @@ pub(super) struct Requests {
     body: RecvStream,
     reader: RequestReader,
     metrics: Arc<DownstreamMetrics>,
-    /// The charge for the received part of the current request, and for the request that is being handed over.
-    charge: Charge,
+    /// The received part of the current request, and the request that is being handed over.
+    received: Received,
     /// From the first byte of a request to its last.
     limits: InForce<ServerLimits>,
     /// Boxed, because the requests of most streams arrive whole.
@@ -128,7 +132,13 @@ async fn pump<S: RelayStream>(
             }),
             false => requests.next().await,
         }?;
-        stream.request(request).await.map_err(End::Failed)?;
+        let mut taken = pin!(stream.request(request));
+        let mut weighed = None;
+        poll_fn(|context| match taken.as_mut().poll(context) {
+            Poll::Ready(taken) => Poll::Ready(taken.map_err(End::Failed)),
+            Poll::Pending => requests.poll_unread(&mut weighed, context).map(Err),
+        })
+        .await?;
     }
 }
 
@@ -136,12 +146,11 @@ impl Requests {
     pub(super) fn new(
         body: RecvStream,
         reader: RequestReader,
-        connection: &ConnectionCut,
+        received: Received,
         limits: InForce<ServerLimits>,
         metrics: Arc<DownstreamMetrics>,
     ) -> Requests {
-        let charge = Charge::new(connection);
-        Requests { body, reader, metrics, charge, limits, late: None }
+        Requests { body, reader, metrics, received, limits, late: None }
     }
 
     async fn next(&mut self) -> Result<Request, End> {
@@ -153,10 +162,7 @@ impl Requests {
                 self.rest();
                 return request.map_err(|error| self.unreadable(error));
             }
-            self.charge.set(self.reader.held_bytes()).map_err(|over_budget| {
-                self.metrics.limit_hit(Limit::ConnectionBytes);
-                End::Failed(over_budget)
-            })?;
+            self.received.set(self.reader.held_bytes()).map_err(End::Failed)?;
             match poll_fn(|context| self.poll_data(context)).await? {
                 Some(Ok(data)) => {
                     self.metrics.request_bytes.inc_by(data.len() as u64);
@@ -180,6 +186,9 @@ impl Requests {
         if !self.reader.is_within_message() {
             self.rest();
         } else if data.is_pending() {
+            if let Poll::Ready(over_budget) = self.received.poll_cut(context) {
+                return Poll::Ready(Err(End::Failed(over_budget)));
+            }
             let timeout = self.limits.get().request_timeout;
             let late = self.late.get_or_insert_with(|| Box::pin(Late::new(timeout)));
             ready!(late.as_mut().poll(timeout, context));
@@ -189,6 +198,20 @@ impl Requests {
             return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
         }
         data.map(Ok)
+    }
+
+    /// Weighs the bytes that wait behind a request. HTTP/2 lets them in while the relay takes its time with the request, up to
+    /// the window. Ready with an end if they are too many.
+    fn poll_unread(&mut self, weighed: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<End> {
+        let timer = weighed.get_or_insert_with(|| Box::pin(sleep(WEIGHED_EVERY)));
+        while timer.as_mut().poll(context).is_ready() {
+            let unread = self.body.flow_control().used_capacity();
+            if let Err(over_budget) = self.received.set(self.reader.held_bytes() + unread) {
+                return Poll::Ready(End::Failed(over_budget));
+            }
+            timer.as_mut().reset(Instant::now() + WEIGHED_EVERY);
+        }
+        self.received.poll_cut(context).map(End::Failed)
     }
 
     /// No request is under way.

@@ -250,8 +250,8 @@ impl<R: OpenStreams> Service<R> {
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
         let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
         let reader = RequestReader::new(kind.variant, limits.requests);
-        let requests =
-            Requests::new(body, reader, &self.peer.connection, self.shared.limits.clone(), metrics.clone());
+        let received = self.shared.unfinished.receive(&self.peer);
+        let requests = Requests::new(body, reader, received, self.shared.limits.clone(), metrics.clone());
         let deadline = Instant::now() + limits.first_request_timeout;
         Ok((read_requests(requests, stream, deadline), registered))
     }

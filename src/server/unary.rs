@@ -12,10 +12,9 @@ use super::body::{RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
 use super::reader::{Requests, read_one};
 use super::streams::Streams;
+use super::unfinished::Received;
 use super::{Shared, status};
-use crate::driver::api::downstream::{
-    Charge, Form, OpenStreams, Peer, Polled, Polling, RelayStream, Variant,
-};
+use crate::driver::api::downstream::{Form, OpenStreams, Peer, Polled, Polling, RelayStream, Variant};
 use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::wire::RequestReader;
@@ -133,7 +132,7 @@ impl<R: OpenStreams> Unary<R> {
     }
 
     /// The whole body, within the size limit of a request and the timeout of a first request.
-    async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Charge), Refusal> {
+    async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Received), Refusal> {
         let Shared { metrics, .. } = &*self.shared;
         let limits = self.shared.limits.epoch();
         let max = limits.requests.request_bytes;
@@ -147,11 +146,17 @@ impl<R: OpenStreams> Unary<R> {
         Ok(body)
     }
 
-    /// Reads the body piece by piece, and charges each piece to the connection.
-    async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Charge), Refusal> {
+    /// Reads the body piece by piece, and charges each piece to the connection and to all connections together.
+    async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Received), Refusal> {
         let metrics = &self.shared.metrics;
-        let (mut bytes, mut charge) = (Vec::new(), Charge::new(&self.peer.connection));
-        while let Some(frame) = body.frame().await {
+        let (mut bytes, mut received) = (Vec::new(), self.shared.unfinished.receive(&self.peer));
+        loop {
+            let frame = tokio::select! {
+                biased;
+                over_budget = received.cut() => return Err(over_budget.into()),
+                frame = body.frame() => frame,
+            };
+            let Some(frame) = frame else { return Ok((bytes, received)) };
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
                 true => {
                     metrics.limit_hit(Limit::RequestBytes);
@@ -167,12 +172,9 @@ impl<R: OpenStreams> Unary<R> {
             })?;
             let Ok(data) = frame.into_data() else { continue };
             // The charge includes the copy into a longer buffer.
-            charge.set(bytes.len().max(bytes.capacity()) + data.len()).inspect_err(|_| {
-                metrics.limit_hit(Limit::ConnectionBytes);
-            })?;
+            received.set(bytes.len().max(bytes.capacity()) + data.len())?;
             bytes.extend_from_slice(&data);
         }
-        Ok((bytes, charge))
     }
 
     pub(super) async fn fetch(self, service: &'static Service, api: ApiVersion, body: RecvStream) -> Answer {
@@ -180,8 +182,8 @@ impl<R: OpenStreams> Unary<R> {
         let limits = self.shared.limits.epoch();
         let reader = RequestReader::new(Variant::Sotw, limits.requests);
         let deadline = Instant::now() + limits.first_request_timeout;
-        let requests =
-            Requests::new(body, reader, &self.peer.connection, self.shared.limits.clone(), metrics.clone());
+        let received = self.shared.unfinished.receive(&self.peer);
+        let requests = Requests::new(body, reader, received, self.shared.limits.clone(), metrics.clone());
         let request = match read_one(requests, deadline).await {
             Ok(DiscoveryRequest::Sotw(request)) => request,
             Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),

@@ -40,6 +40,7 @@ limits! {
     /// An HTTP/1.1 client did not accept its response in time.
     Http1Write = "http1_write",
     ConnectionBytes = "connection_bytes",
+    UnfinishedBytes = "unfinished_bytes",
     StreamsPerConnection = "streams_per_connection",
     HeaderListBytes = "header_list_bytes",
     /// Resets, useless frames, or endless headers: the HTTP/2 library does not say which (FD19).

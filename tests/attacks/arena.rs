@@ -23,14 +23,15 @@ pub const HOST: &str = "relay.example";
 pub const WEB: &str = "spiffe://prod.example/ns/shop/sa/web";
 pub const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, is_client: true };
 
-/// Deadlines that end within a short run: honest clients answer within milliseconds. Places for handshakes that a crowd of a
-/// short run uses up.
+/// Deadlines that end within a short run: honest clients answer within milliseconds. Places for handshakes, and bytes of
+/// unfinished requests, that a crowd of a short run uses up.
 const SHORT_LIMITS: &str = "preface_timeout: 2s, tls_handshake_timeout: 2s, first_request_timeout: 2s, \
-    request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256";
+    request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256, \
+    unfinished_bytes: 16MiB";
 
 /// The honest clients stay for the whole run, which takes longer than a connection lasts by default. The deadline of a request
 /// comes before that of a connection's first request, as in a short run.
-const LONG_LIMITS: &str = "connection_age: off, request_timeout: 10s";
+const LONG_LIMITS: &str = "connection_age: off, request_timeout: 10s, unfinished_bytes: 16MiB";
 
 /// The way to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -266,6 +266,26 @@ async fn fd1_who_does_not_take_its_answer_is_closed() {
     assert_eq!(web.post(CLUSTERS, "{}").await.body.len(), 32 << 20);
 }
 
+/// Each is alone on its connection, and within the limit of its connection.
+#[tokio::test]
+async fn fp7_bodies_that_never_end_share_a_budget_over_all_connections() {
+    let limits = ServerLimits { unfinished_bytes: 1 << 20, ..ServerLimits::default() };
+    let server = start(limits);
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        let mut client = server.connect().await;
+        let post =
+            http::Request::post(format!("http://relay{CLUSTERS}")).header("content-type", "application/json");
+        let mut call = client.call(post.body(()).unwrap()).await;
+        call.requests.send_data(vec![b' '; 200_000].into(), false).unwrap();
+        open.push((client, call));
+    }
+    eventually("some are refused", || server.metrics.limit_hits(Limit::UnfinishedBytes) >= 4).await;
+    answer(&server, Some(Ok(Polled::Unchanged)));
+    let mut web = Web::connect(&server).await;
+    assert_eq!(web.post(CLUSTERS, "{}").await.status, 304, "others are served");
+}
+
 /// Request bodies share a budget across streams.
 #[tokio::test]
 async fn fd_9_bodies_that_never_end_share_a_budget() {

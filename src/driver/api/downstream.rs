@@ -103,6 +103,11 @@ pub trait OpenStreams: Send + Sync + 'static {
         let _ = connection;
     }
 
+    /// The memory that the process may use (FP7); `None` without a bound.
+    fn memory_budget(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether memory is too short for further connections (FP7).
     fn is_out_of_memory(&self) -> bool {
         false

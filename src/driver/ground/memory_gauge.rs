@@ -1,6 +1,6 @@
 //! The use of the memory budget (FP7).
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Percent of the budget at which new connections are refused.
 const SOFT_PERCENT: u64 = 80;
@@ -32,15 +32,27 @@ impl Pressure {
 
 /// The current pressure, for all readers.
 #[derive(Debug, Default)]
-pub struct MemoryGauge(AtomicU8);
+pub struct MemoryGauge {
+    pressure: AtomicU8,
+    /// 0 without a budget.
+    budget: AtomicU64,
+}
 
 impl MemoryGauge {
     pub fn is_high(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= Pressure::Soft as u8
+        self.pressure.load(Ordering::Relaxed) >= Pressure::Soft as u8
+    }
+
+    pub fn budget(&self) -> Option<u64> {
+        Some(self.budget.load(Ordering::Relaxed)).filter(|budget| *budget > 0)
+    }
+
+    pub fn set_budget(&self, budget: Option<u64>) {
+        self.budget.store(budget.unwrap_or_default(), Ordering::Relaxed);
     }
 
     pub fn set(&self, pressure: Pressure) {
-        self.0.store(pressure as u8, Ordering::Relaxed);
+        self.pressure.store(pressure as u8, Ordering::Relaxed);
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
         // Read each time, because another configuration may come into force.
         let budget = shared.settings().limits.memory_bytes.or(otherwise);
         shared.metrics.memory_budget(budget);
+        shared.pressure.set_budget(budget);
         // Some systems do not tell the resident memory. There, `app` refuses the key.
         let (Some(budget), Some(resident)) = (budget, resident_bytes()) else {
             shared.pressure.set(Pressure::None);

@@ -160,6 +160,10 @@ impl OpenStreams for Relay {
         self.shared.connections.add(connection);
     }
 
+    fn memory_budget(&self) -> Option<u64> {
+        self.shared.pressure.budget()
+    }
+
     fn is_out_of_memory(&self) -> bool {
         self.shared.pressure.is_high()
     }
