@@ -10,13 +10,17 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::deframe::{ReaderLimits, checked};
 use super::super::fields::{build, put_bytes, put_message};
 use super::super::frame::{Bound, ReadError};
 use crate::xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
+
+/// The text of a list or a map has at most so many bytes for each byte that may be kept: names of fields, quotes, escapes and
+/// white space.
+const TEXT_OF_KEPT: usize = 4;
 
 /// Unknown keys are skipped: a newer client may send more of them. The type follows from the path (RST-1),
 /// and polls have neither nonces nor NACKs (RST-7, RST-8), so the keys for these are skipped, too.
@@ -48,10 +52,10 @@ struct NodeText<'a> {
     user_agent_version: Option<String>,
     #[serde(default, alias = "userAgentBuildVersion")]
     user_agent_build_version: Option<BuildText>,
-    #[serde(default, alias = "clientFeatures")]
-    client_features: Option<Vec<String>>,
-    #[serde(default, alias = "dynamicParameters")]
-    dynamic_parameters: Option<BTreeMap<String, ParametersText>>,
+    #[serde(borrow, default, alias = "clientFeatures")]
+    client_features: Option<&'a RawValue>,
+    #[serde(borrow, default, alias = "dynamicParameters")]
+    dynamic_parameters: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -91,7 +95,34 @@ struct LocatorText {
     #[serde(default)]
     name: Option<String>,
     #[serde(default, alias = "dynamicParameters")]
-    dynamic_parameters: Option<BTreeMap<String, String>>,
+    dynamic_parameters: Option<HasEntries>,
+}
+
+/// Whether a map has entries. They are not kept: an entry of ten bytes of text would take a hundred.
+struct HasEntries(bool);
+
+impl<'de> Deserialize<'de> for HasEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HasEntries, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = HasEntries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<HasEntries, A::Error> {
+        let mut has_entries = false;
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            has_entries = true;
+        }
+        Ok(HasEntries(has_entries))
+    }
 }
 
 /// Reads a request. The type is left empty; the caller knows it from the path.
@@ -135,7 +166,7 @@ fn must_be_object(text: &[u8]) -> Result<(), ReadError> {
 
 /// `None`: this version does not support the locator.
 fn locator_name(locator: LocatorText) -> Option<String> {
-    let plain = locator.dynamic_parameters.is_none_or(|parameters| parameters.is_empty());
+    let plain = locator.dynamic_parameters.is_none_or(|HasEntries(has_entries)| !has_entries);
     plain.then(|| locator.name.unwrap_or_default())
 }
 
@@ -215,6 +246,9 @@ fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> 
     let text: NodeText<'_> = serde_json::from_str(text.get()).map_err(|error| malformed("node", &error))?;
     let metadata_bytes = text.metadata.map_or(0, |metadata| metadata.get().len());
     ReadError::check(Bound::NodeRetainedBytes, metadata_bytes, limits.node_retained_bytes)?;
+    let features: Vec<String> = read_part("client_features", text.client_features, limits)?;
+    let parameters: BTreeMap<String, ParametersText> =
+        read_part("dynamic_parameters", text.dynamic_parameters, limits)?;
     let mut node = Node {
         id: text.id.unwrap_or_default(),
         cluster: text.cluster.unwrap_or_default(),
@@ -230,13 +264,8 @@ fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> 
             (None, Some(build)) => Some(build_version(&build.version.unwrap_or_default())),
             (None, None) => None,
         },
-        client_features: text.client_features.unwrap_or_default(),
-        dynamic_parameters: text
-            .dynamic_parameters
-            .unwrap_or_default()
-            .iter()
-            .map(parameters_entry)
-            .collect(),
+        client_features: features,
+        dynamic_parameters: parameters.iter().map(parameters_entry).collect(),
     };
     ReadError::check(
         Bound::NodeRetainedBytes,
@@ -248,6 +277,20 @@ fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> 
     node.client_features.dedup();
     node.dynamic_parameters.sort_unstable();
     Ok(node)
+}
+
+/// Reads a list or a map of the node. Its text is measured before: an entry of three bytes takes ten times as much, and the
+/// precise measure of the kept bytes comes too late.
+fn read_part<'a, T: Default + Deserialize<'a>>(
+    part: &str,
+    text: Option<&'a RawValue>,
+    limits: &ReaderLimits,
+) -> Result<T, ReadError> {
+    let Some(text) = text else { return Ok(T::default()) };
+    let allowed = limits.node_retained_bytes.saturating_mul(TEXT_OF_KEPT);
+    ReadError::check(Bound::NodeRetainedBytes, text.get().len(), allowed)?;
+    let read = serde_json::from_str::<Option<T>>(text.get());
+    read.map(Option::unwrap_or_default).map_err(|error| malformed(&format!("{part} of the node"), &error))
 }
 
 /// Bytes kept of a node besides its metadata.
@@ -383,6 +426,37 @@ mod tests {
 
     fn read(text: &str) -> Result<SotwRequest, ReadError> {
         read_request(text.as_bytes(), &ReaderLimits::default())
+    }
+
+    /// FD9: small texts with many entries are refused before their entries are kept.
+    #[test]
+    fn fd9_a_text_of_many_small_entries_is_refused() {
+        let many = |entry: &dyn Fn(usize) -> String, bytes: usize| {
+            let mut text = String::with_capacity(bytes + 64);
+            let mut number = 0;
+            while text.len() < bytes {
+                text.push_str(&entry(number));
+                text.push(',');
+                number += 1;
+            }
+            text.pop();
+            text
+        };
+        let features = many(&|_| "\"\"".to_owned(), 900_000);
+        let parameters = many(&|number| format!("\"{number:x}\":{{}}"), 900_000);
+        for text in [
+            format!(r#"{{"node": {{"id": "n", "client_features": [{features}]}}}}"#),
+            format!(r#"{{"node": {{"id": "n", "dynamic_parameters": {{{parameters}}}}}}}"#),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(matches!(error, ReadError::OverLimit { limit: Bound::NodeRetainedBytes, .. }), "{error}");
+        }
+        let entries = many(&|number| format!("\"{number:x}\":\"\""), 7 << 20);
+        let text =
+            format!(r#"{{"resource_locators": [{{"name": "a", "dynamic_parameters": {{{entries}}}}}]}}"#);
+        assert_eq!(read(&text), Err(ReadError::Unsupported("dynamic parameters of resource locators")));
+        assert!(read(r#"{"resource_locators": [{"name": "a", "dynamic_parameters": {}}]}"#).is_ok());
+        assert!(read(r#"{"node": {"id": "n", "client_features": null}}"#).is_ok());
     }
 
     #[test]
