@@ -10,7 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::status;
-use crate::driver::api::downstream::{Delivery, Polling};
+use super::unfinished::Untaken;
+use crate::driver::api::downstream::Delivery;
 use crate::xds::Status;
 
 pub(super) enum RequestBody {
@@ -65,13 +66,13 @@ pub(super) enum ResponseBody {
 }
 
 impl ResponseBody {
-    pub(super) fn unary(private: Bytes, shared: Bytes, polling: Polling) -> Self {
-        let message = Piece { private, shared, _waits: Waits::Poll(polling) };
+    pub(super) fn unary(private: Bytes, shared: Bytes, untaken: Untaken) -> Self {
+        let message = Piece { private, shared, _waits: Waits::Poll(Box::new(untaken)) };
         ResponseBody::Unary { message: Some(message), ended: false }
     }
 
-    pub(super) fn document(shared: Bytes, polling: Option<Polling>) -> Self {
-        let waits = polling.map_or(Waits::Nobody, Waits::Poll);
+    pub(super) fn document(shared: Bytes, untaken: Option<Untaken>) -> Self {
+        let waits = untaken.map_or(Waits::Nobody, |untaken| Waits::Poll(Box::new(untaken)));
         ResponseBody::Full(Piece { private: Bytes::new(), shared, _waits: waits })
     }
 }
@@ -93,7 +94,8 @@ enum Waits {
     #[default]
     Nobody,
     Stream(Delivery),
-    Poll(Polling),
+    /// Boxed: each message of each stream has room for its guard.
+    Poll(Box<Untaken>),
 }
 
 impl Piece {

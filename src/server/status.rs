@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::body::ResponseBody;
-use crate::driver::api::downstream::Polling;
+use super::unfinished::Untaken;
 use crate::xds::Status;
 
 /// The maximum length of a message. Clients refuse header lists of 8 KiB, and the encoding may triple the length.
@@ -45,8 +45,8 @@ pub(super) fn plain(code: StatusCode) -> Response<ResponseBody> {
 }
 
 /// A JSON document.
-pub(super) fn json(code: StatusCode, document: Bytes, polling: Option<Polling>) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::document(document, polling));
+pub(super) fn json(code: StatusCode, document: Bytes, untaken: Option<Untaken>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::document(document, untaken));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response

@@ -14,7 +14,7 @@ use super::reader::{Requests, read_one};
 use super::streams::Streams;
 use super::unfinished::Received;
 use super::{Shared, status};
-use crate::driver::api::downstream::{Form, OpenStreams, Peer, Polled, Polling, RelayStream, Variant};
+use crate::driver::api::downstream::{Form, OpenStreams, Peer, Polled, RelayStream, Variant};
 use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::wire::RequestReader;
@@ -65,12 +65,13 @@ impl Refusal {
 
 impl<R: OpenStreams> Unary<R> {
     pub(super) async fn rest(self, request: Request<RequestBody>) -> Answer {
-        let (metrics, connection) = (self.shared.metrics.clone(), self.peer.connection.clone());
+        let (metrics, peer) = (self.shared.metrics.clone(), self.peer.clone());
+        let unfinished = self.shared.unfinished.clone();
         let answered = self.answer_rest(request).await;
         let response = match answered {
             Ok(Polled::Set { shared, .. }) => {
-                let polling = Polling::new(&connection, shared.len());
-                status::json(StatusCode::OK, shared, Some(polling))
+                let untaken = unfinished.answer(&peer, &shared);
+                status::json(StatusCode::OK, shared, Some(untaken))
             }
             Ok(Polled::Unchanged) => status::plain(StatusCode::NOT_MODIFIED),
             Err(Refusal(code, status)) => {
@@ -191,8 +192,8 @@ impl<R: OpenStreams> Unary<R> {
         };
         match self.poll(service, api, request, Form::Grpc).await {
             Ok(Polled::Set { private, shared }) => {
-                let polling = Polling::new(&self.peer.connection, shared.len());
-                status::stream_response(ResponseBody::unary(private, shared, polling))
+                let untaken = self.shared.unfinished.answer(&self.peer, &shared);
+                status::stream_response(ResponseBody::unary(private, shared, untaken))
             }
             Ok(Polled::Unchanged) => status::stream_response(ResponseBody::Empty),
             Err(status) => status::trailers_only(&status),

@@ -1,22 +1,23 @@
-//! Requests that are not whole yet, over all connections (ADR 69).
+//! Requests that are not whole yet, and polled answers that are not taken yet, over all connections (ADR 69).
 //!
 //! Each connection may hold `limits.connection_bytes` of them, and all connections together `limits.unfinished_bytes`.
 //! Beyond it the heaviest end: those with the most bytes for the longest time. So many connections that are within their
 //! own limit cannot take the memory of all others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use super::limits::ServerLimits;
 use super::warnings::Warnings;
-use crate::driver::api::downstream::{Charge, Peer};
+use crate::driver::api::downstream::{Charge, Peer, Polling};
 use crate::setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
@@ -37,7 +38,7 @@ const FRACTION_OF_MEMORY: u64 = 4;
 /// An operator reads one line a minute.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The unfinished parts of all connections.
+/// The unfinished requests and answers of all connections, the parts.
 pub(super) struct Unfinished {
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
@@ -53,16 +54,32 @@ struct Table {
     /// The number of parts made so far.
     made: u64,
     parts: BTreeMap<u64, Part>,
+    /// The documents of answers by their address. The answers keep the documents, so no two have the same address.
+    documents: HashMap<usize, Document>,
 }
 
 struct Part {
     peer: Arc<Peer>,
     since: Instant,
-    bytes: u64,
-    cut: Arc<Cut>,
+    content: Content,
 }
 
-/// Tells the task of a part that the part ends.
+enum Content {
+    Request {
+        bytes: u64,
+        cut: Arc<Cut>,
+    },
+    /// An answer with the document at this address.
+    Answer(usize),
+}
+
+/// A document that counts once, for any number of answers.
+struct Document {
+    bytes: u64,
+    answers: u64,
+}
+
+/// Tells the task of a request that the request ends.
 #[derive(Default)]
 struct Cut {
     is_cut: AtomicBool,
@@ -84,7 +101,19 @@ impl Unfinished {
     /// The requests of a stream, or one request of a poll.
     pub(super) fn receive(self: &Arc<Self>, peer: &Arc<Peer>) -> Received {
         let charge = Charge::new(&peer.connection);
-        Received { charge, peer: peer.clone(), unfinished: self.clone(), entry: None }
+        Received { charge, peer: peer.clone(), unfinished: self.clone(), receiving: None }
+    }
+
+    /// An answer of this document to a poll.
+    pub(super) fn answer(self: &Arc<Self>, peer: &Arc<Peer>, document: &Bytes) -> Untaken {
+        let polling = Polling::new(&peer.connection, document.len());
+        let entry = (document.len() >= COUNTED_BYTES).then(|| {
+            let mut table = self.table();
+            let number = table.add_answer(peer.clone(), document);
+            self.hold_to_budget(table);
+            (Entry { number, unfinished: self.clone() }, document.clone())
+        });
+        Untaken { _entry: entry, _polling: polling }
     }
 
     fn budget(&self) -> u64 {
@@ -97,13 +126,13 @@ impl Unfinished {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(self: &Arc<Self>, peer: &Arc<Peer>, bytes: u64) -> Entry {
+    fn begin(self: &Arc<Self>, peer: &Arc<Peer>, bytes: u64) -> Receiving {
         let cut = Arc::<Cut>::default();
-        let part = Part { peer: peer.clone(), since: Instant::now(), bytes, cut: cut.clone() };
         let mut table = self.table();
-        let number = table.add(part);
+        table.bytes += bytes;
+        let number = table.add(peer.clone(), Content::Request { bytes, cut: cut.clone() });
         self.hold_to_budget(table);
-        Entry { number, cut, unfinished: self.clone() }
+        Receiving { entry: Entry { number, unfinished: self.clone() }, cut }
     }
 
     fn weigh(&self, number: u64, bytes: u64) {
@@ -120,32 +149,38 @@ impl Unfinished {
         }
         let ended = table.take_heaviest(budget, now);
         drop(table);
-        for part in &ended {
+        for (part, _) in &ended {
             self.metrics.limit_hit(Limit::UnfinishedBytes);
-            part.cut.is_cut.store(true, Ordering::Release);
-            part.cut.waker.wake();
+            match &part.content {
+                Content::Request { cut, .. } => {
+                    cut.is_cut.store(true, Ordering::Release);
+                    cut.waker.wake();
+                }
+                // HTTP/2 has the bytes in its queue, and keeps them until the connection ends.
+                Content::Answer(_) => part.peer.connection.cut(),
+            }
         }
-        if let Some(first) = ended.first() {
-            self.warn(first, ended.len(), budget, now);
+        if let Some((first, bytes)) = ended.first() {
+            self.warn((first, *bytes), ended.len(), budget, now);
         }
     }
 
-    fn warn(&self, part: &Part, ended: usize, budget: u64, now: Instant) {
+    fn warn(&self, (part, bytes): (&Part, u64), ended: usize, budget: u64, now: Instant) {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(suppressed) = warnings.due(now) else { return };
         let peer = part.peer.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
         let held_for = now.saturating_duration_since(part.since);
         tracing::warn!(
             limit = Limit::UnfinishedBytes.name(), budget, ended, listener = %part.peer.listener, peer,
-            bytes = part.bytes, ?held_for, suppressed,
-            "ended unfinished requests, because all connections together hold too many bytes of such; the first is the heaviest"
+            bytes, ?held_for, suppressed,
+            "all connections together hold too many bytes of unfinished requests and unread answers of polls; ended the heaviest"
         );
     }
 
     fn over_budget(&self) -> Status {
         let text = format!(
-            "all connections together hold more than {} bytes of unfinished requests, and this one is among the heaviest; \
-                the limit is limits.unfinished_bytes",
+            "all connections together hold more than {} bytes of unfinished requests and unread answers, and this one is among \
+                the heaviest; the limit is limits.unfinished_bytes",
             self.budget()
         );
         Status::new(Code::ResourceExhausted, text)
@@ -153,54 +188,85 @@ impl Unfinished {
 }
 
 impl Table {
-    fn add(&mut self, part: Part) -> u64 {
+    fn add(&mut self, peer: Arc<Peer>, content: Content) -> u64 {
         self.made += 1;
-        self.bytes += part.bytes;
-        self.parts.insert(self.made, part);
+        self.parts.insert(self.made, Part { peer, since: Instant::now(), content });
         self.made
+    }
+
+    fn add_answer(&mut self, peer: Arc<Peer>, document: &Bytes) -> u64 {
+        let address = document.as_ptr().addr();
+        let known = self.documents.entry(address).or_insert_with(|| {
+            self.bytes += document.len() as u64;
+            Document { bytes: document.len() as u64, answers: 0 }
+        });
+        known.answers += 1;
+        self.add(peer, Content::Answer(address))
     }
 
     fn weigh(&mut self, number: u64, bytes: u64) {
         // An ended part does not count any more.
-        let Some(part) = self.parts.get_mut(&number) else { return };
-        self.bytes = self.bytes - part.bytes + bytes;
-        part.bytes = bytes;
+        let Some(Part { content: Content::Request { bytes: before, .. }, .. }) = self.parts.get_mut(&number)
+        else {
+            return;
+        };
+        self.bytes = self.bytes - *before + bytes;
+        *before = bytes;
     }
 
     fn remove(&mut self, number: u64) -> Option<Part> {
         let part = self.parts.remove(&number)?;
-        self.bytes -= part.bytes;
+        match &part.content {
+            Content::Request { bytes, .. } => self.bytes -= bytes,
+            Content::Answer(address) => {
+                let document = self.documents.get_mut(address)?;
+                document.answers -= 1;
+                if document.answers == 0 {
+                    self.bytes -= document.bytes;
+                    self.documents.remove(address);
+                }
+            }
+        }
         Some(part)
+    }
+
+    /// The bytes of a part. The answers with one document share its bytes.
+    fn bytes_of(&self, part: &Part) -> u64 {
+        match &part.content {
+            Content::Request { bytes, .. } => *bytes,
+            Content::Answer(address) => {
+                self.documents.get(address).map_or(0, |document| document.bytes / document.answers.max(1))
+            }
+        }
+    }
+
+    /// Bytes and their time. A large request of an honest client is soon whole, and an answer soon taken.
+    fn weight(&self, part: &Part, now: Instant) -> (bool, u128) {
+        let (bytes, age) = (self.bytes_of(part), now.saturating_duration_since(part.since).max(YOUNG));
+        (bytes >= SMALL_BYTES, u128::from(bytes) * age.as_millis())
     }
 
     /// Removes the heaviest parts. The rest leaves an eighth of the budget free: the search looks at all parts, and so many
     /// bytes have to arrive before the next.
-    fn take_heaviest(&mut self, budget: u64, now: Instant) -> Vec<Part> {
-        let mut all: Vec<_> = self.parts.iter().map(|(number, part)| (part.weight(now), *number)).collect();
+    fn take_heaviest(&mut self, budget: u64, now: Instant) -> Vec<(Part, u64)> {
+        let weights = self.parts.iter().map(|(number, part)| (self.weight(part, now), *number));
+        let mut all: Vec<_> = weights.collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         let mut taken = Vec::new();
         for (_, number) in all {
             if self.bytes <= budget - budget / 8 {
                 break;
             }
-            taken.extend(self.remove(number));
+            let bytes = self.parts.get(&number).map_or(0, |part| self.bytes_of(part));
+            taken.extend(self.remove(number).map(|part| (part, bytes)));
         }
         taken
     }
 }
 
-impl Part {
-    /// Bytes and their time. A large request of an honest client is soon whole.
-    fn weight(&self, now: Instant) -> (bool, u128) {
-        let age = now.saturating_duration_since(self.since).max(YOUNG);
-        (self.bytes >= SMALL_BYTES, u128::from(self.bytes) * age.as_millis())
-    }
-}
-
-/// A counted part, until the part is whole or its peer has left.
+/// A counted part, until it is finished or its peer has left.
 struct Entry {
     number: u64,
-    cut: Arc<Cut>,
     unfinished: Arc<Unfinished>,
 }
 
@@ -210,13 +276,26 @@ impl Drop for Entry {
     }
 }
 
+/// Belongs to an answer until HTTP has taken its last byte.
+pub(super) struct Untaken {
+    /// The document stays as long as the entry, which knows the document by its address. `None` for a small one.
+    _entry: Option<(Entry, Bytes)>,
+    _polling: Polling,
+}
+
+/// A counted request.
+struct Receiving {
+    entry: Entry,
+    cut: Arc<Cut>,
+}
+
 /// The received bytes of requests, charged to their connection and to all connections together.
 pub(super) struct Received {
     charge: Charge,
     peer: Arc<Peer>,
     unfinished: Arc<Unfinished>,
     /// `None` while few bytes are held. Boxed, because the requests of most streams are small.
-    entry: Option<Box<Entry>>,
+    receiving: Option<Box<Receiving>>,
 }
 
 impl Received {
@@ -229,24 +308,24 @@ impl Received {
         let metrics = &self.unfinished.metrics;
         self.charge.set(bytes).inspect_err(|_| metrics.limit_hit(Limit::ConnectionBytes))?;
         if bytes < COUNTED_BYTES {
-            self.entry = None;
+            self.receiving = None;
             return Ok(());
         }
-        let entry = match &mut self.entry {
-            Some(entry) => {
-                self.unfinished.weigh(entry.number, bytes as u64);
-                entry
+        let receiving = match &mut self.receiving {
+            Some(receiving) => {
+                self.unfinished.weigh(receiving.entry.number, bytes as u64);
+                receiving
             }
             none => none.insert(Box::new(self.unfinished.begin(&self.peer, bytes as u64))),
         };
-        if entry.cut.is_cut.load(Ordering::Acquire) { Err(self.unfinished.over_budget()) } else { Ok(()) }
+        if receiving.cut.is_cut.load(Ordering::Acquire) { Err(self.unfinished.over_budget()) } else { Ok(()) }
     }
 
     /// Ready once all connections together hold too much, and this part is among the heaviest.
     pub(super) fn poll_cut(&self, context: &Context<'_>) -> Poll<Status> {
-        let Some(entry) = &self.entry else { return Poll::Pending };
-        entry.cut.waker.register(context.waker());
-        if entry.cut.is_cut.load(Ordering::Acquire) {
+        let Some(Receiving { cut, .. }) = self.receiving.as_deref() else { return Poll::Pending };
+        cut.waker.register(context.waker());
+        if cut.is_cut.load(Ordering::Acquire) {
             return Poll::Ready(self.unfinished.over_budget());
         }
         Poll::Pending
@@ -341,11 +420,11 @@ mod tests {
         let all = unfinished(1 << 20, None);
         let mut ack = all.receive(&peer());
         ack.set(COUNTED_BYTES - 1).unwrap();
-        assert!(ack.entry.is_none());
+        assert!(ack.receiving.is_none());
         ack.set(COUNTED_BYTES).unwrap();
         assert_eq!(all.table().bytes, COUNTED_BYTES as u64);
         ack.set(0).unwrap();
-        assert!(ack.entry.is_none());
+        assert!(ack.receiving.is_none());
         assert_eq!(all.table().bytes, 0);
     }
 
@@ -357,6 +436,30 @@ mod tests {
         advance(Duration::from_secs(1)).await;
         halves[1].set(2 * MIB).unwrap();
         assert!(is_cut(&halves[0]) && !is_cut(&halves[1]));
+    }
+
+    /// A document counts once, and who leaves distinct documents unread goes before those who share one.
+    #[tokio::test(start_paused = true)]
+    async fn fd1_unread_answers_of_all_connections_share_the_budget() {
+        let all = unfinished(16 << 20, None);
+        let document = |mib: usize| Bytes::from(vec![b' '; mib * MIB]);
+        let shared = document(4);
+        let (readers, alone): (Vec<_>, Vec<_>) =
+            ((0..50).map(|_| peer()).collect(), (0..4).map(|_| peer()).collect());
+        let common: Vec<_> = readers.iter().map(|reader| all.answer(reader, &shared)).collect();
+        drop(shared);
+        assert_eq!(all.table().bytes, 4 << 20);
+        advance(Duration::from_secs(10)).await;
+        let own: Vec<_> = alone.iter().take(3).map(|one| all.answer(one, &document(4))).collect();
+        assert_eq!(all.metrics.limit_hits(Limit::UnfinishedBytes), 0);
+        advance(Duration::from_secs(5)).await;
+        let last = all.answer(&alone[3], &document(1));
+        let is_cut = |peer: &&Arc<Peer>| peer.connection.is_left();
+        assert_eq!(alone.iter().filter(is_cut).count(), 1, "one of four is enough");
+        assert_eq!(readers.iter().filter(is_cut).count(), 0);
+        drop((common, own, last));
+        let table = all.table();
+        assert_eq!((table.bytes, table.parts.len(), table.documents.len()), (0, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -177,7 +177,7 @@ impl Site {
                certificates: [ {{ certificate_file: tls.crt, private_key_file: tls.key }} ]\n    \
                ca_certificate_file: ca.crt\n    trust_domain: prod.example\n\
              admin: {{ address: {admin:?} }}\n\
-             limits: {{ {limits} }}\n",
+             limits: {{ {limits} }}\ncache: {{ encoded_bytes: 8MiB }}\n",
             origin.address.to_string(),
         );
         let config = directory.path().join("sluice.yaml");

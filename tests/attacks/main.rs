@@ -26,6 +26,7 @@ mod crowd;
 mod flood;
 mod http2;
 mod slow;
+mod polls;
 mod hello;
 mod handshakes;
 mod certificates;
@@ -54,7 +55,7 @@ const DESCRIPTORS: u64 = 20_000;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let attacks: Vec<&'static Attack> =
-        [http2::ALL, slow::ALL, handshakes::ALL, certificates::ALL, records::ALL]
+        [http2::ALL, slow::ALL, polls::ALL, handshakes::ALL, certificates::ALL, records::ALL]
             .into_iter()
             .flatten()
             .collect();

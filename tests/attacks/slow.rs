@@ -59,11 +59,6 @@ pub const ALL: &[Attack] = &[
         Box::pin(crowd(strand.clone(), strand.count(100, 40), move |strand| ended(strand, half.clone())))
     })
     .counts_some(),
-    slow("half bodies of REST", limits(&["unfinished_bytes"]), |strand| {
-        let (count, pieces) = (strand.count(100, 24), strand.count(110, 32));
-        Box::pin(crowd(strand, count, move |strand| half_a_body(strand, pieces)))
-    })
-    .counts_some(),
     slow("unanswered PINGs", closes(&["keepalive"]), |strand| Box::pin(crowd(strand, 50, deaf))),
     slow("giant headers of HTTP/1.1", closes(&["error"]), |strand| Box::pin(crowd(strand, 20, http1)))
         .counts_some(),
@@ -158,40 +153,6 @@ async fn http1(strand: Strand) -> Outcome {
     }
     let _ = wire.flush().await;
     until_closed(wire, begin, strand.patience()).await
-}
-
-/// Sends some pieces of a body that has more, and then nothing, until the relay answers or closes.
-async fn half_a_body(strand: Strand, pieces: usize) -> Outcome {
-    let begin = Instant::now();
-    let wire = match strand.target.connect_http1(strand.mode).await {
-        Ok(wire) => wire,
-        Err(error) => return unopened(error),
-    };
-    let (mut read, mut write) = tokio::io::split(wire);
-    let send = async {
-        let _ = write.write_all(&poll("clusters", 8_000_000)).await;
-        for _ in 0..pieces {
-            let _ = write.write_all(&[b' '; 64 << 10]).await;
-        }
-        let _ = write.flush().await;
-        std::future::pending::<()>().await;
-    };
-    let answered = async {
-        tokio::select! {
-            () = send => {}
-            _ = read.read_u8() => {}
-        }
-    };
-    Outcome::of_close(begin, timeout(strand.patience(), answered).await.is_ok())
-}
-
-/// The head of a poll over HTTP/1.1.
-pub fn poll(kind: &str, bytes: usize) -> Vec<u8> {
-    format!(
-        "POST /v3/discovery:{kind} HTTP/1.1\r\nhost: relay\r\ncontent-type: application/json\r\n\
-         content-length: {bytes}\r\n\r\n"
-    )
-    .into_bytes()
 }
 
 /// Asks for a large resource with windows for all of it, and does not read.

@@ -4,11 +4,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::Request;
 use tokio::net::TcpStream;
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, sleep, timeout};
 use tonic::Code;
 
 use crate::limits;
 use crate::support::client::node;
+use crate::support::control_plane::eventually;
 use crate::support::poll::{post, request};
 use crate::support::{Ask, CDS, Client, ControlPlane, DEADLINE, EDS, Relay, Variant};
 
@@ -73,6 +74,60 @@ async fn fd_9_requests_that_never_end_on_many_streams() {
     relay.limit_reaches("connection_bytes", 10.0).await;
     let grown = relay.resident().saturating_sub(before);
     assert!(grown < 40 << 20, "{} MiB", grown >> 20);
+    unharmed(&origin, neighbour).await;
+}
+
+/// FP7: each is alone on its connection, and within the limit of its connection.
+#[tokio::test]
+async fn fp7_requests_that_never_end_on_many_connections() {
+    let (origin, relay, neighbour) = limited("limits: { request_bytes: 1MiB, unfinished_bytes: 4MiB }").await;
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        let (response, mut requests) = http2(&relay).await.send_request(grpc(DELTA), false).unwrap();
+        // Half a megabyte in the relay.
+        requests.send_data(half_a_request(60_000), false).unwrap();
+        calls.push((response, requests));
+    }
+    relay.limit_reaches("unfinished_bytes", 10.0).await;
+    let (first, _requests) = calls.remove(0);
+    let mut response = timeout(DEADLINE, first).await.expect("the headers come").unwrap().into_body();
+    let trailers = timeout(DEADLINE, response.trailers()).await.expect("the stream ends").unwrap().unwrap();
+    assert_eq!(trailers["grpc-status"], (Code::ResourceExhausted as i32).to_string(), "{trailers:?}");
+    let told = || async {
+        let lines = relay.log_lines("WARN");
+        lines.iter().any(|line| line.contains("unfinished_bytes") && line.contains("127.0.0.1:"))
+    };
+    eventually("the log names the key and the peer", told).await;
+    unharmed(&origin, neighbour).await;
+}
+
+/// FD1: answers that nobody reads, on connections that are within their own limit.
+#[tokio::test]
+async fn fd_1_polled_documents_that_nobody_reads_on_many_connections() {
+    let line = "limits: { request_bytes: 1MiB, unfinished_bytes: 2MiB }";
+    let (origin, relay, neighbour) = limited(line).await;
+    origin.set(EDS, "large", &"x".repeat(400_000));
+    let mut kept = Vec::new();
+    for number in 0..10 {
+        origin.set(EDS, &format!("e-{number}"), "1");
+        let mut client = http2(&relay).await;
+        let (response, mut body) = client.send_request(rest(), false).unwrap();
+        let ask = request(Some(&node("poller")), "", &["large".to_owned(), format!("e-{number}")]);
+        body.send_data(ask.to_string().into(), true).unwrap();
+        // The head arrives; the client never reads the body.
+        let answer = timeout(DEADLINE, response).await.expect("an answer").unwrap();
+        assert_eq!(answer.status(), 200);
+        kept.push((client, answer));
+    }
+    assert!(relay.limit_hits("unfinished_bytes").await >= 4.0);
+    let is_closed = async {
+        while kept[0].0.clone().ready().await.is_ok() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(DEADLINE, is_closed).await.expect("the connection of the first is closed");
+    let ask = request(Some(&node("poller")), "", &["large".to_owned()]);
+    assert_eq!(post(&relay.address, "/v3/discovery:endpoints", &ask).await.unwrap().0, 200);
     unharmed(&origin, neighbour).await;
 }
 

@@ -39,6 +39,8 @@ struct Wait {
     /// Bodies for this poll alone.
     encoded: PrivateBody<Arc<Encoded>>,
     document: PrivateBody<JsonResult>,
+    /// Gone together with the poll.
+    here: Arc<()>,
 }
 
 pub(crate) async fn poll_once(
@@ -67,6 +69,7 @@ pub(crate) async fn poll_once(
         waits: 0,
         encoded: PrivateBody::default(),
         document: PrivateBody::default(),
+        here: Arc::default(),
     };
     // A poll has no earlier response to reject (RST-8), so an error detail means nothing.
     let request = SotwRequest { error_detail: None, ..request };
@@ -146,7 +149,9 @@ impl Wait {
             Form::Json => {
                 let version = self.version(answer);
                 let sharing = Sharing::of(private, &mut self.document);
-                (Bytes::new(), ready!(encoder.poll_json(answer, version, sharing, maker, patient, waker))?)
+                let caller = (waker, &self.here);
+                let json = encoder.poll_json(answer, version, sharing, maker, patient, caller);
+                (Bytes::new(), ready!(json)?)
             }
             Form::Grpc => {
                 let sharing = Sharing::of(private, &mut self.encoded);

@@ -293,7 +293,8 @@ impl Encoder {
         caches.run_pending_tasks();
     }
 
-    /// A complete set as a JSON document with this version. Otherwise like [`Encoder::poll_encode`].
+    /// A complete set as a JSON document with this version. Otherwise like [`Encoder::poll_encode`]. A document that waits for its
+    /// turn is not made if all of its callers have left: thousands of polls could leave work for seconds behind.
     pub fn poll_json(
         self: &Arc<Self>,
         answer: &Answer,
@@ -301,7 +302,7 @@ impl Encoder {
         sharing: Sharing<'_, JsonResult>,
         maker: impl Fn() -> Maker,
         patient: bool,
-        waker: &Waker,
+        (waker, caller): (&Waker, &Arc<()>),
     ) -> Poll<Result<Bytes, Status>> {
         let text = |document: JsonResult| document.map(|document| document.json.clone());
         let is_large = || patient && is_large(answer, LARGE_JSON_BYTES) && Handle::try_current().is_ok();
@@ -318,7 +319,7 @@ impl Encoder {
             self.metrics.encodings.hit();
             return Poll::Ready(text(document));
         }
-        if !self.json_flights.begin(key, waker) {
+        if !self.json_flights.begin_for(key, waker, caller) {
             return Poll::Pending;
         }
         if let Some(document) = self.caches.get().json.get(&key) {
@@ -328,9 +329,12 @@ impl Encoder {
         }
         self.metrics.encodings.miss();
         if is_large() {
-            self.json_flights.begin(key, waker);
+            self.json_flights.begin_for(key, waker, caller);
             let (encoder, answer, maker) = (self.clone(), answer.clone(), maker());
-            let make = move |encoder: &Encoder| drop(encoder.make_shared_json(&answer, version, &maker));
+            let make = move |encoder: &Encoder| match encoder.json_flights.is_wanted(&key) {
+                true => drop(encoder.make_shared_json(&answer, version, &maker)),
+                false => encoder.json_flights.end(&key),
+            };
             tokio::spawn(encoder.elsewhere(make));
             return Poll::Pending;
         }

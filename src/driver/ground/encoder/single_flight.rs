@@ -3,14 +3,22 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 
 use crate::driver::ground::registry::lock;
 
 /// The work under way by key, with the waiting callers.
 #[derive(Debug)]
-pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<Waker>>>);
+pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<Waiting>>>);
+
+/// A caller that waits.
+#[derive(Debug)]
+struct Waiting {
+    waker: Waker,
+    /// Gone together with the caller; `None` for a caller that does not say.
+    caller: Option<Weak<()>>,
+}
 
 impl<K> Default for SingleFlight<K> {
     fn default() -> Self {
@@ -22,20 +30,39 @@ impl<K: Eq + Hash> SingleFlight<K> {
     /// Returns true if the caller is to do the work. Other callers are woken when the work has ended, with or
     /// without a result.
     pub fn begin(&self, key: K, waker: &Waker) -> bool {
+        self.enter(key, waker, None)
+    }
+
+    /// As [`SingleFlight::begin`], for a caller that may leave.
+    pub fn begin_for(&self, key: K, waker: &Waker, caller: &Arc<()>) -> bool {
+        self.enter(key, waker, Some(caller))
+    }
+
+    /// Whether one of the waiting callers is still there.
+    pub fn is_wanted(&self, key: &K) -> bool {
+        let is_there =
+            |waiting: &Waiting| waiting.caller.as_ref().is_none_or(|caller| caller.strong_count() > 0);
+        lock(&self.0).get(key).is_some_and(|waiting| waiting.iter().any(is_there))
+    }
+
+    fn enter(&self, key: K, waker: &Waker, caller: Option<&Arc<()>>) -> bool {
         let mut flights = lock(&self.0);
         let Some(waiting) = flights.get_mut(&key) else {
             flights.insert(key, Vec::new());
             return true;
         };
-        if !waiting.iter().any(|known| known.will_wake(waker)) {
-            waiting.push(waker.clone());
+        let caller = caller.map(Arc::downgrade);
+        match waiting.iter_mut().find(|known| known.waker.will_wake(waker)) {
+            // Another caller of the same task.
+            Some(known) => known.caller = caller,
+            None => waiting.push(Waiting { waker: waker.clone(), caller }),
         }
         false
     }
 
     pub fn end(&self, key: &K) {
         let waiting = lock(&self.0).remove(key);
-        waiting.into_iter().flatten().for_each(Waker::wake);
+        waiting.into_iter().flatten().for_each(|waiting| waiting.waker.wake());
     }
 }
 
@@ -67,6 +94,24 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn work_is_wanted_while_a_caller_is_there() {
+        let (flights, waker) = (SingleFlight::default(), Waker::from(Arc::<Wakes>::default()));
+        let [first, second] = [(); 2].map(Arc::new);
+        assert!(flights.begin_for("a", &waker, &first));
+        assert!(!flights.is_wanted(&"a"), "nobody waits");
+        assert!(!flights.begin_for("a", &waker, &first));
+        assert!(flights.is_wanted(&"a"));
+        let other = Waker::from(Arc::<Wakes>::default());
+        assert!(!flights.begin_for("a", &other, &second));
+        drop(first);
+        assert!(flights.is_wanted(&"a"));
+        drop(second);
+        assert!(!flights.is_wanted(&"a") && !flights.is_wanted(&"b"));
+        assert!(!flights.begin("a", &other));
+        assert!(flights.is_wanted(&"a"), "a stream does not say when it leaves");
     }
 
     #[test]

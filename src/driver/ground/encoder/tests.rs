@@ -82,7 +82,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
         Sharing::Private(&mut private_body),
         Maker::default,
         true,
-        Waker::noop(),
+        (Waker::noop(), &Arc::default()),
     );
     assert!(json.is_pending());
 
@@ -112,7 +112,14 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::with_idle(1 << 20, Duration::from_millis(1), metrics.clone()));
-    let json = encoder.poll_json(&answer, Version(1), Sharing::Shared, Maker::default, true, Waker::noop());
+    let json = encoder.poll_json(
+        &answer,
+        Version(1),
+        Sharing::Shared,
+        Maker::default,
+        true,
+        (Waker::noop(), &Arc::default()),
+    );
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
     let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
@@ -138,7 +145,14 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::new(1 << 20, metrics.clone()));
-    let json = encoder.poll_json(&answer, Version(1), Sharing::Shared, Maker::default, true, Waker::noop());
+    let json = encoder.poll_json(
+        &answer,
+        Version(1),
+        Sharing::Shared,
+        Maker::default,
+        true,
+        (Waker::noop(), &Arc::default()),
+    );
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
     let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
