@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
+use tonic::transport::Endpoint;
 
-use crate::support::client::{connect, node};
+use crate::support::client::{Event, connect, node};
 use crate::support::control_plane::eventually;
 use crate::support::relay::run;
-use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
+use crate::support::{Ask, CDS, Client, ControlPlane, DEADLINE, EDS, RDS, Relay, Setup, Variant};
 
 #[tokio::test]
 async fn fp7_no_connection_comes_in_while_memory_is_short() {
@@ -56,6 +57,46 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
     stuck.resume_reading();
     let end = timeout(DEADLINE, stuck.ended()).await.expect("the connection is closed");
     assert_ne!(end.code(), tonic::Code::Ok);
+}
+
+/// FP7: idle clients that hold the memory do not keep newcomers out.
+#[tokio::test]
+async fn fp7_newcomers_are_served_although_idle_clients_hold_the_memory() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "small", "1");
+    // What a client held lingers for a second only, so that its memory is soon free.
+    let setup = Setup::of(origin.address).line("limits: { memory_bytes: 160MiB }").line("linger: 1s");
+    let relay = Relay::start(setup).await;
+    let mut idle = Vec::new();
+    let long = "n".repeat(3000);
+    while relay.limit_hits("memory_bytes").await == 0.0 {
+        assert!(idle.len() < 60, "{} MiB after {} clients", relay.resident() >> 20, idle.len());
+        let Ok(channel) = endpoint(&relay).connect().await else { continue };
+        let mut client = Client::on(channel, Variant::Delta, Some(node("idle")));
+        for batch in 0..10 {
+            let of = |number| format!("{long}-{}-{batch}-{number}", idle.len());
+            let names: Vec<String> = (0..50).map(of).collect();
+            client.send(Ask::of(EDS).subscribe(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        idle.push(client);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    let (begin, mut served) = (Instant::now(), 0);
+    while served < 3 {
+        let waited = begin.elapsed();
+        assert!(waited < Duration::from_secs(40), "newcomers stay outside: {} MiB", relay.resident() >> 20);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let Ok(channel) = endpoint(&relay).connect().await else { continue };
+        let mut newcomer = Client::on(channel, Variant::Delta, Some(node("newcomer")));
+        newcomer.want(CDS, &["small"]);
+        served += u32::from(matches!(newcomer.event().await, Event::Answer(_)));
+    }
+    let told = || async { relay.log_lines("WARN").iter().any(|line| line.contains("idle clients leave")) };
+    eventually("the log tells it", told).await;
+}
+
+fn endpoint(relay: &Relay) -> Endpoint {
+    Endpoint::from_shared(format!("http://{}", relay.address)).unwrap()
 }
 
 /// SEC-1: TLS begins with the first byte of a peer, and a silent one takes no more memory than on a plaintext listener.

@@ -108,7 +108,8 @@ pub trait OpenStreams: Send + Sync + 'static {
         None
     }
 
-    /// Whether memory is too short for further connections (FP7).
+    /// Whether memory is too short for another connection (FP7). Asked once for each: those who make room look at the number
+    /// of refusals.
     fn is_out_of_memory(&self) -> bool {
         false
     }

@@ -53,8 +53,13 @@ impl Unread {
         if self.0.messages.load(Ordering::Relaxed) == 0 {
             return None;
         }
+        Some(self.unused())
+    }
+
+    /// How long the client has taken no message, also if there was none.
+    pub fn unused(&self) -> Duration {
         let since = Duration::from_micros(self.0.since.load(Ordering::Relaxed));
-        Some(self.0.origin.elapsed().saturating_sub(since))
+        self.0.origin.elapsed().saturating_sub(since)
     }
 }
 

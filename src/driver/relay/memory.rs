@@ -4,16 +4,19 @@
 //! kernel counts for this process. Below the soft mark, nothing happens. Above the soft mark, new connections
 //! are refused, so that existing clients are served on. Above the hard mark, the relay drops everything that
 //! can be made again, and cuts connections: first those with the most requests, names or unread responses.
+//! [`Newcomers`] makes room for those who are refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::driver::ground::connection::ConnectionCut;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::memory_gauge::Pressure;
+use crate::driver::relay::newcomers::Newcomers;
 use crate::driver::stream::state::Tables;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::{Limit, resident_bytes};
@@ -35,9 +38,10 @@ const CUT_MIN: usize = 16;
 /// Keeps the process within its budget of resident memory, for as long as the future is polled. Without
 /// `limits.memory_bytes` the budget is `otherwise`.
 pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise: Option<u64>) {
-    let mut before = Pressure::None;
+    let (mut before, mut newcomers) = (Pressure::None, Newcomers::default());
     loop {
         tokio::time::sleep(INTERVAL).await;
+        newcomers.cut_due(Instant::now());
         // Read each time, because another configuration may come into force.
         let budget = shared.settings().limits.memory_bytes.or(otherwise);
         shared.metrics.memory_budget(budget);
@@ -46,6 +50,7 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
         let (Some(budget), Some(resident)) = (budget, resident_bytes()) else {
             shared.pressure.set(Pressure::None);
             before = Pressure::None;
+            newcomers.forget();
             continue;
         };
         let now = Pressure::of(resident, budget);
@@ -58,8 +63,14 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
                 .add(change_event(now, before).detail(format_args!("{resident} of {budget} bytes")));
             before = now;
         }
-        if now == Pressure::Hard {
-            relieve(&shared, &tables);
+        let refused = shared.pressure.take_refused();
+        match now {
+            Pressure::None => newcomers.forget(),
+            Pressure::Soft => {
+                let missing = Pressure::missing(resident, budget);
+                newcomers.look((&shared, &tables), (refused, missing), Instant::now());
+            }
+            Pressure::Hard => relieve(&shared, &tables),
         }
     }
 }

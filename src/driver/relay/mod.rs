@@ -1,6 +1,7 @@
 //! All streams and sources together: the entry point for downstream streams, and the work before the first stream.
 
 pub mod memory;
+mod newcomers;
 pub mod inspect;
 pub mod content;
 mod clients;
@@ -165,6 +166,6 @@ impl OpenStreams for Relay {
     }
 
     fn is_out_of_memory(&self) -> bool {
-        self.shared.pressure.is_high()
+        self.shared.pressure.refuses()
     }
 }

@@ -172,6 +172,11 @@ impl StreamState {
         self.unread.age()
     }
 
+    /// How long the client has taken nothing.
+    pub(crate) fn unused_for(&self) -> Duration {
+        self.unread.unused()
+    }
+
     /// Passes the node, the subscriptions and their sources to `look`, under the lock.
     pub(crate) fn look<T>(&self, look: impl FnOnce(Option<&Node>, &Session, &OwnSources) -> T) -> T {
         let inner = lock(&self.inner);
