@@ -393,7 +393,8 @@ mod tests {
         assert_eq!(refused.code, Code::ResourceExhausted);
         assert!(refused.message.contains("limits.unfinished_bytes"), "{refused}");
         drop((halves, small, young, last));
-        assert_eq!((all.table().bytes, all.table().parts.len()), (0, 0));
+        let table = all.table();
+        assert_eq!((table.bytes, table.parts.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ const BODY_BYTES: usize = 1024;
 /// A resource for clients that read nothing. No honest client wants it.
 pub const LARGE: &str = "large";
 const LARGE_BYTES: usize = 100 << 10;
-/// A resource of the same size that never changes.
+/// A resource of a megabyte that never changes.
 pub const STILL: &str = "still";
 /// A large update for so many small ones.
 const LARGE_EVERY: usize = 4;
@@ -63,7 +63,7 @@ pub struct Ticks {
 
 impl Ticks {
     pub fn start(runtime: &Runtime, origin: Arc<ControlPlane>) -> Ticks {
-        origin.set(CDS, STILL, &"z".repeat(LARGE_BYTES));
+        origin.set(CDS, STILL, &"z".repeat(1 << 20));
         let ticks = Ticks { origin, sent: Arc::default() };
         ticks.next();
         let forever = ticks.clone();

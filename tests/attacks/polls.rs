@@ -17,8 +17,8 @@ use crate::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS};
 const UNREADABLE: Sign =
     Sign { metric: "sluice_downstream_streams_unreadable_total", label: "", values: &[""], is_gauge: false };
 
-/// The polls of a connection, each with an answer of 100 KiB.
-const POLLS: u32 = 20;
+/// The polls of a connection, each with an answer of 1 MiB.
+const POLLS: u32 = 4;
 
 pub const ALL: &[Attack] = &[
     // Each is within the limit of its connection.
@@ -27,7 +27,7 @@ pub const ALL: &[Attack] = &[
         BOTH,
         limits(&["unfinished_bytes"]),
         Script::Own(|strand| {
-            let (count, pieces) = (strand.count(100, 24), strand.count(110, 32));
+            let (count, pieces) = (strand.count(100, 12), strand.count(110, 32));
             Box::pin(crowd(strand, count, move |strand| half_a_body(strand, pieces)))
         }),
     )
@@ -44,7 +44,7 @@ pub const ALL: &[Attack] = &[
         "distinct polls that nobody reads",
         BOTH,
         limits(&["unfinished_bytes"]),
-        Script::Own(|strand| Box::pin(crowd(strand.clone(), strand.count(100, 20), unread))),
+        Script::Own(|strand| Box::pin(crowd(strand.clone(), strand.count(100, 7), unread))),
     )
     .counts_some()
     .lasts(3),

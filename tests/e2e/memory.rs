@@ -64,9 +64,7 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
 async fn fp7_newcomers_are_served_although_idle_clients_hold_the_memory() {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "small", "1");
-    // What a client held lingers for a second only, so that its memory is soon free.
-    let setup = Setup::of(origin.address).line("limits: { memory_bytes: 160MiB }").line("linger: 1s");
-    let relay = Relay::start(setup).await;
+    let relay = Relay::start(Setup::of(origin.address).line("limits: { memory_bytes: 160MiB }")).await;
     let mut idle = Vec::new();
     let long = "n".repeat(3000);
     while relay.limit_hits("memory_bytes").await == 0.0 {
@@ -74,7 +72,8 @@ async fn fp7_newcomers_are_served_although_idle_clients_hold_the_memory() {
         let Ok(channel) = endpoint(&relay).connect().await else { continue };
         let mut client = Client::on(channel, Variant::Delta, Some(node("idle")));
         for batch in 0..10 {
-            let of = |number| format!("{long}-{}-{batch}-{number}", idle.len());
+            // Impossible names need no answer of the server, and do not linger.
+            let of = |number| format!("xdstp://{long}/{}-{batch}-{number}", idle.len());
             let names: Vec<String> = (0..50).map(of).collect();
             client.send(Ask::of(EDS).subscribe(&names.iter().map(String::as_str).collect::<Vec<_>>()));
         }
