@@ -49,7 +49,30 @@ pub enum Request {
     Delta(DeltaRequest),
 }
 
+impl DeltaRequest {
+    /// Whether the request names anything to subscribe to or to give up.
+    pub fn asks(&self) -> bool {
+        !(self.subscribe.is_empty() && self.unsubscribe.is_empty())
+    }
+}
+
 impl Request {
+    /// The type URL as sent.
+    pub fn type_url(&self) -> &str {
+        match self {
+            Request::Sotw(request) => &request.type_url,
+            Request::Delta(request) => &request.type_url,
+        }
+    }
+
+    /// The node, if the request has one.
+    pub fn node(&self) -> Option<&Node> {
+        match self {
+            Request::Sotw(request) => request.node.as_deref(),
+            Request::Delta(request) => request.node.as_deref(),
+        }
+    }
+
     /// Whether the request rejects a response (ACK-1).
     pub fn is_nack(&self) -> bool {
         match self {

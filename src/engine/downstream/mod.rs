@@ -26,7 +26,7 @@ pub use session::limits::{Excess, Limits};
 pub use session::moves::{Look, Moved, Shift};
 pub use session::push_set::{Extent, PushSet, PushType, PushUnit, PushedName};
 pub use session::report::TypeReport;
-pub use session::request::RequestOutcome;
+pub use session::request::{Portion, RequestOutcome};
 pub use session::router::{List, Router, Watch};
 pub use session::standing::{Compared, PushRejection, PushStanding, SILENT_AFTER, TypeStanding};
 pub use session::without_evidence::WithoutEvidence;

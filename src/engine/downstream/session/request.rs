@@ -20,6 +20,8 @@ pub struct RequestOutcome {
     pub watches: Vec<Watch>,
     /// The request changed the subscription, or a resend is due.
     pub changed: bool,
+    /// The names that came or went. In delta, all names of the request.
+    pub moved_names: usize,
     /// The request only reports something, and changes no collection.
     pub is_report: bool,
     /// The request has an error that rejects no response of the stream.
@@ -36,6 +38,7 @@ impl RequestOutcome {
             judged: Judged::default(),
             watches: Vec::new(),
             changed: false,
+            moved_names: 0,
             is_report: true,
             reports_error,
             refused: None,
@@ -44,12 +47,38 @@ impl RequestOutcome {
 
     /// Whether the rate limit counts the request: changes, rejections and reports count, ACKs do not.
     pub fn counts_as_change(&self) -> bool {
-        self.changed || self.is_report || self.reports_error || matches!(self.verdict, Verdict::Nack { .. })
+        self.changed || self.rejects_or_reports()
+    }
+
+    /// Whether the client could go on like this without a change of its subscription.
+    pub fn rejects_or_reports(&self) -> bool {
+        self.is_report || self.reports_error || matches!(self.verdict, Verdict::Nack { .. })
     }
 
     /// Whether the request needs no further work.
     pub fn is_settled(&self) -> bool {
         self.watches.is_empty() && !self.counts_as_change()
+    }
+}
+
+/// The part of a request to take. Lists of names may have to wait for the rate of changes, verdicts never (ADR 66).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portion {
+    Whole,
+    /// The verdict on a response. The lists wait.
+    Verdict,
+    /// Lists that waited, of this many requests.
+    Waited(u64),
+}
+
+impl Portion {
+    /// The number of requests that are complete with this part.
+    fn requests(self) -> u64 {
+        match self {
+            Portion::Whole => 1,
+            Portion::Verdict => 0,
+            Portion::Waited(requests) => requests,
+        }
     }
 }
 
@@ -64,18 +93,28 @@ impl Session {
         router: &mut dyn Router,
         now: Time,
     ) -> Result<RequestOutcome, Status> {
-        let (url, nonce, error) = match request {
-            Request::Sotw(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
-            Request::Delta(request) => (&request.type_url, &request.response_nonce, &request.error_detail),
+        self.request_portion(request, Portion::Whole, router, now)
+    }
+
+    /// As [`Session::request`], for a request that may be taken in parts.
+    pub fn request_portion(
+        &mut self,
+        request: &Request,
+        portion: Portion,
+        router: &mut dyn Router,
+        now: Time,
+    ) -> Result<RequestOutcome, Status> {
+        let (nonce, error) = match request {
+            Request::Sotw(request) => (&request.response_nonce, &request.error_detail),
+            Request::Delta(request) => (&request.response_nonce, &request.error_detail),
         };
-        let url = type_of(self.kind, url)?;
+        let url = self.type_of(request)?;
         let reports_error = error.is_some() && nonce.is_empty();
         if url == HEALTH || (reports_error && self.changes_nothing(url, request)) {
             return Ok(RequestOutcome::report(TypeUrl::new(url), reports_error));
         }
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
-        let seed = self.seed;
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
@@ -93,18 +132,16 @@ impl Session {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
             subscription.features = router.client_features(&type_url);
         }
-        let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
-        let grant = &*self.grant;
-        let change = match request {
-            Request::Sotw(request) => subscription.take_sotw(request, seed, &group_of, grant),
-            Request::Delta(request) => {
-                if self.kind.marks {
-                    subscription.set_marks.get_or_insert_default().note_request(request, &type_url);
-                }
-                subscription.take_delta(request, seed, &group_of, grant)
+        let change = match portion {
+            Portion::Verdict => Change::default(),
+            Portion::Whole | Portion::Waited(_) => {
+                self.take_lists(index, request, portion.requests(), router)
             }
         };
-        let forces = matches!(request, Request::Delta(delta) if !(delta.subscribe.is_empty() && delta.unsubscribe.is_empty()));
+        let (forces, moved_names) = match request {
+            Request::Sotw(_) => (false, change.moved),
+            Request::Delta(delta) => (delta.asks(), request.names_len()),
+        };
         let changed = is_first || forces || sends_again || change != Change::default();
         self.judge(index, request, &change)?;
         let watches = self.apply(index, change, router)?;
@@ -115,13 +152,22 @@ impl Session {
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
         let is_report = false;
-        Ok(RequestOutcome { type_url, verdict, judged, watches, changed, is_report, reports_error, refused })
+        Ok(RequestOutcome {
+            type_url,
+            verdict,
+            judged,
+            watches,
+            changed,
+            moved_names,
+            is_report,
+            reports_error,
+            refused,
+        })
     }
 
-    /// Takes the client's content from elsewhere, by its first request of a type.
-    fn begin(&mut self, index: usize, request: &Request, router: &dyn Router, now: Time) {
+    /// Takes the client's content from elsewhere, by its first request of a type, after its lists.
+    fn begin(&mut self, index: usize, request: &Request, router: &mut dyn Router, now: Time) {
         let Some(subscription) = self.subscriptions.get_mut(index) else { return };
-        let is_of_endpoints = subscription.type_url.kind() == Kind::ClusterLoadAssignment;
         match request {
             Request::Sotw(request) => subscription.begin(request, now),
             Request::Delta(request) => {
@@ -129,17 +175,65 @@ impl Session {
                 subscription.present(&request.initial_resource_versions, self.seed, &share);
             }
         }
+        let is_of_endpoints = subscription.type_url.kind() == Kind::ClusterLoadAssignment;
         self.note_returning();
         if is_of_endpoints {
             self.settle_endpoints_due(index, now);
         }
     }
 
+    fn take_lists(
+        &mut self,
+        index: usize,
+        request: &Request,
+        requests: u64,
+        router: &mut dyn Router,
+    ) -> Change {
+        let Some(subscription) = self.subscriptions.get_mut(index) else { return Change::default() };
+        let type_url = subscription.type_url.clone();
+        let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
+        match request {
+            Request::Sotw(request) => subscription.take_sotw(request, self.seed, &group_of, &self.grant),
+            Request::Delta(request) => {
+                if self.kind.marks {
+                    let marks = subscription.set_marks.get_or_insert_default();
+                    marks.note_requests(requests, request, &type_url);
+                }
+                subscription.take_delta(request, self.seed, &group_of, &self.grant)
+            }
+        }
+    }
+
+    /// The type of a request.
+    ///
+    /// # Errors
+    /// The status that must end the stream.
+    pub fn type_of<'a>(&self, request: &'a Request) -> Result<&'a str, Status> {
+        type_of(self.kind, request.type_url())
+    }
+
+    /// Whether a request of the type was taken.
+    pub fn has_type(&self, url: &str) -> bool {
+        self.subscriptions.iter().any(|subscription| subscription.type_url.as_str() == url)
+    }
+
+    /// Whether the lists of a request of this type change the client's collections. Reports change none.
+    pub fn is_change(&self, url: &str, request: &Request) -> bool {
+        if url == HEALTH {
+            return false;
+        }
+        let subscription = self.subscriptions.iter().find(|of| of.type_url.as_str() == url);
+        subscription.is_none_or(|subscription| match request {
+            Request::Sotw(request) => !subscription.has_list(&request.resource_names, self.seed),
+            Request::Delta(request) => request.asks(),
+        })
+    }
+
     /// Whether a request with an error and no nonce leaves the client's collections as they are. The first request of a type on
     /// a stream subscribes, whatever it reports (STR-6): Envoy opens a stream so if a NACK was waiting as the former
     /// stream ended. Later requests count by their names (ACK-7, DEL-2).
     fn changes_nothing(&self, url: &str, request: &Request) -> bool {
-        request.names_len() == 0 && self.subscriptions.iter().any(|s| s.type_url.as_str() == url)
+        request.names_len() == 0 && self.has_type(url)
     }
 
     fn subscription_index(&mut self, url: &str) -> Result<usize, Status> {

@@ -122,7 +122,7 @@ impl Subscription {
             .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
         let wildcard = (wildcard != was_wildcard).then_some(wildcard);
-        Change { wildcard, names, non_canonical: false, left }
+        Change { wildcard, names, left, ..Change::default() }
     }
 
     /// The client has given up the last spelling of a name or a glob.

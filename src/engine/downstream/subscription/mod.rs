@@ -99,6 +99,8 @@ pub struct Change {
     pub names: BTreeMap<Key, NameSetChange>,
     /// Spellings have changed, or names were refused.
     pub non_canonical: bool,
+    /// In SotW, the number of names that came or went, or are newly refused or spelled otherwise.
+    pub moved: usize,
     /// Names that the client gave up, and that the wildcard or a glob may cover, with the versions that it accepted.
     pub left: Vec<(ResourceName, Version)>,
 }

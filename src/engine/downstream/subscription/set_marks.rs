@@ -44,8 +44,13 @@ impl SetMarks {
 
     /// Notes a request of a client that reads marks. A collection that is requested, newly or again, needs
     /// a mark.
-    pub(in crate::engine::downstream) fn note_request(&mut self, request: &DeltaRequest, type_url: &TypeUrl) {
-        self.requests += 1;
+    pub(in crate::engine::downstream) fn note_requests(
+        &mut self,
+        requests: u64,
+        request: &DeltaRequest,
+        type_url: &TypeUrl,
+    ) {
+        self.requests += requests;
         for name in request.subscribe.iter().chain(&request.unsubscribe) {
             if name.is_wildcard() {
                 (self.whole, self.looked_at) = (false, None);

@@ -14,6 +14,11 @@ use crate::engine::downstream::subscription::{Change, NameSetChange, Subscriptio
 use crate::xds::{ResourceName, SotwRequest, Version};
 
 impl Subscription {
+    /// Whether this is the list of the last SotW request that was taken.
+    pub fn has_list(&self, names: &[ResourceName], seed: HashSeed) -> bool {
+        self.seen && fingerprint_of(names, seed) == self.fingerprint
+    }
+
     /// Handles a SotW request: its list is the complete set (SUB-1).
     pub fn take_sotw(
         &mut self,
@@ -37,8 +42,8 @@ impl Subscription {
         // The implicit wildcard lasts while every request is empty (SUB-9); an explicit list ends the
         // wildcard (SUB-11).
         let implicit = !self.named && self.legacy_wildcard;
-        let (names, non_canonical) = self.take_list(names, seed, grant);
-        let mut change = Change { non_canonical, ..Change::default() };
+        let (names, moved) = self.take_list(names, seed, grant);
+        let mut change = Change { non_canonical: moved > 0, moved, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
             self.presented = Version::parse(&request.version_info);
@@ -59,6 +64,8 @@ impl Subscription {
             let old = self.names_of(place);
             if wanted.id() != old.id() {
                 let added: Vec<_> = wanted.minus(&old).cloned().collect();
+                // The old set without the names that stay is gone.
+                change.moved += 2 * added.len() + old.len() - wanted.len();
                 if !added.is_empty() {
                     self.resubscribe(&added);
                 }
@@ -104,25 +111,25 @@ impl Subscription {
         }
     }
 
-    /// The canonical names of a complete list, and whether spellings or refusals have changed.
+    /// The canonical names of a complete list, and the number of changed spellings and new refusals.
     fn take_list<'a>(
         &mut self,
         names: &'a [ResourceName],
         seed: HashSeed,
         grant: &Grant,
-    ) -> (Cow<'a, [ResourceName]>, bool) {
+    ) -> (Cow<'a, [ResourceName]>, usize) {
         let before = self.non_canonical.take();
         let grant = grant.of_type(&self.type_url).ok();
         let of_type = (&self.type_url, grant.as_ref());
         let (keys, after) = NonCanonicalNames::of_list(names, of_type, before.as_deref(), seed);
         let respelled = NonCanonicalNames::respelled(after.as_deref(), before.as_deref());
-        let refused = after.as_ref().is_some_and(|after| after.refusals.untold().next().is_some());
+        let refused = after.as_ref().map_or(0, |after| after.refusals.untold().count());
         self.non_canonical = after;
         if !respelled.is_empty() {
             self.resubscribe(&respelled);
         }
-        self.fresh |= refused;
-        (keys, refused || !respelled.is_empty())
+        self.fresh |= refused > 0;
+        (keys, refused + respelled.len())
     }
 }
 

@@ -1,6 +1,8 @@
 //! Marks for another sluice: complete collections (ADR 14).
 
-use super::bench::{Bench, CDS, EDS, version_of};
+use super::bench::{Bench, CDS, EDS, url, version_of};
+use crate::engine::downstream::Portion;
+use crate::xds::{DeltaRequest, Request};
 
 #[test]
 fn del_26_a_wildcard_is_marked_when_it_is_known_as_a_whole() {
@@ -138,4 +140,23 @@ fn no_mark_weighs_as_much_as_a_response() {
     let marks: Vec<_> = said.split("; ").filter_map(|message| message.split_once('(')).collect();
     let counts: Vec<_> = marks.iter().map(|(_, mark)| mark.matches("/*").count()).collect();
     assert_eq!(counts, [1000, 500]);
+}
+
+/// ADR 66: a mark speaks of the requests whose names were taken.
+#[test]
+fn del_26_a_mark_counts_no_request_whose_names_wait() {
+    let mut bench = Bench::cold();
+    let sluice = bench.sluice();
+    let request = |subscribe: &[&str]| {
+        let subscribe = subscribe.iter().map(|name| (*name).into()).collect();
+        let type_url = url(CDS).as_str().to_owned();
+        Request::Delta(DeltaRequest { type_url, subscribe, ..DeltaRequest::default() })
+    };
+    bench.change(sluice, CDS, "");
+    bench.try_portion(sluice, request(&[]), Portion::Verdict).unwrap();
+    bench.says_of_all(CDS, "a=1", true);
+    assert_eq!(bench.drain(sluice), "Cluster a=1 (1: whole)");
+    bench.try_portion(sluice, request(&["*"]), Portion::Waited(3)).unwrap();
+    // The ACK, and three requests.
+    assert_eq!(bench.drain(sluice), "Cluster a=1 (5: whole)");
 }

@@ -20,6 +20,18 @@ fn sub_1_a_list_replaces_the_one_before() {
     assert_eq!(bench.poll(client), "ClusterLoadAssignment a=2");
 }
 
+/// FD4: the rate of changes charges what came and went, and no list for its length.
+#[test]
+fn fd_4_a_request_tells_how_many_names_came_or_went() {
+    let mut bench = Bench::files(&[(EDS, "a=1 b=1")]);
+    let client = bench.sotw();
+    for (list, moved) in [("a b c", 3), ("a b c", 0), ("a b d e", 3), ("a", 3), ("", 1), ("x y", 2)] {
+        assert_eq!(bench.ask(client, EDS, list).moved_names, moved, "{list}");
+    }
+    // Refused names cost no less.
+    assert_eq!(bench.ask(client, EDS, "x y xdstp://a/b").moved_names, 1);
+}
+
 #[test]
 fn sub_3_and_4_names_newly_in_the_list_are_sent_whatever_was_sent_before() {
     for message in [EDS, RDS, SDS, VHDS, "acme.Thing", CDS, LDS] {

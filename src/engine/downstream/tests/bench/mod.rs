@@ -17,7 +17,7 @@ use crate::engine::cache::SessionId;
 use crate::engine::collection::{CollectionKind, HashSeed};
 use crate::engine::downstream::tests::client::Held;
 use crate::engine::downstream::{
-    AnswerKey, ClientFeatures, Composition, Limits, RequestOutcome, Session, Shift, SourceId, Watch,
+    AnswerKey, ClientFeatures, Composition, Limits, Portion, RequestOutcome, Session, Shift, SourceId, Watch,
 };
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source;
@@ -306,9 +306,19 @@ impl Bench {
     }
 
     pub fn try_request(&mut self, client: ClientId, request: Request) -> Result<RequestOutcome, Status> {
+        self.try_portion(client, request, Portion::Whole)
+    }
+
+    /// Takes a part of a request.
+    pub fn try_portion(
+        &mut self,
+        client: ClientId,
+        request: Request,
+        portion: Portion,
+    ) -> Result<RequestOutcome, Status> {
         let this = &mut self.clients[client];
         let mut routes = this.routes;
-        let mut taken = this.session.request(&request, &mut routes, self.now)?;
+        let mut taken = this.session.request_portion(&request, portion, &mut routes, self.now)?;
         this.on_the_way.extend(std::mem::take(&mut taken.watches));
         if let Some(mut to) = this.moving_to {
             this.on_the_way.extend(this.session.keep_moving(&mut to, self.now).unwrap());
