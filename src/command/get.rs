@@ -163,7 +163,8 @@ Columns:
   CLUSTER  the node cluster that the client gave
   TYPE     the resource type, by the last part of its name
   STATE    SYNCED: has everything; STALE: does not have the newest; ERROR: rejected the newest; NOT_SENT: nothing is known
-  WHY      unacked: sent, no answer; held:…: news is not sent yet; rejected: the client's NACK
+  WHY      unacked: sent, no answer; held:rate: requests of the client wait in the relay; other held:…: news is not sent
+           yet; rejected: the client's NACK
   FOR      how long it has been so
   With -o wide: HAS and SHOULD (versions), VIA (server), CLASS (node class), PEER (address), OPEN (age of the stream)
 

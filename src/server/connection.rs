@@ -71,7 +71,8 @@ pub(super) fn run<R: OpenStreams>(
             shared.metrics.closed_alpn.inc();
             return;
         }
-        let streams = Streams::new(shared.metrics.clone(), shared.limits.get().streams_per_connection);
+        let max = shared.limits.get().streams_per_connection;
+        let streams = Streams::new(shared.metrics.clone(), max, peer.address);
         let cut = peer.connection.clone();
         let until = Until { departure, cut, leaf, listener: peer.listener.clone() };
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };

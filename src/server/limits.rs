@@ -63,8 +63,10 @@ settings! {
         /// time. At most a quarter of `memory_bytes`.
         unfinished_bytes: u64 = 256 << 20, bytes(1 << 20..=1 << 40);
         /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Protects only together with `local_error_reset_streams`: with either
-        /// limit alone, a single connection can use gigabytes. Read when a connection opens.
-        streams_per_connection: u32 = 100, count(1..=1_000_000);
+        /// limit alone, a single connection can use gigabytes. A process of gRPC's C-core has a stream for each target, all
+        /// on one connection, and lets further ones wait without a word (ADR 66). Each stream costs 8 KiB of
+        /// `connection_bytes`. Read when a connection opens.
+        streams_per_connection: u32 = 2_000, count(1..=1_000_000);
         /// Streams of one connection that the peer resets unseen by the relay, before a GOAWAY (CVE-2023-44487). Read
         /// when a connection opens.
         pending_reset_streams: usize = 20, count(1..=10_000);

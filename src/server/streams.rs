@@ -1,5 +1,6 @@
 //! The open xDS streams of one connection.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +17,8 @@ pub(super) struct Streams<S> {
     going: Signal,
     /// The limit of HTTP/2 on open streams.
     max: u32,
+    /// The client, for the log.
+    peer: Option<SocketAddr>,
     metrics: Arc<DownstreamMetrics>,
 }
 
@@ -29,9 +32,9 @@ struct Open<S> {
 pub(super) type StreamId = u64;
 
 impl<S: RelayStream> Streams<S> {
-    pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32) -> Arc<Self> {
+    pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32, peer: Option<SocketAddr>) -> Arc<Self> {
         let open = Mutex::new(Open { streams: Vec::new(), next_id: 0, refuses_new: false });
-        Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, metrics })
+        Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, peer, metrics })
     }
 
     /// Adds a stream until the returned value is dropped; `None` if the connection accepts no new streams.
@@ -49,11 +52,14 @@ impl<S: RelayStream> Streams<S> {
         let id = open.next_id;
         open.next_id += 1;
         open.streams.push((id, stream.clone()));
-        // The next stream waits in the client, or HTTP/2 refuses the stream silently.
-        if open.streams.len() == self.max as usize {
-            self.metrics.limit_hit(Limit::StreamsPerConnection);
-        }
+        let is_full = open.streams.len() == self.max as usize;
+        let first = open.streams.first().filter(|_| is_full).map(|(_, first)| first.clone());
         drop(open);
+        // The next stream waits in the client, or HTTP/2 refuses the stream silently.
+        if let Some(first) = first {
+            let node = first.node_id().unwrap_or_default();
+            self.metrics.limit_delays(Limit::StreamsPerConnection, &node, self.peer);
+        }
         let counted = variant.map(|variant| self.metrics.stream(variant));
         Some(RegisteredStream { streams: self.clone(), id, stream, _counted: counted })
     }

@@ -1,7 +1,14 @@
 //! The relay's limits, with the names under which their hits are counted.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::instruments::lock;
 use prometheus_client::metrics::counter::Counter;
 
 /// Declares the limits with a hit counter, each with the value of its `limit` label.
@@ -72,13 +79,43 @@ limits! {
     AdminStreams = "admin_streams",
 }
 
+/// The time between two warnings about one limit that makes clients wait.
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The number of hits of each limit. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct LimitHits(Arc<[Counter; Limit::ALL.len()]>);
+pub struct LimitHits(Arc<[Hits; Limit::ALL.len()]>);
+
+#[derive(Debug)]
+struct Hits {
+    counter: Counter,
+    delays: Mutex<Delays>,
+}
+
+/// The clients that wait for a limit, for the log.
+#[derive(Debug, Default)]
+struct Delays {
+    last: Option<Instant>,
+    /// Delays since the last warning.
+    suppressed: u64,
+}
+
+impl Delays {
+    /// The number of delays without a warning since the last one; `None` if no warning is due.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now < last + WARN_INTERVAL) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
 
 impl LimitHits {
-    pub(super) fn new(counter: impl FnMut(Limit) -> Counter) -> LimitHits {
-        LimitHits(Arc::new(Limit::ALL.map(counter)))
+    pub(super) fn new(mut counter: impl FnMut(Limit) -> Counter) -> LimitHits {
+        let hits = |limit| Hits { counter: counter(limit), delays: Mutex::default() };
+        LimitHits(Arc::new(Limit::ALL.map(hits)))
     }
 
     pub fn hit(&self, limit: Limit) {
@@ -86,10 +123,43 @@ impl LimitHits {
     }
 
     pub fn add(&self, limit: Limit, hits: u64) {
-        self.0[limit as usize].inc_by(hits);
+        self.0[limit as usize].counter.inc_by(hits);
     }
 
     pub fn of(&self, limit: Limit) -> u64 {
-        self.0[limit as usize].get()
+        self.0[limit as usize].counter.get()
+    }
+
+    /// Counts a hit that makes a client wait. Nobody refuses such a client anything, so the log names it: once a minute
+    /// and limit. `node`: empty if unknown.
+    pub fn delay(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
+        self.hit(limit);
+        let Some(suppressed) = lock(&self.0[limit as usize].delays).due(Instant::now()) else { return };
+        let suppressed = NonZeroU64::new(suppressed);
+        let peer = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
+        warn!(limit = %format_args!("limits.{}", limit.name()), node, peer, suppressed, "{}", reason(limit));
+    }
+}
+
+fn reason(limit: Limit) -> &'static str {
+    match limit {
+        Limit::StreamsPerConnection => {
+            "a connection has all streams that it may have; the client's further streams wait in the client"
+        }
+        Limit::ConnectionBytes => "a client leaves much unread, and is sent nothing more before it reads",
+        Limit::FirstAnswersPerSecond => "many clients begin at once; their first answers wait for their turn",
+        _ => "a client asks often; its further requests wait in the relay, and its updates go on",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_makes_clients_wait_is_told_once_a_minute() {
+        let (mut delays, start) = (Delays::default(), Instant::now());
+        let told: Vec<_> = (0..150).filter_map(|s| delays.due(start + Duration::from_secs(s))).collect();
+        assert_eq!(told, [0, 59, 59]);
     }
 }

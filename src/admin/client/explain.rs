@@ -214,7 +214,13 @@ fn state(found: &Explanation, type_url: &TypeUrl, age: impl Fn(std::time::System
     };
     let at_client = found.name.as_ref().map(|name| name.at_client.as_ref());
     let Some(at_client) = at_client.map_or(Some(None), |at| at.map(Some)) else {
-        return json!({ "text": "the client does not ask for the name" });
+        let text = match of.why {
+            Some(Why::Rate) => {
+                "no request for the name was taken yet: requests of the client wait in the relay"
+            }
+            _ => "the client does not ask for the name",
+        };
+        return json!({ "text": text });
     };
     let why = at_client.map_or(of.why, |at| at.why);
     let (has, should) = match at_client {
@@ -243,6 +249,7 @@ fn happened(of: &SessionTypeStatus, why: Option<Why>, version: Option<&str>, sec
             None => "has all that exists".to_owned(),
         },
         Some(Why::Rejected) => format!("rejected it {ago} ago, and keeps its former content"),
+        Some(Why::Rate) => format!("has requests that wait in the relay for {ago}, for {what}"),
         Some(Why::Unacked) => format!("was sent it {ago} ago, nonce {nonce}, has not answered"),
         Some(Why::Order) => format!("is not sent it for {ago}, before it ACKs {what}"),
         Some(Why::Withheld) => "is not told that it is gone, because routes may refer to it".to_owned(),

@@ -66,6 +66,10 @@ fn fill(
             answer.push(of_type(of))?;
             continue;
         };
+        // The client may ask for more than the names that were taken.
+        if of.why == Some(Why::Rate) {
+            answer.push(of_type(of))?;
+        }
         for name in names {
             let row = of_name(admin, of, &name, answer);
             answer.push(row)?;

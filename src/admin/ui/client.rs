@@ -162,6 +162,9 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
             Why::Name => format!("News wait for {what}, whose existence is not known yet."),
             Why::Deletion => "A mass deletion waits for an operator.".to_owned(),
             Why::Unread => "News are ready, and the client does not read.".to_owned(),
+            Why::Rate => {
+                format!("Requests of the client wait in the relay for {what}.")
+            }
             Why::Rejected | Why::Unacked | Why::Unknown => String::new(),
         });
     }

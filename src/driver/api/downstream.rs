@@ -151,4 +151,9 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
 
     /// Whether the stream has sent a response (KAL-4, RLY-77).
     fn has_answered(&self) -> bool;
+
+    /// The id of the client's node, for the log; `None` before the first request.
+    fn node_id(&self) -> Option<String> {
+        None
+    }
 }

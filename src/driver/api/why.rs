@@ -7,6 +7,8 @@ use crate::driver::api::status::ConfigStatus;
 pub enum Why {
     /// The client rejected the last response.
     Rejected,
+    /// Requests of the client wait in the relay for the rate of changes (ADR 66).
+    Rate,
     /// The client has not answered the last response.
     Unacked,
     /// An earlier type waits for the client's ACK (RLY-50).
@@ -24,8 +26,9 @@ pub enum Why {
 }
 
 impl Why {
-    pub const ALL: [Why; 8] = [
+    pub const ALL: [Why; 9] = [
         Why::Rejected,
+        Why::Rate,
         Why::Unacked,
         Why::Order,
         Why::Withheld,
@@ -38,6 +41,7 @@ impl Why {
     pub fn name(self) -> &'static str {
         match self {
             Why::Rejected => "rejected",
+            Why::Rate => "held:rate",
             Why::Unacked => "unacked",
             Why::Order => "held:order",
             Why::Withheld => "held:withheld",
@@ -58,9 +62,13 @@ impl Why {
         match self {
             Why::Rejected => ConfigStatus::Error,
             Why::Unknown => ConfigStatus::NotSent,
-            Why::Unacked | Why::Order | Why::Withheld | Why::Unread | Why::Name | Why::Deletion => {
-                ConfigStatus::Stale
-            }
+            Why::Rate
+            | Why::Unacked
+            | Why::Order
+            | Why::Withheld
+            | Why::Unread
+            | Why::Name
+            | Why::Deletion => ConfigStatus::Stale,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The memory that the relay holds for one connection alone.
 //!
-//! Memory that several connections share does not count. Counted are incomplete requests, the names that the
-//! connection's streams ask for, and polled documents. A charge is one relaxed addition, made before the
+//! Memory that several connections share does not count. Counted are streams, incomplete requests, the names that the
+//! connection's streams ask for, requests that wait for the rate of changes, and polled documents. A charge is one relaxed addition, made before the
 //! allocation or as soon as the size is known. An update costs no charge except for the bytes that the client
 //! has not read.
 

@@ -13,8 +13,10 @@ settings! {
     /// The limits on what clients make the relay do.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct RelayLimits {
-        /// Changes of subscription and NACKs of one stream, and polls and new sources of one connection; 400 names
-        /// count as one. Another node's dynamic parameters change all names of the stream. ACKs never count.
+        /// Changes of subscription and NACKs of one stream, and polls and new sources of one connection; 400 names that
+        /// came or went count as one, and so do 800 that a list repeats. Further changes wait, and the newest list of a
+        /// type replaces those that wait (ADR 66). Another node's dynamic parameters change all names of the stream. ACKs never
+        /// count.
         changes_per_second: u32 = 100, SOME;
         /// The burst allowed for `changes_per_second`, for a client's start.
         changes_burst: u32 = 500, SOME;

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use crate::engine::Time;
 
-/// A stream that had to wait for this long without a pause is ended.
+/// A stream whose rejections and reports had to wait for this long without a pause is ended, and so are polls.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// This many names cost as much as one request. With the default rate and burst, a stream may ask for 200,000
-/// names at once, which is also the default limit of names, and then for 40,000 names a second, which take a
+/// This many names that came or went cost as much as one request. With the default rate and burst, a stream may ask for
+/// 200,000 names at once, which is also the default limit of names, and then for 40,000 names a second, which take a
 /// few percent of a core.
 pub const NAMES_PER_TOKEN: u32 = 400;
+
+/// This many names that a list repeats cost as much as one name that came or went: a list is read and compared as a whole.
+pub const LISTED_PER_NAME: usize = 2;
 
 /// A token bucket as a theoretical arrival time (GCRA): one integer of state.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ pub struct Limiter {
     full_at: Time,
     /// The same time with names free of charge.
     full_at_without_names: Time,
-    /// Since when the number of requests alone has made every request wait.
+    /// Since when the number of requests alone has been over the rate.
     waiting_since: Option<Time>,
 }
 
@@ -53,22 +56,35 @@ impl Limiter {
         self.full_at.since(now).saturating_sub(interval * self.burst)
     }
 
-    /// Admits a request with this many names. A token pays for [`NAMES_PER_TOKEN`] names. In SotW, a client
-    /// repeats all its names in order to add another. Names therefore only slow the client down; the number of
-    /// requests alone can end the stream.
-    pub fn admit(&mut self, names: usize, now: Time) -> Admission {
+    /// The time until another change may be taken; zero if the change may be taken now.
+    pub fn wait(&self, now: Time) -> Duration {
+        if self.full_at <= now {
+            return Duration::ZERO;
+        }
         let interval = Duration::from_secs(1) / self.per_second;
-        let burst = interval * self.burst;
-        self.full_at_without_names = self.full_at_without_names.max(now) + interval;
-        let is_over = !self.full_at_without_names.since(now).saturating_sub(burst).is_zero();
-        let excess = self.reserve_for(names, now);
-        // Nobody waits longer than this, whatever the number of names.
-        self.full_at = self.full_at.min(now + burst + PATIENCE);
-        self.judge(excess, is_over, now)
+        (self.full_at + interval).since(now).saturating_sub(interval * self.burst)
     }
 
-    /// As [`Limiter::admit`], for concurrent requests. The wait of a request does not slow down the next
-    /// request, so that names, too, can end the polls.
+    /// Charges a request that was taken, with this many names. A token pays for [`NAMES_PER_TOKEN`] names. The next change
+    /// waits for the debt, so a change is charged when its size is known (ADR 66).
+    pub fn charge(&mut self, names: usize, now: Time) {
+        let interval = Duration::from_secs(1) / self.per_second;
+        self.full_at_without_names = self.full_at_without_names.max(now) + interval;
+        self.reserve_for(names, now);
+        // Nobody waits longer than this, whatever the number of names.
+        self.full_at = self.full_at.min(now + interval * self.burst + PATIENCE);
+    }
+
+    /// When the next request may be read after a rejection or a report, which the caller has charged. The number of
+    /// requests alone decides.
+    pub fn admit_report(&mut self, now: Time) -> Admission {
+        let burst = Duration::from_secs(1) / self.per_second * self.burst;
+        let excess = self.full_at_without_names.since(now).saturating_sub(burst);
+        self.judge(excess, !excess.is_zero(), now)
+    }
+
+    /// Charges and admits one of several concurrent requests. The wait of a request does not slow down the next request, so
+    /// that names, too, can end the polls.
     pub fn admit_poll(&mut self, names: usize, now: Time) -> Admission {
         let excess = self.reserve_for(names, now);
         self.judge(excess, !excess.is_zero(), now)
@@ -98,42 +114,51 @@ impl Limiter {
 mod tests {
     use super::*;
 
+    /// Charges a change if it may be taken; else returns the wait.
+    fn change(limiter: &mut Limiter, names: usize, now: Time) -> Duration {
+        let wait = limiter.wait(now);
+        if wait.is_zero() {
+            limiter.charge(names, now);
+        }
+        wait
+    }
+
     #[test]
     fn a_burst_passes_then_the_rate_holds() {
         let mut limiter = Limiter::new(100, 500);
         let start = Time::from_micros(1_000_000);
         for _ in 0..500 {
-            assert_eq!(limiter.admit(0, start), Admission::Now);
+            assert_eq!(change(&mut limiter, 0, start), Duration::ZERO);
         }
-        assert_eq!(limiter.admit(0, start), Admission::After(Duration::from_millis(10)));
-        assert_eq!(limiter.admit(0, start + Duration::from_secs(10)), Admission::Now);
+        assert_eq!(change(&mut limiter, 0, start), Duration::from_millis(10));
+        assert_eq!(change(&mut limiter, 0, start + Duration::from_millis(10)), Duration::ZERO);
+        assert_eq!(change(&mut limiter, 0, start + Duration::from_secs(10)), Duration::ZERO);
     }
 
     #[test]
     fn fd_6_names_count() {
         let mut limiter = Limiter::new(100, 500);
         let start = Time::from_micros(1_000_000);
-        // Two requests with as many names as one stream may have.
-        assert_eq!(limiter.admit(99_000, start), Admission::Now);
-        assert_eq!(limiter.admit(99_000, start), Admission::Now);
-        let Admission::After(wait) = limiter.admit(100_000, start) else { panic!("a third one waits") };
-        assert!(wait > Duration::from_secs(2), "{wait:?}");
+        // Three requests with half as many names as one stream may have: the third one leaves a debt.
+        for _ in 0..3 {
+            assert_eq!(change(&mut limiter, 99_000, start), Duration::ZERO);
+        }
+        let wait = change(&mut limiter, 0, start);
+        assert!(wait > Duration::from_secs(2) && wait < Duration::from_secs(3), "{wait:?}");
     }
 
-    /// In the state-of-the-world variant, each request repeats all names.
     #[test]
-    fn fd_4_a_client_that_repeats_many_names_is_slowed_down_and_not_ended() {
+    fn fd_4_a_client_that_changes_many_names_is_slowed_down_and_not_ended() {
         let mut limiter = Limiter::new(100, 500);
         let mut now = Time::from_micros(1);
         let mut waited = Duration::ZERO;
         for _ in 0..1000 {
-            match limiter.admit(50_000, now) {
-                Admission::Now => {}
-                Admission::After(wait) => (now, waited) = (now + wait, waited + wait),
-                Admission::Refused => unreachable!("it asks as often as it may"),
-            }
+            let wait = limiter.wait(now);
+            (now, waited) = (now + wait, waited + wait);
+            limiter.charge(50_000, now);
         }
         assert!(waited > Duration::from_secs(1200), "{waited:?}");
+        assert_eq!(limiter.admit_report(now), Admission::Now, "names do not count for reports");
         // Polls run concurrently.
         let refused = (0..1000).any(|_| {
             now = now + Duration::from_millis(100);
@@ -143,11 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn fd_4_a_client_that_never_stops_is_ended() {
+    fn fd_4_a_client_that_never_stops_rejecting_is_ended() {
         let mut limiter = Limiter::new(100, 1);
         let mut now = Time::from_micros(1);
         for _ in 0..100_000 {
-            match limiter.admit(0, now) {
+            limiter.charge(0, now);
+            match limiter.admit_report(now) {
                 Admission::Now => {}
                 Admission::After(wait) => now = now + wait,
                 Admission::Refused => {

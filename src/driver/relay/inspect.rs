@@ -14,6 +14,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place as ServerPlace;
 use crate::driver::relay::Relay;
 use crate::driver::relay::changes;
+use crate::driver::relay::waiting_types;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::state::StreamState;
@@ -65,6 +66,7 @@ impl StatusView for Relay {
 }
 
 pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
+    let waiting = stream.waiting_types();
     stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
@@ -76,7 +78,7 @@ pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) 
         kind: stream.kind(),
         opened_at: shared.clock.wall(stream.opened_at),
         seats: seats_of(sources),
-        types: type_statuses(node, session, sources, shared),
+        types: type_statuses(node, session, sources, (shared, &waiting)),
     })
 }
 
@@ -147,11 +149,14 @@ fn type_statuses(
     node: Option<&Node>,
     session: &Session,
     sources: &OwnSources,
-    shared: &DriverContext,
+    (shared, waiting): (&DriverContext, &[(TypeUrl, Time)]),
 ) -> Vec<SessionTypeStatus> {
     let reports = session.reports(&newest(sources), shared.clock.now());
     let types = session.subscriptions().iter().zip(reports);
-    types.map(|(of, report)| type_status(of, report, (node, session), sources, shared)).collect()
+    let taken = types.map(|(of, report)| type_status(of, report, (node, session), sources, shared));
+    let mut types: Vec<_> = taken.collect();
+    waiting_types::show(waiting, &mut types, &shared.clock);
+    types
 }
 
 /// The change that the client is not sent. The stream holds it back, or a source holds back a mass deletion

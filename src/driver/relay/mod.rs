@@ -2,6 +2,7 @@
 
 pub mod memory;
 mod newcomers;
+mod waiting_types;
 pub mod inspect;
 pub mod content;
 mod clients;
@@ -154,7 +155,7 @@ impl OpenStreams for Relay {
     fn open(&self, kind: StreamKind, peer: impl Into<Arc<Peer>>) -> Result<Stream, Status> {
         let peer = peer.into();
         peer.relays.as_deref().map_or(Ok(()), |path| self.refuse_loop(path, &peer))?;
-        Ok(Stream::new(kind, peer, &self.shared, &self.tables))
+        Stream::new(kind, peer, &self.shared, &self.tables)
     }
 
     fn connected(&self, connection: &ConnectionCut) {

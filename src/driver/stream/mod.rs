@@ -14,6 +14,7 @@ pub mod changes;
 pub mod loss;
 pub mod authorization;
 pub mod requests;
+pub mod waiting;
 pub mod reclassify;
 pub mod divert;
 pub mod refused_types;

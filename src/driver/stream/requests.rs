@@ -1,58 +1,54 @@
 //! The requests of a stream, and the resulting commands to sources.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::{debug, trace, warn};
 
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::context::DriverSettings;
-use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
+use crate::driver::ground::rate::{Admission, LISTED_PER_NAME, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::stream::private_part::{session_at, shared_source};
 use crate::driver::stream::restating::RejectedPushes;
 use crate::driver::stream::routes::Routes;
-use crate::driver::stream::state::{Inner, StreamState};
+use crate::driver::stream::state::{Inner, STREAM_BYTES, StreamState};
 use crate::driver::stream::subscriber::subscriber_at;
+use crate::driver::stream::waiting::LONGEST_PAUSE;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::Excess;
-use crate::engine::downstream::{ChangeId, RequestOutcome, Verdict, Watch};
+use crate::engine::downstream::{ChangeId, Portion, RequestOutcome, Verdict, Watch};
 use crate::setting::Epoch;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TypeMetrics;
 use crate::xds::{Code, Node, Request, Status, TypeUrl, Version};
 
-/// The longest delay of a client over its rate. A longer silence could be taken for a hung relay.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// A request in the session.
 pub(crate) struct Taken {
     pub outcome: RequestOutcome,
-    /// The requested names, for the rate.
-    names: usize,
 }
 
 impl StreamState {
     pub(crate) async fn request_in_turn(self: &Arc<Self>, request: Request) -> Result<(), Status> {
         let watch_order = self.watch_order.lock().await;
-        let taken = self.take(&request)?;
-        drop(request);
-        self.follow_up(taken, watch_order).await
+        match self.take(request)? {
+            Some(taken) => self.follow_up(taken, watch_order).await,
+            None => Ok(()),
+        }
     }
 
     /// Completes a request.
     pub(crate) async fn follow_up(
         self: &Arc<Self>,
-        Taken { outcome, names }: Taken,
+        Taken { outcome }: Taken,
         watch_order: tokio::sync::MutexGuard<'_, ()>,
     ) -> Result<(), Status> {
         let wakes = !outcome.watches.is_empty() || self.has_something_to_say();
-        if outcome.counts_as_change() {
-            self.throttle(names).await?;
+        if outcome.rejects_or_reports() {
+            self.throttle().await?;
         }
         // Before the sources open streams to their servers.
         self.throttle_opened().await?;
@@ -64,14 +60,32 @@ impl StreamState {
         Ok(())
     }
 
-    pub(crate) fn take(&self, request: &Request) -> Result<Taken, Status> {
+    /// Takes a request, or the part that need not wait for the rate of changes; `None` if all of it waits.
+    pub(crate) fn take(&self, request: Request) -> Result<Option<Taken>, Status> {
         let now = self.shared.clock.now();
         let inner = &mut *lock(&self.inner);
-        // The words of a NACK for a Secret may quote it (ADM-12), and the type may be implied.
-        let shown = Some(request).filter(|request| !request.is_nack());
-        trace!(stream = self.id, request = ?shown, "request");
         inner.asked_at.get_or_insert(now);
         inner.follow(&self.shared.settings());
+        let (request, portion) = match inner.is_over_rate(now) {
+            false => (request, Portion::Whole),
+            true => match self.set_aside(inner, request, now)? {
+                Some(due) => due,
+                None => return Ok(None),
+            },
+        };
+        self.take_portion(inner, &request, portion, now).map(Some)
+    }
+
+    pub(crate) fn take_portion(
+        &self,
+        inner: &mut Inner,
+        request: &Request,
+        portion: Portion,
+        now: Time,
+    ) -> Result<Taken, Status> {
+        // The words of a NACK for a Secret may quote it (ADM-12), and the type may be implied.
+        let shown = Some(request).filter(|request| !request.is_nack());
+        trace!(stream = self.id, request = ?shown, ?portion, "request");
         let rerouted = inner.take_node(request, self, now);
         if rerouted || !inner.is_admitted {
             self.admit(inner)?;
@@ -83,7 +97,7 @@ impl StreamState {
             sources: &mut inner.sources,
             refusal: Some(&mut inner.refusal),
         };
-        let outcome = inner.session.request(request, &mut routes, now);
+        let outcome = inner.session.request_portion(request, portion, &mut routes, now);
         if self.shared.tails.are_open() {
             self.tell_request(routes.node, request, &outcome, now);
         }
@@ -97,37 +111,46 @@ impl StreamState {
         }
         let mut outcome = outcome?;
         if outcome.changed {
-            let charged = inner.names.set(inner.session.names_bytes());
+            let charged = inner.names.set(STREAM_BYTES + inner.session.names_bytes());
             charged.inspect_err(|_| self.shared.metrics.limit_hit(Limit::ConnectionBytes))?;
         }
-        let mut names = request.names_len();
         if rerouted {
             outcome.watches.extend(inner.session.reroute(&mut routes)?);
             // All names may have another source (FD4).
             outcome.changed = true;
-            names = names.max(inner.session.names_len());
+            outcome.moved_names = outcome.moved_names.max(inner.session.names_len());
         }
         if inner.moving_to.is_some() && (outcome.changed || rerouted) {
             outcome.watches.extend(self.keep_moving(inner));
         }
+        if outcome.counts_as_change() {
+            inner.limiter.charge(names_to_pay(request, &outcome), now);
+        }
+        self.note_request(inner, &outcome, portion, now);
+        Ok(Taken { outcome })
+    }
+
+    fn note_request(&self, inner: &mut Inner, outcome: &RequestOutcome, portion: Portion, now: Time) {
         // A report subscribes to nothing, and no limit bounds the types of reports. So the stream keeps no
         // metrics for the type.
         let types = match outcome.is_report {
             true => self.shared.metrics.of_type(&outcome.type_url),
             false => inner.metrics_of(&outcome.type_url, &self.shared),
         };
-        types.request();
+        // Requests in parts were counted when they arrived.
+        if portion == Portion::Whole {
+            types.request();
+        }
         if outcome.is_report || outcome.reports_error {
             types.report();
         }
-        self.note_verdict(&outcome, &types, inner.node.as_deref());
-        inner.count_verdict(&outcome, self.id, now);
+        self.note_verdict(outcome, &types, inner.node.as_deref());
+        inner.count_verdict(outcome, self.id, now);
         if matches!(outcome.verdict, Verdict::Nack { .. }) {
             self.tell_plans_of_rejection(inner, now);
         }
-        self.note_refusal(&outcome, inner.node.as_deref());
+        self.note_refusal(outcome, inner.node.as_deref());
         self.behind.since(inner.waiting_since().map(|since| self.shared.clock.instant(since)));
-        Ok(Taken { outcome, names })
     }
 
     fn note_verdict(&self, outcome: &RequestOutcome, types: &TypeMetrics, node: Option<&Node>) {
@@ -191,17 +214,18 @@ impl StreamState {
         }
     }
 
-    /// Slows down a stream with too many changes of subscription or NACKs (FD4).
-    async fn throttle(&self, names: usize) -> Result<(), Status> {
-        let admission = lock(&self.inner).limiter.admit(names, self.shared.clock.now());
-        self.slow_down(admission, "on this stream").await
+    /// Slows down a stream with too many NACKs or reports (FD4), which has been charged for them. Changes of subscription
+    /// wait elsewhere, without their verdicts ([`waiting`](super::waiting)).
+    async fn throttle(&self) -> Result<(), Status> {
+        let admission = lock(&self.inner).limiter.admit_report(self.shared.clock.now());
+        self.slow_down(admission, "NACKs or reports per second on this stream").await
     }
 
     /// All polls of one connection share a rate, because each poll is a stream of its own.
     pub(crate) async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
         let account = self.peer.connection.account();
         let admission = account.admit_poll(names, self.shared.clock.now(), self.changes_rate());
-        self.slow_down(admission, "or polls on this connection").await
+        self.slow_down(admission, "polls per second on this connection").await
     }
 
     /// Slows down a connection with many new sources: each costs a stream to a server, and every new stream of the connection has a
@@ -209,7 +233,7 @@ impl StreamState {
     async fn throttle_opened(&self) -> Result<(), Status> {
         let account = self.peer.connection.account();
         match account.admit_opened(self.shared.clock.now(), self.changes_rate()) {
-            Some(admission) => self.slow_down(admission, "or new sources on this connection").await,
+            Some(admission) => self.slow_down(admission, "new sources per second on this connection").await,
             None => Ok(()),
         }
     }
@@ -219,23 +243,29 @@ impl StreamState {
         (limits.changes_per_second, limits.changes_burst)
     }
 
-    async fn slow_down(&self, admission: Admission, place: &str) -> Result<(), Status> {
+    async fn slow_down(&self, admission: Admission, what: &str) -> Result<(), Status> {
         match admission {
             Admission::Now => Ok(()),
             Admission::After(wait) => {
-                self.shared.metrics.limit_hit(Limit::ChangesPerSecond);
+                self.tell_delay(Limit::ChangesPerSecond, lock(&self.inner).node.as_deref());
                 tokio::time::sleep(wait.min(LONGEST_PAUSE)).await;
                 Ok(())
             }
             Admission::Refused => {
                 let rate = self.shared.settings().limits.changes_per_second;
                 let text = format!(
-                    "more than {rate} changes of subscription or NACKs per second {place}; the limit is \
-                        limits.changes_per_second, and {NAMES_PER_TOKEN} names count as one change"
+                    "more than {rate} {what}; the limit is limits.changes_per_second, and {NAMES_PER_TOKEN} names \
+                        count as one change"
                 );
                 Err(Status::new(Code::ResourceExhausted, text))
             }
         }
+    }
+
+    /// The client waits for a limit.
+    pub(crate) fn tell_delay(&self, limit: Limit, node: Option<&Node>) {
+        let node_id = node.map_or("", |node| node.id.as_str());
+        self.shared.metrics.limit_delays(limit, node_id, self.peer.address);
     }
 
     fn command(self: &Arc<Self>, watch: Watch) -> (Option<Arc<SourceHandle>>, Command) {
@@ -293,6 +323,15 @@ impl StreamState {
             used
         });
     }
+}
+
+/// The names for which the rate charges a request: those that came or went, and a part of those that a list repeats.
+fn names_to_pay(request: &Request, outcome: &RequestOutcome) -> usize {
+    let listed = match request {
+        Request::Sotw(request) => request.resource_names.len(),
+        Request::Delta(_) => 0,
+    };
+    outcome.moved_names + listed / LISTED_PER_NAME
 }
 
 impl Inner {

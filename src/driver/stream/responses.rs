@@ -42,7 +42,7 @@ impl StreamState {
             inner.poll_hold(Some(turn), &self.shared, context);
             return Poll::Pending;
         }
-        if !self.has_room(context) {
+        if !self.has_room(inner, context) {
             return Poll::Pending;
         }
         let now = self.shared.clock.now();
@@ -85,14 +85,14 @@ impl StreamState {
 
     /// Whether the client may be sent more. False while `limits.connection_bytes` are unread; reading wakes the
     /// stream.
-    fn has_room(&self, context: &Context<'_>) -> bool {
+    fn has_room(&self, inner: &Inner, context: &Context<'_>) -> bool {
         let account = self.peer.connection.account();
         if account.has_room() {
             return true;
         }
         self.may_be_due.store(true, Ordering::Relaxed);
         account.wait(self.id, context.waker());
-        self.shared.metrics.limit_hit(Limit::ConnectionBytes);
+        self.tell_delay(Limit::ConnectionBytes, inner.node.as_deref());
         // A read before the registration woke nobody.
         if account.has_room() {
             context.waker().wake_by_ref();
@@ -120,7 +120,7 @@ impl StreamState {
         let turn = *inner.turn.get_or_insert_with(|| {
             let wait = self.shared.first_answer_in(&self.peer.listener, now);
             if !wait.is_zero() {
-                self.shared.metrics.limit_hit(Limit::FirstAnswersPerSecond);
+                self.tell_delay(Limit::FirstAnswersPerSecond, inner.node.as_deref());
             }
             now + wait
         });

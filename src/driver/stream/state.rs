@@ -24,12 +24,17 @@ use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::session_at;
 use crate::driver::stream::refusal::Refusal;
 use crate::driver::stream::restating::RejectedPushes;
+use crate::driver::stream::waiting::Waiting;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::{AnswerKey, ListId, Session};
 use crate::setting::Epoch;
 use crate::telemetry::metrics::{BehindMetrics, GaugePart, TypeMetrics};
 use crate::xds::{Node, Status, StreamKind, TypeUrl};
+
+/// The memory that a stream costs its connection before it asks for any name: with its buffers, its subscriptions and
+/// HTTP/2's part, rounded up (ADR 66).
+pub(crate) const STREAM_BYTES: usize = 8 << 10;
 
 /// The tables of all sources and of all streams.
 #[derive(Clone)]
@@ -85,7 +90,9 @@ pub(crate) struct Inner {
     /// The configuration to which the session moves (REL-6).
     pub(crate) moving_to: Option<Arc<Epoch<DriverSettings>>>,
     pub(crate) limiter: Limiter,
-    /// The charge for the names of this stream.
+    /// The requests that wait for the limiter. Boxed: few streams have any.
+    pub(crate) waiting: Option<Box<Waiting>>,
+    /// The charge for this stream and its names.
     pub(crate) names: Charge,
     /// Bodies with messages to be sent, for answers of several messages.
     pub(crate) unsent: Vec<(AnswerKey, Arc<Encoded>)>,

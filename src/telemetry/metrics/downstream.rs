@@ -1,5 +1,6 @@
 //! Connections and streams of clients.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -278,6 +279,11 @@ impl DownstreamMetrics {
 
     pub fn limit_hit(&self, limit: Limit) {
         self.limits.hit(limit);
+    }
+
+    /// As [`LimitHits::delay`].
+    pub fn limit_delays(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
+        self.limits.delay(limit, node, peer);
     }
 
     pub fn limit_hits(&self, limit: Limit) -> u64 {

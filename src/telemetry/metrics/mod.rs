@@ -9,6 +9,7 @@
 //! one relaxed atomic addition, without a look-up or a lock. Handles of open things subtract their part of a
 //! gauge when dropped.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -175,6 +176,11 @@ impl Metrics {
 
     pub fn limit_hit(&self, limit: Limit) {
         self.limits.hit(limit);
+    }
+
+    /// As [`LimitHits::delay`].
+    pub fn limit_delays(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
+        self.limits.delay(limit, node, peer);
     }
 
     /// The hits of all limits.

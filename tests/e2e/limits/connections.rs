@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{hit, limited};
 use crate::support::client::{connect, node};
-use crate::support::{CDS, Client, ControlPlane, DEADLINE, Relay, Variant};
+use crate::support::{CDS, Client, ControlPlane, DEADLINE, EDS, Relay, Variant};
 
 /// RFC 9113 §3.4, and an empty SETTINGS frame.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -78,11 +78,32 @@ async fn all_streams_of_a_connection() {
         clients.push(client);
     }
     assert_eq!(relay.limit_hits("streams_per_connection").await, 1.0);
+    relay.logged("limits.streams_per_connection").await;
+    let warnings = relay.warnings("limits.streams_per_connection");
+    assert!(warnings[0].contains("one") && warnings[0].contains("127.0.0.1:"), "{warnings:?}");
     let mut third = Client::on(channel, Variant::Delta, Some(node("three")));
     third.want(CDS, &["*"]);
     third.silence(Duration::from_millis(100)).await;
     drop(clients);
     third.take(CDS).await;
+}
+
+/// World C1: gRPC's C-core has a stream for each target, all on one connection.
+#[tokio::test]
+async fn a_process_with_a_stream_for_each_of_many_targets_is_served() {
+    let (origin, relay) = limited("").await;
+    let channel = connect(&relay.address).await;
+    let mut clients = Vec::new();
+    for number in 0..300 {
+        let mut client = Client::on(channel.clone(), Variant::Sotw, Some(node("targets")));
+        client.want(EDS, &[&format!("e-{number}")]);
+        origin.set(EDS, &format!("e-{number}"), "1");
+        clients.push(client);
+    }
+    for client in &mut clients {
+        client.take(EDS).await;
+    }
+    assert_eq!(relay.limit_hits("streams_per_connection").await, 0.0);
 }
 
 /// RLY-56: a storm of reconnects is spread; later answers never wait.

@@ -5,7 +5,7 @@ use tonic::Code;
 use super::{hit, limited, neighbour};
 use crate::support::client::{connect, node};
 use crate::support::proto::Node;
-use crate::support::{Ask, CDS, Client, EDS, Variant};
+use crate::support::{Ask, CDS, Client, DEADLINE, EDS, Variant};
 
 fn many(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("e-{number}")).collect()
@@ -104,6 +104,51 @@ async fn a_stream_that_changes_its_mind_too_often() {
     }
     hit(&relay, "changes_per_second", 3.0).await;
     client.send(Ask::of(CDS).subscribe(&["*"]));
+}
+
+/// FD4, ADR 66: requests wait, and their client is served meanwhile. The relay does not blame the client, and says which limit acts.
+#[tokio::test]
+async fn a_client_whose_requests_wait_is_served_and_shown_as_waiting() {
+    let (origin, relay) = limited("limits: { changes_per_second: 1, changes_burst: 1 }").await;
+    origin.set(EDS, "e-0", "1");
+    let mut client = Client::open(&relay.address, Variant::Sotw, "eager").await;
+    let names = many(5_000);
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    client.want(EDS, &names);
+    client.take(EDS).await;
+    // The names have to be paid for before the next request is taken.
+    names.push("another");
+    client.want(EDS, &names);
+    hit(&relay, "changes_per_second", 1.0).await;
+    origin.set(EDS, "e-0", "2");
+    let update = client.take(EDS).await;
+    let shown = relay.json("/clients?why=held:rate").await.to_string();
+    assert!(shown.contains("eager") && shown.contains("limits.changes_per_second"), "{shown}");
+    assert_eq!(update.names(), ["e-0"], "the other name waits");
+    relay.logged("limits.changes_per_second").await;
+    let warnings = relay.warnings("limits.changes_per_second");
+    assert!(warnings[0].contains("eager") && warnings[0].contains("127.0.0.1:"), "{warnings:?}");
+    origin.set(EDS, "another", "1");
+    assert!(client.take(EDS).await.names().contains(&"another"));
+    assert_eq!(relay.warnings("limits.changes_per_second").len(), 1, "once a minute");
+}
+
+/// World C2: a client of gRPC asks for its clusters one by one, each time with all names so far. To charge each list with its length, or
+/// to take each list, would take 40 s here.
+#[tokio::test]
+async fn a_list_that_grows_name_by_name_is_served_as_the_newest_list() {
+    let (origin, relay) = limited("limits: { changes_per_second: 10, changes_burst: 10 }").await;
+    let names = many(300);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.iter().for_each(|name| origin.set(CDS, name, "1"));
+    let mut client = Client::open(&relay.address, Variant::Sotw, "one-by-one").await;
+    for count in 1..=names.len() {
+        client.want(CDS, &names[..count]);
+    }
+    let begun = std::time::Instant::now();
+    while client.take(CDS).await.names().len() < names.len() {
+        assert!(begun.elapsed() < DEADLINE, "lists wait for lists");
+    }
 }
 
 /// RLY-14: more classes than allowed are refused, not merged.

@@ -16,14 +16,16 @@ use futures_util::task::AtomicWaker;
 use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::private_body::PrivateBody;
+use crate::driver::ground::registry::lock;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::poll::poll_once;
 use crate::driver::stream::restating::RejectedPushes;
-use crate::driver::stream::state::{Fallbacks, Guard, Inner, Stream, StreamState, Tables};
+use crate::driver::stream::state::{Fallbacks, Guard, Inner, STREAM_BYTES, Stream, StreamState, Tables};
 use crate::engine::authorization::Grant;
 use crate::engine::downstream::Session;
+use crate::telemetry::Limit;
 use crate::xds::{Request, SotwRequest, Status, StreamKind};
 
 impl Stream {
@@ -32,7 +34,9 @@ impl Stream {
         peer: Arc<Peer>,
         shared: &Arc<DriverContext>,
         tables: &Tables,
-    ) -> Stream {
+    ) -> Result<Stream, Status> {
+        let mut names = Charge::new(&peer.connection);
+        names.set(STREAM_BYTES).inspect_err(|_| shared.metrics.limit_hit(Limit::ConnectionBytes))?;
         let (shared, id) = (shared.clone(), tables.streams.next_id());
         let settings = shared.epoch();
         let mut session =
@@ -51,8 +55,9 @@ impl Stream {
             epoch: settings.number(),
             moving_to: None,
             limiter: shared.changes_limiter(),
+            waiting: None,
             routing: settings,
-            names: Charge::new(&peer.connection),
+            names,
             unsent: Vec::new(),
             private_body: PrivateBody::default(),
             waits: 0,
@@ -83,7 +88,7 @@ impl Stream {
             }))
         });
         tables.streams.add(id, &guard.0);
-        Stream(guard)
+        Ok(Stream(guard))
     }
 }
 
@@ -94,8 +99,9 @@ impl RelayStream for Stream {
         let Ok(watch_order) = stream.watch_order.try_lock() else {
             return Either::Right(stream.request_in_turn(request).boxed());
         };
-        match stream.take(&request) {
-            Ok(taken) if taken.outcome.is_settled() => {
+        match stream.take(request) {
+            Ok(None) => Either::Left(ready(Ok(()))),
+            Ok(Some(taken)) if taken.outcome.is_settled() => {
                 drop(watch_order);
                 // Mostly nothing is due. The connection is then not polled again.
                 if stream.has_something_to_say() {
@@ -103,7 +109,7 @@ impl RelayStream for Stream {
                 }
                 Either::Left(ready(Ok(())))
             }
-            Ok(taken) => Either::Right(stream.follow_up(taken, watch_order).boxed()),
+            Ok(Some(taken)) => Either::Right(stream.follow_up(taken, watch_order).boxed()),
             Err(status) => Either::Left(ready(Err(status))),
         }
     }
@@ -126,5 +132,9 @@ impl RelayStream for Stream {
 
     fn has_answered(&self) -> bool {
         self.state().answered.load(Ordering::Relaxed)
+    }
+
+    fn node_id(&self) -> Option<String> {
+        Some(lock(&self.state().inner).node.as_ref()?.id.clone())
     }
 }
