@@ -4,10 +4,16 @@ usage: grpc_peer.py serve PORT
        grpc_peer.py call TARGET [PORT...]
        grpc_peer.py watch TARGET
        grpc_peer.py open TARGET
+       grpc_peer.py many TARGET COUNT
+       grpc_peer.py each TARGET COUNT
 
 Without ports the client reads them from its input, one per line. The port `nobody` stands for calls that fail at once.
 With `watch` the client calls until killed, and prints the result of each call. With `open` it calls
 further targets beside, which it reads from its input, one per line. All targets share the stream of xDS.
+
+With `many` the client opens that many targets at once, named after the first with a number, and calls each until it is answered. With
+`each` one channel makes that many calls, each with another number in the header `number`. Both print the count of answers and the
+seconds until the last.
 """
 
 import itertools
@@ -76,11 +82,43 @@ def watch_beside(target):
             time.sleep(0.02)
 
 
+def answered(calls):
+    """Waits for all calls; prints how many were answered, and the time. A call waits for its resources."""
+    begun = time.monotonic()
+    pending = [call() for call in calls]
+    count = 0
+    for one in pending:
+        try:
+            one.result()
+            count += 1
+        except grpc.RpcError as error:
+            print(f"{error.code()} {error.details()}", file=sys.stderr)
+    print(f"answered {count} in {time.monotonic() - begun:.3f}", flush=True)
+
+
+def call_of(channel, **more):
+    return lambda: channel.unary_unary(METHOD).future(b"", timeout=60, wait_for_ready=True, **more)
+
+
+def many(target, count):
+    channels = [grpc.insecure_channel(f"{target}-{number}") for number in range(count)]
+    answered([call_of(channel) for channel in channels])
+
+
+def each(target, count):
+    with grpc.insecure_channel(target) as channel:
+        answered([call_of(channel, metadata=(("number", str(number)),)) for number in range(count)])
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         backend(sys.argv[2]).wait_for_termination()
     elif sys.argv[1] == "watch":
         watch(sys.argv[2])
+    elif sys.argv[1] == "many":
+        many(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "each":
+        each(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1] == "open":
         watch_more(sys.argv[2], sys.stdin)
     else:

@@ -431,7 +431,7 @@ class GrpcClient:
     MODE = "call"
     PIPES: ClassVar = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
-    def __init__(self, stage, target, bootstrap=None, in_node=False, name="client"):
+    def __init__(self, stage, target, bootstrap=None, in_node=False, name="client", arguments=()):
         if bootstrap is None and not stage.direct:
             bootstrap = stage.sluice_says("bootstrap", "grpc", "--config", "sluice.json")
         if bootstrap is None:
@@ -446,7 +446,7 @@ class GrpcClient:
         if in_node:
             command = ["node", packages.HERE / "grpc_peer.js"]
             environment["NODE_PATH"] = str(packages.NODE / "node_modules")
-        command += [self.MODE, f"xds:///{target}"]
+        command += [self.MODE, f"xds:///{target}", *arguments]
         self.process = Process(stage, name, command, environment, **self.PIPES)
 
     def reaches(self, port):
