@@ -102,8 +102,8 @@ async fn fd_4_a_client_that_changes_many_names_again_and_again_is_bounded() {
         taken += usize::from(now != before);
         before = now;
     }
-    // 500 tokens and 100 a second, at 50 or 75 for 20,000 names.
-    assert!((7..=16).contains(&taken), "{taken}");
+    // 500 tokens and 100 a second. 20,000 names that come or go cost 50, and as many that stay cost 25.
+    assert!((7..=30).contains(&taken), "{taken} of 200");
 }
 
 /// World C2: a changed resource arrives while requests wait, although the ACK before came with a list that waits.
