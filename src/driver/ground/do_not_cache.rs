@@ -10,7 +10,7 @@ use moka::sync::Cache;
 use crate::driver::ground::servers::ListKey;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// Beyond this, the name that was unused for longest is forgotten. A request for it moves to a private source a
+/// Beyond this number, the longest unused name is forgotten. A request for the name moves to a private source a
 /// little later.
 const NAMES_MAX: u64 = 100_000;
 

@@ -1,9 +1,9 @@
 //! Room for new clients while memory is short (FP7, ADR 70).
 //!
-//! Between the marks of the budget, new connections are refused and existing clients are served on. Clients that hold much
-//! and use nothing of it could keep all others out for ever. So once newcomers have been refused for a while, the relay drops
-//! its encodings, and then the idle clients with the most memory for the longest time leave, a few at a time. Where they do not
-//! hold what is missing, nobody leaves, and the log says so.
+//! Between the marks of the budget, new connections are refused and existing clients are served on. Clients with much unused
+//! memory could keep all others out for ever. So after a while of refusals the relay drops the encodings,
+//! and then the idle clients with the most memory for the longest time leave, a few at a time. If idle clients hold less than is
+//! missing, nobody leaves, and the log says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ const PACE: Duration = Duration::from_secs(10);
 /// Clients come again with a back-off. After this time without a newcomer nobody wants in.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
-/// A client that has taken a message within this time uses what it holds.
+/// A client with a message taken within this time is in use.
 const IDLE_AFTER: Duration = Duration::from_secs(5);
 
 /// A smaller holder makes no room.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// The most connections that leave in one step.
+/// The maximum number of leaving connections in a step.
 const LEAVE_MAX: usize = 8;
 
 /// From the status of the streams to the end of the connection.
@@ -53,7 +53,7 @@ enum Step {
     MakeRoom,
 }
 
-/// The newcomers refused lately, and the clients that leave for them.
+/// The newcomers refused lately, and the clients leaving for newcomers.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
     /// When the first was refused, and the latest.
@@ -65,7 +65,7 @@ pub(super) struct Newcomers {
     warned: Option<Instant>,
 }
 
-/// A client that holds memory.
+/// A holder of memory.
 #[derive(Clone, Debug)]
 struct Holder {
     connection: ConnectionCut,
@@ -102,7 +102,7 @@ impl Newcomers {
         (self.refused, self.next, self.has_dropped) = Default::default();
     }
 
-    /// Ends the connections whose streams have been told.
+    /// Ends the connections after their streams.
     pub(super) fn cut_due(&mut self, now: Instant) {
         self.leaving.retain(|(at, connection)| {
             let is_due = now >= *at;
@@ -177,7 +177,7 @@ impl Holder {
                 memory; the limit is limits.memory_bytes",
             self.bytes
         );
-        // A client that comes again is served once there is room.
+        // A returning client is served once there is room.
         Status::new(Code::Unavailable, text)
     }
 
@@ -186,7 +186,7 @@ impl Holder {
     }
 }
 
-/// The connections with streams, and what they hold.
+/// The connections with streams, and their memory.
 fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     let mut users: BTreeMap<usize, (Arc<Peer>, Duration)> = BTreeMap::new();
     let mut next = None;
@@ -206,8 +206,8 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     holders
 }
 
-/// The idle holders that leave, the heaviest first: as many as hold what is missing. None if all of them hold less than
-/// that, since nobody would be let in for their end.
+/// The idle holders to leave, the heaviest first: as many as hold the missing bytes. None if all idle holders together hold less,
+/// since nobody would be let in for their end.
 fn leavers(mut holders: Vec<Holder>, missing: u64) -> Vec<Holder> {
     holders.retain(|holder| holder.bytes >= LARGE_BYTES && holder.unused >= IDLE_AFTER);
     if holders.iter().map(|holder| holder.bytes).sum::<u64>() < missing {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn fp7_the_largest_relative_to_their_use_leave_and_no_more_than_needed() {
-        // A large one in use, small ones, and idle ones.
+        // A large client in use, small clients, and idle clients.
         let all = [(60, 1), (0, 600), (8, 100), (30, 10), (4, 150), (2, 100)];
         assert_eq!(chosen(&all, 1), [8]);
         assert_eq!(chosen(&all, 9), [8, 4]);
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(step(0, 1137), Step::DropEncodings);
     }
 
-    /// The streams end with a status that clients retry, and the connection ends once they could read it.
+    /// The streams end with a status for a retry, and the connection ends once the client could read the status.
     #[tokio::test(start_paused = true)]
     async fn fp7_idle_holders_are_told_and_cut_for_newcomers() {
         let relay = relay();

@@ -34,7 +34,7 @@ impl Inner {
         }
     }
 
-    /// Counts the changes that the client needs no answer to. `index`: of the subscription that was answered last.
+    /// Counts the changes without a need for an answer. `index`: of the last answered subscription.
     pub(crate) fn count_passed(&mut self, stream: u64, index: usize) {
         if let Some(passed) = self.session.take_passed() {
             self.count(&passed.overtaken, TrackedChange::superseded);
@@ -55,7 +55,7 @@ impl Inner {
         }
     }
 
-    /// The changes that a body for this answer brings.
+    /// The changes in a body for this answer.
     pub(crate) fn changes_in(&self, index: usize, answer: &Answer) -> Vec<Arc<TrackedChange>> {
         let Some(subscription) = self.session.subscriptions().get(index) else { return Vec::new() };
         let find = |id: ChangeId| {
@@ -74,7 +74,7 @@ impl Inner {
 }
 
 impl StreamState {
-    /// The changes that the client has not answered or not been sent.
+    /// The changes without an answer, or not sent yet.
     pub(crate) fn unsettled_changes(&self) -> Vec<Unsettled> {
         self.look(|_, session, sources| session.unsettled_changes(&newest(sources)))
     }

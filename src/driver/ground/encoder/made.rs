@@ -1,4 +1,4 @@
-//! The views that went into live bodies, so that a body goes when its source has moved on.
+//! The views of live bodies, so that a body goes when the source has moved on.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -28,7 +28,7 @@ pub(super) struct Made<K, T> {
     sweep_at: usize,
 }
 
-/// The view that went into a body.
+/// The view of a body.
 #[derive(Debug)]
 pub(super) struct Record<K> {
     key: K,
@@ -68,7 +68,7 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         self.records.max(self.live.len())
     }
 
-    /// Forgets bodies that nobody holds.
+    /// Forgets bodies without a holder.
     fn sweep(&mut self) {
         self.live.retain(|_, body| body.strong_count() > 0);
         let live = &self.live;
@@ -80,7 +80,7 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         self.sweep_at = 2 * self.len();
     }
 
-    /// Forgets the bodies of views that are not in this snapshot. Returns their keys.
+    /// Forgets the bodies of views outside this snapshot. Returns their keys.
     pub(super) fn move_on(&mut self, source: u64, served: &Published) -> Vec<K> {
         let mut outdated = Vec::new();
         let Some(records) = self.of_source.get_mut(&source) else { return outdated };

@@ -25,7 +25,7 @@ impl<'a, T> Sharing<'a, T> {
 
 /// A pending body for one stream. The body is dropped together with the stream.
 ///
-/// Boxed: few streams have one.
+/// Boxed: few streams have a body.
 pub(crate) struct PrivateBody<T>(Option<Box<(AnswerKey, oneshot::Receiver<T>)>>);
 
 impl<T> Default for PrivateBody<T> {
@@ -35,7 +35,7 @@ impl<T> Default for PrivateBody<T> {
 }
 
 impl<T: Send + 'static> PrivateBody<T> {
-    /// Makes a small body at once. A large body is made elsewhere; the waker is woken when it is ready.
+    /// Makes a small body at once. A large body is made elsewhere; the waker is woken at the end.
     pub fn poll<M: FnOnce(&Encoder) -> T + Send + 'static>(
         &mut self,
         encoder: &Arc<Encoder>,

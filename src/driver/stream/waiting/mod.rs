@@ -1,7 +1,7 @@
-//! The requests of a stream that wait for the rate of changes (FD4, ADR 66).
+//! The waiting requests of a stream over the rate of changes (FD4, ADR 66).
 //!
 //! Only lists of names wait. The verdicts of the same requests are taken at once, so that the client is served
-//! meanwhile. A newer list of a type takes the place of a list that waits: the client is slowed down, and does not fall behind.
+//! meanwhile. A newer list of a type takes the place of a waiting list: the client is slowed down, and does not fall behind.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use crate::xds::{DeltaRequest, Node, Request, ResourceName, SotwRequest, Status,
 /// The longest delay between two changes of a client over its rate. A longer silence could be taken for a hung relay.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The most names of delta requests that are taken as one, the default limit for one request.
+/// The most names of delta requests in one portion: the default limit for one request.
 const MERGED_NAMES_MAX: usize = 100_000;
 
 /// The memory of a waiting request beside its names, roughly.
@@ -48,7 +48,7 @@ pub(crate) struct Waiting {
 struct WaitingList {
     type_url: TypeUrl,
     since: Time,
-    /// The number of requests that are complete with the list.
+    /// The number of requests complete with the list.
     requests: u64,
     bytes: usize,
     names: Names,
@@ -57,7 +57,7 @@ struct WaitingList {
 #[derive(Debug)]
 enum Names {
     Sotw(SotwRequest),
-    /// The names to subscribe to, and those to give up (false). The rest of the first request stands beside them.
+    /// The names to subscribe to, and the names to give up (false). The rest of the first request stands beside the names.
     Delta(DeltaRequest, BTreeMap<ResourceName, bool>),
 }
 
@@ -95,7 +95,7 @@ impl Names {
     }
 }
 
-/// Adds the names of a later request: what it says of a name replaces what was said before. Within a request, giving up
+/// Adds the names of a later request: the later word about a name replaces the earlier word. Within a request, giving up
 /// comes last (DEL-4).
 fn add(names: &mut BTreeMap<ResourceName, bool>, request: &mut DeltaRequest, bytes: &mut usize) {
     let wanted = std::mem::take(&mut request.subscribe).into_iter().map(|name| (name, true));
@@ -109,7 +109,7 @@ fn add(names: &mut BTreeMap<ResourceName, bool>, request: &mut DeltaRequest, byt
 }
 
 impl WaitingList {
-    /// Takes a later request of the type in; gives the request back if it has to wait for itself.
+    /// Takes a later request of the type in; gives the request back if the request has to wait alone.
     fn join(&mut self, request: Request) -> Option<Request> {
         match (&mut self.names, request) {
             (Names::Sotw(newest), Request::Sotw(request)) => {
@@ -141,7 +141,7 @@ impl Waiting {
         self.lists.iter().any(|list| list.type_url == *type_url)
     }
 
-    /// The types with requests that wait, each since its oldest request.
+    /// The types with waiting requests, each since the oldest request.
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Time)> {
         self.lists.iter().map(|list| (&list.type_url, list.since))
     }
@@ -172,14 +172,14 @@ impl Waiting {
         self.charge.set(self.bytes)
     }
 
-    /// A request without names came after those that wait.
+    /// A request without names came after the waiting requests.
     fn count(&mut self, type_url: &TypeUrl) {
         if let Some(list) = self.lists.iter_mut().rfind(|list| list.type_url == *type_url) {
             list.requests += 1;
         }
     }
 
-    /// The client is back at the list that was taken.
+    /// The client is back at the taken list.
     fn withdraw(&mut self, type_url: &TypeUrl) {
         self.lists.retain(|list| list.type_url != *type_url);
         self.recharge();
@@ -324,7 +324,7 @@ impl StreamState {
         self.take_portion(inner, &request, Portion::Waited(requests), now).map(Some)
     }
 
-    /// The types with requests that wait, each since its oldest request.
+    /// The types with waiting requests, each since the oldest request.
     pub(crate) fn waiting_types(&self) -> Vec<(TypeUrl, Time)> {
         let inner = lock(&self.inner);
         let types = inner.waiting.iter().flat_map(|waiting| waiting.types());
@@ -332,7 +332,7 @@ impl StreamState {
     }
 }
 
-/// Takes the requests that wait, at the rate of changes. Ends with the last of them, or with the stream.
+/// Takes the waiting requests at the rate of changes. Ends with the last request, or with the stream.
 async fn take_in_turn(guard: Weak<Guard>) {
     while let Some(turn) = guard.upgrade().and_then(|guard| guard.0.next_turn()) {
         sleep_until(turn).await;
