@@ -395,6 +395,7 @@ const CORPUS: &[u64] = &[
     1125899968346058,
     1125899968486607,
     1125899969352487,
+    89249420413819,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

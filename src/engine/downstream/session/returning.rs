@@ -70,7 +70,7 @@ impl Subscription {
     pub(super) fn owes_returning(&self, variant: Variant, turn: &Turn<'_>) -> bool {
         let is_owed = |part: &Part| {
             let view = part.view_in(turn, &self.type_url).filter(|view| !view.is_complete());
-            view.is_some_and(|view| view.beside(&part.held).next().is_some())
+            view.is_some_and(|view| part.held.has_news_in(view))
         };
         self.is_full(variant) && self.parts.iter().any(|part| part.is_returning && is_owed(part))
     }
