@@ -26,7 +26,7 @@ pub const ALL: &[Attack] = &[
     flood("errors that reset: a priority on itself", LIMIT, Frames::of(self_priority)),
     flood("errors that reset: a window opens by zero", ERROR, Frames::of(zero_window)).counts_some(),
     flood("errors that reset: data after the end", ERROR, Frames::of(late_data)).counts_some(),
-    flood("streams", ABUSE, Frames::of(streams)),
+    flood("streams", LIMIT, Frames::of(streams)),
     flood("streams with large headers", LIMIT, Frames::of(large_headers)),
     flood("giant headers", LIMIT, Frames::of(giant_headers)),
     flood("CONTINUATION", ABUSE, Frames::of(continuation).after(open_headers)),

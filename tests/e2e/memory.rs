@@ -62,10 +62,11 @@ async fn fp7_who_reads_nothing_is_cut_and_who_reads_stays() {
 /// FP7: idle clients that hold the memory do not keep newcomers out.
 #[tokio::test]
 async fn fp7_newcomers_are_served_although_idle_clients_hold_the_memory() {
+    const FULL: u64 = (128 << 20) / 100 * 85;
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "small", "1");
     // Encodings go first, and would be enough here.
-    let setup = Setup::of(origin.address).line("limits: { memory_bytes: 160MiB }");
+    let setup = Setup::of(origin.address).line("limits: { memory_bytes: 128MiB }");
     let relay = Relay::start(setup.line("cache: { encoded_bytes: 0 }")).await;
     // The connections are there before the budget refuses any, and stay.
     let mut idle = Vec::new();
@@ -76,7 +77,7 @@ async fn fp7_newcomers_are_served_although_idle_clients_hold_the_memory() {
     let long = "n".repeat(3000);
     for (number, client) in idle.iter_mut().enumerate() {
         // Well above 80 %, so that the ends of some requests do not help.
-        if relay.resident() > (160 << 20) / 100 * 85 {
+        if relay.resident() > FULL {
             break;
         }
         for batch in 0..10 {
@@ -87,6 +88,7 @@ async fn fp7_newcomers_are_served_although_idle_clients_hold_the_memory() {
         }
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
+    assert!(relay.resident() > FULL, "{} MiB", relay.resident() >> 20);
     let (begin, mut served) = (Instant::now(), 0);
     while served < 3 {
         let waited = begin.elapsed();
