@@ -66,7 +66,7 @@ settings! {
         /// limit alone, a single connection can use gigabytes. A process of gRPC's C-core has a stream for each target, all
         /// on one connection, and lets further ones wait without a word (ADR 66). Each stream costs 8 KiB of
         /// `connection_bytes`. Read when a connection opens.
-        streams_per_connection: u32 = 2_000, count(1..=1_000_000);
+        streams_per_connection: u32 = 1_200, count(1..=1_000_000);
         /// Streams of one connection that the peer resets unseen by the relay, before a GOAWAY (CVE-2023-44487). Read
         /// when a connection opens.
         pending_reset_streams: usize = 20, count(1..=10_000);

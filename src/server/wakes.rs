@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
@@ -31,6 +31,8 @@ const WATCHED: u8 = 4;
 pub(super) struct Wakes {
     /// Bits of the woken parts, and [`WATCHED`].
     state: AtomicU8,
+    /// The number of woken calls, at least.
+    calls: AtomicUsize,
     task: AtomicWaker,
 }
 
@@ -38,7 +40,7 @@ impl Wakes {
     /// All parts begin woken.
     pub(super) fn new() -> Arc<Self> {
         let state = AtomicU8::new(Part::Io as u8 | Part::Calls as u8);
-        Arc::new(Wakes { state, task: AtomicWaker::new() })
+        Arc::new(Wakes { state, calls: AtomicUsize::new(0), task: AtomicWaker::new() })
     }
 
     /// The task begins to run: until [`Wakes::leave`] no wake reaches the task.
@@ -52,6 +54,17 @@ impl Wakes {
         // Mostly false, and a load costs less than a write to shared memory.
         self.state.load(Ordering::Acquire) & part as u8 != 0
             && self.state.fetch_and(!(part as u8), Ordering::AcqRel) & part as u8 != 0
+    }
+
+    /// The number of calls woken since the last call of this function. A wake under way counts now or later, and marks
+    /// [`Part::Calls`] then.
+    pub(super) fn take_calls(&self) -> usize {
+        self.calls.swap(0, Ordering::AcqRel)
+    }
+
+    fn woke_call(&self) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        self.woke(Part::Calls);
     }
 
     /// The task is about to wait: from now on wakes reach the task. Returns false if a wake is left.
@@ -88,7 +101,7 @@ pub(super) struct CallWake {
 impl CallWake {
     /// The call begins woken.
     pub(super) fn new(connection: Arc<Wakes>) -> Arc<Self> {
-        connection.woke(Part::Calls);
+        connection.woke_call();
         Arc::new(CallWake { is_woken: AtomicBool::new(true), connection })
     }
 
@@ -105,7 +118,7 @@ impl Wake for CallWake {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.is_woken.swap(true, Ordering::AcqRel) {
-            self.connection.woke(Part::Calls);
+            self.connection.woke_call();
         }
     }
 }
@@ -210,6 +223,7 @@ mod tests {
         let call = CallWake::new(wakes.clone());
         wakes.watch(&waker);
         assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
+        assert_eq!((wakes.take_calls(), wakes.take_calls()), (1, 0));
         assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
 
         // Within the task no wake is sent, but the part is marked.
@@ -217,6 +231,7 @@ mod tests {
         assert!(!wakes.leave());
         wakes.watch(&waker);
         assert!(wakes.take(Part::Calls) && call.take());
+        assert_eq!(wakes.take_calls(), 1);
         assert!(wakes.leave());
         assert_eq!(task.wakes(), 0);
 
