@@ -50,13 +50,13 @@ pub const ALL: &[Attack] = &[
         let half = [frames::opening(), frames::headers(1), half].concat();
         Box::pin(crowd(strand, 50, move |strand| ended(strand, half.clone())))
     }),
-    // Each is within the limit of its connection. 32 times half a megabyte in memory, in each mode.
+    // Each is within the limit of its connection. 16 times half a megabyte in memory, in each mode.
     slow("half messages of many names", limits(&["unfinished_bytes"]), |strand| {
         let names = b"\x1a\x06abcdef".repeat(7_500);
         let half = [&[0, 0, 16, 0, 0][..], &names].concat();
         let half = half.chunks(16 << 10).flat_map(|chunk| frames::frame(DATA, 0, 1, chunk)).collect();
         let half = [frames::opening(), frames::headers(1), half].concat();
-        Box::pin(crowd(strand.clone(), strand.count(100, 32), move |strand| ended(strand, half.clone())))
+        Box::pin(crowd(strand.clone(), strand.count(100, 16), move |strand| ended(strand, half.clone())))
     })
     .counts_some(),
     slow("unanswered PINGs", closes(&["keepalive"]), |strand| Box::pin(crowd(strand, 50, deaf))),
