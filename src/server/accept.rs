@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gate::{ConnectionPermit, Gate};
 use super::listener::{Accepted, Listener};
-use super::warnings::Warnings;
+use crate::telemetry::Warnings;
 use crate::telemetry::metrics::DownstreamMetrics;
 
 /// The first pause after `accept` failed for lack of a resource. Each failure in a row doubles the pause, up to

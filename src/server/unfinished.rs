@@ -16,11 +16,10 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use super::limits::ServerLimits;
-use super::warnings::Warnings;
 use crate::driver::api::downstream::{Charge, Peer, Polling};
 use crate::setting::InForce;
-use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
+use crate::telemetry::{Limit, Warnings};
 use crate::xds::{Code, Status};
 
 /// A smaller part does not count: its stream costs the relay as much. An ACK takes no lock.

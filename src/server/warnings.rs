@@ -1,4 +1,4 @@
-//! Warnings about peers, spaced out: a peer decides how often their cause occurs.
+//! Warnings about handshakes, spaced out by reason.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -6,31 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::telemetry::Warnings;
 use crate::trust::refusal::{Reason, Refusal};
-
-/// Spaces warnings out, and counts the suppressed warnings.
-pub(super) struct Warnings {
-    interval: Duration,
-    last: Option<Instant>,
-    suppressed: u64,
-}
-
-impl Warnings {
-    /// At most one warning in each interval.
-    pub(super) const fn new(interval: Duration) -> Warnings {
-        Warnings { interval, last: None, suppressed: 0 }
-    }
-
-    /// The number of warnings suppressed since the last warning; `None` if no warning is due now.
-    pub(super) fn due(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now < last + self.interval) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
-    }
-}
 
 /// Warnings of one listener about handshakes, spaced out by reason.
 pub(super) struct WarnTable(Mutex<[Warnings; Reason::ALL.len()]>);
@@ -85,16 +62,6 @@ impl WarnTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn warnings_are_spaced_out_and_counted() {
-        const INTERVAL: Duration = Duration::from_secs(10);
-        let (mut warnings, start) = (Warnings::new(INTERVAL), Instant::now());
-        assert_eq!(warnings.due(start), Some(0));
-        assert_eq!(warnings.due(start), None);
-        assert_eq!(warnings.due(start + INTERVAL / 2), None);
-        assert_eq!(warnings.due(start + INTERVAL), Some(2));
-    }
 
     #[test]
     fn each_reason_has_a_place_in_the_table() {

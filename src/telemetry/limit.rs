@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::instruments::lock;
+use super::warnings::Warnings;
 use prometheus_client::metrics::counter::Counter;
 
 /// Declares the limits with a hit counter, each with the value of its `limit` label.
@@ -89,32 +90,14 @@ pub struct LimitHits(Arc<[Hits; Limit::ALL.len()]>);
 #[derive(Debug)]
 struct Hits {
     counter: Counter,
-    delays: Mutex<Delays>,
-}
-
-/// The clients that wait for a limit, for the log.
-#[derive(Debug, Default)]
-struct Delays {
-    last: Option<Instant>,
-    /// Delays since the last warning.
-    suppressed: u64,
-}
-
-impl Delays {
-    /// The number of delays without a warning since the last one; `None` if no warning is due.
-    fn due(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now < last + WARN_INTERVAL) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.suppressed))
-    }
+    /// About the clients that wait.
+    warnings: Mutex<Warnings>,
 }
 
 impl LimitHits {
     pub(super) fn new(mut counter: impl FnMut(Limit) -> Counter) -> LimitHits {
-        let hits = |limit| Hits { counter: counter(limit), delays: Mutex::default() };
+        let warnings = || Mutex::new(Warnings::new(WARN_INTERVAL));
+        let hits = |limit| Hits { counter: counter(limit), warnings: warnings() };
         LimitHits(Arc::new(Limit::ALL.map(hits)))
     }
 
@@ -134,7 +117,7 @@ impl LimitHits {
     /// and limit. `node`: empty if unknown.
     pub fn delay(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
         self.hit(limit);
-        let Some(suppressed) = lock(&self.0[limit as usize].delays).due(Instant::now()) else { return };
+        let Some(suppressed) = lock(&self.0[limit as usize].warnings).due(Instant::now()) else { return };
         let suppressed = NonZeroU64::new(suppressed);
         let peer = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
         warn!(limit = %format_args!("limits.{}", limit.name()), node, peer, suppressed, "{}", reason(limit));
@@ -149,17 +132,5 @@ fn reason(limit: Limit) -> &'static str {
         Limit::ConnectionBytes => "a client leaves much unread, and is sent nothing more before it reads",
         Limit::FirstAnswersPerSecond => "many clients begin at once; their first answers wait for their turn",
         _ => "a client asks often; its further requests wait in the relay, and its updates go on",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_limit_that_makes_clients_wait_is_told_once_a_minute() {
-        let (mut delays, start) = (Delays::default(), Instant::now());
-        let told: Vec<_> = (0..150).filter_map(|s| delays.due(start + Duration::from_secs(s))).collect();
-        assert_eq!(told, [0, 59, 59]);
     }
 }
