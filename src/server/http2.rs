@@ -252,3 +252,45 @@ impl Keepalive {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use super::super::wakes::Part;
+
+    /// Calls that end while others are woken change places; none is forgotten, and none is looked at twice.
+    #[test]
+    fn each_woken_call_is_polled_once() {
+        let (wakes, polled) = (Wakes::new(), Arc::new(Mutex::new(Vec::new())));
+        let mut calls = Calls::default();
+        for number in 0..100 {
+            let (polled, mut polls) = (polled.clone(), 0);
+            let call = std::future::poll_fn(move |_| {
+                polls += 1;
+                polled.lock().unwrap().push(number);
+                // Every third call ends with its second poll.
+                if number % 3 == 0 && polls == 2 { Poll::Ready(()) } else { Poll::Pending }
+            });
+            calls.begin(Box::pin(call), &wakes);
+        }
+        let mut poll = |wakers: &[Waker]| {
+            wakers.iter().for_each(Waker::wake_by_ref);
+            assert!(wakes.take(Part::Calls));
+            calls.poll(wakes.take_calls());
+            let mut numbers = std::mem::take(&mut *polled.lock().unwrap());
+            numbers.sort_unstable();
+            (numbers, calls.0.iter().map(|open| open.waker.clone()).collect::<Vec<_>>())
+        };
+        let (first, wakers) = poll(&[]);
+        assert_eq!(first, (0..100).collect::<Vec<_>>(), "all begin woken");
+        let some: Vec<_> = wakers.iter().step_by(2).cloned().collect();
+        assert_eq!(poll(&some).0, (0..100).step_by(2).collect::<Vec<_>>());
+        let (all, left) = poll(&wakers);
+        let is_over = |number: &i32| number % 6 == 0;
+        assert_eq!(all, (0..100).filter(|number| !is_over(number)).collect::<Vec<_>>());
+        assert_eq!(left.len(), 66, "every third call is over");
+        assert_eq!(poll(&left).0.len(), 66);
+    }
+}

@@ -21,6 +21,12 @@ fn answer_of(stream: &Stream) -> Answer {
     inner.session.poll_answer(&newest(&inner.sources), now).unwrap().1
 }
 
+/// A document for everybody.
+fn json_of(encoder: &Arc<Encoder>, answer: &Answer) -> Poll<Result<Bytes, Status>> {
+    let caller = (Waker::noop(), &Arc::default());
+    encoder.poll_json(answer, Version(1), Sharing::Shared, Maker::default, true, caller)
+}
+
 #[tokio::test]
 async fn fd_6_repeated_encodings_leave_one_record() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
@@ -112,14 +118,7 @@ async fn fd_6_what_nobody_asks_for_goes_by_itself() {
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::with_idle(1 << 20, Duration::from_millis(1), metrics.clone()));
-    let json = encoder.poll_json(
-        &answer,
-        Version(1),
-        Sharing::Shared,
-        Maker::default,
-        true,
-        (Waker::noop(), &Arc::default()),
-    );
+    let json = json_of(&encoder, &answer);
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
     let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
@@ -145,14 +144,7 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
     let answer = answer_of(&stream);
     let metrics = Arc::new(Metrics::new());
     let encoder = Arc::new(Encoder::new(1 << 20, metrics.clone()));
-    let json = encoder.poll_json(
-        &answer,
-        Version(1),
-        Sharing::Shared,
-        Maker::default,
-        true,
-        (Waker::noop(), &Arc::default()),
-    );
+    let json = json_of(&encoder, &answer);
     assert!(json.map(|json| json.is_ok()) == Poll::Ready(true));
     let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     assert!(encoded.is_ready());
