@@ -122,21 +122,21 @@ impl Sources {
         if let Some((handle, _)) = found_here.as_ref().filter(|(handle, _)| is_held(handle)) {
             return Ok((handle.clone(), false));
         }
-        self.admit_connection(&mut entries, &key, pool, holder)?;
+        self.admit_connection(&mut entries, &key, pool, holder.connection)?;
         if found_here.is_none() {
-            self.admit(&mut entries, pool, holder)?;
+            self.admit(&mut entries, pool, &holder)?;
         }
         let (handle, is_new) = match entries.by_key.get(&key) {
             Some(entry) => (entry.handle.clone(), false),
             None => {
-                let opened_by = (pool != Pool::Local).then_some(holder);
+                let opened_by = (pool != Pool::Local).then(|| holder.clone());
                 (self.start(&mut entries, key.clone(), listed, (pool, opened_by)), true)
             }
         };
         entries.count_as(&key, pool);
         // Local servers have no bound, so their users are not counted.
         if !is_held(&handle) && pool != Pool::Local {
-            entries.begin_use(&key, holder);
+            entries.begin_use(&key, &holder);
         }
         if is_new {
             self.hint(&mut entries, streams);
@@ -200,7 +200,7 @@ impl Sources {
     }
 
     /// A stream does not use a source any more.
-    pub(crate) fn release(&self, source: &SourceHandle, holder: Holder) {
+    pub(crate) fn release(&self, source: &SourceHandle, holder: &Holder) {
         self.table.entries().end_use(source, holder);
     }
 
@@ -210,16 +210,16 @@ impl Sources {
         entries: &mut Entries,
         key: &SourceKey,
         pool: Pool,
-        holder: Holder,
+        connection: usize,
     ) -> Result<(), Refused> {
         let max = self.shared.settings().limits.node_classes_per_connection;
-        let used = entries.by_connection.get(&holder.connection).copied().unwrap_or_default();
-        let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(holder.connection));
+        let used = entries.by_connection.get(&connection).copied().unwrap_or_default();
+        let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(connection));
         if !matches!(pool, Pool::Classes(_)) || used < max || uses_it() {
             return Ok(());
         }
         let limit = Limit::NodeClassesPerConnection;
-        let of_connection = |entry: &&Entry| entry.counts_for(holder.connection);
+        let of_connection = |entry: &&Entry| entry.counts_for(connection);
         self.warn(entries, limit, max, &of_connection);
         let text = format!(
             "this connection uses {used} node classes and needs another; the limit is \
@@ -230,7 +230,7 @@ impl Sources {
 
     /// Bounds the classes of each server (RLY-14), the classes for Secrets, and private sources. A newcomer's
     /// classes may displace others.
-    fn admit(&self, entries: &mut Entries, pool: Pool, holder: Holder) -> Result<(), Refused> {
+    fn admit(&self, entries: &mut Entries, pool: Pool, holder: &Holder) -> Result<(), Refused> {
         let settings = self.shared.settings();
         let (max, limit, text) = match pool {
             Pool::Local => return Ok(()),
@@ -363,12 +363,12 @@ impl Entries {
     }
 
     /// Finds the class that gives its place to a newcomer, and removes it from the table.
-    fn make_room(&mut self, pool: Pool, newcomer: Holder) -> bool {
+    fn make_room(&mut self, pool: Pool, newcomer: &Holder) -> bool {
         let of_pool = self.by_key.values().filter(|entry| entry.pool == pool);
         let classes = of_pool.map(|entry| Placed {
             id: entry.handle.id().0,
             users: &entry.uses,
-            opened_by: entry.opened_by,
+            opened_by: entry.opened_by.as_ref(),
             is_held: entry.handle.has_hold(),
         });
         let Some(id) = displaced(classes, newcomer) else { return false };
@@ -393,14 +393,14 @@ impl Entries {
         self.counts.entry(before).and_modify(|count| *count -= 1);
     }
 
-    fn begin_use(&mut self, key: &SourceKey, holder: Holder) {
+    fn begin_use(&mut self, key: &SourceKey, holder: &Holder) {
         let Some(entry) = self.by_key.get_mut(key) else { return };
         if entry.uses.add(holder) && matches!(entry.pool, Pool::Classes(_)) {
             *self.by_connection.entry(holder.connection).or_default() += 1;
         }
     }
 
-    fn end_use(&mut self, source: &SourceHandle, holder: Holder) {
+    fn end_use(&mut self, source: &SourceHandle, holder: &Holder) {
         // A displaced source is not in the table any more.
         let entry = self.by_key.get_mut(source.key()).filter(|entry| entry.handle.id() == source.id());
         let Some(entry) = entry.filter(|entry| entry.pool != Pool::Local) else { return };

@@ -318,7 +318,7 @@ impl StreamState {
             let used = session.uses(*id);
             if !used {
                 leave(source, session_at(self.id(), *id));
-                self.tables.sources.release(source, self.holder());
+                self.tables.sources.release(source, &self.holder());
             }
             used
         });

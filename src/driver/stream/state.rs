@@ -17,7 +17,7 @@ use crate::driver::ground::fallback_log::FallbackEpisode;
 use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::{Registry, lock};
 use crate::driver::ground::unread::Unread;
-use crate::driver::source::class_users::{Holder, Origin};
+use crate::driver::source::class_users::Holder;
 use crate::driver::source::table::Sources;
 use crate::driver::stream::diversions::Diverts;
 use crate::driver::stream::own_sources::OwnSources;
@@ -135,7 +135,7 @@ impl Drop for Guard {
         };
         for (id, source) in sources.iter() {
             source.forget(session_at(stream.session(), *id));
-            stream.tables.sources.release(source, stream.holder());
+            stream.tables.sources.release(source, &stream.holder());
         }
         stream.peer.connection.account().forget(stream.id);
         stream.tables.streams.forget(stream.id);
@@ -192,7 +192,7 @@ impl StreamState {
 
     /// The user of this stream's classes, for the bounds.
     pub(crate) fn holder(&self) -> Holder {
-        Holder { origin: Origin::of(self.peer.address), connection: self.peer.connection.number() }
+        Holder::new(&self.peer.identity, self.peer.address, self.peer.connection.number())
     }
 }
 
