@@ -4,6 +4,7 @@
     cargo build --release --workspace --bins
     python3 loadtest/figures.py                      # all rows, five runs each; about an hour on two quiet cores
     python3 loadtest/figures.py --runs 1 rss cpu     # rows with these prefixes
+    python3 loadtest/figures.py --against OLD rss    # rows with an older relay beside, in pairs, and the ratios
     python3 loadtest/figures.py --growth             # the curves instead, one run for each point
     python3 loadtest/figures.py --tiers              # a relay behind a relay instead
     python3 loadtest/figures.py --tls none,tls,mtls  # the rows of TLS, with a column for each, and the differences to the first
@@ -248,6 +249,9 @@ ROWS = {
         [("new names, p99 ms", inside("subscribe_ms", "p99"), None), ("updates, p99 ms", inside("update_ms", "p99"), None), (*RSS_AFTER, None)],
         (),
     ),
+    "own-names": ("--clients 10000 --mode delta --resources 10000 --named eds --names 100 --names-step 1 --changes 10", [(*RSS, None), (*SERVED, None), (*US, None)], ()),
+    "big-first": ("--clients 4000 --mode delta --resources 10000 --size 480 --changes 0", [(*RSS, None), (*SERVED, None), (*CONNECT_US, None)], ()),
+    "node-each-time": ("--clients 2000 --mode delta --node-bytes 61000 --node-every-request --size 1024 --changes 20", [(*RSS, None), (*US, None)], ()),
     "multiplexed": ("--clients 10000 --mode delta --clients-per-connection 100", [(*RSS, None), (*US, None), (*LAST, None)], ()),
 }
 
@@ -335,34 +339,41 @@ def make_certificates(binaries, directory):
     subprocess.run([binaries[1], "certs", directory, "--identities", "100"], check=True)
 
 
-def transports(binaries, known, chosen, names, runs, kept):
-    """Rows over several transports: in each run one after the other, in turns of their order."""
-    with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
-        make_certificates(binaries, certificates)
-        taken = {(row, name): [] for row in chosen for name in names}
-        for run in range(runs):
-            for row in chosen:
-                arguments, _, probes = known[row]
-                for name in names[run % len(names) :] + names[: run % len(names)]:
-                    figures = measure(binaries, arguments, probes, Transport(name, certificates))
-                    taken[row, name].append(figures)
-                    kept.append({"row": row, "tls": name, "figures": figures})
-                    print(f"run {run + 1} of {row}, {name}: errors {figures['errors']}", file=sys.stderr)
+def conditions(known, chosen, compared, runs, kept, by_ratio=False):
+    """Rows under several conditions, pairs of binaries and transport: in each run one after the other, in turns of their order.
+    Compares each condition with the first, by difference or by ratio."""
+    names = list(compared)
+    taken = {(row, name): [] for row in chosen for name in names}
+    for run in range(runs):
+        for row in chosen:
+            arguments, _, probes = known[row]
+            for name in names[run % len(names) :] + names[: run % len(names)]:
+                binaries, transport = compared[name]
+                figures = measure(binaries, arguments, probes, transport)
+                taken[row, name].append(figures)
+                kept.append({"row": row, "condition": name, "figures": figures})
+                told = ", ".join(f"{column} {number(of(figures))}" for column, of, _ in known[row][1])
+                print(f"run {run + 1} of {row}, {name}: {told}, errors {figures['errors']}", file=sys.stderr)
     first, others, lines = names[0], names[1:], []
     for row in chosen:
         for column, of, _ in known[row][1]:
             values = {name: [of(figures) for figures in taken[row, name]] for name in names}
             cells = ["{} ({})".format(number(middle), span) for middle, span in (summary(values[name]) for name in names)]
             for name in others:
-                pairs = zip(values[first], values[name])
-                middle, span = summary([b - a for a, b in pairs if a is not None and b is not None])
-                cells.append(f"{number(middle)} ({span})")
+                pairs = [(a, b) for a, b in zip(values[first], values[name]) if a is not None and b is not None]
+                if by_ratio:
+                    ratios = [b / a for a, b in pairs if a]
+                    cells.append(f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})" if ratios else "-")
+                else:
+                    middle, span = summary([b - a for a, b in pairs])
+                    cells.append(f"{number(middle)} ({span})")
             lines.append([row, column, *cells])
         errors = [sum(figures["errors"] for figures in taken[row, name]) for name in names]
         busy = [max(figures["client_thread_busy"] or 0 for figures in taken[row, name]) for name in names]
         cells = [f"{count}; {share * 100:.0f}" for count, share in zip(errors, busy)]
         lines.append([row, "errors; clients' thread busy, %", *cells, *("" for _ in others)])
-    table(["row", "figure", *names, *(f"{name} − {first}, in pairs" for name in others)], lines)
+    sign = "÷" if by_ratio else "−"
+    table(["row", "figure", *names, *(f"{name} {sign} {first}, in pairs" for name in others)], lines)
     commands(known, chosen)
 
 
@@ -457,10 +468,11 @@ def main():
         "--tls", default="none", metavar="TRANSPORTS", help=f"transports to compare, with commas: {', '.join(TRANSPORTS)}"
     )
     arguments.add_argument("--beside", choices=TRANSPORTS, help="updates while 10,000 clients connect")
+    arguments.add_argument("--against", type=Path, metavar="SLUICE", help="an older relay: each row with both, and the ratios new to old")
     arguments.add_argument("--json", type=Path, help="keep every figure of every run in this file")
     given = arguments.parse_args()
     binaries, kept = (given.sluice, given.tool), []
-    for binary in binaries:
+    for binary in [*binaries, *([given.against] if given.against else [])]:
         if not binary.exists():
             raise SystemExit(f"{binary} is not there: cargo build --release --workspace --bins")
     names = given.tls.split(",")
@@ -482,10 +494,16 @@ def main():
             with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
                 make_certificates(binaries, certificates)
                 beside(binaries, Transport(given.beside, certificates), given.runs, kept)
+        elif given.against:
+            compared = {"old": ((given.against, given.tool), PLAINTEXT), "new": (binaries, PLAINTEXT)}
+            conditions(known, chosen, compared, given.runs, kept, by_ratio=True)
         elif names == ["none"]:
             rows(binaries, known, chosen, given.runs, kept)
         else:
-            transports(binaries, known, chosen, names, given.runs, kept)
+            with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
+                make_certificates(binaries, certificates)
+                compared = {name: (binaries, Transport(name, certificates)) for name in names}
+                conditions(known, chosen, compared, given.runs, kept)
     finally:
         if given.json:
             given.json.write_text(json.dumps(kept, indent=1))
