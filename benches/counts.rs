@@ -68,6 +68,20 @@ mod counted {
         (relay, bytes)
     }
 
+    fn sent(variant: Variant) -> (FanOut, Vec<Request>) {
+        let mut relay = FanOut::new(variant, SESSIONS, 1_000);
+        let acks = relay.acks();
+        (relay, acks)
+    }
+
+    #[library_benchmark(setup = sent)]
+    #[bench::delta(Variant::Delta)]
+    #[bench::sotw(Variant::Sotw)]
+    fn acks((mut relay, acks): (FanOut, Vec<Request>)) -> (FanOut, Vec<Request>, usize) {
+        let looks = relay.take(black_box(&acks));
+        (relay, acks, looks)
+    }
+
     fn set(variant: Variant) -> Answer {
         full_set(variant, 100)
     }
@@ -132,6 +146,7 @@ mod counted {
         benchmarks = [
             fan_out,
             fan_out_by_pushes,
+            acks,
             first_answer,
             encode_once,
             subscribe,

@@ -1,7 +1,7 @@
 //! One cluster of a wildcard changes, and every session gets the change; and a complete set, encoded once.
 
 use sluice::engine::downstream::Answer;
-use sluice::xds::{Response, TypeUrl, Variant};
+use sluice::xds::{Request, Response, TypeUrl, Variant};
 
 use super::CLUSTER;
 use super::relay::{Encoded, Relay, encode};
@@ -54,6 +54,26 @@ impl FanOut {
         self.revision += 1;
         let number = self.revision % self.clusters;
         self.relay.response(&self.type_url, std::iter::once(number), self.revision)
+    }
+
+    /// The ACKs of all clients for one change, with nothing else due.
+    #[allow(dead_code, reason = "counted only")]
+    pub fn acks(&mut self) -> Vec<Request> {
+        let response = self.next();
+        self.deliver(response);
+        let clients = 0..self.relay.clients.len();
+        assert!(clients.clone().all(|client| self.relay.poll(client).is_none()), "one change, one answer");
+        clients.map(|client| self.relay.request(client, &self.type_url, &[])).collect()
+    }
+
+    /// Takes the ACKs, and looks for answers as the driver does. Returns the number of looks.
+    #[allow(dead_code, reason = "counted only")]
+    pub fn take(&mut self, acks: &[Request]) -> usize {
+        let looks = |(client, ack): (usize, &Request)| {
+            let is_due = !self.relay.take(client, ack).rests;
+            usize::from(is_due && self.relay.poll(client).is_none())
+        };
+        acks.iter().enumerate().map(looks).sum()
     }
 
     /// The source applies the change and wakes the sessions; every session polls and commits; the body is

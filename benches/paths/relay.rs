@@ -248,6 +248,7 @@ impl Relay {
     /// Sends the client the next answer, if there is one. Takes bodies from `made`; the first session that
     /// needs a body adds the body there. Returns the bytes for the client's connection.
     pub fn send(&mut self, client: usize, made: &mut Vec<(AnswerKey, Encoded)>) -> usize {
+        self.clients[client].session.note_news();
         let Some((index, answer)) = self.poll(client) else { return 0 };
         let key = answer.key();
         let at = made.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {

@@ -13,6 +13,7 @@
 // The runner measures the speed of schedules; in schedules time is a number.
 #![allow(clippy::disallowed_methods)]
 
+mod calm;
 mod checkpoint;
 mod client;
 mod clock;

@@ -16,6 +16,7 @@ use sluice::engine::source::{self, Attachment, Files, Output, Source, Streams};
 use sluice::engine::upstream::{self, WildcardStyle};
 use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
+use super::calm::LastLook;
 use super::flight::Flight;
 use super::guarded::Hold;
 use super::hearing::{Heard, Hearing};
@@ -123,6 +124,7 @@ pub struct StreamSlot {
     told: BTreeSet<usize>,
     /// Begun answers of several messages.
     rest: [Option<Composition>; TYPES],
+    pub last_look: LastLook,
     /// The arrival time of the last message.
     pub down: u64,
     pub up: u64,
@@ -418,6 +420,7 @@ impl World {
             is_shifting: false,
             told: BTreeSet::new(),
             rest: Default::default(),
+            last_look: LastLook::default(),
             down: 0,
             up: 0,
             mirror: Default::default(),
@@ -466,6 +469,9 @@ impl World {
         self.judge_request(&mut stream, request, taken.as_ref().ok().map(|taken| &taken.verdict));
         match taken {
             Ok(taken) => {
+                if taken.rests {
+                    self.judge_calm(&mut stream, &taken.type_url);
+                }
                 self.queue_watches(&mut stream, taken.watches);
                 self.keep_moving(&mut stream);
             }
@@ -623,7 +629,9 @@ impl World {
                 self.judge_returns(&stream);
                 self.judge_falls(&stream);
             }
+            self.note_news(&mut stream);
             let next = self.next_message(&mut stream);
+            stream.last_look.found_some = next.is_some();
             stream.looked_at = self.now;
             match next {
                 Some(sent) => {

@@ -14,9 +14,9 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::source_key::Owner;
 use crate::driver::stream::own_sources::newest;
-use crate::driver::stream::state::{Inner, StreamState};
+use crate::driver::stream::state::{Inner, StreamState, due};
 use crate::engine::Time;
-use crate::engine::downstream::{Answer, Subscription};
+use crate::engine::downstream::{Answer, RequestOutcome, Subscription};
 use crate::telemetry::Limit;
 use crate::wire::response;
 use crate::xds::{Code, ResourceName, SetMark, Status, TypeUrl};
@@ -28,11 +28,14 @@ impl StreamState {
     pub(crate) fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         // Registered before the look, so no wake is lost in between.
         self.waker.register(context.waker());
-        let may_be_due = self.may_be_due.swap(false, Ordering::AcqRel);
+        let due = self.due.swap(0, Ordering::AcqRel);
         let inner = &mut *lock(&self.inner);
-        // A timer does not set the flag.
-        if !may_be_due && inner.hold.is_none() {
+        // A timer sets no flag.
+        if due == 0 && inner.hold.is_none() {
             return Poll::Pending;
+        }
+        if due & due::NEWS != 0 {
+            inner.session.note_news();
         }
         if let Some(status) = &inner.end {
             let end = if status.code == Code::Ok { None } else { Some(Err(Status::clone(status))) };
@@ -51,13 +54,13 @@ impl StreamState {
         match self.next_message(inner, now, context.waker()) {
             Poll::Pending => {
                 // The finished body wakes the stream, and so does an update.
-                self.may_be_due.store(true, Ordering::Relaxed);
+                self.due.fetch_or(due::AGAIN, Ordering::Relaxed);
                 Poll::Pending
             }
             Poll::Ready(Some(message)) => {
                 self.answered.store(true, Ordering::Relaxed);
                 // Another message may be due.
-                self.may_be_due.store(true, Ordering::Relaxed);
+                self.due.fetch_or(due::AGAIN, Ordering::Relaxed);
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
                 self.behind.since(since);
                 Poll::Ready(Some(message))
@@ -90,7 +93,7 @@ impl StreamState {
         if account.has_room() {
             return true;
         }
-        self.may_be_due.store(true, Ordering::Relaxed);
+        self.due.fetch_or(due::AGAIN, Ordering::Relaxed);
         account.wait(self.id, context.waker());
         self.tell_delay(Limit::ConnectionBytes, inner.node.as_deref());
         // A read before the registration woke nobody.
@@ -98,6 +101,13 @@ impl StreamState {
             context.waker().wake_by_ref();
         }
         false
+    }
+
+    /// Whether the response body must be polled after an ACK.
+    pub(crate) fn has_something_to_say_to(&self, outcome: &RequestOutcome) -> bool {
+        // News come with a wake of their own.
+        let rests = outcome.rests && self.due.load(Ordering::Acquire) == 0;
+        !rests && self.has_something_to_say()
     }
 
     /// Whether the response body must be polled: an answer is due, or a wait needs a timer.

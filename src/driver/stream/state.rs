@@ -1,7 +1,7 @@
 //! A downstream stream: the machine under its lock, and the stream's sources.
 
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -60,9 +60,9 @@ pub struct StreamState {
     pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
     pub(crate) waker: AtomicWaker,
-    /// Whether something may be due since the last look. Each request and each sent message also cause a poll,
+    /// Whether something may be due since the last look ([`due`]). Each request and each sent message also cause a poll,
     /// and most of these polls would find nothing.
-    pub(crate) may_be_due: AtomicBool,
+    pub(crate) due: AtomicU8,
     pub(crate) answered: AtomicBool,
     pub(crate) unread: Unread,
     pub(crate) behind: BehindMetrics,
@@ -194,6 +194,14 @@ impl StreamState {
     pub(crate) fn holder(&self) -> Holder {
         Holder::new(&self.peer.identity, self.peer.address, self.peer.connection.number())
     }
+}
+
+/// The reasons for a look for answers.
+pub(crate) mod due {
+    /// The sources may have published something, or a timer of the driver is over.
+    pub const NEWS: u8 = 1;
+    /// The last look found something.
+    pub const AGAIN: u8 = 2;
 }
 
 /// The lists, or types of lists, with a server other than the preferred server. Each has its part of a gauge,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::private_part::{private_source, session_at};
-use crate::driver::stream::state::StreamState;
+use crate::driver::stream::state::{StreamState, due};
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
 use crate::xds::{Node, RelayPath, Status, TypeUrl};
@@ -17,7 +17,7 @@ impl Subscriber for StreamState {
     }
 
     fn wake(&self) {
-        self.may_be_due.store(true, Ordering::Release);
+        self.due.fetch_or(due::NEWS, Ordering::Release);
         self.waker.wake();
     }
 

@@ -22,6 +22,8 @@ mod current;
 mod failing;
 #[path = "../../sim/faults.rs"]
 mod faults;
+#[path = "../../sim/calm.rs"]
+mod calm;
 #[path = "../../sim/firsts.rs"]
 mod firsts;
 #[path = "../../sim/flight.rs"]

@@ -99,8 +99,12 @@ class Mutant:
     def record(self, caught_by, seeds):
         """Writes the result of this run into the file."""
         since = f" from {self.first}" if self.first else ""
-        text = re.sub(r"(?m)^caught by:.*$", f"caught by: {', '.join(caught_by)}", self.path.read_text(), count=1)
-        self.path.write_text(re.sub(r"(?m)^seeds:.*$", f"seeds: {seeds}{since}", text, count=1))
+        head, blocks = self.path.read_text().split("\n\n", 1)
+        head = re.sub(r"(?m)^caught by:.*$", f"caught by: {', '.join(caught_by)}", head, count=1)
+        head = re.sub(r"(?m)^seeds:.*$", f"seeds: {seeds}{since}", head, count=1)
+        # Found again.
+        head = re.sub(r"\nopen:.*", "", head)
+        self.path.write_text(f"{head}\n\n{blocks}")
 
 
 def parse(path):

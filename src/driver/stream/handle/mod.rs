@@ -4,7 +4,7 @@
 pub(crate) mod tests;
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::poll::poll_once;
 use crate::driver::stream::restating::RejectedPushes;
-use crate::driver::stream::state::{Fallbacks, Guard, Inner, STREAM_BYTES, Stream, StreamState, Tables};
+use crate::driver::stream::state::{Fallbacks, Guard, Inner, STREAM_BYTES, Stream, StreamState, Tables, due};
 use crate::engine::authorization::Grant;
 use crate::engine::downstream::Session;
 use crate::telemetry::Limit;
@@ -77,7 +77,7 @@ impl Stream {
                 peer,
                 opened_at: shared.clock.now(),
                 waker: AtomicWaker::new(),
-                may_be_due: AtomicBool::new(true),
+                due: AtomicU8::new(due::NEWS),
                 answered: AtomicBool::new(false),
                 behind: shared.metrics.downstream.behind(),
                 inner: Mutex::new(inner),
@@ -104,7 +104,7 @@ impl RelayStream for Stream {
             Ok(Some(taken)) if taken.outcome.is_settled() => {
                 drop(watch_order);
                 // Mostly nothing is due. The connection is then not polled again.
-                if stream.has_something_to_say() {
+                if stream.has_something_to_say_to(&taken.outcome) {
                     stream.wake();
                 }
                 Either::Left(ready(Ok(())))

@@ -67,6 +67,9 @@ impl Session {
             subscription.note_message(nonce, told_names, answer.chunk);
         }
         if is_last {
+            // Rounds and releases may be older than the sources' content.
+            let is_newest = self.round.is_none() && self.lanes.is_none();
+            subscription.sent_after = is_newest.then_some(self.news);
             subscription.acknowledged.hand_over(answer.begun, nonce);
         }
         // With the first message, because newer clusters may replace the rest; with the last message for

@@ -29,6 +29,7 @@ pub mod refused;
 pub mod report;
 pub mod reclassify;
 pub mod request;
+mod rest;
 mod returning;
 pub mod router;
 mod routing;
@@ -95,6 +96,8 @@ pub struct Session {
     grant: Arc<Grant>,
     /// The denials of the latest request.
     denials: Option<Box<Denials>>,
+    /// How often the sources may have published something.
+    news: u32,
     /// Changes that went by without a verdict, until the driver takes them. Nearly always none.
     passed: Option<Box<Passed>>,
     /// The client has other versions of refused contents. Nearly always none.
@@ -133,6 +136,7 @@ impl Session {
             excess: None,
             grant,
             denials: None,
+            news: 0,
             passed: None,
             kept: None,
             is_served_all: false,

@@ -26,6 +26,8 @@ pub struct RequestOutcome {
     pub is_report: bool,
     /// The request has an error that rejects no response of the stream.
     pub reports_error: bool,
+    /// An ACK that makes nothing due, unless the sources published something since the last [`Session::note_news`].
+    pub rests: bool,
     /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,
 }
@@ -41,6 +43,7 @@ impl RequestOutcome {
             moved_names: 0,
             is_report: true,
             reports_error,
+            rests: false,
             refused: None,
         }
     }
@@ -115,6 +118,7 @@ impl Session {
         }
         let index = self.subscription_index(url)?;
         let nonce_number = self.parse_nonce(nonce);
+        let is_at_rest = self.is_at_rest(index);
         let subscription = &mut self.subscriptions[index];
         let type_url = subscription.type_url.clone();
         let is_first = subscription.is_new();
@@ -132,26 +136,22 @@ impl Session {
             subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
             subscription.features = router.client_features(&type_url);
         }
-        let change = match portion {
-            Portion::Verdict => Change::default(),
-            Portion::Whole | Portion::Waited(_) => {
-                self.take_lists(index, request, portion.requests(), router)
-            }
-        };
+        let change = self.take_lists(index, request, portion, router);
         let (forces, moved_names) = match request {
             Request::Sotw(_) => (false, change.moved),
             Request::Delta(delta) => (delta.asks(), request.names_len()),
         };
         let changed = is_first || forces || sends_again || change != Change::default();
         self.judge(index, request, &change)?;
-        let watches = self.apply(index, change, router)?;
+        // Nearly all requests are ACKs.
+        let watches = if changed { self.apply(index, change, router)? } else { Vec::new() };
         if is_first {
             self.begin(index, request, router, now);
         }
         self.note_endpoints_asked(&type_url, nonce_number, &verdict, now);
         let news = self.subscriptions[index].refusals().and_then(|refusals| refusals.malformed_news().next());
         let refused = news.filter(|_| changed).map(|(name, error)| (name.clone(), error.clone()));
-        let is_report = false;
+        let (is_report, is_ack) = (false, matches!(verdict, Verdict::Ack { .. }));
         Ok(RequestOutcome {
             type_url,
             verdict,
@@ -161,6 +161,7 @@ impl Session {
             moved_names,
             is_report,
             reports_error,
+            rests: is_at_rest && is_ack && !changed,
             refused,
         })
     }
@@ -186,9 +187,12 @@ impl Session {
         &mut self,
         index: usize,
         request: &Request,
-        requests: u64,
+        portion: Portion,
         router: &mut dyn Router,
     ) -> Change {
+        if portion == Portion::Verdict {
+            return Change::default();
+        }
         let Some(subscription) = self.subscriptions.get_mut(index) else { return Change::default() };
         let type_url = subscription.type_url.clone();
         let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
@@ -197,7 +201,10 @@ impl Session {
             Request::Delta(request) => {
                 if self.kind.marks {
                     let marks = subscription.set_marks.get_or_insert_default();
-                    marks.note_requests(requests, request, &type_url);
+                    marks.note_requests(portion.requests(), request, &type_url);
+                }
+                if !request.asks() && !subscription.is_new() {
+                    return Change::default();
                 }
                 subscription.take_delta(request, self.seed, &group_of, &self.grant)
             }

@@ -83,6 +83,9 @@ pub struct Subscription {
     pub(super) set_marks: Option<Box<SetMarks>>,
     /// Memory of the names in the client's initial versions, in bytes, until the first answer.
     presented_bytes: usize,
+    /// The count of the session's news before the look that made the latest answer. `None` if the answer was made from older content,
+    /// or the collections changed since.
+    pub(super) sent_after: Option<u32>,
     /// A request of the type came.
     seen: bool,
     /// Some request had a non-empty list: from then on an empty list means no names (SUB-10).
@@ -140,6 +143,7 @@ impl Subscription {
             rejected_messages: None,
             set_marks: None,
             presented_bytes: 0,
+            sent_after: None,
             seen: false,
             named: false,
             fingerprint: 0,
@@ -190,6 +194,15 @@ impl Subscription {
     /// Whether no request of this type came on this stream yet.
     pub fn is_new(&self) -> bool {
         !self.seen
+    }
+
+    /// Whether the client has no spellings, variants, rejected messages or marks of its own, and its first answer is sent.
+    pub(super) fn is_plain(&self) -> bool {
+        self.first.is_none()
+            && self.non_canonical.is_none()
+            && self.told_variants.is_none()
+            && self.rejected_messages.is_none()
+            && self.set_marks.is_none()
     }
 
     /// Notes that the client was told of these names.

@@ -23,7 +23,7 @@ impl Subscription {
         }
         let overdue = turn.overdue && self.type_url.kind().is_cluster_side();
         let may_send = !self.nonces.is_waiting() || self.fresh || overdue;
-        let refused: Vec<_> = self.refusals().into_iter().flat_map(Refusals::untold).cloned().collect();
+        let refused: Vec<_> = self.refusals().map_or_else(Vec::new, |all| all.untold().cloned().collect());
         if !may_send || (self.parts.is_empty() && refused.is_empty()) {
             return None;
         }
@@ -48,9 +48,11 @@ impl Subscription {
         });
         let greeting = self.greets(membership_known) && (full || holds_nothing)
             || self.set_marks.as_mut().is_some_and(|marks| !news && marks.is_due_alone(&parts));
-        let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
-        let departed = self.departed.iter().filter(|name| membership_known && !in_doubt(name)).cloned();
-        let departed: Vec<_> = departed.chain(refused).collect();
+        let mut departed = refused;
+        if membership_known && !self.departed.is_empty() {
+            let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
+            departed.extend(self.departed.iter().filter(|name| !in_doubt(name)).cloned());
+        }
         let is_due = news || greeting || !departed.is_empty();
         if !is_due {
             self.name_wait = None;

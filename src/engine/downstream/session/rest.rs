@@ -1,0 +1,52 @@
+//! ACKs that make nothing due. Each update of each client has one, and a look for answers would find nothing.
+
+use crate::engine::downstream::session::Session;
+use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::part::Part;
+
+impl Session {
+    /// The sources may have published something since the last look. To be called before the look.
+    pub fn note_news(&mut self) {
+        self.news = self.news.wrapping_add(1);
+    }
+
+    /// Whether an ACK of this subscription makes nothing due: its latest answer brought all that the sources have, and nothing waits
+    /// for an ACK. The last look for answers found none.
+    pub(super) fn is_at_rest(&self, index: usize) -> bool {
+        let is_current = self.subscriptions.get(index).is_some_and(|of| of.sent_after == Some(self.news));
+        is_current
+            && self.held_until.is_none()
+            && self.round.is_none()
+            && self.lanes.is_none()
+            && self.moving.is_none()
+            && self.kept.is_none()
+            && self.endpoints_awaited.is_none()
+            && !self.is_returning
+            && self.positions.0.is_empty()
+            && self.subscriptions.iter().all(Subscription::is_at_rest)
+    }
+}
+
+impl Subscription {
+    /// Whether nothing but new content can be due.
+    fn is_at_rest(&self) -> bool {
+        !self.greeting
+            && !self.fresh
+            && self.pending.is_none()
+            && self.name_wait.is_none()
+            && self.presented.is_none()
+            && self.departed.is_empty()
+            && self.is_plain()
+            && self.parts.iter().all(Part::is_at_rest)
+    }
+}
+
+impl Part {
+    fn is_at_rest(&self) -> bool {
+        self.at.is_some()
+            && self.next.is_none()
+            && self.withheld.is_none()
+            && self.rejected.is_none()
+            && !self.is_returning
+    }
+}
