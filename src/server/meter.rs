@@ -7,7 +7,8 @@
 //! WINDOW_UPDATEs are no flood if data went out: a client that reads sends one or two per piece of data. So written
 //! bytes pay for WINDOW_UPDATEs. Every client that opens its window by more than a few bytes at a time can pay. A
 //! client that opens its window byte by byte pays more for each WINDOW_UPDATE, because the server has to send as many
-//! frames.
+//! frames. But gRPC's C-core opens a window by 5 bytes, for the head of a message, once for a call and about once for each message.
+//! So calls and requests pay for small windows: a client sends one of them for each message that it took.
 //!
 //! The meter follows the heads of frames (RFC 9113 §4.1) through the bytes as received, and reads the clock once per
 //! `max` of cost.
@@ -28,6 +29,9 @@ const HEADER_BYTES: u32 = 128;
 const SMALL_WINDOW: u32 = 10;
 /// Less than the length of the smallest response.
 const SMALL_WINDOW_BYTES: u32 = 16;
+
+/// Bytes of a DATA frame that may be a request. The smallest ACK has the URL of a type and a nonce.
+const REQUEST_BYTES: usize = 64;
 
 /// Written bytes that pay for one WINDOW_UPDATE. Half of a DATA frame of 1 KiB, because a client may send two: for the
 /// stream and for the connection.
@@ -62,12 +66,15 @@ pub(super) struct FrameMeter {
     skip: usize,
     /// Bytes of TLS that have not cost anything yet.
     overhead: u64,
+    /// Calls and requests that have not paid for a small window yet.
+    asked: u16,
 }
 
 impl FrameMeter {
     pub(super) fn new(max: u32, now: Instant) -> Self {
         let head = [0; HEAD_BYTES + PAYLOAD_BYTES];
-        FrameMeter { max, spent: 0, since: now, written: 0, head, head_bytes: 0, skip: 0, overhead: 0 }
+        let (spent, written, head_bytes, skip, overhead, asked) = Default::default();
+        FrameMeter { max, spent, since: now, written, head, head_bytes, skip, overhead, asked }
     }
 
     /// Adds bytes that were written to the client.
@@ -124,24 +131,28 @@ impl FrameMeter {
     /// By the type numbers of RFC 9113 §6.
     fn cost(&mut self, frame_type: u8, length: usize) -> u32 {
         let of_headers = u32::try_from(length).unwrap_or(u32::MAX) / HEADER_BYTES;
+        if frame_type == HEADERS || (frame_type == DATA && length >= REQUEST_BYTES) {
+            self.asked = self.asked.saturating_add(1);
+        }
         match frame_type {
             DATA => 0,
             CONTINUATION => of_headers,
             HEADERS => CALL + of_headers,
-            WINDOW_UPDATE => {
-                let [.., a, b, c, d] = self.head;
-                let is_paid = self.written >= BYTES_PER_UPDATE;
-                if u32::from_be_bytes([a, b, c, d]) < SMALL_WINDOW_BYTES {
-                    SMALL_WINDOW
-                } else if is_paid {
-                    self.written -= BYTES_PER_UPDATE;
-                    0
-                } else {
-                    1
-                }
-            }
+            WINDOW_UPDATE => self.cost_of_window(),
             _ => 1,
         }
+    }
+
+    fn cost_of_window(&mut self) -> u32 {
+        let [.., a, b, c, d] = self.head;
+        if u32::from_be_bytes([a, b, c, d]) < SMALL_WINDOW_BYTES {
+            let paid = self.asked.checked_sub(1);
+            self.asked = paid.unwrap_or_default();
+            return if paid.is_some() { 1 } else { SMALL_WINDOW };
+        }
+        let paid = self.written.checked_sub(BYTES_PER_UPDATE);
+        self.written = paid.unwrap_or(self.written);
+        u32::from(paid.is_none())
     }
 
     fn spend(&mut self, cost: u32) -> bool {
@@ -216,6 +227,21 @@ mod tests {
         }
     }
 
+    /// gRPC's C-core with a thousand targets: a stream for each, and on each a small window at the start and with a message of each
+    /// type.
+    #[tokio::test(start_paused = true)]
+    async fn fd19_a_process_with_a_thousand_streams_is_no_flood() {
+        let mut frames = FrameMeter::new(10_000, Instant::now());
+        let [call, ack] = [frame(HEADERS, 8), frame(DATA, 150)];
+        for _ in 0..1000 {
+            assert!(!frames.read(&[&call[..], &window_update(5), &ack].concat()));
+            for _ in 0..3 {
+                frames.wrote(350);
+                assert!(!frames.read(&[&window_update(5)[..], &window_update(420), &ack].concat()));
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn fd19_who_takes_data_may_open_its_window_and_who_takes_a_byte_may_not() {
         let new = || FrameMeter::new(100, Instant::now());
@@ -230,6 +256,12 @@ mod tests {
         assert!(is_flood(&mut new(), HEAD_BYTES + 1, 1), "a frame of one byte");
         assert!(is_flood(&mut new(), 1 << 20, 1), "however much went out");
         assert!(is_flood(&mut new(), 0, 1024), "nothing went out");
+        // So many requests pay only once.
+        let mut frames = new();
+        assert!(!(0..9).any(|_| frames.read(&frame(DATA, REQUEST_BYTES)) || frames.read(&window_update(5))));
+        assert_eq!(frames.spent, 9);
+        assert!(!frames.read(&frame(DATA, REQUEST_BYTES - 1)), "no request");
+        assert!(is_flood(&mut frames, 0, 5));
         // The savings are bounded.
         let mut frames = new();
         frames.wrote(usize::MAX);
