@@ -2,10 +2,11 @@
 
 import resources
 from harness import Case, GrpcClient, server_entry
+from packages import LANGUAGES
 from resources import LISTENER
 
 
-def story(stage, in_node):
+def story(stage, language):
     """LDS to RDS to CDS to EDS, an update of each, an outage, and the removal of a listener."""
     plane = stage.upstream()
     first, second, third, fourth = (stage.grpc_backend() for _ in range(4))
@@ -15,7 +16,7 @@ def story(stage, in_node):
         resources.api_listener("greeter", "main"),
         resources.routes("main", "one"),
     )
-    client = GrpcClient(stage, "greeter", in_node=in_node)
+    client = GrpcClient(stage, "greeter", language=language)
     client.reaches(first)
 
     plane.put(resources.endpoints("one", second))
@@ -27,7 +28,7 @@ def story(stage, in_node):
     plane.stop()
     client.reaches(third)
     if not stage.direct:
-        newcomer = GrpcClient(stage, "greeter", in_node=in_node, name="newcomer")
+        newcomer = GrpcClient(stage, "greeter", language=language, name="newcomer")
         newcomer.reaches(third)
     # The control plane returns with changes.
     plane.put(resources.endpoints("two", fourth))
@@ -48,7 +49,7 @@ def story(stage, in_node):
     assert not plane.nacks, plane.nacks
 
 
-def over_unix(stage, in_node):
+def over_unix(stage, language):
     """A client that reaches the relay by the absolute path of a unix socket: C-core sends that path as `:authority`."""
     plane = stage.control_plane("the control plane")
     plane.start()
@@ -61,15 +62,15 @@ def over_unix(stage, in_node):
     )
     listeners = [{"name": "main", "address": "unix:xds.sock"}]
     stage.relay([server_entry(plane, "AGGREGATED_DELTA_GRPC")], listeners=listeners)
-    client = GrpcClient(stage, "greeter", in_node=in_node)
+    client = GrpcClient(stage, "greeter", language=language)
     client.reaches(first)
     plane.put(resources.endpoints("one", second))
     client.reaches(second)
 
 
+ON_UNIX = ("C-core", "Node.js", "Go")
+
 CASES = [
-    Case("grpc C-core", {"grpc"}, lambda stage: story(stage, in_node=False)),
-    Case("grpc Node.js", {"node"}, lambda stage: story(stage, in_node=True)),
-    Case("grpc C-core, unix socket", {"grpc"}, lambda stage: over_unix(stage, in_node=False), relay_only=True),
-    Case("grpc Node.js, unix socket", {"node"}, lambda stage: over_unix(stage, in_node=True), relay_only=True),
+    *(Case(f"grpc {name}", {package}, lambda stage, name=name: story(stage, name)) for name, package in LANGUAGES.items()),
+    *(Case(f"grpc {name}, unix socket", {LANGUAGES[name]}, lambda stage, name=name: over_unix(stage, name), relay_only=True) for name in ON_UNIX),
 ]

