@@ -2,7 +2,11 @@
 // `ads`, an ADS stream over mutual TLS, with messages in base64, one a line: grpc-js-xds 1.14 has no `tls` credentials in
 // its bootstrap (gRFC A65), so its xDS client cannot do this.
 //
+// As `many` and `each` it makes many calls at once, as grpc_peer.py does.
+//
 // usage: node grpc_peer.js call TARGET
+//        node grpc_peer.js many TARGET COUNT
+//        node grpc_peer.js each TARGET COUNT
 //        node grpc_peer.js ads ADDRESS CA KEY CERTIFICATE
 'use strict';
 
@@ -59,7 +63,7 @@ function call(client) {
 }
 
 async function main(target) {
-  const client = new Which(target, grpc.credentials.createInsecure());
+  const client = open(target);
   for await (const port of readline.createInterface({ input: process.stdin })) {
     const end = Date.now() + 25000;
     for (;;) {
@@ -78,5 +82,34 @@ async function main(target) {
   process.exit(0);
 }
 
+// Waits for all calls; prints how many were answered, and the time. A call waits for its resources.
+async function answered(calls) {
+  const begun = process.hrtime.bigint();
+  const one = ([client, headers]) => new Promise((done) => {
+    const metadata = new grpc.Metadata({ waitForReady: true });
+    Object.entries(headers).forEach(([key, value]) => metadata.set(key, value));
+    client.Port(Buffer.alloc(0), metadata, { deadline: Date.now() + 60000 }, (error) => {
+      if (error) console.error(error.message);
+      done(!error);
+    });
+  });
+  const good = (await Promise.all(calls.map(one))).filter((isGood) => isGood).length;
+  console.log(`answered ${good} in ${(Number(process.hrtime.bigint() - begun) / 1e9).toFixed(3)}`);
+  process.exit(0);
+}
+
+const numbers = (count) => Array.from({ length: Number(count) }, (_, number) => number);
+const open = (target) => new Which(target, grpc.credentials.createInsecure());
+
+function many(target, count) {
+  const clients = numbers(count).map((number) => open(`${target}-${number}`));
+  return answered(clients.map((client) => [client, {}]));
+}
+
+function each(target, count) {
+  const client = open(target);
+  return answered(numbers(count).map((number) => [client, { number: String(number) }]));
+}
+
 const [mode, ...rest] = process.argv.slice(2);
-({ ads, call: main })[mode](...rest);
+({ ads, call: main, many, each })[mode](...rest);
