@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Buf;
 use futures_util::FutureExt;
@@ -14,6 +15,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 use tokio::select;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::Shared;
 use super::body::{Piece, RequestBody, ResponseBody};
@@ -56,7 +58,8 @@ pub(super) fn answer<R: OpenStreams>(
                 response.headers_mut().insert(mark::HEADER, HeaderValue::from_static(mark::HEADER_VALUE));
             }
             let send = send_head(&mut respond, response, false)?;
-            Some(alone(StreamCall { requests: Some(requests), send, registered, waiting: None }))
+            let life = Life::Open(registered);
+            Some(alone(StreamCall { requests: Some(requests), send, life, waiting: None }))
         }
     }
 }
@@ -166,6 +169,46 @@ fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Pol
     Poll::Ready(Some(()))
 }
 
+/// The time for a client to read the end of a failed stream, behind the messages before the end.
+const END_READ_WITHIN: Duration = Duration::from_secs(5);
+
+/// The time between two looks at the messages before the end.
+const END_LOOKED_AT: Duration = Duration::from_millis(100);
+
+/// The life of a call of an xDS stream.
+enum Life<S: RelayStream> {
+    Open(RegisteredStream<S>),
+    Failed(Box<Failed>),
+}
+
+/// A failed stream. HTTP/2 still has messages for a client that may not read. The names of the stream are gone.
+struct Failed {
+    is_unread: Box<dyn Fn() -> bool + Send>,
+    until: Instant,
+    next_look: Pin<Box<Sleep>>,
+}
+
+impl Failed {
+    fn new(is_unread: impl Fn() -> bool + Send + 'static) -> Box<Failed> {
+        let (until, next_look) = (Instant::now() + END_READ_WITHIN, Box::pin(sleep(END_LOOKED_AT)));
+        Box::new(Failed { is_unread: Box::new(is_unread), until, next_look })
+    }
+
+    /// Ready when the client has read everything, or (false) has had time enough.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            if !(self.is_unread)() {
+                return Poll::Ready(true);
+            }
+            ready!(self.next_look.as_mut().poll(context));
+            if Instant::now() >= self.until {
+                return Poll::Ready(false);
+            }
+            self.next_look.as_mut().reset(Instant::now() + END_LOOKED_AT);
+        }
+    }
+}
+
 pin_project! {
     /// An xDS stream, in both directions.
     ///
@@ -177,7 +220,7 @@ pin_project! {
         #[pin]
         requests: Option<F>,
         send: SendStream<Piece>,
-        registered: RegisteredStream<S>,
+        life: Life<S>,
         // A message that waits for room in the queue.
         waiting: Option<Piece>,
     }
@@ -186,8 +229,33 @@ pin_project! {
 impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let has_failed = ready!(self.as_mut().poll_open(context));
         let mut this = self.project();
+        if let Life::Open(registered) = this.life {
+            if !has_failed {
+                return Poll::Ready(());
+            }
+            let failed = Failed::new(registered.stream().unread());
+            // A reader holds the stream, and both hold its names in the tables of the sources.
+            this.requests.set(None);
+            *this.life = Life::Failed(failed);
+        }
+        let Life::Failed(failed) = this.life else { return Poll::Ready(()) };
+        if this.send.poll_reset(context).is_pending() && !ready!(failed.poll_read(context)) {
+            // Drops the messages.
+            this.send.send_reset(Reason::CANCEL);
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<F: Future<Output = ()>, S: RelayStream> StreamCall<F, S> {
+    /// Ready when the stream is over. True if the stream has failed.
+    fn poll_open(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        let mut this = self.project();
+        let Life::Open(registered) = this.life else { return Poll::Ready(true) };
+        let stream = registered.stream();
         if let Some(requests) = this.requests.as_mut().as_pin_mut()
             && requests.poll(context).is_ready()
         {
@@ -195,18 +263,24 @@ impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
         }
         // The reader of requests notices a reset. Without a reader, the call has to ask.
         if this.requests.is_none() && this.send.poll_reset(context).is_ready() {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
         loop {
-            if this.waiting.is_some() && ready!(poll_capacity(this.send, context)).is_none() {
-                return Poll::Ready(());
+            if this.waiting.is_some() {
+                match poll_capacity(this.send, context) {
+                    Poll::Ready(Some(())) => {}
+                    Poll::Ready(None) => return Poll::Ready(false),
+                    // The end of a failed stream waits for no reader.
+                    Poll::Pending if stream.has_failed() => *this.waiting = None,
+                    Poll::Pending => return Poll::Pending,
+                }
             }
             if let Some(piece) = this.waiting.take()
                 && this.send.send_data(piece, false).is_err()
             {
-                return Poll::Ready(());
+                return Poll::Ready(false);
             }
-            let status = match ready!(this.registered.stream().poll_message(context)) {
+            let status = match ready!(stream.poll_message(context)) {
                 Some(Ok(Message { private, shared, delivery })) => {
                     // Reserves one byte, and only for an existing message. Unused reserved capacity would be missing
                     // for the other streams of a client that opens its window only after using it up.
@@ -218,7 +292,7 @@ impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
                 None => Status::ok(),
             };
             end(this.send, status::trailers(&status));
-            return Poll::Ready(());
+            return Poll::Ready(stream.has_failed());
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct Script {
     pub refuse_request: Option<Status>,
     /// Makes the stream panic, like a bug.
     pub panics: bool,
+    /// The client reads nothing.
+    pub is_unread: bool,
     /// The number of messages taken.
     pub taken: usize,
     /// The newest state, if not yet taken.
@@ -141,6 +143,15 @@ impl RelayStream for FakeStream {
 
     fn has_answered(&self) -> bool {
         self.0.lock().unwrap().taken > 0
+    }
+
+    fn has_failed(&self) -> bool {
+        self.0.lock().unwrap().failed.is_some()
+    }
+
+    fn unread(&self) -> impl Fn() -> bool + Send + 'static {
+        let is_unread = self.0.lock().unwrap().is_unread;
+        move || is_unread
     }
 }
 

@@ -1,6 +1,6 @@
 //! One stream: requests in, messages out, and every kind of end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sluice::driver::api::downstream::Variant;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::kit::{CDS, Client, DELTA, SOTW, discovery_request, eventually, soon, start, status_of};
+use crate::kit::{CDS, Client, DELTA, PATIENCE, SOTW, discovery_request, eventually, soon, start, status_of};
 use crate::raw;
 
 #[tokio::test]
@@ -344,4 +344,33 @@ async fn flw_3_many_small_requests_to_a_stuck_stream_do_not_cost_the_connection(
     }
     assert!(!client.connection.is_finished());
     assert_eq!(soon(call.message()).await.unwrap().len(), 10_000);
+}
+
+/// The relay's part of a failed stream is over at once: the client does not decide when its names go.
+#[tokio::test]
+async fn fd_6_a_failed_stream_waits_for_no_reader() {
+    let server = start(ServerLimits::default());
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1024);
+    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
+    let mut call = client.open(SOTW).await;
+    call.head().await;
+    let stream = server.relay.stream(0).await;
+    // The second waits behind the first.
+    for taken in 1..=2 {
+        stream.publish(b"", &[0; 100_000]);
+        eventually("it is being written", || stream.with(|script| script.taken == taken)).await;
+    }
+    let begin = Instant::now();
+    stream.with(|script| script.is_unread = true);
+    stream.with(|script| script.refuse_request = Some(Status::new(Code::ResourceExhausted, "too much")));
+    call.send_request(CDS);
+    eventually("the stream is over", || stream.is_gone()).await;
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let reset = std::future::poll_fn(|context| call.requests.poll_reset(context));
+    let reason = timeout(PATIENCE * 3, reset).await.expect("the client is told").unwrap();
+    assert_eq!(reason, h2::Reason::CANCEL);
+    // The connection serves on.
+    let mut other = client.open(SOTW).await;
+    other.head().await;
 }

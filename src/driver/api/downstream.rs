@@ -127,7 +127,7 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     fn half_close(&self);
 
     /// Ends the stream with this status: the request was invalid, a limit was exceeded, or the process drains.
-    /// A message whose writing has begun is finished first.
+    /// A message whose writing has begun is finished first, if the client reads.
     fn fail(&self, status: Status);
 
     /// The next message to write. `None` when the stream ends with OK, an error when the stream ends with the
@@ -151,6 +151,16 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
 
     /// Whether the stream has sent a response (KAL-4, RLY-77).
     fn has_answered(&self) -> bool;
+
+    /// Whether the stream ends with an error, which [`RelayStream::poll_message`] returns next.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// Tells whether HTTP/2 has messages of the stream that the client has not read, also after the end of the stream.
+    fn unread(&self) -> impl Fn() -> bool + Send + 'static {
+        || false
+    }
 
     /// The id of the client's node, for the log; `None` before the first request.
     fn node_id(&self) -> Option<String> {

@@ -56,6 +56,12 @@ impl Unread {
         Some(self.unused())
     }
 
+    /// Tells whether messages are in the queue, also after the end of the stream.
+    pub fn probe(&self) -> impl Fn() -> bool + Send + 'static {
+        let outstanding = self.0.clone();
+        move || outstanding.messages.load(Ordering::Relaxed) > 0
+    }
+
     /// How long the client has taken no message, also if there was none.
     pub fn unused(&self) -> Duration {
         let since = Duration::from_micros(self.0.since.load(Ordering::Relaxed));

@@ -26,7 +26,7 @@ use crate::driver::stream::state::{Fallbacks, Guard, Inner, STREAM_BYTES, Stream
 use crate::engine::authorization::Grant;
 use crate::engine::downstream::Session;
 use crate::telemetry::Limit;
-use crate::xds::{Request, SotwRequest, Status, StreamKind};
+use crate::xds::{Code, Request, SotwRequest, Status, StreamKind};
 
 impl Stream {
     pub(crate) fn new(
@@ -132,6 +132,14 @@ impl RelayStream for Stream {
 
     fn has_answered(&self) -> bool {
         self.state().answered.load(Ordering::Relaxed)
+    }
+
+    fn has_failed(&self) -> bool {
+        lock(&self.state().inner).end.as_ref().is_some_and(|status| status.code != Code::Ok)
+    }
+
+    fn unread(&self) -> impl Fn() -> bool + Send + 'static {
+        self.state().unread.probe()
     }
 
     fn node_id(&self) -> Option<String> {
