@@ -397,6 +397,8 @@ const CORPUS: &[u64] = &[
     1125899968486607,
     1125899969352487,
     89249420413819,
+    // An error behind rejected listeners is no cure.
+    20000001896,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

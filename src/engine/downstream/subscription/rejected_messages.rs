@@ -17,6 +17,8 @@ use crate::xds::{ResourceName, Version};
 pub(in crate::engine::downstream) struct RejectedMessages {
     unanswered: Vec<Message>,
     rejected: Vec<Message>,
+    /// The nonce of the latest message with content: errors cure nothing.
+    brought: u64,
     /// The content that was sent once more. Bounded by the client's content.
     again: BTreeMap<ResourceName, Version>,
 }
@@ -33,6 +35,10 @@ impl Message {
     fn names(&self) -> impl Iterator<Item = &(ResourceName, Version)> {
         self.told_names.get(self.chunk).into_iter().flat_map(|told| &told.sent)
     }
+
+    fn brings_content(&self) -> bool {
+        self.told_names.get(self.chunk).is_some_and(|told| !(told.sent.is_empty() && told.removed.is_empty()))
+    }
 }
 
 impl Subscription {
@@ -43,12 +49,24 @@ impl Subscription {
         told_names: &Arc<[ToldNames]>,
         chunk: usize,
     ) {
-        if self.type_url.kind().may_exclude() {
-            let unanswered = &mut self.rejected_messages.get_or_insert_default().unanswered;
-            if unanswered.len() >= IN_FLIGHT_MAX {
-                unanswered.remove(0);
-            }
-            unanswered.push(Message { nonce, told_names: told_names.clone(), chunk });
+        if !self.type_url.kind().may_exclude() {
+            return;
+        }
+        let messages = self.rejected_messages.get_or_insert_default();
+        if messages.unanswered.len() >= IN_FLIGHT_MAX {
+            messages.unanswered.remove(0);
+        }
+        let message = Message { nonce, told_names: told_names.clone(), chunk };
+        if message.brings_content() {
+            messages.brought = nonce;
+        }
+        messages.unanswered.push(message);
+    }
+
+    /// Notes the only message of an answer.
+    pub(in crate::engine::downstream) fn note_brought(&mut self, nonce: u64) {
+        if let Some(messages) = &mut self.rejected_messages {
+            messages.brought = nonce;
         }
     }
 
@@ -75,11 +93,10 @@ impl Subscription {
 
     fn settle_messages(&mut self) -> bool {
         let Some(mut messages) = self.rejected_messages.take() else { return false };
-        let latest = self.nonces.latest();
         messages.unanswered.clear();
         let rejected = std::mem::take(&mut messages.rejected);
-        // Nothing came behind the latest message.
-        let is_curable = rejected.iter().any(|of| Some(of.nonce) < latest);
+        // No content came behind the latest message with content.
+        let is_curable = rejected.iter().any(|of| of.nonce < messages.brought);
         let is_held = |of: &&(ResourceName, Version)| {
             self.parts.iter().any(|part| part.held.version_of(&of.0) == Some(of.1))
         };
