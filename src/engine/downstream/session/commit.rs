@@ -66,7 +66,7 @@ impl Session {
             let told_names = answer.rest.as_ref().map_or(told_names, |rest| &rest.told_names);
             subscription.note_message(nonce, told_names, answer.chunk);
         } else {
-            subscription.note_brought(nonce);
+            subscription.note_only_message(nonce, answer);
         }
         if is_last {
             // Rounds and releases may be older than the sources' content.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::engine::downstream::answer::Answer;
 use crate::engine::downstream::answer::rest::ToldNames;
 use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::nonces::{IN_FLIGHT_MAX, Verdict};
@@ -64,8 +65,9 @@ impl Subscription {
     }
 
     /// Notes the only message of an answer.
-    pub(in crate::engine::downstream) fn note_brought(&mut self, nonce: u64) {
-        if let Some(messages) = &mut self.rejected_messages {
+    pub(in crate::engine::downstream) fn note_only_message(&mut self, nonce: u64, answer: &Answer) {
+        let Some(messages) = &mut self.rejected_messages else { return };
+        if answer.parts.iter().any(|part| part.held.differing(&part.view).next().is_some()) {
             messages.brought = nonce;
         }
     }
@@ -95,7 +97,7 @@ impl Subscription {
         let Some(mut messages) = self.rejected_messages.take() else { return false };
         messages.unanswered.clear();
         let rejected = std::mem::take(&mut messages.rejected);
-        // No content came behind the latest message with content.
+        // Only content behind a rejected message may have cured it.
         let is_curable = rejected.iter().any(|of| of.nonce < messages.brought);
         let is_held = |of: &&(ResourceName, Version)| {
             self.parts.iter().any(|part| part.held.version_of(&of.0) == Some(of.1))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::bench::{Bench, CDS, ClientId, LDS, RDS, SDS, SRDS, VHDS, name_of, url};
 use crate::engine::view::View;
+use crate::xds::{Code, Status};
 
 /// A client of the wildcard that has `state`, after which `next` is in force.
 fn update(message: &str, state: &str, next: &str) -> (Bench, ClientId) {
@@ -34,14 +35,7 @@ fn del_26_removals_make_room_before_the_additions_of_their_update() {
 fn reject_first(bench: &mut Bench, client: ClientId) {
     assert_eq!(bench.poll(client), "Listener a=2");
     let first = bench.held(client, LDS).nonce.clone();
-    bench.change_with(
-        client,
-        LDS,
-        "",
-        &first,
-        &[],
-        Some(crate::xds::Status::new(crate::xds::Code::Internal, "duplicate address")),
-    );
+    bench.change_with(client, LDS, "", &first, &[], Some(Status::new(Code::Internal, "duplicate address")));
 }
 
 #[test]
@@ -66,7 +60,7 @@ fn del_26_the_rest_may_be_answered_first_or_with_the_last_message_alone() {
         bench.poll(client);
         nonces.push(bench.held(client, LDS).nonce.clone());
     }
-    let error = || Some(crate::xds::Status::new(crate::xds::Code::Internal, "duplicate address"));
+    let error = || Some(Status::new(Code::Internal, "duplicate address"));
     bench.change_with(client, LDS, "", &nonces[1], &[], error());
     assert_eq!(bench.poll(client), "");
     bench.change_with(client, LDS, "", &nonces[2], &[], None);
@@ -89,6 +83,35 @@ fn del_27_nothing_is_sent_again_where_nothing_can_have_cured_it() {
     bench.nack(client, CDS);
     bench.poll(client);
     bench.ack(client, CDS);
+    assert_eq!(bench.drain(client), "");
+}
+
+#[test]
+fn del_27_errors_behind_a_rejected_message_cure_nothing() {
+    let denied = "Listener !a:PERMISSION_DENIED";
+    // In the same answer.
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, LDS, "+a +b");
+    bench.says(LDS, "a=1 b=1");
+    bench.drain(client);
+    bench.says(LDS, "a=2");
+    bench.fails(LDS, "a", Code::PermissionDenied);
+    reject_first(&mut bench, client);
+    assert_eq!(bench.poll(client), denied);
+    bench.ack(client, LDS);
+    assert_eq!(bench.drain(client), "");
+    // In an answer of its own.
+    bench.says(LDS, "a=3~2000000 b=3~2000000");
+    assert_eq!(bench.poll(client), "Listener a=3");
+    bench.ack(client, LDS);
+    assert_eq!(bench.poll(client), "Listener b=3");
+    let second = bench.held(client, LDS).nonce.clone();
+    bench.change(client, LDS, "+x");
+    bench.fails(LDS, "x", Code::PermissionDenied);
+    assert_eq!(bench.poll(client), "Listener !x:PERMISSION_DENIED");
+    bench.change_with(client, LDS, "", &second, &[], Some(Status::new(Code::Internal, "duplicate address")));
+    bench.ack(client, LDS);
     assert_eq!(bench.drain(client), "");
 }
 
