@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use sluice::trust::issue::{Authority, Leaf};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::isolation::{self, DAY, Trust};
 use crate::support::client::{Event, connect};
 use crate::support::control_plane::eventually;
 use crate::support::{CDS, Client, ControlPlane, LDS, Relay, SDS, Setup, Variant};
@@ -50,6 +52,38 @@ async fn a_newcomer_gets_a_class_although_others_have_used_them_up() {
     let mut second = of_cluster(&connect(&relay.address).await, "honest-too");
     second.want(CDS, &["*"]);
     second.take(CDS).await;
+    newcomer.quiet().await;
+}
+
+/// I19: with a certificate, any number of connections is one user. All clients have one address here, as behind a load balancer.
+#[tokio::test]
+async fn i19_a_certificate_keeps_no_other_out_however_many_connections_it_has() {
+    let (directory, now) = (tempfile::tempdir().expect("directory"), sluice::telemetry::wall_now());
+    let trust = Trust { authority: Authority::new("prod", DAY, now).expect("authority") };
+    trust.write(directory.path(), now);
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let template = format!(
+        "xds_servers: [{{ server_uri: \"{}\", channel_creds: [{{ type: insecure }}] }}]\nlisteners:\n  - {{ name: main, address: \
+         ADDRESS, tls: {{ certificates: [{{ certificate_file: tls.crt, private_key_file: tls.key }}], ca_certificate_file: \
+         ca.crt, trust_domain: prod.example }} }}\nadmin: {{ address: ADMIN }}\nlimits: {{ node_classes: 10 }}\n",
+        origin.address
+    );
+    std::fs::write(directory.path().join("template.yaml"), template).expect("template");
+    let relay = isolation::relay(directory.path()).await;
+    let issue = |uri: &str| trust.issue(&Leaf { uris: &[uri], is_client: true, ..Leaf::default() }, now);
+    let (hog, other) = (issue("spiffe://prod.example/hog"), issue("spiffe://prod.example/other"));
+    let mut hogs = Vec::new();
+    for number in 0..10 {
+        let channel = isolation::connect(&relay.address, hog.clone()).await;
+        let mut hog = of_cluster(&channel, &format!("invented-{number}"));
+        hog.want(CDS, &["*"]);
+        hog.take(CDS).await;
+        hogs.push(hog);
+    }
+    let mut newcomer = of_cluster(&isolation::connect(&relay.address, other).await, "honest");
+    newcomer.want(CDS, &["*"]);
+    newcomer.take(CDS).await;
     newcomer.quiet().await;
 }
 

@@ -61,7 +61,7 @@ impl Holder {
     pub fn new(identity: &Arc<Identity>, address: Option<SocketAddr>, connection: usize) -> Holder {
         let principal = match **identity {
             Identity::Spiffe(_) | Identity::Dns(_) => Principal::Proved(identity.clone()),
-            // All clients of an authority, or all processes of a user of this host, are not one client.
+            // An authority has many clients, and a user of this host has many processes.
             Identity::Anonymous | Identity::Unix { .. } | Identity::TrustDomain(_) => {
                 Principal::Connection(connection)
             }
@@ -120,7 +120,7 @@ impl Users {
         only(&self.origins)
     }
 
-    /// Whether no user can be told from others by an identity.
+    /// Whether no user has a proved identity.
     fn is_unproved(&self) -> bool {
         self.principals.keys().all(|principal| matches!(principal, Principal::Connection(_)))
     }
@@ -173,21 +173,22 @@ pub(crate) fn displaced<'a>(
     if let Some(unused) = unused.min_by_key(|of| (of.distance(newcomer), of.id)) {
         return Some(unused.id);
     }
-    let own = |of: &Placed<'a>| of.users.principal() == Some(&newcomer.principal);
+    let by_principal =
+        taken(classes.clone(), &newcomer.principal, Users::principal, |users| &users.principals);
     // Connections of one identity are told apart: all replicas of a workload may have the same name.
-    None.or_else(|| taken(classes.clone(), &newcomer.principal, Users::principal, |users| &users.principals))
-        .or_else(|| {
-            taken(classes.clone().filter(own), &newcomer.connection, Users::connection, |users| {
-                &users.connections
-            })
-        })
-        .or_else(|| {
-            let unproved = classes.filter(|of| of.users.is_unproved());
-            taken(unproved, &newcomer.origin, Users::origin, |users| &users.origins)
-        })
+    let by_connection = || {
+        let own = classes.clone().filter(|of| of.users.principal() == Some(&newcomer.principal));
+        taken(own, &newcomer.connection, Users::connection, |users| &users.connections)
+    };
+    let by_origin = || {
+        let unproved = classes.clone().filter(|of| of.users.is_unproved());
+        taken(unproved, &newcomer.origin, Users::origin, |users| &users.origins)
+    };
+    by_principal.or_else(by_connection).or_else(by_origin)
 }
 
-/// The latest class of the user with the most classes. `None` if the newcomer has its first classes, or about as many as that user.
+/// The latest class of the user with the most classes; `None` if the newcomer has its share already. `only`: the user of a class, if
+/// the class has no other user. `all`: all users of a class.
 fn taken<'a, K: Eq + Hash + 'a>(
     classes: impl Iterator<Item = Placed<'a>> + Clone,
     newcomer: &K,
