@@ -3,14 +3,16 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use http::Request;
+use prost::Message;
 use tokio::net::TcpStream;
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout};
 use tonic::Code;
 
 use crate::limits;
 use crate::support::client::node;
 use crate::support::control_plane::eventually;
 use crate::support::poll::{post, request};
+use crate::support::proto::DeltaDiscoveryRequest;
 use crate::support::{Ask, CDS, Client, ControlPlane, DEADLINE, EDS, Relay, Variant};
 
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -180,6 +182,46 @@ async fn sub_20_names_that_are_long() {
     origin.set(EDS, "e", "1");
     client.want(EDS, &["e"]);
     client.take(EDS).await;
+    unharmed(&origin, neighbour).await;
+}
+
+/// A request as a message of gRPC.
+fn message(ask: Ask) -> Bytes {
+    let body = DeltaDiscoveryRequest::from(ask).encode_to_vec();
+    let mut message = BytesMut::new();
+    message.put_u8(0);
+    message.put_u32(u32::try_from(body.len()).unwrap());
+    message.put_slice(&body);
+    message.freeze()
+}
+
+#[tokio::test]
+async fn fd_6_a_refused_client_that_reads_nothing_is_gone_and_reset() {
+    let (origin, relay, mut neighbour) =
+        limited("limits: { names_per_request: 60, names_per_stream: 100 }").await;
+    origin.set(CDS, "large", &"x".repeat(200_000));
+    neighbour.take(CDS).await;
+    let socket = TcpStream::connect(&relay.address).await.unwrap();
+    let builder = h2::client::Builder::new().initial_window_size(1024).handshake(socket);
+    let (mut send, connection) = builder.await.unwrap();
+    tokio::spawn(connection);
+    let (response, mut requests) = send.send_request(grpc(DELTA), false).unwrap();
+    let first = Ask { node: Some(node("stuck")), ..Ask::of(CDS).subscribe(&["*"]) };
+    requests.send_data(message(first), false).unwrap();
+    let _unread = timeout(DEADLINE, response).await.expect("the headers come").unwrap();
+    relay.metric_reaches("sluice_downstream_streams", &[], 2.0).await;
+    let names: Vec<String> = (0..120).map(|number| format!("name-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let begin = Instant::now();
+    for half in names.chunks(60) {
+        requests.send_data(message(Ask::of(EDS).subscribe(half)), false).unwrap();
+    }
+    relay.limit_reaches("names_per_stream", 1.0).await;
+    relay.metric_reaches("sluice_downstream_streams", &[], 1.0).await;
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    let reset = std::future::poll_fn(|context| requests.poll_reset(context));
+    let reason = timeout(DEADLINE, reset).await.expect("the client is told").unwrap();
+    assert_eq!(reason, h2::Reason::CANCEL);
     unharmed(&origin, neighbour).await;
 }
 

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::kit::{Call, Client, Running, SOTW, StreamProbe, eventually, soon, start};
+use crate::kit::{Call, Client, Running, SOTW, StreamProbe, eventually, soon, start, stuck};
 use crate::raw;
 
 const WINDOW: Duration = Duration::from_millis(1000);
@@ -79,17 +79,7 @@ async fn rly_77_with_no_streams_a_drain_is_over_at_once() {
 async fn rly_77_a_client_that_does_not_read_is_cut_at_the_end() {
     let window = Duration::from_millis(400);
     let mut server = start_draining_in(window);
-    let mut builder = h2::client::Builder::new();
-    builder.initial_window_size(1024);
-    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
-    let mut call = client.open(SOTW).await;
-    call.head().await;
-    let stream = server.relay.stream(0).await;
-    // The second waits behind the first, so that the end of the stream can't be written either.
-    for taken in 1..=2 {
-        stream.publish(b"", &[0; 100_000]);
-        eventually("it is being written", || stream.with(|script| script.taken == taken)).await;
-    }
+    let (_client, _call, stream) = stuck(&server).await;
 
     let begin = Instant::now();
     server.shut_down();

@@ -297,6 +297,21 @@ impl Client {
     }
 }
 
+/// A client that reads nothing of its one call: a message is under way, and another waits behind it.
+pub async fn stuck(server: &Running) -> (Client, Call, StreamProbe) {
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1024);
+    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
+    let mut call = client.open(SOTW).await;
+    call.head().await;
+    let stream = server.relay.stream(0).await;
+    for taken in 1..=2 {
+        stream.publish(b"", &[0; 100_000]);
+        eventually("it is being written", || stream.with(|script| script.taken == taken)).await;
+    }
+    (client, call, stream)
+}
+
 /// One call, as the client sees it.
 pub struct Call {
     pub requests: SendStream<Bytes>,

@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use crate::kit::{CDS, Client, DELTA, PATIENCE, SOTW, discovery_request, eventually, soon, start, status_of};
+use crate::kit::{
+    CDS, Client, DELTA, PATIENCE, SOTW, discovery_request, eventually, soon, start, status_of, stuck,
+};
 use crate::raw;
 
 #[tokio::test]
@@ -350,17 +352,7 @@ async fn flw_3_many_small_requests_to_a_stuck_stream_do_not_cost_the_connection(
 #[tokio::test]
 async fn fd_6_a_failed_stream_waits_for_no_reader() {
     let server = start(ServerLimits::default());
-    let mut builder = h2::client::Builder::new();
-    builder.initial_window_size(1024);
-    let mut client = Client::new(TcpStream::connect(server.address).await.unwrap(), builder).await;
-    let mut call = client.open(SOTW).await;
-    call.head().await;
-    let stream = server.relay.stream(0).await;
-    // The second waits behind the first.
-    for taken in 1..=2 {
-        stream.publish(b"", &[0; 100_000]);
-        eventually("it is being written", || stream.with(|script| script.taken == taken)).await;
-    }
+    let (mut client, mut call, stream) = stuck(&server).await;
     let begin = Instant::now();
     stream.with(|script| script.is_unread = true);
     stream.with(|script| script.refuse_request = Some(Status::new(Code::ResourceExhausted, "too much")));
