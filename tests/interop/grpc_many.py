@@ -18,7 +18,7 @@ MANY = os.environ.get("SLUICE_MANY")
 TARGETS, CLUSTERS = (int(MANY), int(MANY)) if MANY else (130, 260)
 # The time through the relay may be this multiple of the time without it, and so many seconds more: an unoptimized relay takes as
 # much CPU as the client.
-FACTOR, MARGIN = (1.2, 1) if MANY else (2, 3)
+FACTOR, MARGIN = (1.2, 1) if MANY else (2, 2)
 # Other processes take CPU, too, so the best of some rounds counts.
 ROUNDS = 4
 # A client asks for one cluster after the other, and waits a little. No other limit acts on these clients.
