@@ -7,8 +7,8 @@
 //! WINDOW_UPDATEs are no flood if data went out: a client that reads sends one or two per piece of data. So written
 //! bytes pay for WINDOW_UPDATEs. Every client that opens its window by more than a few bytes at a time can pay. A
 //! client that opens its window byte by byte pays more for each WINDOW_UPDATE, because the server has to send as many
-//! frames. But gRPC's C-core opens a window by 5 bytes, for the head of a message, once for a call and about once for each message.
-//! So calls and requests pay for small windows: a client sends one of them for each message that it took.
+//! frames. But gRPC's C-core opens a window by 5 bytes, for the head of a message, once for a call and again for about one message in
+//! four. So each call and each request pays for one small window: a client sends a request for each message that it took.
 //!
 //! The meter follows the heads of frames (RFC 9113 §4.1) through the bytes as received, and reads the clock once per
 //! `max` of cost.

@@ -143,8 +143,8 @@ impl Session {
         }
     }
 
-    /// Takes other limits and rules of fallback over, from the next request and look on. `list` as
-    /// [`Router::fallback`](router::Router::fallback); a list that is gone keeps its rules.
+    /// Takes other limits and rules of fallback over. Limits count from the next change of collections on, rules from the next look on.
+    /// `list` as [`Router::fallback`](router::Router::fallback); a list that is gone keeps its rules.
     pub fn configure(&mut self, limits: Limits, list: &dyn Fn(ListId) -> Option<List>) {
         self.limits = limits;
         self.positions.configure(list);

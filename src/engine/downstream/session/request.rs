@@ -26,7 +26,7 @@ pub struct RequestOutcome {
     pub is_report: bool,
     /// The request has an error that rejects no response of the stream.
     pub reports_error: bool,
-    /// An ACK that makes nothing due, unless the sources published something since the last [`Session::note_news`].
+    /// The request is an ACK that makes nothing due, if the last look found no answer and the sources have published nothing since.
     pub rests: bool,
     /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,

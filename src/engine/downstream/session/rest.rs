@@ -5,13 +5,13 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::part::Part;
 
 impl Session {
-    /// The sources may have published something since the last look. To be called before the look.
+    /// Notes that the sources may have published something since the last look. The caller notes it before the next look.
     pub fn note_news(&mut self) {
         self.news = self.news.wrapping_add(1);
     }
 
     /// Whether an ACK of this subscription makes nothing due: its latest answer brought all that the sources have, and nothing waits
-    /// for an ACK. The last look for answers found none.
+    /// for an ACK. Holds only if the last look found no answer.
     pub(super) fn is_at_rest(&self, index: usize) -> bool {
         let is_current = self.subscriptions.get(index).is_some_and(|of| of.sent_after == Some(self.news));
         is_current
