@@ -96,6 +96,8 @@ mod counted {
     #[library_benchmark]
     #[bench::first(Subscribe::first(1_000))]
     #[bench::repeated(Subscribe::repeated(1_000))]
+    #[bench::few(Subscribe::one_more_of(100))]
+    #[bench::many(Subscribe::one_more_of(10_000))]
     fn subscribe(mut session: Subscribe) -> (Subscribe, Verdict) {
         let verdict = black_box(&mut session).take();
         (session, verdict)

@@ -34,6 +34,21 @@ impl Subscribe {
         Subscribe { relay, request }
     }
 
+    /// A further name of a delta client that has so many names, and was sent nothing.
+    #[allow(dead_code, reason = "in instructions only")]
+    pub fn one_more_of(names: usize) -> Subscribe {
+        let mut relay = Relay::new();
+        relay.join(Variant::Delta);
+        let type_url = TypeUrl::of_message(ENDPOINTS);
+        let mut request = relay.request(0, &type_url, &list(names));
+        for further in [names, names + 1] {
+            relay.take(0, &request);
+            relay.settle();
+            request = relay.request(0, &type_url, &[name(further)]);
+        }
+        Subscribe { relay, request }
+    }
+
     /// Handles the request in the session, and then the resulting demand in the source.
     pub fn take(&mut self) -> Verdict {
         let taken = self.relay.take(0, &self.request);

@@ -54,7 +54,7 @@ impl NameSet {
         // Duplicates collapse (SUB-17).
         names.dedup();
         let id = names.iter().fold(0, |id: u128, name| id.wrapping_add(seed.hash(name)));
-        let text_bytes = names.iter().map(|name| name.as_str().len()).sum();
+        let text_bytes = names.iter().map(ResourceName::allocated).sum();
         let slack = Filling::Full.slack(names.len());
         NameSet { id: SetId(id), names: Filling::Full.order(names).collect(), text_bytes, slack }
     }
@@ -65,29 +65,33 @@ impl NameSet {
             return false;
         }
         self.id.0 = self.id.0.wrapping_add(seed.hash(&name));
-        self.text_bytes += name.as_str().len();
+        self.text_bytes += name.allocated();
         self.names.insert(name);
         self.slack.spend(1);
         true
     }
 
     /// This set with other allocations for the texts: those of `old`, and `added` for the names that `old` lacks.
-    /// `added` is sorted.
+    /// `gone` are the names that this set lacks, and `added` is sorted.
     #[must_use]
-    pub fn in_texts_of(&self, old: &NameSet, added: Vec<ResourceName>) -> NameSet {
+    pub fn in_texts_of(&self, old: &NameSet, gone: &[ResourceName], added: Vec<ResourceName>) -> NameSet {
         if old.is_empty() {
             let slack = Filling::Full.slack(added.len());
             return NameSet { names: Filling::Full.order(added).collect(), slack, ..*self };
         }
         let (mut names, mut slack) = (old.names.clone(), old.slack);
-        for name in old.minus(self) {
+        for name in gone {
             names.remove(name);
-            slack.spend(1);
         }
-        slack.spend(added.len());
+        slack.spend(gone.len() + added.len());
         names.extend(added);
         let set = NameSet { names, slack, ..*self };
         if set.is_loose() { set.refilled() } else { set }
+    }
+
+    /// These names in the allocations of this set.
+    pub fn texts_of<'a>(&self, names: impl Iterator<Item = &'a ResourceName>) -> Vec<ResourceName> {
+        names.filter_map(|name| self.names.get(name)).cloned().collect()
     }
 
     /// Whether the set has changed so much since its nodes were filled that many places may be empty.
@@ -107,7 +111,7 @@ impl NameSet {
         if self.names.remove(name).is_none() {
             return false;
         }
-        self.text_bytes -= name.as_str().len();
+        self.text_bytes -= name.allocated();
         self.slack.spend(1);
         self.id.0 = self.id.0.wrapping_sub(seed.hash(name));
         true
@@ -125,7 +129,7 @@ impl NameSet {
         self.names.is_empty()
     }
 
-    /// The sum of the lengths of all names, in bytes.
+    /// The memory of all names, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
     }
@@ -300,7 +304,8 @@ mod tests {
         let all = set(&["a", "b", "c", "d"]);
         for old in [set(&[]), set(&["x"]), set(&["a", "c"]), set(&["a", "b", "c", "d", "x"])] {
             let added: Vec<_> = all.minus(&old).map(|name| ResourceName::new(name.as_str())).collect();
-            let changed = all.in_texts_of(&old, added.clone());
+            let gone: Vec<_> = old.minus(&all).cloned().collect();
+            let changed = all.in_texts_of(&old, &gone, added.clone());
             assert!(changed.iter().eq(all.iter()));
             assert_eq!((changed.id(), changed.text_bytes()), (all.id(), all.text_bytes()));
             let given: Vec<_> = old.iter().chain(&added).collect();

@@ -129,8 +129,13 @@ mod tests {
         assert!(has_it(&former) && !former.has_hold());
 
         let collection = Collection::Wildcard;
-        let fatal =
-            Command::Watch { stream: Arc::new(Fatal), type_url: TypeUrl::new(CLUSTER), collection, seen: 0 };
+        let fatal = Command::Watch {
+            stream: Arc::new(Fatal),
+            type_url: TypeUrl::new(CLUSTER),
+            collection,
+            former: None,
+            seen: 0,
+        };
         former.send(fatal).await;
         let end = std::future::poll_fn(|context| stream.poll_message(context));
         let ended = tokio::time::timeout(Duration::from_millis(500), async {

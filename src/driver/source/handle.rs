@@ -18,7 +18,7 @@ use crate::driver::source::changes::ChangeRing;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::driver::source::losses::Losses;
 use crate::engine::cache::SessionId;
-use crate::engine::collection::Collection;
+use crate::engine::collection::{Collection, NameSet};
 use crate::engine::downstream::SourceId;
 use crate::engine::lanes::Published;
 use crate::engine::rollout::{Plan, Seat};
@@ -83,6 +83,8 @@ pub enum Command {
         stream: Arc<dyn Subscriber>,
         type_url: TypeUrl,
         collection: Collection,
+        /// See [`Watch::Watch`](crate::engine::downstream::Watch).
+        former: Option<Arc<NameSet>>,
         /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
         seen: u64,
     },

@@ -30,8 +30,9 @@ impl Keeper {
         for of_type in types {
             for collection in collections(of_type, seed) {
                 let (stream, type_url) = (Arc::new(Silent(session)), of_type.type_url.clone());
-                let seen = u64::MAX; // A keeper is sent nothing.
-                keeper.source.send(Command::Watch { stream, type_url, collection, seen }).await;
+                // A keeper is sent nothing.
+                let (former, seen) = (None, u64::MAX);
+                keeper.source.send(Command::Watch { stream, type_url, collection, former, seen }).await;
             }
         }
         keeper

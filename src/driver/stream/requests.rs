@@ -274,9 +274,9 @@ impl StreamState {
         let handle = inner.sources.iter().find(|(id, _)| *id == source).map(|(_, handle)| handle.clone());
         drop(inner);
         let command = match watch {
-            Watch::Watch { type_url, collection, .. } => {
+            Watch::Watch { type_url, collection, former, .. } => {
                 let seen = handle.as_ref().map_or(0, |handle| handle.shown_change());
-                Command::Watch { stream: subscriber_at(self, source), type_url, collection, seen }
+                Command::Watch { stream: subscriber_at(self, source), type_url, collection, former, seen }
             }
             Watch::Unwatch { type_url, key, .. } => {
                 Command::Unwatch { session: session_at(self.id(), source), type_url, key }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::members::{Members, put, takes_error};
-use super::slots::{Moved, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
 use super::{CachedBodies, Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
@@ -48,9 +48,16 @@ impl WatchedInSets for GlobCache {
     }
 
     /// Updates the view of a slot to its new globs, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, globs: &NameSet, moved: &mut Moved) -> Option<NameSet> {
+    fn reshape(
+        &mut self,
+        id: SlotId,
+        old: &NameSet,
+        globs: NamesAfter<'_>,
+        moved: &mut Moved,
+    ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
-        for name in globs.minus(old) {
+        let (before, globs) = (globs.before(old), globs.names);
+        for name in globs.minus(before) {
             match self.globs.get(name) {
                 None => moved.new.push(name.clone()),
                 Some(glob) if glob.watchers.is_empty() => moved.revived.push(name.clone()),
@@ -70,7 +77,7 @@ impl WatchedInSets for GlobCache {
                 view.set_glob_empty(name, glob.members.is_empty());
             }
         }
-        for name in old.minus(globs) {
+        for name in before.minus(globs) {
             let Some(glob) = self.globs.get(name) else { continue };
             for member in glob.members.iter().filter_map(|member| self.members.get(member)) {
                 view.take(member);
@@ -303,6 +310,11 @@ impl GlobCache {
     /// Whether a glob has known members.
     pub fn has_members(&self, name: &ResourceName) -> bool {
         self.globs.get(name).is_some_and(|glob| !glob.members.is_empty())
+    }
+
+    /// The number of requested globs.
+    pub fn len(&self) -> usize {
+        self.globs.len()
     }
 
     pub fn is_empty(&self) -> bool {

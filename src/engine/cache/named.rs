@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
-use super::slots::{Moved, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
 use super::{
     CachedResource, Counts, Departed, EntryState, Known, Names, News, SessionId, Stamp, StateCounts,
     UNWATCHED_BYTES,
@@ -54,10 +54,17 @@ impl WatchedInSets for NamedCache {
     }
 
     /// Updates the view of a slot to its new names, at the cost of the difference.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) -> Option<NameSet> {
+    fn reshape(
+        &mut self,
+        id: SlotId,
+        old: &NameSet,
+        names: NamesAfter<'_>,
+        moved: &mut Moved,
+    ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
         let (mut present, mut added) = (Vec::new(), Vec::new());
-        for name in names.minus(old) {
+        let (before, names) = (names.before(old), names.names);
+        for name in names.minus(before) {
             let entry = self.watchers.entry(name.clone());
             // All sets share one text of a name.
             let text = entry.key().clone();
@@ -85,7 +92,8 @@ impl WatchedInSets for NamedCache {
             added.push(text);
         }
         view.put_sorted(present);
-        for name in old.minus(names) {
+        let gone = old.texts_of(before.minus(names));
+        for name in &gone {
             match self.known.get(name) {
                 Some(Known::Present(cached)) => view.take_as(name, &cached.resource),
                 Some(Known::Absent(_)) => view.drop_absent(name),
@@ -96,7 +104,7 @@ impl WatchedInSets for NamedCache {
         }
         self.slots.set_view(id, view);
         // New names are in their first texts.
-        (moved.new.len() < names.len() || names.is_loose()).then(|| names.in_texts_of(old, added))
+        (moved.new.len() < names.len() || names.is_loose()).then(|| names.in_texts_of(old, &gone, added))
     }
 
     /// Stamps the changed views, and adds their sessions to `news`.
@@ -171,6 +179,9 @@ impl NamedCache {
 
     fn note_absent(&mut self, name: &ResourceName, cause: Cause) {
         let Some(old) = self.known.get(name).cloned() else { return };
+        // The server's message has another copy of the text.
+        let text = self.watchers.get_key_value(name).map(|(text, _)| text.clone());
+        let name = text.as_ref().unwrap_or(name);
         self.set_lease(name, None);
         let is_reason = |error: &Arc<Status>| error.code == Code::NotFound || cause == Cause::DataError;
         if self.annotations.error(name).is_some_and(|error| !is_reason(error)) {

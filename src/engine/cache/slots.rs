@@ -45,6 +45,21 @@ pub struct Moved {
     pub unwatched: Vec<ResourceName>,
 }
 
+/// A session's new set of names, and the former set if the session made the new one from it.
+#[derive(Clone, Copy)]
+pub struct NamesAfter<'a> {
+    pub names: &'a Arc<NameSet>,
+    pub former: Option<&'a NameSet>,
+}
+
+impl<'a> NamesAfter<'a> {
+    /// The set to compare the new names with: the session's former set, or the names of the slot (`old`) if the two sets
+    /// differ. The sets of a session share their nodes. A comparison of a session's set with a source's set visits all names.
+    pub fn before(&self, old: &'a NameSet) -> &'a NameSet {
+        self.former.filter(|former| former.id() == old.id()).unwrap_or(old)
+    }
+}
+
 /// A cache with sets of names that sessions watch. In the cache of globs, names are names of globs.
 pub trait WatchedInSets {
     fn slots(&mut self) -> &mut Slots;
@@ -54,7 +69,13 @@ pub trait WatchedInSets {
 
     /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the texts that
     /// all sets of the cache share, if there are such texts.
-    fn reshape(&mut self, id: SlotId, old: &NameSet, names: &NameSet, moved: &mut Moved) -> Option<NameSet>;
+    fn reshape(
+        &mut self,
+        id: SlotId,
+        old: &NameSet,
+        names: NamesAfter<'_>,
+        moved: &mut Moved,
+    ) -> Option<NameSet>;
 
     /// Stamps the changed views, and adds their sessions to `news`.
     fn settle(&mut self, stamp: &mut Stamp, news: &mut News);
@@ -64,15 +85,15 @@ pub trait WatchedInSets {
         &mut self,
         session: SessionId,
         from: Option<SlotId>,
-        names: &Arc<NameSet>,
+        names: NamesAfter<'_>,
         stamp: &mut Stamp,
     ) -> Moved {
         let mut moved = Moved::default();
-        if names.is_empty() {
+        if names.names.is_empty() {
             self.leave(session, from, &mut moved);
             return moved;
         }
-        let entered = self.slots().enter(session, from, names);
+        let entered = self.slots().enter(session, from, names.names);
         if let Some(old) = entered.reshaped
             && let Some(names) = self.reshape(entered.slot, &old, names, &mut moved)
         {

@@ -10,8 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::slots::WatchedInSets;
-use super::slots::{Moved, SlotId};
+use super::slots::{Moved, NamesAfter, SlotId, WatchedInSets};
 use super::*;
 use crate::engine::annotations::ErrorKind;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
@@ -58,7 +57,12 @@ impl Bench {
     fn watch(&mut self, session: u64, names: &[&'static str]) -> Moved {
         let session = SessionId(session);
         let from = self.at.get(&session).copied();
-        let moved = self.cache.watch(session, from, &set(names.iter().copied()), &mut self.stamp);
+        let moved = self.cache.watch(
+            session,
+            from,
+            NamesAfter { names: &set(names.iter().copied()), former: None },
+            &mut self.stamp,
+        );
         match moved.slot {
             Some(slot) => self.at.insert(session, slot),
             None => self.at.remove(&session),

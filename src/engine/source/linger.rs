@@ -9,6 +9,10 @@ use crate::xds::{ResourceName, TypeUrl};
 /// A lingering name, or (`None`) the wildcard of a type.
 pub type Lingering = (TypeUrl, Option<ResourceName>);
 
+/// Entries without content may have this fraction of the bytes: an entry saves a request to the server at best, and a client
+/// can make up any number of names.
+const SHARE_WITHOUT_CONTENT: usize = 16;
+
 #[derive(Debug)]
 struct Entry {
     deadline: Time,
@@ -17,26 +21,52 @@ struct Entry {
     has_content: bool,
 }
 
-/// A queue of lingering names and wildcards, oldest first.
+/// Entries in the order of their deadlines.
+#[derive(Debug, Default)]
+struct Queue {
+    entries: BTreeSet<(Time, Lingering)>,
+    /// The weight of the entries, parked ones included.
+    bytes: usize,
+}
+
+impl Queue {
+    fn next(&self) -> Option<Time> {
+        self.entries.first().map(|(deadline, _)| *deadline)
+    }
+}
+
+/// Lingering names and wildcards, oldest first.
 #[derive(Debug)]
 pub struct Linger {
     linger: Duration,
     bytes_max: usize,
-    queue: BTreeSet<(Time, Lingering)>,
+    with_content: Queue,
+    without_content: Queue,
     /// Entries whose time is over, kept as long as `is_held`.
     parked: BTreeSet<(Time, Lingering)>,
     is_held: bool,
     /// The types for which the server is lost, where other types are not.
     held_types: BTreeSet<TypeUrl>,
     entries: BTreeMap<Lingering, Entry>,
-    bytes: usize,
+    /// When an entry last came, or went for the bound.
+    at: Time,
     evicted: u64,
 }
 
 impl Linger {
     pub fn new(linger: Duration, bytes_max: usize) -> Linger {
-        let (queue, parked, held_types, entries, bytes, evicted) = Default::default();
-        Linger { linger, bytes_max, queue, parked, is_held: false, held_types, entries, bytes, evicted }
+        Linger {
+            linger,
+            bytes_max,
+            with_content: Queue::default(),
+            without_content: Queue::default(),
+            parked: BTreeSet::new(),
+            is_held: false,
+            held_types: BTreeSet::new(),
+            entries: BTreeMap::new(),
+            at: Time::ZERO,
+            evicted: 0,
+        }
     }
 
     /// Sets another time and bound. Entries keep the time they were given.
@@ -49,7 +79,7 @@ impl Linger {
     pub fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
         if !is_held {
-            self.queue.append(&mut self.parked);
+            self.with_content.entries.append(&mut self.parked);
         }
     }
 
@@ -59,8 +89,12 @@ impl Linger {
             self.held_types.insert(type_url.clone());
         } else if !is_held && self.held_types.remove(type_url) {
             // The next `pop` parks entries again that have another reason to stay.
-            self.queue.append(&mut self.parked);
+            self.with_content.entries.append(&mut self.parked);
         }
+    }
+
+    fn queue(&mut self, has_content: bool) -> &mut Queue {
+        if has_content { &mut self.with_content } else { &mut self.without_content }
     }
 
     fn holds(&self, what: &Lingering) -> bool {
@@ -70,35 +104,37 @@ impl Linger {
     /// The last session has left. Secrets go at once (RLY-60). `bytes`: the weight, with or without content.
     pub fn add(&mut self, what: Lingering, bytes: usize, has_content: bool, now: Time) {
         let linger = if what.0.is_secret() { Duration::ZERO } else { self.linger };
+        self.at = now;
         self.add_until(what, bytes, has_content, now + linger);
     }
 
     /// Adds an entry, or replaces its deadline.
     pub fn add_until(&mut self, what: Lingering, bytes: usize, has_content: bool, deadline: Time) {
         self.remove(&what);
-        self.bytes += bytes;
-        self.queue.insert((deadline, what.clone()));
+        let queue = self.queue(has_content);
+        queue.bytes += bytes;
+        queue.entries.insert((deadline, what.clone()));
         self.entries.insert(what, Entry { deadline, bytes, has_content });
     }
 
     /// A session wants the entry again.
     pub fn remove(&mut self, what: &Lingering) {
-        if let Some(Entry { deadline, bytes, .. }) = self.entries.remove(what) {
-            self.bytes -= bytes;
-            let key = (deadline, what.clone());
-            let _ = self.queue.remove(&key) || self.parked.remove(&key);
+        if let Some(Entry { deadline, bytes, has_content }) = self.entries.remove(what) {
+            let (key, queue) = ((deadline, what.clone()), self.queue(has_content));
+            queue.bytes -= bytes;
+            let _ = queue.entries.remove(&key) || self.parked.remove(&key);
         }
     }
 
     /// The next entry to free: its time is over, or the entry is the oldest and the bytes exceed the bound.
     pub fn pop(&mut self, now: Time) -> Option<Lingering> {
-        if self.bytes > self.bytes_max {
-            let (deadline, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
+        if self.is_over_bound() {
+            let (deadline, what) = self.pop_excess()?;
+            self.at = now;
             self.evicted += u64::from(deadline > now || self.holds(&what));
             return Some(self.let_go(what));
         }
-        while self.queue.first().is_some_and(|(deadline, _)| *deadline <= now) {
-            let (deadline, what) = self.queue.pop_first()?;
+        while let Some((deadline, what)) = self.pop_due(now) {
             if self.holds(&what) && self.is_worth_keeping(&what) {
                 self.parked.insert((deadline, what));
             } else {
@@ -108,9 +144,32 @@ impl Linger {
         None
     }
 
+    fn is_over_bound(&self) -> bool {
+        self.bytes() > self.bytes_max || self.without_content.bytes > self.bytes_max / SHARE_WITHOUT_CONTENT
+    }
+
+    fn pop_excess(&mut self) -> Option<(Time, Lingering)> {
+        if self.without_content.bytes > self.bytes_max / SHARE_WITHOUT_CONTENT {
+            return self.without_content.entries.pop_first();
+        }
+        self.pop_oldest()
+    }
+
+    fn pop_oldest(&mut self) -> Option<(Time, Lingering)> {
+        let older =
+            self.without_content.next().filter(|at| self.with_content.next().is_none_or(|of| *at < of));
+        self.parked.pop_first().or_else(|| self.queue(older.is_none()).entries.pop_first())
+    }
+
+    fn pop_due(&mut self, now: Time) -> Option<(Time, Lingering)> {
+        let queues = [&mut self.with_content, &mut self.without_content];
+        let due = queues.into_iter().find(|queue| queue.next().is_some_and(|deadline| deadline <= now));
+        due?.entries.pop_first()
+    }
+
     /// The oldest entry, whether or not its time is over.
     pub fn pop_any(&mut self) -> Option<Lingering> {
-        let (_, what) = self.parked.pop_first().or_else(|| self.queue.pop_first())?;
+        let (_, what) = self.pop_oldest()?;
         Some(self.let_go(what))
     }
 
@@ -120,21 +179,21 @@ impl Linger {
     }
 
     fn let_go(&mut self, what: Lingering) -> Lingering {
-        if let Some(entry) = self.entries.remove(&what) {
-            self.bytes -= entry.bytes;
+        if let Some(Entry { bytes, has_content, .. }) = self.entries.remove(&what) {
+            self.queue(has_content).bytes -= bytes;
         }
         what
     }
 
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.bytes > self.bytes_max {
-            return Some(Time::ZERO);
+        if self.is_over_bound() {
+            return Some(self.at);
         }
-        self.queue.first().map(|(deadline, _)| *deadline)
+        self.with_content.next().into_iter().chain(self.without_content.next()).min()
     }
 
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.with_content.bytes + self.without_content.bytes
     }
 
     /// The number of entries that were evicted early because of the bound.
@@ -195,6 +254,24 @@ mod tests {
         assert_eq!((linger.bytes(), linger.evicted()), (20, 1));
         linger.remove(&name("b"));
         assert_eq!(linger.bytes(), 10);
+    }
+
+    #[test]
+    fn rly_60_few_names_without_content_linger() {
+        let mut linger = Linger::new(Duration::from_secs(30), 160);
+        let start = Time::from_micros(5);
+        linger.add(name("a"), 100, true, Time::ZERO);
+        linger.add(name("made up"), 6, false, start);
+        linger.add(name("made up, too"), 6, false, start);
+        assert_eq!(linger.poll_timeout(), Some(start), "at once");
+        assert_eq!(linger.pop(start), Some(name("made up")));
+        assert_eq!((linger.pop(start), linger.bytes(), linger.evicted()), (None, 106, 1));
+        // Of both kinds, the oldest goes first.
+        linger.add(name("b"), 60, true, start);
+        assert_eq!(linger.pop(start), Some(name("a")));
+        assert_eq!(linger.pop_any(), Some(name("b")));
+        assert_eq!(linger.pop_any(), Some(name("made up, too")));
+        assert_eq!((linger.pop_any(), linger.bytes(), linger.is_empty()), (None, 0, true));
     }
 
     #[test]

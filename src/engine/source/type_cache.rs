@@ -1,7 +1,8 @@
 //! The caches of one type.
 
 use crate::engine::Time;
-use crate::engine::cache::{Departed, GlobCache, NamedCache, WildcardCache};
+use crate::engine::cache::{Departed, GlobCache, Known, NamedCache, WildcardCache};
+use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::engine::source::do_not_cache::Private;
 use crate::xds::ResourceName;
@@ -17,6 +18,19 @@ pub(super) struct TypeCache {
 impl TypeCache {
     pub(super) fn is_empty(&self) -> bool {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
+    }
+
+    /// Whether the state of a name or a glob is unknown, and no error says why.
+    pub(super) fn is_unknown(&self, name: &ResourceName) -> bool {
+        match CollectionKind::of(name) {
+            CollectionKind::Globs => {
+                self.globs.is_unknown(name) && self.globs.annotations().error(name).is_none()
+            }
+            _ => {
+                let is_unknown = matches!(self.named.known().get(name), Some(Known::Unknown));
+                is_unknown && self.named.annotations().error(name).is_none()
+            }
+        }
     }
 
     /// The weight of a name or a glob without sessions, and whether the name has content; `None` if a session

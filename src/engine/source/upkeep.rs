@@ -1,6 +1,6 @@
 //! The timers of a source: resources expire (TTL-8), and unavailable names are reported (ERR-10).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use crate::engine::collection::CollectionKind;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
 /// An unknown name of an unreachable server is reported as UNAVAILABLE after this time (RLY-8, ERR-10).
-pub(super) const UNREACHABLE: Duration = Duration::from_secs(10);
+const UNREACHABLE: Duration = Duration::from_secs(10);
+
+/// With so many asked names, a search for those that need no check is not worth its time.
+const FEW_ASKED: usize = 4096;
 
 /// The timers of a source, and the server's name in errors.
 #[derive(Debug, Default)]
@@ -19,13 +22,42 @@ pub(super) struct Upkeep {
     pub(super) server: Arc<str>,
     pub(super) expiry: Expiry,
     /// Names, or globs, that were asked for together, and the time to check them; in the order of time.
-    pub(super) asked: VecDeque<(Time, TypeUrl, Vec<ResourceName>)>,
+    asked: VecDeque<(Time, TypeUrl, Vec<ResourceName>)>,
+    /// The number of names in `asked`.
+    asked_len: usize,
 }
 
 impl Upkeep {
     /// The source asked for names of unknown state.
     pub(super) fn asked(&mut self, type_url: &TypeUrl, names: &[ResourceName], now: Time) {
+        self.asked_len += names.len();
         self.asked.push_back((now + UNREACHABLE, type_url.clone(), names.to_vec()));
+    }
+
+    /// The next names to check.
+    pub(super) fn take_asked(&mut self, now: Time) -> Option<(TypeUrl, Vec<ResourceName>)> {
+        let (_, type_url, names) = self.asked.pop_front_if(|(due, ..)| *due <= now)?;
+        self.asked_len -= names.len();
+        Some((type_url, names))
+    }
+
+    /// Forgets names that need no check, once most do not. `known`: the number of names that the source knows.
+    pub(super) fn forget_asked(
+        &mut self,
+        known: usize,
+        is_unknown: impl Fn(&TypeUrl, &ResourceName) -> bool,
+    ) {
+        if self.asked_len <= 2 * known + FEW_ASKED {
+            return;
+        }
+        let mut later = BTreeSet::new();
+        for (_, type_url, names) in self.asked.iter_mut().rev() {
+            // A name that was freed and asked for again counts from then on.
+            names.retain(|name| is_unknown(type_url, name) && later.insert((type_url.clone(), name.clone())));
+            names.shrink_to_fit();
+        }
+        self.asked.retain(|(.., names)| !names.is_empty());
+        self.asked_len = later.len();
     }
 
     /// Names, or members of globs, are freed.
@@ -57,5 +89,30 @@ impl Upkeep {
     pub(super) fn error(&self, code: Code, message: &str) -> Arc<Status> {
         let colon = if message.is_empty() { "" } else { ": " };
         Arc::new(Status::new(code, format!("{}{colon}{message}", self.server)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn err_10_names_that_came_and_went_are_not_remembered() {
+        let mut upkeep = Upkeep::default();
+        let (type_url, second) =
+            (TypeUrl::of_message("envoy.config.cluster.v3.Cluster"), Duration::from_secs(1));
+        let names: Vec<ResourceName> =
+            (0..FEW_ASKED).map(|number| ResourceName::new(&number.to_string())).collect();
+        let start = Time::from_micros(1);
+        upkeep.asked(&type_url, &names, start);
+        upkeep.forget_asked(0, |_, _| false);
+        assert_eq!(upkeep.asked_len, FEW_ASKED, "a few are left alone");
+        // Freed and asked for again: the later time counts.
+        upkeep.asked(&type_url, &names, start + second);
+        upkeep.forget_asked(0, |_, name| *name != names[0]);
+        assert_eq!(upkeep.asked_len, FEW_ASKED - 1);
+        assert!(upkeep.take_asked(start + UNREACHABLE).is_none());
+        let (_, left) = upkeep.take_asked(start + second + UNREACHABLE).unwrap();
+        assert_eq!((left.len(), upkeep.asked_len), (FEW_ASKED - 1, 0));
     }
 }

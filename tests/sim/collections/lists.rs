@@ -88,13 +88,19 @@ impl Collections {
     fn pass_on(&mut self, id: u64, stream: &mut StreamSlot, watch: Watch) {
         let time = self.time();
         let slot = match watch {
-            Watch::Watch { source, type_url, collection } => {
+            Watch::Watch { source, type_url, collection, former } => {
                 let slot = source.0 as usize;
                 if matches!(collection, Collection::Wildcard) {
                     self.fail(Invariant::Isolation, || "nobody asked for a wildcard".to_owned());
                 }
                 stream.told.insert(slot);
-                self.slots[slot].source.watch(SessionId(id), &type_url, &collection, time);
+                self.slots[slot].source.watch_after(
+                    SessionId(id),
+                    &type_url,
+                    &collection,
+                    former.as_deref(),
+                    time,
+                );
                 slot
             }
             Watch::Unwatch { source, type_url, key } => {

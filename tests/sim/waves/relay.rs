@@ -397,9 +397,9 @@ impl World {
         let Unit { source, wakes, .. } = &mut self.units[unit];
         wakes.asked();
         match watch {
-            Watch::Watch { source: id, type_url, collection } => {
+            Watch::Watch { source: id, type_url, collection, former } => {
                 stream.told.insert(id);
-                source.watch(SessionId(stream.id), &type_url, &collection, time);
+                source.watch_after(SessionId(stream.id), &type_url, &collection, former.as_deref(), time);
             }
             Watch::Unwatch { type_url, key, .. } => {
                 source.unwatch(SessionId(stream.id), &type_url, key, time);

@@ -279,7 +279,7 @@ impl SourceTask {
         let now = self.shared.clock.now();
         self.wakes.asked();
         match command {
-            Command::Watch { stream, type_url, collection, seen } => {
+            Command::Watch { stream, type_url, collection, former, seen } => {
                 let session = stream.id();
                 self.count_newcomer(&type_url, seen);
                 if self.is_displaced {
@@ -287,7 +287,7 @@ impl SourceTask {
                 }
                 self.streams.insert(session, stream);
                 self.follow_members();
-                self.source.watch(session, &type_url, &collection, now);
+                self.source.watch_after(session, &type_url, &collection, former.as_deref(), now);
             }
             Command::Unwatch { session, type_url, key } => {
                 self.source.unwatch(session, &type_url, key, now);

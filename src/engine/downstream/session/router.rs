@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::authority::NameGroup;
-use crate::engine::collection::{Collection, CollectionKey};
+use crate::engine::collection::{Collection, CollectionKey, NameSet};
 use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::sources::{ListId, SourceId};
 use crate::engine::fallback::{FallbackSettings, RESOLVE_TIMEOUT};
@@ -14,8 +14,18 @@ use crate::xds::{ResourceName, Status, TypeUrl};
 /// A change of a session's collections that the driver brings to a source.
 #[derive(Clone, Debug)]
 pub enum Watch {
-    Watch { source: SourceId, type_url: TypeUrl, collection: Collection },
-    Unwatch { source: SourceId, type_url: TypeUrl, key: CollectionKey },
+    Watch {
+        source: SourceId,
+        type_url: TypeUrl,
+        collection: Collection,
+        /// The session's former names, if the session made the new names from them.
+        former: Option<Arc<NameSet>>,
+    },
+    Unwatch {
+        source: SourceId,
+        type_url: TypeUrl,
+        key: CollectionKey,
+    },
 }
 
 /// The routing of a client's subscriptions: the group of a name, the source for a group of a type, and the

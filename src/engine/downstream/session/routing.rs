@@ -222,6 +222,8 @@ fn set_part(
         Some(collection) => {
             let asked = Asked::find(&type_url, group, Which::Serving, positions, router)?;
             let seen = router.last_change(asked.source);
+            let part = subscription.parts.iter().find(|part| part.key() == (kind, group));
+            let former = part.and_then(Part::names).cloned();
             let before = subscription.set_part(group, Some((asked, collection)), kind);
             let set = subscription.parts.iter_mut().find(|part| part.key() == (kind, group));
             let Some(part) = set else { return Ok(()) };
@@ -229,8 +231,8 @@ fn set_part(
             // This very request may have changed the client's node class (RLY-16).
             part.unwatch_former(&before, &type_url, watches);
             for source in part.sources() {
-                let collection = part.collection.clone();
-                watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
+                let (type_url, collection) = (type_url.clone(), part.collection.clone());
+                watches.push(Watch::Watch { source, type_url, collection, former: former.clone() });
             }
         }
         None => {
@@ -244,7 +246,7 @@ fn set_part(
                 let collection = subscription.parts.iter().find(asks).map(|part| part.collection.clone());
                 let type_url = type_url.clone();
                 watches.push(match collection {
-                    Some(collection) => Watch::Watch { source, type_url, collection },
+                    Some(collection) => Watch::Watch { source, type_url, collection, former: None },
                     None => Watch::Unwatch { source, type_url, key },
                 });
             }
@@ -265,8 +267,8 @@ impl Part {
     pub(super) fn watch_instead(&self, before: &[SourceId], type_url: &TypeUrl, watches: &mut Vec<Watch>) {
         self.unwatch_former(before, type_url, watches);
         for source in self.sources().filter(|source| !before.contains(source)) {
-            let collection = self.collection.clone();
-            watches.push(Watch::Watch { source, type_url: type_url.clone(), collection });
+            let (type_url, collection) = (type_url.clone(), self.collection.clone());
+            watches.push(Watch::Watch { source, type_url, collection, former: None });
         }
     }
 

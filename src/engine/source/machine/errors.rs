@@ -9,7 +9,6 @@ use crate::engine::cache::Known;
 use crate::engine::cache::expiry::Expiry;
 use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::{Attachment, StreamIndex};
-use crate::engine::source::upkeep::UNREACHABLE;
 use crate::engine::upstream::Event;
 use crate::xds::{Code, ResourceName, Status, TypeUrl};
 
@@ -161,23 +160,15 @@ impl Source {
     /// Names that were asked for long enough ago, of an unreachable server: UNAVAILABLE, never NOT_FOUND
     /// (ERR-10). A reachable server answers in time or times out (TMR-1).
     pub(super) fn report_unreachable(&mut self, now: Time) {
-        while self.upkeep.asked.front().is_some_and(|(due, ..)| *due <= now) {
-            let Some((_, type_url, mut names)) = self.upkeep.asked.pop_front() else { return };
+        while let Some((type_url, mut names)) = self.upkeep.take_asked(now) {
             let Some(cache) = self.types.get(&type_url) else { continue };
-            let (named, globs) = (&cache.named, &cache.globs);
-            names.retain(|name| match CollectionKind::of(name) {
-                CollectionKind::Globs => globs.is_unknown(name) && globs.annotations().error(name).is_none(),
-                _ => {
-                    let is_unknown = matches!(named.known().get(name), Some(Known::Unknown));
-                    is_unknown && named.annotations().error(name).is_none()
-                }
-            });
+            names.retain(|name| cache.is_unknown(name));
             let Some(kind) = names.first().map(CollectionKind::of) else { continue };
             let Attachment::Streams(streams) = &mut self.attachment else { return };
             let Some(index) = streams.placed(&type_url, kind) else { continue };
             let Some(machine) = streams.machine(index) else { continue };
             if machine.is_reached() {
-                self.upkeep.asked.push_back((now + UNREACHABLE, type_url, names));
+                self.upkeep.asked(&type_url, &names, now);
                 continue;
             }
             let reason = machine.last_error().map(ToString::to_string);

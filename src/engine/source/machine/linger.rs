@@ -57,6 +57,11 @@ impl Source {
             }
             self.settle(&type_url, now);
         }
+        let types = &self.types;
+        let known = types.values().map(|cache| cache.named.known().len() + cache.globs.len()).sum();
+        self.upkeep.forget_asked(known, |type_url, name| {
+            types.get(type_url).is_some_and(|cache| cache.is_unknown(name))
+        });
     }
 
     fn expire_wildcard(&mut self, type_url: &TypeUrl, now: Time) {

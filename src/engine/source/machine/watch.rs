@@ -1,12 +1,10 @@
 //! The collections of sessions: names, globs and wildcards begin and end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::Source;
 use crate::engine::Time;
-use crate::engine::cache::slots::SlotId;
-use crate::engine::cache::slots::WatchedInSets;
+use crate::engine::cache::slots::{NamesAfter, SlotId, WatchedInSets};
 use crate::engine::cache::{SessionId, WildcardCache};
 use crate::engine::class::NameStyle;
 use crate::engine::collection::{Collection, CollectionKey, CollectionKind, NameSet};
@@ -20,11 +18,25 @@ impl Source {
     /// Sets one of a session's collections of one type: the wildcard, globs, or names of one style.
     /// [`Source::unwatch`] ends a collection; an empty list of names does not.
     pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection, now: Time) {
+        self.watch_after(session, type_url, collection, None, now);
+    }
+
+    /// As [`Source::watch`], at the cost of the change instead of all names. `former`: see [`NamesAfter`].
+    pub fn watch_after(
+        &mut self,
+        session: SessionId,
+        type_url: &TypeUrl,
+        collection: &Collection,
+        former: Option<&NameSet>,
+        now: Time,
+    ) {
         match (collection, collection.key()) {
             (Collection::Names(names), CollectionKey { style, .. }) => {
-                self.watch_names(session, type_url, style, names, now);
+                self.watch_names(session, type_url, style, NamesAfter { names, former }, now);
             }
-            (Collection::Globs(globs), _) => self.watch_globs(session, type_url, globs, now),
+            (Collection::Globs(names), _) => {
+                self.watch_globs(session, type_url, NamesAfter { names, former }, now);
+            }
             _ => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never delayed to join others (RLY-54).
@@ -81,14 +93,14 @@ impl Source {
         session: SessionId,
         type_url: &TypeUrl,
         style: NameStyle,
-        names: &Arc<NameSet>,
+        names: NamesAfter<'_>,
         now: Time,
     ) {
         let from = *self.watched(session, type_url).slot(style);
         let cache = self.types.entry(type_url.clone()).or_default();
         let moved = cache.named.watch(session, from, names, self.stamp.at(now));
         *self.watched(session, type_url).slot(style) = moved.slot;
-        self.divert_late(session, type_url, &Collection::Names(names.clone()));
+        self.divert_late(session, type_url, &Collection::Names(names.names.clone()));
         for name in &moved.revived {
             self.linger.remove(&(type_url.clone(), Some(name.clone())));
         }
@@ -99,7 +111,7 @@ impl Source {
         self.settle(type_url, now);
     }
 
-    fn watch_globs(&mut self, session: SessionId, type_url: &TypeUrl, globs: &Arc<NameSet>, now: Time) {
+    fn watch_globs(&mut self, session: SessionId, type_url: &TypeUrl, globs: NamesAfter<'_>, now: Time) {
         let from = self.watched(session, type_url).globs;
         let cache = self.types.entry(type_url.clone()).or_default();
         let moved = cache.globs.watch(session, from, globs, self.stamp.at(now));
@@ -124,7 +136,7 @@ impl Source {
             }
         }
         self.watched(session, type_url).globs = moved.slot;
-        self.divert_late(session, type_url, &Collection::Globs(globs.clone()));
+        self.divert_late(session, type_url, &Collection::Globs(globs.names.clone()));
         for glob in moved.revived {
             self.linger.remove(&(type_url.clone(), Some(glob)));
         }

@@ -339,8 +339,14 @@ impl Bench {
         for _ in 0..count {
             let Some(watch) = self.clients[client].on_the_way.pop_front() else { break };
             match watch {
-                Watch::Watch { source, type_url, collection } => {
-                    self.sources[source.0 as usize].watch(session, &type_url, &collection, self.now);
+                Watch::Watch { source, type_url, collection, former } => {
+                    self.sources[source.0 as usize].watch_after(
+                        session,
+                        &type_url,
+                        &collection,
+                        former.as_deref(),
+                        self.now,
+                    );
                 }
                 Watch::Unwatch { source, type_url, key } => {
                     self.sources[source.0 as usize].unwatch(session, &type_url, key, self.now);
