@@ -69,8 +69,8 @@ impl Session {
             subscription.note_only_message(nonce, answer);
         }
         if is_last {
-            // Rounds and releases may be older than the sources' content.
-            let is_newest = self.round.is_none() && self.lanes.is_none();
+            // Rounds, releases and later messages may be older than the sources' content.
+            let is_newest = self.round.is_none() && self.lanes.is_none() && answer.rest.is_none();
             subscription.sent_after = is_newest.then_some(self.news);
             subscription.acknowledged.hand_over(answer.begun, nonce);
         }

@@ -86,6 +86,25 @@ fn del_27_nothing_is_sent_again_where_nothing_can_have_cured_it() {
     assert_eq!(bench.drain(client), "");
 }
 
+/// ADR 73: the last message belongs to the older answer, and newer content waits for the ACK of the message.
+#[test]
+fn an_ack_of_the_last_message_of_an_older_answer_is_no_rest() {
+    let (mut bench, client) = update(CDS, "a=1", "a=2~2000000 b=2~2000000");
+    let polled = |bench: &mut Bench, expected: &str| {
+        assert_eq!(bench.poll(client), expected);
+        bench.held(client, CDS).nonce.clone()
+    };
+    let first = polled(&mut bench, "Cluster a=2");
+    bench.state(0, &[(CDS, "a=3 b=3")]);
+    let second = polled(&mut bench, "Cluster b=2");
+    assert_eq!(bench.poll(client), "", "one update is unACKed");
+    let rests = |bench: &mut Bench, nonce: &str| bench.change_with(client, CDS, "", nonce, &[], None).rests;
+    rests(&mut bench, &first);
+    assert!(!rests(&mut bench, &second));
+    let third = polled(&mut bench, "Cluster a=3 b=3");
+    assert!(rests(&mut bench, &third));
+}
+
 #[test]
 fn del_27_errors_behind_a_rejected_message_cure_nothing() {
     let denied = "Listener !a:PERMISSION_DENIED";
