@@ -93,7 +93,8 @@ impl Session {
                 continue;
             }
             if let Some(answer) = self.subscriptions[index].poll(self.kind.variant, turn) {
-                if index < cluster_side {
+                // A routing type that comes later waits from then on.
+                if index < cluster_side && cluster_side < self.subscriptions.len() {
                     self.held_since.get_or_insert(turn.now);
                 }
                 return Some((index, answer));

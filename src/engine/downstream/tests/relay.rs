@@ -117,6 +117,23 @@ fn ord_10_but_not_for_ever() {
     assert_eq!(bench.clients[client].session.held_until(), None);
 }
 
+/// Clusters sent before a request for routes begin no wait.
+#[test]
+fn ord_10_the_wait_begins_with_the_routing_types() {
+    let mut bench = Bench::files(&[(CDS, "x=1"), (RDS, "r=1")]);
+    let client = bench.sotw();
+    bench.ask(client, CDS, "");
+    assert_eq!(bench.poll(client), "Cluster x=1");
+    bench.advance(Duration::from_secs(20));
+    bench.ask(client, RDS, "r");
+    bench.state(0, &[(CDS, "x=1 y=1"), (RDS, "r=2")]);
+    assert_eq!(bench.poll(client), "");
+    bench.advance(Duration::from_millis(14_999));
+    assert_eq!(bench.poll(client), "");
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(bench.drain(client), "Cluster x=1 y=1; RouteConfiguration r=2");
+}
+
 #[test]
 fn ord_10_overdue_routes_wait_for_endpoints_that_were_asked_for_meanwhile() {
     for delta in [false, true] {
