@@ -630,6 +630,7 @@ impl World {
                 self.judge_falls(&stream);
             }
             self.note_news(&mut stream);
+            let looked_at = stream.looked_at;
             let next = self.next_message(&mut stream);
             stream.last_look.found_some = next.is_some();
             stream.looked_at = self.now;
@@ -643,7 +644,8 @@ impl World {
                 }
                 None => {
                     if std::mem::take(&mut stream.is_round) {
-                        stream.routes_free_at = self.now;
+                        // The look before, which sent the last message, may have ended the round.
+                        stream.routes_free_at = looked_at;
                     }
                     let held_until = stream.session.held_until();
                     let wakes_at = held_until.into_iter().chain(stream.looks_at).min();

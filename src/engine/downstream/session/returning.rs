@@ -68,11 +68,10 @@ impl Session {
 impl Subscription {
     /// Whether a complete set waits, and would bring something (ORD-10).
     pub(super) fn owes_returning(&self, variant: Variant, turn: &Turn<'_>) -> bool {
-        let is_owed = |part: &Part| {
-            let view = part.view_in(turn, &self.type_url).filter(|view| !view.is_complete());
-            view.is_some_and(|view| part.held.has_news_in(view))
-        };
-        self.is_full(variant) && self.parts.iter().any(|part| part.is_returning && is_owed(part))
+        let view = |part: &Part| part.view_in(turn, &self.type_url);
+        let waits = |part: &Part| part.is_returning && view(part).is_some_and(|view| !view.is_complete());
+        let has_news = |part: &Part| view(part).is_some_and(|view| part.held.has_news_in(view));
+        self.is_full(variant) && self.parts.iter().any(waits) && self.parts.iter().any(has_news)
     }
 }
 

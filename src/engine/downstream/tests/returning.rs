@@ -11,6 +11,10 @@ const GAP: Duration = Duration::from_millis(20);
 impl Bench {
     /// The control plane sends one of several messages about a wildcard.
     fn sends(&mut self, message: &str, list: &str, removed: &str) {
+        self.sends_on(0, message, list, removed);
+    }
+
+    fn sends_on(&mut self, stream: usize, message: &str, list: &str, removed: &str) {
         let received = |resource: std::sync::Arc<crate::xds::Resource>| {
             let (name, ttl) = (resource.name.clone(), None);
             Ok(Received { name, upstream_version: "1".into(), resource: Some(resource), ttl })
@@ -24,12 +28,16 @@ impl Bench {
             errors: Vec::new(),
             control_plane: String::new(),
         };
-        self.sources[0].handle_upstream(0, Input::Received(Response::Delta(response)), self.now);
+        self.sources[0].handle_upstream(stream, Input::Received(Response::Delta(response)), self.now);
         self.settle();
     }
 
     fn opened(&mut self) {
-        self.sources[0].handle_upstream(0, Input::Opened, self.now);
+        self.opens_stream(0);
+    }
+
+    fn opens_stream(&mut self, stream: usize) {
+        self.sources[0].handle_upstream(stream, Input::Opened, self.now);
         self.settle();
     }
 
@@ -143,6 +151,24 @@ fn ord_10_routes_wait_for_a_complete_set_in_doubt() {
     assert_eq!(bench.drain(sotw), "");
     bench.advance(RESOURCE_TIMEOUT.default);
     assert_eq!(bench.drain(sotw), "Cluster a=1; RouteConfiguration r=a");
+}
+
+/// The set waits for the wildcard. A new route may name a cluster beside the wildcard.
+#[test]
+fn ord_10_routes_wait_for_a_name_beside_a_wildcard_in_doubt() {
+    let mut bench = Bench::cold();
+    let sotw = bench.sotw();
+    bench.ask_with(sotw, CDS, "f *", "", "7", None);
+    bench.ask(sotw, RDS, "r");
+    // A stream for the names, and one for the wildcard.
+    bench.opens_stream(0);
+    bench.opens_stream(1);
+    bench.sends(CDS, "f=1", "");
+    bench.sends_on(1, CDS, "", "");
+    bench.sends(RDS, "r=f", "");
+    assert_eq!(bench.drain(sotw), "");
+    bench.advance(RESOURCE_TIMEOUT.default);
+    assert_eq!(bench.drain(sotw), "Cluster f=1; RouteConfiguration r=f");
 }
 
 #[test]
