@@ -14,6 +14,9 @@ pub const TLS: &[Mode] = &[Mode::Tls];
 /// The time for the close of an attacker (F16).
 pub const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
+/// The time after an attack in which the relay gives its memory back.
+pub const FREED_WITHIN: Duration = Duration::from_secs(5);
+
 /// Memory that an attack may take (F16).
 pub const GROWTH_MAX: u64 = 32 << 20;
 
@@ -120,6 +123,8 @@ pub struct Attack {
     /// Duration in a short run.
     pub short: Duration,
     pub growth_max: u64,
+    /// The bound for the memory [`FREED_WITHIN`] after the attack.
+    pub left_max: u64,
     /// The bound for a new client's first answer.
     pub connect_max: Duration,
     pub shown_by: Option<Sign>,
@@ -135,6 +140,7 @@ pub const fn attack(name: &'static str, modes: &'static [Mode], shown_by: Sign, 
         modes,
         short: Duration::from_millis(700),
         growth_max: GROWTH_MAX,
+        left_max: u64::MAX,
         connect_max: Duration::from_millis(300),
         shown_by: Some(shown_by),
         counts_each: true,
@@ -145,6 +151,14 @@ pub const fn attack(name: &'static str, modes: &'static [Mode], shown_by: Sign, 
 impl Attack {
     pub const fn lasts(self, seconds: u64) -> Attack {
         Attack { short: Duration::from_secs(seconds), ..self }
+    }
+
+    pub const fn grows(self, mib: u64) -> Attack {
+        Attack { growth_max: mib << 20, ..self }
+    }
+
+    pub const fn leaves(self, left_max: u64) -> Attack {
+        Attack { left_max, ..self }
     }
 
     pub const fn counts_some(self) -> Attack {

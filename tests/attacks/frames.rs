@@ -6,7 +6,7 @@ use crate::support::proto::DeltaDiscoveryRequest;
 use crate::support::words::Ask;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

@@ -27,6 +27,7 @@ mod flood;
 mod http2;
 mod slow;
 mod polls;
+mod names;
 mod hello;
 mod handshakes;
 mod certificates;
@@ -55,7 +56,7 @@ const DESCRIPTORS: u64 = 20_000;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let attacks: Vec<&'static Attack> =
-        [http2::ALL, slow::ALL, polls::ALL, handshakes::ALL, certificates::ALL, records::ALL]
+        [http2::ALL, slow::ALL, polls::ALL, names::ALL, handshakes::ALL, certificates::ALL, records::ALL]
             .into_iter()
             .flatten()
             .collect();
@@ -145,13 +146,14 @@ impl Suite {
 fn tell(attack: &Attack, trial: &Trial) {
     let Trial { percentiles: here, control: there, .. } = trial;
     println!(
-        "{:42} updates {:.0?} ({:.0?}), new clients {:.0?} ({:.0?}), {:+.1} MiB, {:.2} cores, counted {}",
+        "{:42} updates {:.0?} ({:.0?}), new clients {:.0?} ({:.0?}), {:+.1} MiB, {:.1} left, {:.2} cores, counted {}",
         attack.name,
         here.update,
         there.update,
         here.connect,
         there.connect,
         trial.grown as f64 / f64::from(1 << 20),
+        trial.left as f64 / f64::from(1 << 20),
         trial.cores,
         trial.counted,
     );

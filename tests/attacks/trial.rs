@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use crate::arena::{Mode, Site};
-use crate::attack::{Attack, Outcome, Script, Sign, Strand};
+use crate::attack::{Attack, FREED_WITHIN, Outcome, Script, Sign, Strand};
 use crate::fleet::{Fleet, Percentiles};
 use crate::flood;
 
@@ -36,6 +36,8 @@ pub struct Trial {
     pub control: Percentiles,
     is_long: bool,
     pub grown: u64,
+    /// The memory that is not free a while after the attack.
+    pub left: u64,
     pub cores: f64,
     /// The growth of the attack's metric.
     pub counted: f64,
@@ -92,7 +94,8 @@ impl Attackers {
             (percentiles.percentiles(begin, end).await, control.percentiles(begin, end).await);
         let grown = peak.saturating_sub(resident);
         let is_long = self.is_long;
-        let mut trial = Trial { outcomes, percentiles, control, is_long, grown, cores, counted: shown };
+        let left = freed(site, attack, resident, end).await;
+        let mut trial = Trial { outcomes, percentiles, control, is_long, grown, left, cores, counted: shown };
         let expected = trial.expected(attack);
         // Updates that did not come have taken longer than the metric may.
         let asked = Instant::now();
@@ -101,6 +104,17 @@ impl Attackers {
             sleep(Duration::from_millis(50)).await;
         }
         trial
+    }
+}
+
+/// The memory above the memory before the attack, once it is within the bound, or at the end of the wait.
+async fn freed(site: &Site, attack: &Attack, before: u64, end: Instant) -> u64 {
+    loop {
+        let left = site.relay.resident().saturating_sub(before);
+        if left <= attack.left_max || end.elapsed() >= FREED_WITHIN {
+            return left;
+        }
+        sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -143,6 +157,9 @@ impl Trial {
         }
         if self.grown > attack.growth_max {
             faults.push(format!("the relay grew by {} MiB", self.grown >> 20));
+        }
+        if self.left > attack.left_max {
+            faults.push(format!("{} MiB were not free after {FREED_WITHIN:?}", self.left >> 20));
         }
         let (here, there) = (self.percentiles, self.control);
         let floor = if self.is_long { LONG_FLOOR } else { SHORT_FLOOR };

@@ -115,11 +115,15 @@ pub struct Sub {
     type_url: String,
     variant: Variant,
     names: BTreeSet<String>,
+    /// The globs among the names.
+    globs: BTreeSet<String>,
     wildcard: bool,
     ever_named: bool,
     first: bool,
-    /// The last state that the client got of each name: the version, or absent.
-    known: BTreeMap<String, Option<String>>,
+    /// The versions that the client has.
+    known: BTreeMap<String, String>,
+    /// The globs that were reported to be empty.
+    empty: BTreeSet<String>,
 }
 
 impl Sub {
@@ -128,10 +132,12 @@ impl Sub {
             type_url: type_url.to_owned(),
             variant,
             names: BTreeSet::new(),
+            globs: BTreeSet::new(),
             wildcard: false,
             ever_named: false,
             first: true,
             known: BTreeMap::new(),
+            empty: BTreeSet::new(),
         }
     }
 
@@ -167,14 +173,13 @@ impl Sub {
 
     fn sotw_answer(&mut self, world: &World, added: &BTreeSet<String>, must: bool) -> Option<Answer> {
         let visible = self.visible(world);
-        let held = |name: &String, entry: &Entry| self.known.get(name) == Some(&Some(entry.version.clone()));
+        let held = |name: &String, entry: &Entry| self.known.get(name) == Some(&entry.version);
         let full = self.wildcard || is_full_state(&self.type_url);
         let has_changes = visible.iter().any(|(name, entry)| !held(name, entry))
             || self.known.keys().any(|name| !visible.contains_key(name));
         let is_unsubscribed = self.names.is_empty() && !self.wildcard;
-        let lacks_a_name = self.names.iter().any(|name| !visible.contains_key(name));
         if is_unsubscribed
-            || world.demands_all && lacks_a_name
+            || world.demands_all && self.names.iter().any(|name| !visible.contains_key(name))
             || !(has_changes || must && (full || added.iter().any(|name| visible.contains_key(name))))
         {
             return None;
@@ -196,7 +201,7 @@ impl Sub {
         let had_wildcard = self.wildcard;
         if self.first {
             self.wildcard = ask.subscribe.is_empty() && ask.unsubscribe.is_empty();
-            self.known = ask.initial.iter().map(|(name, v)| (name.clone(), Some(v.clone()))).collect();
+            self.known = ask.initial.clone().into_iter().collect();
         }
         let mut forced = BTreeSet::new();
         for name in &ask.subscribe {
@@ -204,6 +209,9 @@ impl Sub {
                 self.wildcard = true;
             } else {
                 self.names.insert(name.clone());
+                if is_glob(name) {
+                    self.globs.insert(name.clone());
+                }
                 if !(self.first && ask.initial.contains_key(name)) {
                     forced.insert(name.clone());
                 }
@@ -213,6 +221,8 @@ impl Sub {
             if name == "*" {
                 self.wildcard = false;
             } else if self.names.remove(name) {
+                self.globs.remove(name);
+                self.empty.remove(name);
                 forced.remove(name);
                 if self.wildcard {
                     forced.insert(name.clone());
@@ -230,34 +240,23 @@ impl Sub {
     fn delta_answer(&mut self, world: &World, forced: &BTreeSet<String>, must: bool) -> Option<Answer> {
         let visible = self.visible(world);
         let empty = visible.is_empty();
-        let is_empty_glob =
-            |name: &String| !visible.keys().any(|member| glob_of(member).as_ref() == Some(name));
-        let globs = self.names.iter().filter(|name| is_glob(name));
+        let members: BTreeSet<String> = match self.globs.is_empty() {
+            true => BTreeSet::new(),
+            false => visible.keys().filter_map(|member| glob_of(member)).collect(),
+        };
         // An empty collection is reported under its own name (NAM-16), the members of a new collection under
         // theirs.
-        let (empty_globs, full): (Vec<_>, Vec<_>) = globs.cloned().partition(is_empty_glob);
-        let is_full = |name: &String| full.contains(name);
-        for glob in &full {
-            self.known.remove(glob);
-        }
-        let mut forced: BTreeSet<_> = forced.iter().filter(|name| !is_full(name)).cloned().collect();
-        let unreported = empty_globs.iter().filter(|glob| self.known.get(*glob) != Some(&None));
-        forced.extend(unreported.cloned().collect::<Vec<_>>());
-        let forced = &forced;
-        let removed: Vec<String> = self
-            .known
-            .iter()
-            .filter(|(name, known)| !visible.contains_key(*name) && known.is_some())
-            .map(|(name, _)| name.clone())
-            .chain(forced.iter().filter(|name| !visible.contains_key(*name)).cloned())
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
+        let is_full = |name: &String| self.globs.contains(name) && members.contains(name);
+        self.empty.retain(|glob| !members.contains(glob));
+        let unreported = self.globs.difference(&members).filter(|glob| !self.empty.contains(*glob));
+        let forced =
+            &forced.iter().filter(|name| !is_full(name)).chain(unreported).cloned().collect::<BTreeSet<_>>();
+        let is_gone = |name: &&String| !visible.contains_key(*name);
+        let removed: BTreeSet<&String> = self.known.keys().chain(forced).filter(is_gone).collect();
+        let removed: Vec<String> = removed.into_iter().cloned().collect();
         let chosen: Vec<(String, Entry)> = visible
             .into_iter()
-            .filter(|(name, e)| {
-                forced.contains(name) || self.known.get(name) != Some(&Some(e.version.clone()))
-            })
+            .filter(|(name, e)| forced.contains(name) || self.known.get(name) != Some(&e.version))
             .collect();
         if chosen.is_empty() && removed.is_empty() && !(must && empty) {
             return None;
@@ -267,10 +266,13 @@ impl Sub {
 
     fn answer(&mut self, world: &World, chosen: Vec<(String, Entry)>, removed: Vec<String>) -> Answer {
         for (name, entry) in &chosen {
-            self.known.insert(name.clone(), Some(entry.version.clone()));
+            self.known.insert(name.clone(), entry.version.clone());
         }
         for name in &removed {
-            self.known.insert(name.clone(), None);
+            self.known.remove(name);
+            if self.globs.contains(name) {
+                self.empty.insert(name.clone());
+            }
         }
         let item = |(name, entry): (String, Entry)| Item {
             name,
@@ -293,15 +295,22 @@ impl Sub {
         if self.wildcard {
             visible.extend(world.listed(&self.type_url).map(|(name, entry)| (name.clone(), entry.clone())));
         }
-        if self.variant == Variant::Delta {
-            let all = world.types.get(&self.type_url).into_iter().flatten();
-            let members =
-                all.filter(|(name, _)| glob_of(name).is_some_and(|glob| self.names.contains(&glob)));
+        let all = world.types.get(&self.type_url);
+        if !self.globs.is_empty() {
+            let is_member = |name: &String| glob_of(name).is_some_and(|glob| self.globs.contains(&glob));
+            let members = all.into_iter().flatten().filter(|(name, _)| is_member(name));
             visible.extend(members.map(|(name, entry)| (name.clone(), entry.clone())));
         }
-        for name in &self.names {
-            if let Some(entry) = world.get(&self.type_url, name) {
-                visible.insert(name.clone(), entry);
+        // By the shorter way: clients may ask for very many names that do not exist.
+        match all.filter(|all| all.len() < self.names.len() && self.type_url != MARKER) {
+            Some(all) => {
+                let named = all.iter().filter(|(name, _)| self.names.contains(*name));
+                visible.extend(named.map(|(name, entry)| (name.clone(), entry.clone())));
+            }
+            None => {
+                let named =
+                    self.names.iter().filter_map(|name| Some((name, world.get(&self.type_url, name)?)));
+                visible.extend(named.map(|(name, entry)| (name.clone(), entry)));
             }
         }
         visible
