@@ -1,6 +1,7 @@
 //! The socket of a connection, below TLS.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -50,6 +51,14 @@ impl Plain {
         match self {
             Plain::Tcp(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
             Plain::Unix(stream) => stream.try_io(Interest::READABLE, || peek(stream.as_fd())),
+        }
+    }
+
+    /// The address of the peer; `None` on a unix socket.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Plain::Tcp(stream) => stream.peer_addr().ok(),
+            Plain::Unix(_) => None,
         }
     }
 

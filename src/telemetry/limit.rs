@@ -42,6 +42,7 @@ limits! {
     FileDescriptors = "file_descriptors",
     ConnectionsPerIp = "connections_per_ip",
     ConnectionsPerIdentity = "connections_per_identity",
+    TlsHandshakesPerSecond = "tls_handshakes_per_second",
     PrefaceTimeout = "preface_timeout",
     FirstRequestTimeout = "first_request_timeout",
     RequestTimeout = "request_timeout",
@@ -130,6 +131,9 @@ fn reason(limit: Limit) -> &'static str {
             "a connection has all streams that it may have; the client's further streams wait in the client"
         }
         Limit::ConnectionBytes => "a client leaves much unread, and is sent nothing more before it reads",
+        Limit::TlsHandshakesPerSecond => {
+            "many clients begin at once, or the CPU is busy; handshakes wait for their turn for over a second"
+        }
         Limit::FirstAnswersPerSecond => "many clients begin at once; their first answers wait for their turn",
         _ => "a client asks often; its further requests wait in the relay, and its updates go on",
     }

@@ -2,6 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use rustls::server::Acceptor;
@@ -16,6 +17,7 @@ use super::{Accepted, Failed, ListenerTls};
 use crate::server::limits::ServerLimits;
 use crate::server::socket::Plain;
 use crate::setting::InForce;
+use crate::telemetry::metrics::{Limit, LimitHits};
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::server::Generation;
 
@@ -27,7 +29,11 @@ pub(super) const BUFFER_BYTES: usize = 17 * 1024;
 pub(super) struct Computing {
     pub(super) turns: Turns,
     pub(super) limits: InForce<ServerLimits>,
+    hits: LimitHits,
 }
+
+/// A peer that waits longer for its turn is told of in the log. A burst of a whole fleet takes less by default.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// A handshake whose peer has begun.
 pub(super) struct Begun {
@@ -48,8 +54,8 @@ struct Due {
 }
 
 impl Computing {
-    pub(super) fn new(limits: InForce<ServerLimits>) -> Computing {
-        Computing { turns: Turns::default(), limits }
+    pub(super) fn new(limits: InForce<ServerLimits>, hits: LimitHits) -> Computing {
+        Computing { turns: Turns::default(), limits, hits }
     }
 
     /// The number of handshakes of the largest size that may wait for their peers.
@@ -121,7 +127,11 @@ impl Computing {
         }
         let turn = self.turns.take(&self.limits, peer).await;
         // SEC-3: the wait for the turn is ours.
-        *deadline += asked.elapsed();
+        let waited = asked.elapsed();
+        *deadline += waited;
+        if waited > LONG_WAIT {
+            self.hits.delay(Limit::TlsHandshakesPerSecond, "", peer.address());
+        }
         turn.ok_or_else(|| Refusal::new(Reason::Eof, "the peer left during the handshake"))
     }
 

@@ -91,7 +91,7 @@ type Failed = (Refusal, Option<Guard>);
 
 impl Handshakes {
     pub(super) fn new(limits: InForce<ServerLimits>, metrics: TlsMetrics) -> Handshakes {
-        let computing = Arc::new(Computing::new(limits));
+        let computing = Arc::new(Computing::new(limits, metrics.limits.clone()));
         Handshakes { places: Arc::default(), threads: Threads::default(), computing, metrics }
     }
 

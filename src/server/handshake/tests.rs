@@ -155,7 +155,7 @@ async fn sec_2_a_hello_stays_in_the_kernel_until_its_turn() {
     let (other, _other_peer) = UnixStream::pair().unwrap();
     let (other, mut turns) = (Plain::Unix(other), Vec::new());
     for _ in 0..turn::FIXED_MAX {
-        let Computing { turns: all, limits } = &*handshakes.computing;
+        let Computing { turns: all, limits, .. } = &*handshakes.computing;
         turns.push(all.take(limits, &other).await.unwrap());
     }
     let (socket, mut peer, unread) = greeted(client);

@@ -207,7 +207,7 @@ impl DownstreamMetrics {
             streams: VARIANTS.map(|variant| streams.get_or_create_owned(&label(variant))),
             clients: clients(catalogue),
             streams_opened: VARIANTS.map(|variant| opened.get_or_create_owned(&label(variant))),
-            tls: TlsMetrics::new(catalogue, &tls::USUAL),
+            tls: TlsMetrics::new(catalogue, &tls::USUAL, limits.clone()),
             denials: denials(catalogue),
             limits,
             behind: Arc::new(BehindTable::new(origin)),

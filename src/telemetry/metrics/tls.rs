@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels};
 use crate::telemetry::events::Events;
 use crate::telemetry::instruments::{DurationHistogram, GaugePart};
+use crate::telemetry::limit::LimitHits;
 
 /// Metrics of TLS. No identity and no name of a certificate is a label (SEC-11).
 #[derive(Clone, Debug)]
@@ -23,24 +25,27 @@ pub struct TlsMetrics {
     expiring: Gauge,
     /// Events of certificate files.
     pub events: Events,
+    pub limits: LimitHits,
 }
 
 impl Default for TlsMetrics {
     /// Metrics without an exporter.
     fn default() -> TlsMetrics {
-        TlsMetrics::new(&mut Catalogue::default(), &[])
+        let limits = LimitHits::new(|_| Counter::default());
+        TlsMetrics::new(&mut Catalogue::default(), &[], limits)
     }
 }
 
 impl TlsMetrics {
     /// `results` are the labels of outcomes; each exists from the start, so that the first increase is visible.
-    pub(super) fn new(catalogue: &mut Catalogue, results: &[&'static str]) -> TlsMetrics {
+    pub(super) fn new(catalogue: &mut Catalogue, results: &[&'static str], limits: LimitHits) -> TlsMetrics {
         let handshakes: Counters<1> =
             catalogue.add("sluice_tls_handshakes", "TLS handshakes of clients, by their outcome");
         for result in results {
             handshakes.get_or_create_owned(&[("result", Arc::from(*result))]);
         }
         TlsMetrics {
+            limits,
             handshakes,
             handshake: catalogue.timed(
                 "sluice_tls_handshake",
