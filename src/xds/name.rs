@@ -114,3 +114,17 @@ impl fmt::Debug for ResourceName {
         fmt::Debug::fmt(&*self.0, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_take_what_allocators_give() {
+        let sizes =
+            [(0, 16), (60, 80), (112, 128), (113, 160), (2_033, 2_560), (4_000, 4_096), (4_081, 5_120)];
+        for (length, bytes) in sizes {
+            assert_eq!(ResourceName::new(&"x".repeat(length)).allocated(), bytes, "{length}");
+        }
+    }
+}

@@ -15,13 +15,15 @@ use crate::engine::upstream::{self, Cause};
 use crate::xds::{ResourceName, TypeUrl};
 
 impl Source {
-    /// Sets one of a session's collections of one type: the wildcard, globs, or names of one style.
-    /// [`Source::unwatch`] ends a collection; an empty list of names does not.
+    /// As [`Source::watch_after`], without former names.
+    #[cfg(test)]
     pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection, now: Time) {
         self.watch_after(session, type_url, collection, None, now);
     }
 
-    /// As [`Source::watch`], at the cost of the change instead of all names. `former`: see [`NamesAfter`].
+    /// Sets one of a session's collections of one type: the wildcard, globs, or names of one style.
+    /// [`Source::unwatch`] ends a collection; an empty list of names does not. `former`: see [`NamesAfter`]. With former
+    /// names, the cost is that of the change; without, that of all names.
     pub fn watch_after(
         &mut self,
         session: SessionId,
