@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::commands::{Done, examples, sluice};
 use crate::enforced::Fleet;
+use crate::support::client::{connect, node};
 use crate::support::control_plane::eventually;
-use crate::support::{CDS, ControlPlane, EDS, RDS};
+use crate::support::{CDS, Client, ControlPlane, EDS, RDS, Variant};
 
 /// Two steps of some seconds, and a final bake without an end.
 const SLOW: &str = "rollouts: [ { name: edge, mode: enforce, gather: { quiet: 100ms, max: 1s }, \
@@ -225,4 +226,30 @@ async fn cmd_2_an_order_that_cannot_be_meant_is_64_and_the_examples_reach_the_pl
             assert!(is_heard, "{example}: {done:?}");
         }
     }
+}
+
+/// HIS-3: a rollback returns to what clients had before the push, also after a rollback, and under names that the release does not have.
+#[tokio::test]
+async fn his_3_a_rollback_returns_to_what_clients_had_before_the_push() {
+    let mut fleet = Fleet::with(|setup| setup, FAST, 20).await;
+    fleet.origin.set(CDS, "a", "2");
+    fleet.until("the push", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    fleet.until_plan("end", |found| found["state"] == "open").await;
+    done(&fleet, "rollback edge --push 1").await;
+    let before = [("a", "1"), ("b", "1")];
+    fleet.until("the release before", |fleet| fleet.all_hold(CDS, &before)).await;
+
+    let mut newcomer =
+        Client::on(connect(&fleet.relay.address).await, Variant::Delta, Some(node("newcomer")));
+    fleet.origin.set(RDS, "late", "1");
+    newcomer.want(RDS, &["late"]);
+    newcomer.settle(RDS, &[("late", "1")]).await;
+    fleet.origin.set(CDS, "a", "3");
+    fleet.origin.set(RDS, "late", "3");
+    let push = fleet.until("the next push", |fleet| fleet.all_hold(CDS, &[("a", "3"), ("b", "1")]));
+    tokio::join!(push, newcomer.settle(RDS, &[("late", "3")]));
+    done(&fleet, "rollback edge --push 2").await;
+    fleet.until("what all had", |fleet| fleet.all_hold(CDS, &before)).await;
+    newcomer.settle(RDS, &[("late", "1")]).await;
+    newcomer.quiet().await;
 }

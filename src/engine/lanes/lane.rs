@@ -30,35 +30,35 @@ impl Lane {
         Lane { mark, is_given: true, types: types.collect() }
     }
 
-    /// The content of a release, for the present sets of the source. Endpoints are those of `endpoints`.
+    /// The content of a release, for the present sets of the source. Endpoints, and all that the release does not know, are those of
+    /// `former`, which clients have: the source's may be the content of a push that is taken back.
     pub fn of_release(
         release: &Release,
-        endpoints: Lane,
+        former: &Lane,
         live: &Snapshot,
         gated: &Gated,
         mark: LaneMark,
         stamps: &mut Stamps,
     ) -> Lane {
-        let mut lane = endpoints;
-        lane.mark = mark;
-        lane.types.retain(|type_url, _| !gated.contains(type_url));
+        let endpoints = former.types.iter().filter(|(type_url, _)| !gated.contains(type_url));
+        let mut types: BTreeMap<_, _> = endpoints.map(|(url, of)| (url.clone(), of.clone())).collect();
         let of_live = live.types().map(|(type_url, _)| type_url);
-        let types: BTreeSet<_> = release.types.keys().chain(of_live).collect();
+        let gated =
+            release.types.keys().chain(former.types.keys()).chain(of_live).filter(|url| gated.contains(url));
         let nothing = TypeSnapshot::default();
-        for type_url in types.into_iter().filter(|type_url| gated.contains(type_url)) {
+        for type_url in gated.collect::<BTreeSet<_>>() {
             let mut own = LaneType::of(release.types.get(type_url).cloned().unwrap_or_default());
-            let live = live.of(type_url).unwrap_or(&nothing);
             if let Some(view) = &mut own.content.wildcard.view {
                 *view = Arc::new(view.marked(stamps.fresh()));
             }
-            let step = Step { before: &nothing, live, rule: &Rule::Gated, peer: None, elder: None };
-            let changed = changed_names(&own.content.names, &live.names);
-            own.follow_names(&changed, &step, stamps);
-            own.follow_wildcard(&step, stamps);
-            own.follow_globs(&step, stamps);
-            lane.types.insert(type_url.clone(), own);
+            let former = former.types.get(type_url).map_or(&nothing, |of| &of.content);
+            let step = |before, live| Step { before, live, rule: &Rule::Gated, peer: None, elder: None };
+            let changed = changed_names(&own.content.names, &former.names);
+            own.follow_by(&changed, &step(&nothing, former), stamps);
+            own.follow(&step(former, live.of(type_url).unwrap_or(&nothing)), stamps);
+            types.insert(type_url.clone(), own);
         }
-        lane
+        Lane { mark, is_given: true, types }
     }
 
     /// Takes over from the source what the lane does not hold. `peer`: the other lane, after the change. `elder`: for first answers, with

@@ -77,16 +77,20 @@ impl LaneType {
     }
 
     pub fn follow(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
-        self.content.evicted = step.live.evicted;
         let changed: Vec<_> = changed_names(&step.before.names, &step.live.names);
-        self.follow_names(&changed, step, stamps);
+        self.follow_by(&changed, step, stamps);
+    }
+
+    /// `changed`: all names whose state may differ from the source's in another way than before.
+    pub fn follow_by(&mut self, changed: &[ResourceName], step: &Step<'_>, stamps: &mut Stamps) {
+        self.content.evicted = step.live.evicted;
+        self.follow_names(changed, step, stamps);
         self.follow_wildcard(step, stamps);
         self.follow_globs(step, stamps);
     }
 
-    /// Brings the names to the source's, but for those that the lane holds. `changed`: all names whose state may
-    /// differ from the source's in another way than before.
-    pub fn follow_names(&mut self, changed: &[ResourceName], step: &Step<'_>, stamps: &mut Stamps) {
+    /// Brings the names to the source's, but for those that the lane holds.
+    fn follow_names(&mut self, changed: &[ResourceName], step: &Step<'_>, stamps: &mut Stamps) {
         let mut followed = Vec::new();
         for name in changed {
             let own = self.content.names.known.get(name).cloned().unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::engine::view::View;
 use crate::xds::{Resource, ResourceName};
 
 impl LaneType {
-    pub fn follow_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+    pub(super) fn follow_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
         let (before, live) = (&step.before.wildcard, &step.live.wildcard);
         let own = match &self.content.wildcard.view {
             Some(view) if view.is_complete() => view.clone(),
@@ -107,7 +107,7 @@ impl LaneType {
         true
     }
 
-    pub fn follow_globs(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+    pub(super) fn follow_globs(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
         let live = &step.live.globs;
         for name in self.changed_in_globs(&step.before.globs, live) {
             let Some(glob) = name.glob() else { continue };

@@ -330,8 +330,7 @@ impl Lanes {
         self.releases += 1;
         self.release = self.releases;
         let mark = LaneMark { release: self.release, push: None };
-        let endpoints = Lane { mark, is_given: true, types: former.types.clone() };
-        let stable = Lane::of_release(release, endpoints, &self.live, gated, mark, &mut self.stamps);
+        let stable = Lane::of_release(release, &former, &self.live, gated, mark, &mut self.stamps);
         self.stable = Some(stable);
         let candidate = self.candidate.take();
         self.end(Some(former));

@@ -239,6 +239,8 @@ pub struct Releases {
     /// The contents that all clients were given as above, each with the push of that time, without those that were taken back or halted:
     /// they may be for all at once.
     pub trusted: Vec<(u64, Contents)>,
+    /// A release of the past was served since the latest push.
+    pub was_served: bool,
     /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, the
     /// content before a pin, and stable content that ended with its endpoints unchanged.
     pub unheld: Vec<Contents>,
@@ -355,24 +357,7 @@ impl Releases {
                     self.deserted.extend(kept.map(|((_, name), content)| (*name, (now, *content))));
                 }
             }
-            Order::Serve(number) => {
-                let release = self.history.iter().rev().find(|(push, _)| *push <= number).cloned();
-                if let Some((served, mut release)) = release {
-                    self.trusted.retain(|(push, of)| *push <= served || of.is_same(&release));
-                    let endpoints = self.stable.as_ref().unwrap_or(&self.live);
-                    release.names.retain(|(ty, _), _| is_gated(*ty));
-                    let endpoints = endpoints.names.iter().filter(|((ty, _), _)| *ty == EDS);
-                    release.names.extend(endpoints.map(|(key, content)| (*key, *content)));
-                    // Endpoints are those of the former release.
-                    release.follow(&self.live.clone(), &self.live, None);
-                    // Everybody may have what was stable until now.
-                    match self.stable.replace(release) {
-                        Some(former) => self.given.push(former),
-                        None => self.unheld.push(self.live.clone()),
-                    }
-                    self.candidate = None;
-                }
-            }
+            Order::Serve(number) => self.serve(number),
             Order::Rest => (self.went_back, self.is_kept, self.is_unconfirmed) = (false, false, false),
             Order::Open => {
                 (self.is_kept, self.is_unconfirmed) = (false, false);
@@ -382,6 +367,26 @@ impl Releases {
             Order::Cut(_) | Order::Give(_) | Order::Stay(_) => {}
         }
         self.end_if_equal();
+    }
+
+    fn serve(&mut self, number: u64) {
+        let release = self.history.iter().rev().find(|(push, _)| *push <= number).cloned();
+        let Some((served, mut release)) = release else { return };
+        self.take_back(served, &release);
+        self.was_served = true;
+        let former = self.stable.as_ref().unwrap_or(&self.live);
+        release.names.retain(|(ty, _), _| is_gated(*ty));
+        let endpoints = former.names.iter().filter(|((ty, _), _)| *ty == EDS);
+        release.names.extend(endpoints.map(|(key, content)| (*key, *content)));
+        // Endpoints, and what the release does not know, are those that clients have.
+        release.follow(former, former, None);
+        release.follow(&self.live, &self.live, None);
+        // Everybody may have what was stable until now.
+        match self.stable.replace(release) {
+            Some(former) => self.given.push(former),
+            None => self.unheld.push(self.live.clone()),
+        }
+        self.candidate = None;
     }
 
     /// A push begins. All clients have the stable content, also where it is none of a push: it grew since the latest release, or
@@ -394,15 +399,27 @@ impl Releases {
         }
     }
 
-    /// All clients are given the push of the latest cut. What they had since the release that the push returns to is taken back.
+    /// All clients are given the push of the latest cut. What they had since the release that the push returns to is taken back, unless
+    /// that was taken back itself, and goes by steps again.
     fn trust(&mut self, number: u64, content: Contents) {
-        if let Some((stable, candidate)) = &self.cut {
+        // A pin may have taken back a content to which names came since.
+        let was_served = std::mem::take(&mut self.was_served);
+        let is_return = |of: &Contents| of.is_same(&content) || !was_served && !of.differs(&content);
+        if let Some((stable, candidate)) = &self.cut
+            && self.trusted.iter().any(|(_, of)| is_return(of))
+        {
             let is_of = |(_, of): &&(u64, Contents)| of.differs(stable) && !of.differs(candidate);
-            if let Some((release, _)) = self.history.iter().rev().find(is_of) {
-                self.trusted.retain(|(push, _)| push <= release);
-            }
+            let release = self.history.iter().rev().find(is_of).map(|(release, _)| *release);
+            release.into_iter().for_each(|release| self.take_back(release, &content));
         }
         self.trusted.push((number, content));
+    }
+
+    /// The contents since a release are trusted no longer, but for the one that all are given.
+    fn take_back(&mut self, release: u64, given: &Contents) {
+        let since = self.trusted.iter().filter(|(push, of)| *push > release && !of.is_same(given));
+        let since: Vec<_> = since.map(|(_, of)| of.clone()).collect();
+        self.trusted.retain(|(_, of)| !since.iter().any(|gone| gone.is_same(of)));
     }
 
     /// The latest candidate was halted.

@@ -9,6 +9,7 @@ mod interest;
 mod known;
 mod one_release;
 mod restated;
+mod served;
 
 use std::sync::Arc;
 

@@ -3,17 +3,17 @@
 use super::*;
 
 const GLOB: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/*";
-const ONE: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/one";
+pub(super) const ONE: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/one";
 
-fn glob() -> Collection {
+pub(super) fn glob() -> Collection {
     Collection::Globs(Arc::new(NameSet::of([ResourceName::new(GLOB)], HashSeed(7))))
 }
 
-fn shown(of: &TypeSnapshot, collection: &Collection) -> Vec<(String, u128)> {
+pub(super) fn shown(of: &TypeSnapshot, collection: &Collection) -> Vec<(String, u128)> {
     versions(of.view(collection).unwrap())
 }
 
-fn listed(list: &[(&str, u128)]) -> Vec<(String, u128)> {
+pub(super) fn listed(list: &[(&str, u128)]) -> Vec<(String, u128)> {
     list.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect()
 }
 
@@ -50,7 +50,7 @@ impl Bench {
         });
     }
 
-    fn say_glob(&mut self, present: &[(&str, u128)], is_whole: bool) {
+    pub(super) fn say_glob(&mut self, present: &[(&str, u128)], is_whole: bool) {
         let present = present.iter().map(|(name, version)| resource(name, *version)).collect();
         let settled = if is_whole { vec![ResourceName::new(GLOB)] } else { Vec::new() };
         self.say_changes(|none| Changes { kind: CollectionKind::Globs, present, settled, ..none });

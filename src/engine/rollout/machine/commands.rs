@@ -174,12 +174,12 @@ impl Rollout {
 
     fn rollback(&mut self, number: u64, now: Time) -> Done {
         let under_way = self.push.as_ref().map(|push| push.report.number);
+        if number != under_way.unwrap_or(self.last_push) {
+            return Err(CommandError::AnotherPush(under_way));
+        }
         let release = self.held.before(number).ok_or(CommandError::NoSuchRelease)?;
         if self.pin.is_some_and(|pin| pin.release == release) {
             return Ok(());
-        }
-        if number != under_way.unwrap_or(self.last_push) {
-            return Err(CommandError::AnotherPush(under_way));
         }
         self.pin(release, PinFor::NextPush, now)
     }

@@ -8,15 +8,27 @@ use crate::engine::rollout::push::{Differs, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::rollout::report::{Outcome, PushReport};
 use crate::engine::time::ReceivedAt;
 
-/// A content that all clients were given.
+/// The contents that all clients were given at one time: by a push, or by the return to a release of the past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Release {
     pub push: u64,
-    /// The trusted contents: without those of [`Held::distrust`].
-    pub units: BTreeMap<UnitId, ReleaseDigest>,
+    pub units: BTreeMap<UnitId, Given>,
     /// The units can serve the content again. Of releases from before a restart only the digests are known, but for the one that was
     /// stable at the restart.
     pub is_here: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub content: ReleaseDigest,
+    /// The content was neither halted nor taken back since: it may go to all at once.
+    pub is_trusted: bool,
+}
+
+impl From<ReleaseDigest> for Given {
+    fn from(content: ReleaseDigest) -> Given {
+        Given { content, is_trusted: true }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +45,7 @@ pub(super) struct Held {
     pub digests: BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
     /// The releases that the push under way returns to.
     returns: BTreeMap<UnitId, u64>,
-    /// The latest first.
+    /// In the order of time, the latest first. A release that was served again stands twice.
     releases: VecDeque<Release>,
     /// The release that is the stable content.
     pub served: u64,
@@ -71,25 +83,51 @@ impl Held {
         if self.releases.is_empty() {
             self.add(Release { push: 0, units: BTreeMap::new(), is_here: true }, 1);
         }
+        if self.is_given_again() {
+            let units = match self.releases.front() {
+                Some(latest) if latest.push == self.served => latest.units.clone(),
+                _ => {
+                    let given = |(content, _)| Given { content, is_trusted: false };
+                    let contents = self.contents_of(self.served).into_iter();
+                    contents.map(|(unit, content)| (unit, given(content))).collect()
+                }
+            };
+            self.releases.push_front(Release { push: self.served, units, is_here: true });
+        }
         // A unit that is new to the plan has had its stable content from the beginning of the plan's memory.
         if let Some(latest) = self.releases.front_mut() {
-            latest.units.extend(self.digests.iter().map(|(unit, (stable, _))| (*unit, *stable)));
+            latest.units.extend(self.digests.iter().map(|(unit, (stable, _))| (*unit, (*stable).into())));
         }
+    }
+
+    /// Whether all clients have another content than the latest release: one of the past was served since, the stable content grew, or a unit
+    /// was without clients for a while.
+    fn is_given_again(&self) -> bool {
+        let Some(latest) = self.releases.front() else { return false };
+        let mut stable = self.digests.iter().map(|(unit, (stable, _))| (unit, *stable));
+        latest.push != self.served
+            || stable
+                .any(|(unit, stable)| latest.units.get(unit).is_some_and(|given| given.content != stable))
     }
 
     /// All clients have the push: its content is a release. `waiting`: the units that have changed since, each with the time of its first
     /// change. From then on the unit is behind (TRU-7).
     pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeMap<UnitId, Time>, most: usize) {
-        let contents = self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate));
-        self.return_to(&contents.collect());
-        let mut taken_back = BTreeSet::new();
-        for (unit, release) in std::mem::take(&mut self.returns) {
-            let later = self.releases.iter().take_while(|of| of.push > release);
-            taken_back.extend(later.filter_map(|of| Some((unit, *of.units.get(&unit)?))));
+        let returns = std::mem::take(&mut self.returns);
+        for (unit, (_, content)) in self.digests.clone() {
+            // A content that was taken back, and went by steps again, is no return.
+            let is_trusted = |of: &Release| of.units.get(&unit).is_none_or(|given| given.is_trusted);
+            let had = |of: &Release| of.units.get(&unit).is_some_and(|given| given.content == content);
+            let had = self.releases.iter().position(|of| had(of) && is_trusted(of));
+            // A content that grew since is known by its release only. The unit remembers releases that the plan has forgotten.
+            let grown = returns.get(&unit).and_then(|release| {
+                let at = self.releases.iter().position(|of| of.push == *release);
+                at.map_or(Some(self.releases.len()), |at| is_trusted(&self.releases[at]).then_some(at))
+            });
+            self.take_back(unit, content, had.max(grown).unwrap_or(0));
         }
-        self.distrust(taken_back);
         let mut units = self.releases.front().map(|latest| latest.units.clone()).unwrap_or_default();
-        units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, *candidate)));
+        units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, (*candidate).into())));
         self.add(Release { push: push.number, units, is_here: true }, most);
         self.served = push.number;
         self.away.retain(|unit, since| match waiting.get(unit) {
@@ -129,69 +167,91 @@ impl Held {
 
     /// Forgets the oldest releases beyond a number. The latest one stays.
     pub(super) fn keep(&mut self, most: usize) {
-        self.releases.truncate(most.max(1));
-    }
-
-    /// Trusts contents of units no longer: they were halted, or taken back. Clients get them by steps (WAV-17).
-    fn distrust(&mut self, contents: BTreeSet<(UnitId, ReleaseDigest)>) {
-        for of in &mut self.releases {
-            of.units.retain(|unit, content| !contents.contains(&(*unit, *content)));
+        let most = most.max(1);
+        // Each return to the past repeats a release.
+        self.releases.truncate(2 * most);
+        while self.each_once().count() > most {
+            self.releases.pop_back();
         }
     }
 
-    /// A push was halted, and these units are to blame.
+    /// A push was halted because of these units. The contents are trusted no longer, and go to clients by steps (WAV-17).
     pub(super) fn give_up(&mut self, units: &[UnitId]) {
-        let content = |unit: &UnitId| Some((*unit, self.digests.get(unit)?.1));
-        self.distrust(units.iter().filter_map(content).collect());
-    }
-
-    /// All clients are given these contents. Where a unit returns to a trusted content, the contents since then are taken back.
-    fn return_to(&mut self, contents: &BTreeMap<UnitId, ReleaseDigest>) {
-        let mut taken_back = BTreeSet::new();
-        for (unit, content) in contents {
-            let had = || self.releases.iter().filter_map(|of| of.units.get(unit));
-            if had().any(|of| of == content) {
-                taken_back.extend(had().take_while(|of| *of != content).map(|of| (*unit, *of)));
+        for unit in units {
+            if let Some((_, halted)) = self.digests.get(unit) {
+                self.distrust(*unit, &BTreeSet::from([*halted]));
             }
         }
-        self.distrust(taken_back);
+    }
+
+    /// A unit returns to a content. The contents since then, the latest `count`, are taken back: they are trusted no longer.
+    fn take_back(&mut self, unit: UnitId, content: ReleaseDigest, count: usize) {
+        let since = self.releases.iter().take(count).filter_map(|of| Some(of.units.get(&unit)?.content));
+        let since: BTreeSet<_> = since.filter(|of| *of != content).collect();
+        self.distrust(unit, &since);
+    }
+
+    fn distrust(&mut self, unit: UnitId, contents: &BTreeSet<ReleaseDigest>) {
+        for given in self.releases.iter_mut().filter_map(|of| of.units.get_mut(&unit)) {
+            given.is_trusted &= !contents.contains(&given.content);
+        }
+    }
+
+    /// The contents of a release as the push gave them, each with the number of later entries. A unit that is new to the plan since has had the
+    /// stable content from the beginning of the plan's memory.
+    fn contents_of(&self, release: u64) -> BTreeMap<UnitId, (ReleaseDigest, usize)> {
+        let own = self.releases.iter().rposition(|of| of.push == release);
+        let mut contents = BTreeMap::new();
+        for (at, of) in self.releases.iter().enumerate().rev() {
+            for (unit, given) in &of.units {
+                if own.is_some_and(|own| at >= own) || !contents.contains_key(unit) {
+                    contents.insert(*unit, (given.content, at));
+                }
+            }
+        }
+        contents
     }
 
     /// All clients are given a release of the past (HIS-3).
     pub(super) fn serve(&mut self, release: u64) {
         self.served = release;
-        // A unit that is new to the plan has had its stable content from the beginning of the plan's memory.
-        let mut contents = BTreeMap::new();
-        for of in self.releases.iter().rev() {
-            for (unit, content) in &of.units {
-                if of.push <= release || !contents.contains_key(unit) {
-                    contents.insert(*unit, *content);
-                }
-            }
+        for (unit, (content, since)) in self.contents_of(release) {
+            self.take_back(unit, content, since);
         }
-        self.return_to(&contents);
     }
 
     /// Whether all contents of a push were given to all clients before, and are trusted.
     pub(super) fn knows(&self, units: &[UnitPush]) -> bool {
+        let is = |unit: &UnitPush, given: &Given| given.is_trusted && given.content == unit.candidate;
         let was = |unit: &UnitPush| {
-            self.releases.iter().any(|of| of.units.get(&unit.unit) == Some(&unit.candidate))
+            self.releases.iter().filter_map(|of| of.units.get(&unit.unit)).any(|given| is(unit, given))
         };
         !units.is_empty() && units.iter().all(was)
     }
 
+    /// The latest first. A release that was served again stands twice.
     pub(super) fn releases(&self) -> impl Iterator<Item = &Release> {
         self.releases.iter()
     }
 
-    /// The releases that units can serve again, the latest first (HIS-3).
-    pub(super) fn servable(&self) -> impl Iterator<Item = u64> {
-        self.releases.iter().filter(|of| of.is_here).map(|of| of.push)
+    /// Each release once, the latest push first.
+    fn each_once(&self) -> impl Iterator<Item = (u64, bool)> {
+        let releases: BTreeMap<_, _> = self.releases.iter().map(|of| (of.push, of.is_here)).collect();
+        releases.into_iter().rev()
     }
 
-    /// The latest release before a push.
+    /// The releases that units can serve again, the latest first (HIS-3).
+    pub(super) fn servable(&self) -> impl Iterator<Item = u64> {
+        self.each_once().filter(|(_, is_here)| *is_here).map(|(push, _)| push)
+    }
+
+    /// The release that all clients have without the push; after a return to the past, no later release.
     pub(super) fn before(&self, push: u64) -> Option<u64> {
-        self.releases.iter().map(|of| of.push).find(|number| *number < push)
+        if self.served != push {
+            return self.releases.front().map(|_| self.served);
+        }
+        let mut releases = self.releases.iter().map(|of| of.push).skip_while(|of| *of != push);
+        releases.find(|of| *of != push)
     }
 
     /// Only the stable content can be served: the units have forgotten all others.

@@ -20,7 +20,7 @@ use crate::engine::time::ReceivedAt;
 pub struct Record {
     pub last_push: u64,
     pub push: Option<PushRecord>,
-    /// The latest first.
+    /// The latest first, with the trusted contents. A release that was served again stands twice.
     pub releases: Vec<ReleaseRecord>,
     pub barred: Vec<UnitId>,
     /// Units whose stable content clients have accepted as a push.
@@ -75,10 +75,11 @@ pub enum PinEnd {
 
 impl Rollout {
     pub fn record(&self, now: Time) -> Record {
-        let release = |of: &Release| ReleaseRecord {
-            push: of.push,
-            units: of.units.iter().map(|(unit, digest)| (*unit, *digest)).collect(),
+        let trusted = |of: &Release| {
+            let trusted = of.units.iter().filter(|(_, given)| given.is_trusted);
+            trusted.map(|(unit, given)| (*unit, given.content)).collect()
         };
+        let release = |of: &Release| ReleaseRecord { push: of.push, units: trusted(of) };
         let end = |until| match until {
             Until::NextPush => PinEnd::NextPush,
             Until::Unpin => PinEnd::Unpin,
@@ -105,7 +106,8 @@ impl Rollout {
         let stable = || record.pin.map(|pin| pin.release).or(record.releases.first().map(|of| of.push));
         rollout.held.served = record.served.or_else(stable).unwrap_or_default();
         for of in record.releases.into_iter().rev() {
-            let release = Release { push: of.push, units: of.units.into_iter().collect(), is_here: true };
+            let units = of.units.into_iter().map(|(unit, content)| (unit, content.into())).collect();
+            let release = Release { push: of.push, units, is_here: true };
             rollout.held.add(release, rollout.plan.releases);
         }
         rollout.held.lose_the_past();

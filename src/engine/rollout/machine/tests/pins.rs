@@ -33,6 +33,31 @@ fn his_3_a_rollback_serves_the_release_before_until_the_next_push() {
     assert_eq!((world.state(), world.step()), (RolloutState::Waving, (1, 100)), "by steps");
 }
 
+/// The release of the push that was taken back is not the one before the next push.
+#[test]
+fn his_3_a_second_rollback_returns_to_what_clients_had() {
+    let mut world = finished();
+    let push = |candidate| vec![UnitPush { candidate: ReleaseDigest(candidate), ..unit_push(1) }];
+    world.live(200_000, 1, true, true);
+    world.timer(201_000);
+    world.ready(201_000, push(22));
+    (202..400).for_each(|second| world.tally(second * 1_000, admitted(accepted(10))));
+    world.live(400_000, 1, false, false);
+    world.moves.clear();
+    world.command(401_000, Command::Rollback { push: 2 }).unwrap();
+    assert_eq!(world.moves.last(), Some(&Output::Serve { release: 1 }));
+    world.live(402_000, 1, true, true);
+    world.timer(403_000);
+    world.ready(403_000, push(23));
+    assert_eq!((world.state(), world.push_number()), (RolloutState::Waving, Some(3)));
+    world.command(404_000, Command::Rollback { push: 3 }).unwrap();
+    world.command(404_000, Command::Pin { release: 2, until: PinFor::NextPush }).unwrap();
+    let served = world.moves.iter().filter(|of| matches!(of, Output::Serve { .. }));
+    let served: Vec<_> = served.cloned().collect();
+    let release = |release| Output::Serve { release };
+    assert_eq!(served, [release(1), release(1), release(2)], "a pin names any release");
+}
+
 #[test]
 fn his_3_a_rollback_takes_a_push_that_is_under_way_back() {
     let mut world = World::enforced(&[1]);
@@ -109,7 +134,7 @@ fn his_3_only_a_known_release_is_pinned() {
     let mut world = finished();
     let until = PinFor::Unpin;
     assert_eq!(world.command(200_000, Command::Pin { release: 7, until }), Err(CommandError::NoSuchRelease));
-    assert_eq!(world.command(200_000, Command::Rollback { push: 0 }), Err(CommandError::NoSuchRelease));
+    assert_eq!(world.command(200_000, Command::Rollback { push: 0 }), Err(CommandError::AnotherPush(None)));
     assert_eq!(world.command(200_000, Command::Rollback { push: 9 }), Err(CommandError::AnotherPush(None)));
     assert_eq!(world.state(), RolloutState::Open);
 }

@@ -115,6 +115,34 @@ fn wav_17_an_operator_takes_contents_back_for_later_pushes_too() {
     }
 }
 
+/// All had the content before as well, and it was not taken back then.
+#[test]
+fn wav_17_what_an_operator_takes_back_goes_by_steps_however_old_it_is() {
+    let mut past = Past::new();
+    assert!(!past.is_at_once(1) && past.is_at_once(0));
+    past.world.command(past.world.now, Command::Rollback { push: 2 }).unwrap();
+    past.stable = 1;
+    past.world.live(past.world.now, 1, true, false);
+    past.world.command(past.world.now, Command::Unpin).unwrap();
+    past.cut();
+    assert!(!past.finish(), "what waited goes by steps");
+    assert!(past.is_at_once(1), "which the operator gave to all");
+}
+
+/// Nobody asked for the unit for a while: it began anew with another content than its latest release has. A rollback takes that content back
+/// as well.
+#[test]
+fn wav_17_a_rollback_trusts_no_content_that_the_release_does_not_have() {
+    let mut past = Past::new();
+    assert!(!past.is_at_once(1));
+    past.stable = 10;
+    past.states(2);
+    past.world.command(past.world.now, Command::Rollback { push: 2 }).unwrap();
+    past.stable = 1;
+    past.world.live(past.world.now, 1, true, false);
+    assert!(!past.is_at_once(10));
+}
+
 /// A pin of a release from before the first push of a unit takes the unit's content back as well.
 #[test]
 fn wav_17_a_pin_takes_units_back_whose_first_push_came_later() {
