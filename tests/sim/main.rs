@@ -422,11 +422,16 @@ const CORPUS: &[u64] = &[
     1125899912897569,
     1125899907253524,
     1125900980584711,
+    // Clients that die of the last part of a push, or lose streams whatever they are served.
+    1125900041060699,
+    1125900091064484,
+    1125900091065815,
+    1125900003960873,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125900041060699, 1125900091071094, 1125900980586665, 1125901480588482];
+const OPEN: &[u64] = &[1125900091071094, 1125900980586665, 1125901480588482];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

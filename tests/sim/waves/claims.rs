@@ -118,12 +118,15 @@ impl World {
     pub fn judge_tally(&mut self, tally: &Tally) {
         let standings: Vec<_> = self.streams.iter().flatten().map(|stream| self.standing(stream)).collect();
         let count = |of| standings.iter().filter(|standing| **standing == of).count() as u64;
+        let open = self.streams.iter().flatten().zip(&standings).filter(|(_, of)| **of == Standing::Open);
+        let open: Vec<u64> = open.map(|(stream, _)| stream.id).collect();
         let accepted = tally.admitted.accepted + tally.others.accepted;
         if accepted > count(Standing::Accepted) && !self.reference.push.is_halted {
             let text =
                 format!("{accepted} clients accepted the push, and at most {}", count(Standing::Accepted));
             return self.fail(Invariant::Truth, || text);
         }
+        self.reference.push.was_open.extend(open);
         let rejected = |of: &sluice::engine::rollout::Counts| of.rejected + of.rejected_again;
         let told = rejected(&tally.admitted) + rejected(&tally.others);
         let fresh = tally.admitted.rejected + tally.others.rejected;

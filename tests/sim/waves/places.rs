@@ -6,6 +6,7 @@ use sluice::engine::evidence::LOST_WITHIN;
 use sluice::engine::rollout::{Admission, PushReport, RolloutState, Tally};
 
 use super::claims::{ROUND, Standing};
+use super::content::GATED;
 use super::relay::Stream;
 use super::world::World;
 use crate::schedule::SECOND;
@@ -17,6 +18,9 @@ const BACK_WITHIN: u64 = 10 * SECOND;
 /// A loss is evidence for this time.
 const LOST_FOR: u64 = 600 * SECOND;
 
+/// Of a client that lost so many streams before, whatever it was served, lost streams are no evidence.
+const LEAVES_FROM: u32 = 3;
+
 /// Clients without a text have this bucket.
 const LAST_BUCKET: u16 = 9_999;
 
@@ -25,20 +29,26 @@ impl World {
     pub fn reference_loses(&mut self, stream: &Stream) {
         let push = &self.reference.push;
         let within = LOST_WITHIN.as_micros() as u64;
-        let mut open = stream.of.open.iter().flatten();
+        let gated = GATED.iter().flat_map(|ty| &stream.of.open[*ty]);
         let has_push = match self.standing(stream) {
             Standing::Unaffected => false,
             // The client may have come with the content.
-            Standing::Accepted => stream.push == Some(push.number),
+            Standing::Accepted => stream.push == Some(push.number) && push.was_open.contains(&stream.id),
             // A removal counts only if the client had the resource, as the machines know.
-            Standing::Open => open.any(|open| {
-                open.push == Some(push.number) && open.of_push.iter().any(|(_, content)| *content != 0)
+            Standing::Open => gated.clone().any(|open| {
+                open.push == Some(push.number)
+                    && self.now < open.at + within
+                    && open.of_push.iter().any(|(_, content)| *content != 0)
             }),
         };
         let node = self.clients[stream.client].plan.node;
         let is_new = !push.is_halted && self.now < push.began + within;
-        if has_push && is_new && self.is_seated(stream.client) {
+        let is_seated = self.is_seated(stream.client);
+        let ends = self.reference.leavers.entry(node).or_default();
+        if has_push && is_new && *ends < LEAVES_FROM && is_seated {
             self.reference.push.lost.insert(node, self.now);
+        } else {
+            *ends += 1;
         }
     }
 

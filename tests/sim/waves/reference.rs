@@ -510,6 +510,8 @@ pub struct Push {
     pub rejected_of: BTreeMap<u64, usize>,
     /// Those of them whose rejection stood at a tally.
     pub seen_rejecting: BTreeSet<u64>,
+    /// The streams without all of the push at some tally.
+    pub was_open: BTreeSet<u64>,
     /// The same, of responses that were sent while one with content of the push was unanswered: of these the machines know only
     /// what all of them brought.
     pub beside: BTreeMap<u64, usize>,
@@ -557,6 +559,8 @@ pub struct Reference {
     pub rejected_absences: BTreeSet<(usize, (usize, usize, usize, u32))>,
     /// Those of the rejected contents that the client asked for when it rejected them.
     pub rejected_wanted: BTreeSet<(usize, (usize, usize, usize, u32))>,
+    /// The streams that each node lost without a push to blame.
+    pub leavers: BTreeMap<usize, u32>,
     pub frozen_until: Option<u64>,
     /// The step that began in this round before the operator's words.
     pub begun: Option<(u64, usize)>,
@@ -606,6 +610,7 @@ impl Reference {
             condemned: BTreeSet::new(),
             rejected: BTreeSet::new(),
             rejected_absences: BTreeSet::new(),
+            leavers: BTreeMap::new(),
             rejected_wanted: BTreeSet::new(),
             frozen_until: None,
             begun: None,

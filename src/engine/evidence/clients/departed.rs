@@ -43,8 +43,8 @@ struct Lost {
 /// The content of a push at one stream.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    /// The time when the stream was first seen with content of the push; `None` while it has none.
-    pub first: Option<Time>,
+    /// Since when the client has accepted all of the push that it asks for; `None` while some of it is outstanding.
+    pub whole: Option<Time>,
     /// The client's node and seat, once it accepted the push.
     pub accepted: Option<(Arc<str>, Seat)>,
 }

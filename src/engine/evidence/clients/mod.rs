@@ -175,11 +175,13 @@ impl Clients {
             count.speaking.insert(node_id.clone());
         }
         let former = former.unwrap_or_default();
-        let first = sent_at.map(|sent| former.first.unwrap_or(sent).min(sent));
-        let accepts = state == ClientState::Accepted && !self.rejected.contains_key(&seen.stream);
+        let is_accepted = state == ClientState::Accepted;
+        // The last part of the push may have come long after the first: later responses of the type are about something else.
+        let whole = former.whole.or(sent_at).filter(|_| is_accepted);
+        let accepts = is_accepted && !self.rejected.contains_key(&seen.stream);
         let accepted = former.accepted.or_else(|| accepts.then(|| (node_id.clone(), seat)));
-        if first.is_some() || accepted.is_some() {
-            count.sent.insert(seen.stream, Sent { first, accepted });
+        if accepted.is_some() {
+            count.sent.insert(seen.stream, Sent { whole, accepted });
         }
     }
 
@@ -297,12 +299,13 @@ impl Clients {
         }
     }
 
-    /// How long a lost stream had content of the push; `None` without such content.
+    /// How long a lost stream had the push, or the latest response with content of it; `None` without such content.
     fn had_push_for(&self, ended: &Ended, count: &TallyInMaking<'_>) -> Option<Duration> {
         let sent = ended.standing.sent_at?;
         let known = count.sent.get(&ended.stream).or_else(|| self.sent.get(&ended.stream));
-        let first = known.and_then(|known| known.first).unwrap_or(sent).min(sent);
-        Some(ended.at.since(first))
+        let whole = known.and_then(|known| known.whole);
+        let is_accepted = ended.standing.state == ClientState::Accepted;
+        Some(ended.at.since(whole.filter(|_| is_accepted).unwrap_or(sent)))
     }
 }
 

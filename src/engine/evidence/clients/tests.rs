@@ -280,3 +280,13 @@ fn wav_12_a_loss_expires_with_and_without_the_push() {
     assert_eq!(lost(&mut push, 601), (1, 1, 1));
     assert_eq!(lost(&mut push, 900), (0, 0, 0));
 }
+
+/// A client had a part of the push long before the rest, or asks for another part long after.
+#[test]
+fn wav_12_a_client_that_dies_of_the_last_part_of_a_push_is_lost() {
+    let mut push = Push::new();
+    push.counts(1, &[(1, "a", Pending), (2, "b", Accepted)]);
+    push.counts(100, &[(1, "a", Accepted), (2, "b", Pending)]);
+    let lost = push.tally(105, &[], &[(1, "a", Accepted), (2, "b", Pending)]);
+    assert_eq!(lost.admitted, Counts { lost: 2, ..Counts::default() });
+}
