@@ -149,6 +149,9 @@ impl Relay {
                 Output::Upstream(stream, upstream::Output::RoundTrip) => {
                     self.source.handle_upstream(stream, Input::Returned, self.now);
                 }
+                Output::Upstream(stream, upstream::Output::Flush) => {
+                    self.source.handle_upstream(stream, Input::Flushed, self.now);
+                }
                 _ => {}
             }
         }

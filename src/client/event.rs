@@ -25,7 +25,7 @@ impl Arrival {
 /// An event of one upstream stream, in order.
 ///
 /// ```text
-/// ConnectFailed* ─► Opened ─► Marks? ─► (Response | Alive | GoingAway | Undecodable)* ─► Closed
+/// ConnectFailed* ─► Opened ─► Marks? ─► (Response | Alive | Flushed | GoingAway | Undecodable)* ─► Closed
 ///        └──────────────────────────────────────────────────────────────────────► Closed
 /// ```
 ///
@@ -56,6 +56,8 @@ pub enum StreamEvent {
     Alive,
     /// The answer to [`super::StreamHandle::round_trip`].
     Returned,
+    /// The answer to [`super::StreamHandle::flush`].
+    Flushed,
     /// The server sent a GOAWAY on the connection. The stream stays open until there is another connection,
     /// or until the server ends the stream. A following `Closed` is no failure of the server, even without a
     /// response (KAL-5, FU10, FU32).

@@ -22,9 +22,16 @@ pub(super) struct Queue {
     settings: InForce<ClientSettings>,
 }
 
+#[derive(Debug, PartialEq)]
+pub(super) enum Queued {
+    Message(Bytes),
+    /// See [`Queue::mark`].
+    Mark,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    messages: VecDeque<Bytes>,
+    messages: VecDeque<Queued>,
     /// Bytes of all unsent messages, including the message being sent.
     bytes: usize,
     sending: bool,
@@ -61,19 +68,25 @@ impl Queue {
             return;
         }
         state.bytes += message.len();
-        state.messages.push_back(message);
+        state.messages.push_back(Queued::Message(message));
         drop(state);
         self.filled.notify_one();
     }
 
-    /// The next message to send; [`Queue::sent`] must follow.
-    pub(super) async fn next(&self) -> Bytes {
+    /// Marks the end of the messages so far. Each mark needs a new message before it.
+    pub(super) fn mark(&self) {
+        self.state().messages.push_back(Queued::Mark);
+        self.filled.notify_one();
+    }
+
+    /// The next message to send, which [`Queue::sent`] must follow, or a mark.
+    pub(super) async fn next(&self) -> Queued {
         loop {
             {
                 let mut state = self.state();
-                if let Some(message) = state.messages.pop_front() {
-                    state.sending = true;
-                    return message;
+                if let Some(next) = state.messages.pop_front() {
+                    state.sending = matches!(next, Queued::Message(_));
+                    return next;
                 }
             }
             self.filled.notified().await;
@@ -85,7 +98,7 @@ impl Queue {
         let mut state = self.state();
         state.sending = false;
         state.bytes = state.bytes.saturating_sub(length);
-        if state.messages.is_empty() {
+        if state.bytes == 0 {
             drop(state);
             self.drained.notify_one();
         }
@@ -93,8 +106,7 @@ impl Queue {
 
     /// Whether all messages were sent.
     pub(super) fn is_drained(&self) -> bool {
-        let state = self.state();
-        state.messages.is_empty() && !state.sending
+        self.state().bytes == 0
     }
 
     /// Waits until the queue becomes empty. May return early.
@@ -164,16 +176,35 @@ mod tests {
         assert_eq!(queue.overflowed().now_or_never(), Some(()));
     }
 
+    /// FU33: a part of a long request waits for the part before.
+    #[test]
+    fn a_mark_comes_after_all_earlier_messages_and_counts_for_nothing() {
+        let queue = queue(10, 100);
+        queue.push(message(10));
+        queue.mark();
+        assert_eq!(queue.next().now_or_never(), Some(Queued::Message(message(10))));
+        assert!(!queue.is_drained());
+        queue.sent(10);
+        assert!(queue.is_drained() && queue.drained().now_or_never().is_some());
+        queue.push(message(10));
+        assert_eq!(queue.next().now_or_never(), Some(Queued::Mark));
+        assert_eq!(queue.next().now_or_never(), Some(Queued::Message(message(10))));
+    }
+
     #[test]
     fn fu30_a_message_on_its_way_counts_until_it_is_sent() {
         let queue = queue(10, 100);
         queue.push(message(500));
-        assert_eq!(queue.next().now_or_never().unwrap().len(), 500, "alone, it may be longer");
+        assert_eq!(
+            queue.next().now_or_never(),
+            Some(Queued::Message(message(500))),
+            "alone, it may be longer"
+        );
         assert!(!queue.is_drained());
         queue.sent(500);
         assert!(queue.is_drained());
         queue.push(message(10));
-        assert_eq!(queue.next().now_or_never().unwrap().len(), 10);
+        assert_eq!(queue.next().now_or_never(), Some(Queued::Message(message(10))));
         queue.push(message(1));
         assert_eq!(queue.overflowed().now_or_never(), Some(()));
     }

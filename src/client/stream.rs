@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::connection::{Connection, Phase, SendRequest, StreamPermit};
 use super::connections::PoolInner;
 use super::decode::Decoder;
-use super::queue::Queue;
+use super::queue::{Queue, Queued};
 use super::{StreamEvent, status};
 use crate::xds::{Code, Status, Variant, mark, relay_path};
 
@@ -39,6 +39,11 @@ impl StreamHandle {
     /// RESOURCE_EXHAUSTED (FU30).
     pub fn send(&self, message: Bytes) {
         self.queue.push(message);
+    }
+
+    /// [`StreamEvent::Flushed`] follows once HTTP/2 has taken all earlier messages.
+    pub fn flush(&self) {
+        self.queue.mark();
     }
 
     /// Asks whether the transport is alive. The server is made to send something, and [`StreamEvent::Alive`]
@@ -320,7 +325,10 @@ impl Stream {
     async fn write(&self, mut request: SendStream<Bytes>) -> Status {
         let sending = async {
             loop {
-                let message = self.queue.next().await;
+                let Queued::Message(message) = self.queue.next().await else {
+                    self.report(StreamEvent::Flushed).await;
+                    continue;
+                };
                 let length = message.len();
                 if send_all(&mut request, message).await.is_err() {
                     pending::<()>().await;

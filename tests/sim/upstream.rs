@@ -92,6 +92,8 @@ impl World {
                 let latency = self.latency(self.links[&link].server);
                 self.after(if is_silent { PROBE } else { latency }, Job::Probed(link));
             }
+            // Requests of these worlds are short.
+            Output::Flush => self.input(slot, index, Input::Flushed),
             Output::RoundTrip => self.round_trip(slot, index),
             Output::Changes(_) => {}
             Output::Event(event) => self.upstream_event(slot, index, &event),

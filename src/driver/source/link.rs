@@ -127,6 +127,12 @@ impl Link {
                     (Some(Handle::Poll(_)), Request::Delta(_)) | (None, _) => {}
                 }
             }
+            Output::Flush => {
+                // A poll has one request.
+                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                    handle.flush();
+                }
+            }
             Output::Probe => {
                 // Polls have a time limit of their own.
                 if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {

@@ -190,6 +190,8 @@ pub enum Input {
     Ended { status: Status, jitter: f64 },
     /// The answer to [`Output::Probe`]: bytes arrived on the connection.
     Alive,
+    /// The answer to [`Output::Flush`].
+    Flushed,
     /// The stream of [`Output::OpenNext`] is open, on a connection with received SETTINGS.
     NextOpened,
     /// The stream of [`Output::OpenNext`] did not open. The current stream continues.
@@ -217,6 +219,8 @@ pub enum Output {
     TakeNext,
     /// Write a request. `first` marks the first request of the stream, which carries the node (STR-2).
     Send { request: Request, first: bool },
+    /// Report [`Input::Flushed`] once the transport has taken all earlier requests of the stream. At most one is pending.
+    Flush,
     /// Check the transport, because a resource timer expired on a silent stream (RLY-29). The shell reports
     /// [`Input::Alive`], or ends the stream if no answer arrives in time.
     Probe,

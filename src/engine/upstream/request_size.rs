@@ -1,9 +1,12 @@
 //! Bounds the size of requests (FU33, ADR 53).
 //!
 //! A control plane refuses longer messages than it is configured for, by ending the stream: gRPC's default is 4 MiB. A
-//! delta request that would be longer is split. The parts after the first subscribe only: versions are claimed in the first
+//! delta request that would be longer is split. Each part waits until the transport has taken the part before
+//! ([`Output::Flush`]): a waiting name has no text but the shared one. The parts after the first subscribe only: versions are claimed in the first
 //! request of a type on a stream, and the server sends resources without a claim again. A request of the other variant has
 //! all names of its type and cannot be split, so that names are left out, and an event reports them.
+//!
+//! [`Output::Flush`]: super::Output::Flush
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +63,7 @@ fn of_claim((name, version): (&ResourceName, &String)) -> usize {
 
 impl TypeRequest {
     /// Takes the next part of the waiting changes.
-    pub(super) fn next_part(&mut self, mut room: Room) -> Part {
+    fn next_part(&mut self, mut room: Room) -> Part {
         let versions = if self.said.asked { BTreeMap::new() } else { self.versions() };
         let Said { enter, leave, .. } = &mut self.said;
         let bytes = of_names(&*enter) + of_names(&*leave) + versions.iter().map(of_claim).sum::<usize>();
@@ -98,6 +101,29 @@ impl TypeRequest {
             part.subscribe.extend(take_some(enter, &mut room, is_empty));
         }
         part
+    }
+
+    /// The part for the next request. `leaving`: only unsubscribe from these names. While the transport has not taken a part, an answer goes at
+    /// once (ACK-8), without changes.
+    pub(super) fn part(&mut self, room: Room, leaving: &[ResourceName], is_flushing: bool) -> Part {
+        match (leaving, is_flushing) {
+            ([], false) => self.next_part(room),
+            ([], true) => Part::default(),
+            (names, _) => self.leave(names, room),
+        }
+    }
+
+    /// Notes whether names stay out of a request with all names. Returns true if no name stayed out before.
+    pub(super) fn is_newly_full(&mut self, left: &BTreeSet<ResourceName>) -> bool {
+        let is_full = !left.is_empty();
+        std::mem::replace(&mut self.said.is_full, is_full) != is_full && is_full
+    }
+
+    fn leave(&mut self, names: &[ResourceName], mut room: Room) -> Part {
+        let mut leaving = names.iter().filter_map(|name| self.said.leave.take(name)).collect();
+        let unsubscribe = take_some(&mut leaving, &mut room, true);
+        self.said.leave.append(&mut leaving);
+        Part { unsubscribe, ..Part::default() }
     }
 
     /// The names that a request newly lists. `left`: names that stay out of a request with all names.

@@ -75,6 +75,8 @@ impl World {
                 let at = link.up;
                 self.at(at, Job::ToServer(id.unwrap_or_default(), Box::new(request)));
             }
+            // Requests of these worlds are short.
+            Output::Flush => self.input(unit, index, Input::Flushed),
             Output::Probe => {
                 let latency = self.latency();
                 self.after(latency, Job::Probed(id.unwrap_or_default()));

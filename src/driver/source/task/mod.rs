@@ -361,6 +361,7 @@ impl SourceTask {
                     StreamEvent::Receiving => Input::Receiving,
                     StreamEvent::Alive => Input::Alive,
                     StreamEvent::Returned => Input::Returned,
+                    StreamEvent::Flushed => Input::Flushed,
                     StreamEvent::GoingAway => Input::GoingAway,
                     StreamEvent::Closed(status) => Input::Closed { status, jitter: fastrand::f64() },
                     StreamEvent::Ended(status) => Input::Ended { status, jitter: fastrand::f64() },

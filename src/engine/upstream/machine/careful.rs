@@ -69,6 +69,9 @@ impl Upstream {
 
     /// The types with changes that may be written now.
     pub(super) fn writable(&self, now: Time) -> Vec<TypeUrl> {
+        if self.is_flushing() {
+            return Vec::new();
+        }
         let with_news = self.subscriptions.values().filter(|of_type| of_type.has_news());
         let (mut writable, new): (Vec<_>, Vec<_>) =
             with_news.partition(|of_type| of_type.said.asked || !self.is_careful());
@@ -92,6 +95,9 @@ impl Upstream {
     /// The time of the next step.
     pub(super) fn next_step(&self) -> Option<Time> {
         let Phase::Open(stream) = &self.phase else { return None };
+        if stream.is_flushing {
+            return None;
+        }
         let (_, at) = stream.careful.last.as_ref().filter(|_| self.is_careful())?;
         let mut types = self.subscriptions.values();
         types.any(|of_type| of_type.has_news() && !of_type.said.asked).then_some(*at + STEP)

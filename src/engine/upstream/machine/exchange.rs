@@ -3,12 +3,12 @@
 use crate::engine::Time;
 use std::collections::BTreeSet;
 
-use crate::engine::upstream::api::{Event, Output, UpstreamSettings, WildcardStyle};
+use crate::engine::upstream::api::{Event, Output, UpstreamSettings, Wanted, WildcardStyle};
 use crate::engine::upstream::response::{Digest, Verdict};
 use crate::engine::upstream::settling::Settling;
 use crate::engine::upstream::silence::Silence;
 use crate::engine::upstream::type_request::{TypeRequest, Want};
-use crate::xds::{Kind, Request, Response, Status, TypeUrl, Variant};
+use crate::xds::{Kind, Request, ResourceName, Response, Status, TypeUrl, Variant};
 
 use crate::engine::upstream::machine::{Occasion, Phase, Stream, Upstream};
 use crate::engine::upstream::request_size::{Part, Room};
@@ -122,18 +122,34 @@ impl Upstream {
         }
     }
 
-    /// Writes the next request of a type, with all waiting changes, and more requests if one would be too long (FU33).
-    /// Returns false if the variant cannot express the request.
+    /// Writes the next request of a type, with all waiting changes that find room. The others follow once the transport has taken the
+    /// request (FU33). Returns false if the variant cannot express the request.
     pub(super) fn write(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
-        let is_written = self.write_part(type_url, occasion, now);
-        let mut is_going_on = is_written && self.variant == Variant::Delta;
-        while is_going_on && self.subscriptions.get(type_url).is_some_and(TypeRequest::has_news) {
-            is_going_on = self.write_part(type_url, Occasion::Change, now);
+        self.write_part(type_url, occasion, &[], now)
+    }
+
+    /// Unsubscribes from names that are wanted again: no later part may do so (RLY-59). Returns as [`Self::write`].
+    pub(super) fn write_leaving(&mut self, type_url: &TypeUrl, wanted: &Wanted, now: Time) -> bool {
+        let (Wanted::Names(names) | Wanted::Globs(names)) = wanted else { return true };
+        let mut is_written = !self.is_flushing() && self.write_change(type_url, now);
+        let is_leaving = |of: &TypeRequest| of.must_leave_first(wanted);
+        while self.subscriptions.get(type_url).is_some_and(is_leaving) {
+            is_written = self.write_part(type_url, Occasion::Change, names, now);
+            if !is_written {
+                break;
+            }
         }
         is_written
     }
 
-    fn write_part(&mut self, type_url: &TypeUrl, occasion: Occasion, now: Time) -> bool {
+    /// `leaving`: names to unsubscribe from, in a request with nothing else.
+    fn write_part(
+        &mut self,
+        type_url: &TypeUrl,
+        occasion: Occasion,
+        leaving: &[ResourceName],
+        now: Time,
+    ) -> bool {
         let is_careful = self.is_careful();
         let may_be_silenced =
             self.settings.looks_into_silence && self.variant == Variant::Sotw && !self.is_of_one_type();
@@ -142,11 +158,7 @@ impl Upstream {
         else {
             return false;
         };
-        // A server of virtual hosts knows the empty list only, with which Envoy opens (VHD-3).
-        let style = match type_url.kind() {
-            Kind::VirtualHost => WildcardStyle::Legacy,
-            _ => self.settings.wildcard,
-        };
+        let style = style_of(type_url, &self.settings);
         let is_answer = !matches!(occasion, Occasion::Change);
         let must_answer = self.settings.needs_answer && self.reach.is_lost();
         let error = if let Occasion::Nack(status) = occasion { Some(status) } else { None };
@@ -162,7 +174,7 @@ impl Upstream {
             }
             Variant::Delta => {
                 let fixed = fixed_bytes(&self.settings, stream, subscription, error.as_ref());
-                let part = subscription.next_part(Room::new(limit, fixed));
+                let part = subscription.part(Room::new(limit, fixed), leaving, stream.is_flushing);
                 let request = delta::request(subscription, &part, style, is_answer, must_answer, error);
                 (Some(Request::Delta(request)), part, BTreeSet::new())
             }
@@ -189,13 +201,24 @@ impl Upstream {
         subscription.written(self.variant, part, due, stream.signs);
         self.outputs.push_back(Output::Send { request, first: !stream.has_spoken });
         stream.has_spoken = true;
+        let is_flushing = self.variant == Variant::Delta && subscription.has_news();
+        if is_flushing && !std::mem::replace(&mut stream.is_flushing, true) {
+            self.outputs.push_back(Output::Flush);
+        }
         stream.asked.get_or_insert(now);
-        let is_full = !left.is_empty();
-        if std::mem::replace(&mut subscription.said.is_full, is_full) != is_full && is_full {
+        if subscription.is_newly_full(&left) {
             let (type_url, names) = (type_url.clone(), left.len());
             self.event(Event::RequestTooLong { type_url, names, limit });
         }
         true
+    }
+}
+
+/// A server of virtual hosts knows the empty list only, with which Envoy opens (VHD-3).
+fn style_of(type_url: &TypeUrl, settings: &UpstreamSettings) -> WildcardStyle {
+    match type_url.kind() {
+        Kind::VirtualHost => WildcardStyle::Legacy,
+        _ => settings.wildcard,
     }
 }
 

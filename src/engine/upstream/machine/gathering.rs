@@ -20,11 +20,25 @@ impl Upstream {
         }
     }
 
+    /// The transport has taken a part of a long request.
+    pub(super) fn flushed(&mut self, now: Time) {
+        if let Phase::Open(stream) = &mut self.phase {
+            stream.is_flushing = false;
+        }
+        self.write_changes(now);
+    }
+
+    pub(super) fn is_flushing(&self) -> bool {
+        matches!(&self.phase, Phase::Open(stream) if stream.is_flushing)
+    }
+
     /// Writes all waiting changes that may be written now. Returns true if there was a change.
     pub(super) fn write_changes(&mut self, now: Time) -> bool {
         let mut wrote = false;
         for type_url in &self.writable(now) {
-            wrote |= self.write_change(type_url, now);
+            if !self.is_flushing() {
+                wrote |= self.write_change(type_url, now);
+            }
         }
         if wrote {
             // A glob that is requested once more may need a round trip after its request.

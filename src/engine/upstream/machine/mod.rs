@@ -108,6 +108,8 @@ struct Stream {
     is_receiving: bool,
     /// A round trip of the transport has begun.
     has_round: bool,
+    /// The transport has not taken a part of a long request. The rest waits (FU33).
+    is_flushing: bool,
     /// The server marks whole sets.
     has_marks: bool,
 }
@@ -176,7 +178,7 @@ impl Upstream {
         let subscription = self.subscriptions.entry(type_url.clone()).or_insert_with(new);
         let mut renew = subscription.needs_fresh_stream(&wanted);
         if !renew && subscription.must_leave_first(&wanted) {
-            renew = !self.write_change(type_url, now);
+            renew = !self.write_leaving(type_url, &wanted, now);
         }
         if let Some(subscription) = self.subscriptions.get_mut(type_url) {
             self.idle_until = None;
@@ -231,6 +233,7 @@ impl Upstream {
                 self.sign_of_life();
                 self.expire_proven(now);
             }
+            (Input::Flushed, Phase::Open(_)) => self.flushed(now),
             (Input::Marks, Phase::Open(_)) => self.expect_marks(),
             (Input::Marked(type_url, mark), Phase::Open(_)) => self.marked(&type_url, &mark, now),
             (Input::Receiving, Phase::Open(_)) => self.receiving(),

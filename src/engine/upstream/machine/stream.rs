@@ -73,8 +73,9 @@ impl Upstream {
     /// A request belongs to the stream for which it was made. A stale ACK must not reach the next stream
     /// (STR-5).
     pub(super) fn withdraw_unsent(&mut self) {
-        self.outputs
-            .retain(|output| !matches!(output, Output::Send { .. } | Output::Probe | Output::RoundTrip));
+        self.outputs.retain(|output| {
+            !matches!(output, Output::Send { .. } | Output::Flush | Output::Probe | Output::RoundTrip)
+        });
     }
 
     pub(super) fn event(&mut self, event: Event) {
@@ -100,6 +101,7 @@ impl Upstream {
                 next: Next::default(),
                 is_receiving: false,
                 has_round: false,
+                is_flushing: false,
                 has_marks: false,
             }),
             now,

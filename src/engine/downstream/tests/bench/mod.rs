@@ -207,6 +207,9 @@ impl Bench {
                     Output::Upstream(stream, upstream::Output::RoundTrip) => {
                         source.handle_upstream(stream, upstream::Input::Returned, self.now);
                     }
+                    Output::Upstream(stream, upstream::Output::Flush) => {
+                        source.handle_upstream(stream, upstream::Input::Flushed, self.now);
+                    }
                     _ => {}
                 }
             }

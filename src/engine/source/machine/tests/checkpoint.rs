@@ -87,6 +87,9 @@ impl Bench {
                 Output::Upstream(index, upstream::Output::RoundTrip) => {
                     self.source.handle_upstream(index, Input::Returned, self.now);
                 }
+                Output::Upstream(index, upstream::Output::Flush) => {
+                    self.source.handle_upstream(index, Input::Flushed, self.now);
+                }
                 Output::Upstream(index, upstream::Output::Open { .. }) => self.opened.push(index),
                 Output::Confirmed => self.confirmed = true,
                 _ => {}

@@ -87,6 +87,9 @@ impl Bench {
                 Output::Upstream(0, upstream::Output::RoundTrip) => {
                     self.source.handle_upstream(0, Input::Returned, self.now);
                 }
+                Output::Upstream(0, upstream::Output::Flush) => {
+                    self.source.handle_upstream(0, Input::Flushed, self.now);
+                }
                 Output::Upstream(0, upstream::Output::Event(event)) => match event {
                     Event::DeletionHeld { count, left, .. } => {
                         self.events.push(format!("held {count}/{left}"))

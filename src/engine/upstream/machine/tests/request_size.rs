@@ -54,6 +54,75 @@ fn fu_33_a_long_delta_request_is_split() {
     assert!(left == 40 && sent.len() >= 4, "{left} names in {} requests", sent.len());
 }
 
+/// Asks for 50 names, at a server that takes its time. The first part is on its way.
+fn written_in_part() -> (Script, Vec<ResourceName>) {
+    let mut script = Script::new(short(delta()));
+    script.raw("far");
+    script.raw(&format!("+ EDS{}", names(50)));
+    let outputs = script.raw("opened");
+    assert_eq!(outputs.iter().filter(|output| **output == Output::Flush).count(), 1);
+    let [first] = &deltas(outputs)[..] else { panic!("one request") };
+    (script, first.subscribe.clone())
+}
+
+#[test]
+fn fu_33_a_part_waits_until_the_transport_has_taken_the_part_before() {
+    let (mut script, mut asked) = written_in_part();
+    // Nothing else goes before the rest, and no timer waits for it.
+    script.raw("+ CDS c");
+    assert!(deltas(script.raw("after 20s")).is_empty());
+    let mut parts = 1;
+    loop {
+        let sent = deltas(script.raw("flushed"));
+        if sent.is_empty() {
+            break;
+        }
+        parts += 1;
+        asked.extend(sent.into_iter().flat_map(|request| request.subscribe));
+    }
+    assert!(parts >= 5, "{parts}");
+    assert_eq!((asked.len(), asked.iter().collect::<BTreeSet<_>>().len()), (51, 51));
+}
+
+/// ACK-8: an answer waits for no part.
+#[test]
+fn fu_33_an_answer_takes_nothing_along_while_a_part_is_on_its_way() {
+    let (mut script, _) = written_in_part();
+    let [answer] = &deltas(script.raw("EDS - x n000=1"))[..] else { panic!("an answer") };
+    assert_eq!((answer.response_nonce.as_str(), answer.subscribe.len()), ("x", 0));
+    assert_eq!(deltas(script.raw("flushed")).len(), 1);
+}
+
+/// What a client gives up before it was asked for costs no request.
+#[test]
+fn fu_33_a_name_that_waits_is_given_up_without_a_word() {
+    let (mut script, asked) = written_in_part();
+    script.raw(&format!("- EDS{}", names(49)));
+    let rest: Vec<_> = (0..5).flat_map(|_| deltas(script.raw("flushed"))).collect();
+    let left: Vec<_> = rest.iter().flat_map(|request| request.unsubscribe.clone()).collect();
+    let entered: Vec<_> = rest.into_iter().flat_map(|request| request.subscribe).collect();
+    assert_eq!((left, entered), (asked, vec!["n049".into()]));
+}
+
+/// RLY-59: the server sees that a name was left before it is asked for again.
+#[test]
+fn fu_33_a_name_that_comes_back_leaves_before_all_that_wait() {
+    let mut script = Script::new(short(delta()));
+    script.raw(&format!("+ EDS{}", names(50)));
+    script.raw("opened");
+    script.raw("after 1s");
+    script.raw("far");
+    let sent = deltas(script.raw(&format!("- EDS{}", names(40))));
+    assert_eq!(sent.len(), 1, "the first part");
+    assert!(!sent[0].unsubscribe.contains(&"n039".into()));
+    let [leaving] = &deltas(script.raw("+ EDS n039"))[..] else { panic!("the name alone") };
+    assert_eq!((leaving.unsubscribe.as_slice(), leaving.subscribe.len()), (&["n039".into()][..], 0));
+    let rest: Vec<_> = (0..8).flat_map(|_| deltas(script.raw("flushed"))).collect();
+    assert!(rest.iter().any(|request| request.subscribe == ["n039".into()]));
+    let left: usize = rest.iter().map(|request| request.unsubscribe.len()).sum();
+    assert_eq!(left + sent[0].unsubscribe.len(), 39);
+}
+
 /// Claims stand in the first request of the type, each with its name. Names without a claim are sent again.
 #[test]
 fn fu_33_claims_that_find_no_room_are_left_out() {

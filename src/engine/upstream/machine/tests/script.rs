@@ -153,6 +153,7 @@ impl Script {
             }
             "receiving" => self.upstream.handle(Input::Receiving, self.now),
             "returned" => self.upstream.handle(Input::Returned, self.now),
+            "flushed" => self.upstream.handle(Input::Flushed, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
             "succeed" => self.upstream.succeed(),
             "next" if rest == "opened" => self.upstream.handle(Input::NextOpened, self.now),
@@ -187,6 +188,10 @@ impl Script {
                 Output::Open { variant, .. } => self.variant = variant,
                 Output::RoundTrip if !self.is_far => {
                     self.upstream.handle(Input::Returned, self.now);
+                    continue;
+                }
+                Output::Flush if !self.is_far => {
+                    self.upstream.handle(Input::Flushed, self.now);
                     continue;
                 }
                 _ => {}
@@ -342,6 +347,7 @@ fn show(output: &Output) -> Option<String> {
         Output::TakeNext => "take next".to_owned(),
         Output::Probe => "probe".to_owned(),
         Output::RoundTrip => "round trip".to_owned(),
+        Output::Flush => "flush".to_owned(),
         Output::Send { request, first } => {
             format!("{} {}", if *first { "send+node" } else { "send" }, show_request(request))
         }
