@@ -234,6 +234,28 @@ async fn fu30_a_message_longer_than_every_window_passes_as_the_server_reads() {
     assert!(received == [framed(&message), framed(b"next")].concat());
 }
 
+/// FU33: the rest of a long request waits until HTTP/2 has taken what is there.
+#[tokio::test]
+async fn a_flush_is_over_once_the_server_has_made_room_for_all_messages() {
+    let (mut peer, _pool, mut client) = connected().await;
+    let message = framed(&vec![7; 5_000_000]);
+    client.handle.send(message.clone());
+    client.handle.flush();
+    let mut stream = peer.stream().await;
+    let body = stream.request.body_mut();
+    let mut received = 0;
+    while received < message.len() {
+        // The windows of the peer are smaller than the rest.
+        if received < message.len() / 2 {
+            assert!(client.events.try_recv().is_err(), "{received} bytes were received");
+        }
+        let chunk = soon(body.data()).await.unwrap().unwrap();
+        body.flow_control().release_capacity(chunk.len()).unwrap();
+        received += chunk.len();
+    }
+    assert_eq!(client.event_text().await, "Flushed");
+}
+
 #[tokio::test]
 async fn a_response_longer_than_every_window_passes() {
     let mut peer = Peer::start(Builder::new()).await;
