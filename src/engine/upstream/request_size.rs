@@ -69,6 +69,7 @@ impl TypeRequest {
         let bytes = of_names(&*enter) + of_names(&*leave) + versions.iter().map(of_claim).sum::<usize>();
         if room.take(bytes) {
             let (subscribe, unsubscribe) = (std::mem::take(enter), std::mem::take(leave));
+            self.said.turn.clear();
             let versions = versions.into_iter().collect();
             return Part { subscribe, unsubscribe, versions, unclaimed: BTreeSet::new() };
         }
@@ -98,7 +99,7 @@ impl TypeRequest {
         }
         if !of_members {
             let is_empty = part.subscribe.is_empty() && part.unsubscribe.is_empty();
-            part.subscribe.extend(take_some(enter, &mut room, is_empty));
+            part.subscribe.extend(self.said.take_in_turn(&mut room, is_empty));
         }
         part
     }
@@ -158,6 +159,30 @@ impl TypeRequest {
             }
         }
         (fits, left)
+    }
+}
+
+impl Said {
+    /// Takes wanted names while there is room, and earlier ones before later ones: a client that asks for more and more does not keep the
+    /// names of others waiting. `is_empty` as in [`take_some`].
+    fn take_in_turn(&mut self, room: &mut Room, is_empty: bool) -> BTreeSet<ResourceName> {
+        let mut taken = BTreeSet::new();
+        loop {
+            if self.turn.is_empty() {
+                self.turn.clone_from(&self.enter);
+            }
+            let Some(name) = self.turn.pop_first() else { break };
+            if !self.enter.contains(&name) {
+                continue;
+            }
+            let is_first = is_empty && taken.is_empty();
+            if !room.take(of_name(&name)) && !is_first {
+                self.turn.insert(name);
+                break;
+            }
+            taken.extend(self.enter.take(&name));
+        }
+        taken
     }
 }
 

@@ -38,6 +38,16 @@ pub(super) struct Said {
     pub(super) repetition: Repetition,
     /// Wanted names (`*` for the wildcard) that no request lists yet.
     pub(super) enter: BTreeSet<ResourceName>,
+    /// The names of `enter` that go before all later ones, in the parts of a long request.
+    pub(super) turn: BTreeSet<ResourceName>,
     /// Unwanted names that the last request lists.
     pub(super) leave: BTreeSet<ResourceName>,
+}
+
+impl Said {
+    /// A name is no longer wanted. Returns true if no request has listed the name.
+    pub(super) fn withdraw(&mut self, name: &ResourceName) -> bool {
+        self.turn.remove(name);
+        self.enter.remove(name)
+    }
 }

@@ -212,7 +212,7 @@ impl TypeRequest {
                 for name in names {
                     self.said.silence.added.remove(&name);
                     self.said.repetition.forget(&name);
-                    let is_said = wanted.remove(&name) && !self.said.enter.remove(&name);
+                    let is_said = wanted.remove(&name) && !self.said.withdraw(&name);
                     if is_said {
                         self.said.leave.insert(name);
                     }
@@ -224,7 +224,7 @@ impl TypeRequest {
             (Want::Globs(wanted), Wanted::Globs(globs)) => {
                 self.said.repetition.forget_all();
                 for glob in globs {
-                    if wanted.remove(&glob) && !self.said.enter.remove(&glob) {
+                    if wanted.remove(&glob) && !self.said.withdraw(&glob) {
                         self.said.leave.insert(glob);
                     }
                 }
@@ -245,7 +245,7 @@ impl TypeRequest {
             Want::Wildcard(_) => vec![star()],
         };
         for name in names {
-            if !self.said.enter.remove(&name) {
+            if !self.said.withdraw(&name) {
                 self.said.leave.insert(name);
             }
         }

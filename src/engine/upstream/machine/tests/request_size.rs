@@ -104,6 +104,22 @@ fn fu_33_a_name_that_waits_is_given_up_without_a_word() {
     assert_eq!((left, entered), (asked, vec!["n049".into()]));
 }
 
+/// A client that asks for more and more names does not keep those of others waiting.
+#[test]
+fn fu_33_names_that_wait_go_before_names_that_came_later() {
+    let (mut script, _) = written_in_part();
+    let mut parts = Vec::new();
+    for round in 0..8 {
+        let later: String = (0..20).map(|number| format!(" a{round}{number:02}")).collect();
+        script.raw(&format!("+ EDS{later}"));
+        parts.extend(deltas(script.raw("flushed")).into_iter().map(|request| request.subscribe));
+    }
+    let has = |part: &Vec<ResourceName>, letter| part.iter().any(|name| name.as_str().starts_with(letter));
+    let last = parts.iter().rposition(|part| has(part, 'n')).expect("the earlier names go");
+    let first = parts.iter().position(|part| has(part, 'a')).expect("the later names go");
+    assert!(last <= first && last < 5, "{last} {first}");
+}
+
 /// RLY-59: the server sees that a name was left before it is asked for again.
 #[test]
 fn fu_33_a_name_that_comes_back_leaves_before_all_that_wait() {
