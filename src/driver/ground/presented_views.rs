@@ -61,7 +61,7 @@ mod tests {
     fn rly_6_clients_with_the_same_names_cost_one_map() {
         let presented = PresentedViews::default();
         let first = presented.share(view(1000));
-        for _ in 0..10_000 {
+        for _ in 0..200 {
             // Each client sends its own names, and the relay keeps a single copy.
             assert!(Arc::ptr_eq(&presented.share(view(1000)), &first));
         }
