@@ -47,6 +47,8 @@ type Gate = (u64, usize);
 pub struct Hooked {
     /// The question without an answer.
     open: Option<Gate>,
+    /// The clients of the step have changed since the question.
+    is_late: bool,
     /// The latest answer that was awaited, and its time.
     said: Option<(Gate, HookVerdict, u64)>,
     /// The hook let this gate be passed.
@@ -158,10 +160,17 @@ impl World {
         }
         let now = self.now;
         let hooked = &mut self.reference.hooked;
-        (hooked.open, hooked.allowed) = (Some(asked), None);
+        (hooked.open, hooked.allowed, hooked.is_late) = (Some(asked), None, false);
         if hooked.waits.is_none_or(|(gate, _)| gate != asked) {
             (hooked.waits, hooked.waits_since) = (Some((asked, now)), now);
         }
+    }
+
+    /// The step admits others: the hook has to speak of these.
+    pub fn renew_question(&mut self) {
+        let (gate, hooked) = (self.gate(), &mut self.reference.hooked);
+        hooked.allowed.take_if(|allowed| *allowed == gate);
+        hooked.is_late = hooked.open == Some(gate);
     }
 
     fn judge_answer(&mut self, asked: Gate, said: HookVerdict) {
@@ -173,7 +182,11 @@ impl World {
         }
         let now = self.now;
         let hooked = &mut self.reference.hooked;
+        let is_late = std::mem::take(&mut hooked.is_late);
         hooked.said = Some((asked, said, now));
+        if is_late && said == HookVerdict::Go {
+            return;
+        }
         (hooked.allowed, hooked.may_be_gone) = ((said == HookVerdict::Go).then_some(asked), false);
         let push = self.pilot.rollout.under_way();
         let goes_on = push.is_some_and(|of| of.number == asked.0 && of.state != RolloutState::Halted);
@@ -234,6 +247,7 @@ impl World {
         let of = &tally.admitted;
         self.reference.hooked.may_be_gone |= of.evidence() == 0 || of.accepted * 100 < 95 * of.evidence();
         let (gate, now, patience) = (self.gate(), self.now, self.plan.patience);
+        let baked = self.reference.push.step_began + if gate.1 > 0 { self.bake() } else { 0 };
         let (stands, is_lacking) = (self.stands(), gate.1 > 0 && self.is_lacking());
         let is_moving = self.pilot.rollout.under_way().is_some_and(|of| {
             of.number == gate.0 && matches!(of.state, RolloutState::Waving | RolloutState::Settling)
@@ -249,7 +263,7 @@ impl World {
             hooked.waits_since = now;
         }
         let waits = hooked.waits.is_some_and(|(of, _)| of == gate) && hooked.allowed != Some(gate);
-        if is_moving && waits && now > hooked.waits_since + patience + ROUND {
+        if is_moving && waits && now > hooked.waits_since.max(baked) + patience + ROUND {
             self.fail(Invariant::Truth, || format!("{gate:?} waits for the hook, and is not paused"));
         }
     }

@@ -72,6 +72,9 @@ impl World {
                 push.step_began = push.tallied;
             }
         }
+        if is_raised {
+            self.renew_question();
+        }
     }
 
     /// A step with too few clients asks for others that are there.

@@ -20,6 +20,8 @@ pub(super) struct Gate {
     is_open: bool,
     /// The hook was asked, and has not answered.
     is_asked: bool,
+    /// The clients of the step have changed since the question: its answer does not open the gate.
+    is_late: bool,
     /// No question before.
     not_before: Option<Time>,
 }
@@ -32,6 +34,12 @@ impl Push {
         {
             hook.said = None;
         }
+    }
+
+    /// The step has other clients: the hook has to speak of these.
+    pub(super) fn renew_gate(&mut self) {
+        self.close_gate();
+        self.gate.is_late = self.gate.is_asked;
     }
 
     /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after `since`.
@@ -86,12 +94,14 @@ impl Push {
         let Some(hook) = self.report.hook.as_mut().filter(|_| is_awaited) else { return };
         self.gate.not_before = Some(now + ASK_AGAIN);
         let verdict = said.verdict;
+        let is_late = mem::take(&mut self.gate.is_late) && verdict == HookVerdict::Go;
         if hook.said.as_ref() != Some(&said) {
-            hook.said = Some(said.clone());
+            hook.said = (!is_late).then(|| said.clone());
             self.tell(What::HookSaid { step, said: said.clone() }, outputs);
         }
         match verdict {
             HookVerdict::Wait | HookVerdict::Failed => {}
+            HookVerdict::Go if is_late => {}
             HookVerdict::Go => {
                 self.gate.is_open = true;
                 // Before the first step there is no evidence to look at again.

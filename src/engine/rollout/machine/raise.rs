@@ -37,7 +37,7 @@ impl Push {
         if let Some(step) = self.report.steps.last_mut() {
             step.threshold = threshold;
         }
-        self.close_gate();
+        self.renew_gate();
         self.admit(outputs);
         true
     }

@@ -232,3 +232,27 @@ fn wav_20_the_hook_is_asked_again_about_other_clients() {
     each_second(&mut world, 61..=61, &there(1, &[], accepted(1)));
     assert_eq!(world.step().0, 2);
 }
+
+/// An answer that was under way when others took the place is about the former clients, however late it comes.
+#[test]
+fn wav_20_a_late_answer_about_former_clients_opens_nothing() {
+    let hook = Hook { url: "http://hook/".into(), settings: Default::default() };
+    let mut world = World::of(Plan { mode: Mode::Enforce, hook: Some(hook), ..plan() });
+    world.push_of(&[1]);
+    let go = |world: &mut World, ms, step| {
+        let said = HookAnswer { verdict: HookVerdict::Go, reason: "".into() };
+        world.run(ms, |rollout, now| rollout.hook_said(1, step, said, now));
+    };
+    go(&mut world, 1_100, 0);
+    world.tally(2_000, there(0, &[700, 4_000], NONE));
+    each_second(&mut world, 3..=31, &there(1, &[4_000], accepted(1)));
+    each_second(&mut world, 32..=42, &there(0, &[4_000], DEPARTED));
+    assert_eq!((world.step(), world.asked.as_slice()), ((1, 4_001), &[(1, 0), (1, 1)][..]));
+    each_second(&mut world, 43..=45, &there(1, &[], accepted(1)));
+    go(&mut world, 45_500, 1);
+    each_second(&mut world, 46..=60, &there(1, &[], accepted(1)));
+    assert_eq!((world.step().0, world.asked.as_slice()), (1, &[(1, 0), (1, 1), (1, 1)][..]));
+    go(&mut world, 60_500, 1);
+    each_second(&mut world, 61..=61, &there(1, &[], accepted(1)));
+    assert_eq!(world.step().0, 2);
+}
