@@ -427,11 +427,17 @@ const CORPUS: &[u64] = &[
     1125900091064484,
     1125900091065815,
     1125900003960873,
+    // A client lost streams before any push, a hook waits for a step that bakes anew, and a displaced unit forgets who rejected what.
+    1125900091071094,
+    1125900980586665,
+    1125901480588482,
+    // An operator begins the next step, which lacks clients from then on.
+    1125899976952487,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[1125900091071094, 1125900980586665, 1125901480588482];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

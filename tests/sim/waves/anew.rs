@@ -5,6 +5,7 @@ use sluice::engine::downstream::SourceId;
 use sluice::engine::rollout::UnitId;
 use sluice::engine::source::Image;
 
+use super::client::Client;
 use super::reference::Releases;
 use super::world::{Job, World};
 use crate::schedule::SECOND;
@@ -46,6 +47,9 @@ impl World {
         let time = self.time();
         self.pilot.rollout.gone(former, time);
         self.reference.units[unit] = std::mem::take(&mut self.reference.units[unit]).displaced();
+        // Nobody remembers what its clients may have of pushes that they rejected.
+        let list = self.plan.list_of(unit);
+        self.clients.iter_mut().filter(|of| of.plan.list == list).for_each(Client::be_forgotten);
         self.wake_pilot();
     }
 

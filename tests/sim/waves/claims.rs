@@ -338,7 +338,7 @@ impl World {
         }
         let allowed = self.plan.steps.get(step - 1).map_or(10_000, |of| of.threshold);
         let push = &mut self.reference.push;
-        (push.step, push.step_began, push.tallies) = (step, self.now, 0);
+        (push.step, push.step_began, push.tallies, push.short_since) = (step, self.now, 0, None);
         push.threshold = push.threshold.max(allowed);
     }
 

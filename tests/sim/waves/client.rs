@@ -73,6 +73,14 @@ pub struct Answer {
 }
 
 impl Client {
+    /// The relay forgets what the client may have of pushes that it rejected.
+    pub fn be_forgotten(&mut self) {
+        let list = self.plan.list;
+        for refused in self.refused.iter_mut().filter(|refused| !refused.is_empty()) {
+            refused.insert((0, list));
+        }
+    }
+
     pub fn new(plan: &WavePlan, client: usize, rollout: &Plan) -> Client {
         let node = Arc::new(plan.node(client));
         Client {

@@ -223,6 +223,7 @@ impl World {
         let Some(counted) = &self.pilot.counted else {
             if is_lost {
                 self.pilot.leavers.note(&node.id, self.time());
+                *self.reference.leavers.entry(self.clients[stream.client].plan.node).or_default() += 1;
             }
             return;
         };
