@@ -47,6 +47,26 @@ pub struct RejectedContent {
 }
 
 impl RejectedContent {
+    /// The content before a later response that the client rejected, too, and before all that it rejected earlier and never accepted.
+    /// `sent`: the content with the later response.
+    pub(in crate::engine::downstream) fn before_again(
+        &self,
+        mut before: Arc<View>,
+        sent: &View,
+    ) -> Arc<View> {
+        let is_unchanged = |name: &&ResourceName| sent.version_of(name) == self.sent.version_of(name);
+        let names = self.before.differing(&self.sent).filter(is_unchanged);
+        let (held, gone): (Vec<_>, Vec<_>) = names.partition(|name| self.before.has(name));
+        let held: Vec<_> =
+            held.into_iter().filter_map(|name| Some((name, self.before.known_version_of(name)?))).collect();
+        // The client never had the content that it was sent in the meantime.
+        held.iter().for_each(|(name, _)| View::unlearn(&mut before, name));
+        let view = Arc::make_mut(&mut before);
+        view.hold(held.into_iter(), std::iter::empty());
+        gone.into_iter().for_each(|name| view.let_go(name));
+        before
+    }
+
     /// Whether the client was sent no other content since, nor the same content once more. `held`: the client's content;
     /// `before`: its content before the response that it accepts.
     pub(in crate::engine::downstream) fn stands(
@@ -63,5 +83,28 @@ impl RejectedContent {
         let is_same = |name: &ResourceName| held.known_version_of(name) == self.sent.known_version_of(name);
         difference.put.iter().any(|name| is_same(name) && !is_resent(name))
             || (variant == Variant::Delta && difference.gone.iter().any(gone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::Version;
+
+    /// The client may have something of a name that nobody knows, is sent a content, rejects it, and is sent it once more.
+    #[test]
+    fn tru_1_content_that_is_rejected_again_is_not_accepted() {
+        let (name, version) = (ResourceName::from("a"), Version(1));
+        let with = |version| {
+            let mut view = View::default();
+            view.hold([(&name, version)].into_iter(), std::iter::empty());
+            Arc::new(view)
+        };
+        let rejected = RejectedContent { before: with(Version::default()), sent: with(version) };
+        let mut again = rejected.sent.clone();
+        View::forget(&mut again, &name);
+        assert_eq!(again.known_version_of(&name), Some(version));
+        let before = rejected.before_again(again, &rejected.sent);
+        assert_eq!(before.known_version_of(&name), Some(Version::default()));
     }
 }

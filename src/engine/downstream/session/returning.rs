@@ -27,7 +27,8 @@ impl Session {
         parts.for_each(|part| part.is_returning = false);
     }
 
-    /// Ends the doubt about parts if the source knows the whole set by now, or has everything from the client.
+    /// Ends the doubt about parts if the source knows the whole set by now, or has everything from the client. A round begins anew: its
+    /// snapshots are from before, and may lack what has come since.
     pub(super) fn end_returns(&mut self, newest: &Snapshots) {
         if !self.is_returning {
             return;
@@ -37,7 +38,10 @@ impl Session {
             for part in subscription.parts.iter_mut().filter(|part| part.is_returning) {
                 let snapshot = newest.iter().find(|(source, _)| *source == part.source());
                 let Some((_, Some(snapshot))) = snapshot else { continue };
-                part.is_returning = !part.has_returned(snapshot, type_url, presented);
+                if part.has_returned(snapshot, type_url, presented) {
+                    part.is_returning = false;
+                    self.round = None;
+                }
             }
         }
         self.note_returning();

@@ -9,21 +9,16 @@ use crate::engine::downstream::subscription::Subscription;
 use crate::engine::downstream::subscription::nonces::{Judged, Verdict};
 use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::view::View;
-use crate::xds::{ResourceName, Variant};
+use crate::xds::Variant;
 
 impl Part {
     /// The content before a response, and before all that the client rejected earlier and never accepted. `sent`: the content
     /// with the response.
-    pub(super) fn before_rejected(&self, before: &Arc<View>, sent: &View) -> Arc<View> {
-        let Some(rejected) = &self.rejected else { return before.clone() };
-        let is_unchanged = |name: &&ResourceName| sent.version_of(name) == rejected.sent.version_of(name);
-        let names = rejected.before.differing(&rejected.sent).filter(is_unchanged);
-        let (held, gone): (Vec<_>, Vec<_>) = names.partition(|name| rejected.before.has(name));
-        let held = held.into_iter().filter_map(|name| Some((name, rejected.before.known_version_of(name)?)));
-        let mut view = View::clone(before);
-        view.hold(held, std::iter::empty());
-        gone.into_iter().for_each(|name| view.let_go(name));
-        Arc::new(view)
+    pub(super) fn before_rejected(&self, before: Arc<View>, sent: &View) -> Arc<View> {
+        match &self.rejected {
+            Some(rejected) => rejected.before_again(before, sent),
+            None => before,
+        }
     }
 }
 
@@ -130,7 +125,7 @@ impl Subscription {
                 part.before = Some(if after.is_some() { before.clone() } else { part.held.clone() });
             }
             if before.id() != sent.id() {
-                let before = part.before_rejected(&before, &sent);
+                let before = part.before_rejected(before, &sent);
                 part.rejected = Some(Box::new(RejectedContent { before, sent }));
             }
         }

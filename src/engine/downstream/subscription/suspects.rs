@@ -84,7 +84,7 @@ impl Subscription {
                 true => before,
                 false => self.stages.before(nonce, part).unwrap_or(before),
             };
-            let before = part.before_rejected(before, &sent);
+            let before = part.before_rejected(before.clone(), &sent);
             Brought { key: part.key(), before, sent }
         });
         let brought = brought.filter(|brought| brought.before.id() != brought.sent.id()).collect();

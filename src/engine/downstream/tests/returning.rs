@@ -120,6 +120,29 @@ fn rly_5_a_sotw_client_with_the_present_version_has_returned() {
     assert_eq!(bench.drain(sotw), "Cluster a=2 b=1", "updates wait for nothing");
 }
 
+/// The turn of the routing types began when the listener might have been gone.
+#[test]
+fn rly_5_a_round_that_began_in_doubt_removes_nothing() {
+    let mut bench = Bench::cold();
+    let delta = bench.returns_with(LDS, &["k=1", "l=1"]);
+    bench.change(delta, CDS, "+*");
+    bench.change(delta, RDS, "+r");
+    bench.opened();
+    bench.sends(CDS, "a=1", "");
+    assert_eq!(bench.poll(delta), "Cluster a=1");
+    bench.sends(CDS, "a=2", "");
+    bench.sends(RDS, "r=1", "");
+    assert_eq!(bench.poll(delta), "");
+    for message in ["k=2", "k=3"] {
+        bench.advance(Duration::from_secs(8));
+        bench.sends(LDS, message, "");
+    }
+    assert_eq!(bench.poll(delta), "Cluster a=2", "the turn of the routing types has begun");
+    bench.sends(LDS, "l=1", "");
+    assert_eq!(bench.poll(delta), "Listener k=3");
+    assert_eq!(bench.poll(delta), "RouteConfiguration r=1");
+}
+
 /// An outage leaves the client with its content.
 #[test]
 fn rly_5_a_source_that_loses_its_server_confirms_nothing() {
