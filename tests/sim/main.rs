@@ -433,6 +433,12 @@ const CORPUS: &[u64] = &[
     1125901480588482,
     // An operator begins the next step, which lacks clients from then on.
     1125899976952487,
+    // A round from before a returning client's set was whole, and a route that was given up unanswered.
+    282574498339728,
+    140737498372005,
+    // Content that was rejected after each restatement, and a return to a release that a deserted unit forgot.
+    1125900013960101,
+    1125899927896127,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

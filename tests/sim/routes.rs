@@ -179,6 +179,9 @@ impl World {
         bits(stream.routing.sent[ty] & names_of_list(list)).find(|name| {
             let names =
                 |content: Content| content != 0 && cluster_of(*name, content, self.plan.names) == cluster;
+            // A client that gives a route up before it answers does not use it any more.
+            let covers = held.wildcard || held.wanted & bit(*name) != 0;
+            let before = before.filter(|_| covers);
             let is_used = names(held.resources[*name]) || before.is_some_and(|of| names(of[*name]));
             let is_over = match due_of(source, ty, *name, held, is_full, source.moment) {
                 State::Present(content) => !names(content),

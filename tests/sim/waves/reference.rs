@@ -239,6 +239,8 @@ pub struct Releases {
     /// The contents that all clients were given as above, each with the push of that time, without those that were taken back or halted:
     /// they may be for all at once.
     pub trusted: Vec<(u64, Contents)>,
+    /// The pushes that settled while nobody was there: a unit may have forgotten their contents.
+    pub unseen: BTreeSet<u64>,
     /// A release of the past was served since the latest push.
     pub was_served: bool,
     /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, the
@@ -405,8 +407,9 @@ impl Releases {
         // A pin may have taken back a content to which names came since.
         let was_served = std::mem::take(&mut self.was_served);
         let is_return = |of: &Contents| of.is_same(&content) || !was_served && !of.differs(&content);
+        let is_seen = |(push, of): &(u64, Contents)| !self.unseen.contains(push) && is_return(of);
         if let Some((stable, candidate)) = &self.cut
-            && self.trusted.iter().any(|(_, of)| is_return(of))
+            && self.trusted.iter().any(is_seen)
         {
             let is_of = |(_, of): &&(u64, Contents)| of.differs(stable) && !of.differs(candidate);
             let release = self.history.iter().rev().find(is_of).map(|(release, _)| *release);
@@ -659,6 +662,12 @@ impl World {
     /// A unit carries out an order.
     pub fn reference_ordered(&mut self, unit: usize, order: Order) {
         let most = self.reference.most;
+        let is_deserted = !self.streams.iter().flatten().any(|stream| stream.unit == unit);
+        if let Order::Settle(push) = order
+            && is_deserted
+        {
+            self.reference.units[unit].unseen.insert(push);
+        }
         self.reference.units[unit].obey(order, most, self.now);
     }
 
