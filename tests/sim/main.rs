@@ -62,8 +62,8 @@ use schedule::{
 /// The first schedule of the tests, their minimum number, and the time for more of them. All of `SURVEYED` were
 /// run once, so that a fast machine meets no unknown violation either.
 const BASE: u64 = 89_249_420_410_880;
-const SEEDS_MIN: u64 = 2_000;
-const WITHIN: Duration = Duration::from_secs(25);
+const SEEDS_MIN: u64 = 1_000;
+const WITHIN: Duration = Duration::from_secs(10);
 const SURVEYED: u64 = 40_000;
 
 /// The duration of the schedules that only this day has.
@@ -76,16 +76,16 @@ const RELOADS: u64 = 300;
 const PAUSES: u64 = 500;
 
 /// The schedules with reloads of server lists before the first open one.
-const LISTS: u64 = 2000;
+const LISTS: u64 = 500;
 
 /// The schedules with rollouts.
-const ROLLOUTS: u64 = 1000;
+const ROLLOUTS: u64 = 500;
 
 /// The schedules that are run with an idle plan, and without a plan.
 const IDLE_RUN: u64 = 150;
 
 /// The schedules of collections.
-const COLLECTIONS_RUN: u64 = 2000;
+const COLLECTIONS_RUN: u64 = 500;
 
 /// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
 /// the stories.
