@@ -87,6 +87,20 @@ const IDLE_RUN: u64 = 150;
 /// The schedules of collections.
 const COLLECTIONS_RUN: u64 = 500;
 
+/// The first seeds of all kinds of worlds, and the percentage of each in a mixed count.
+const MIXED: [(u64, u64); 10] = [
+    (GROWN_WIRES, 40),
+    (GROWN_RELOADS, 4),
+    (GROWN_PAUSES, 3),
+    (GROWN_LISTS, 3),
+    (WAVES, 5),
+    (GROWN_HOOKS, 7),
+    (GROWN_FALLBACK, 8),
+    (REPLACED.start, 10),
+    (GROWN_SIBLINGS, 10),
+    (GROWN_ANEW.start, 10),
+];
+
 /// Seeds that violated an invariant once, before a fix of the machines or the judge. README.md tells most of
 /// the stories.
 const CORPUS: &[u64] = &[
@@ -487,8 +501,12 @@ fn main() -> ExitCode {
     if let Some(seed) = value("--story") {
         return story(seed);
     }
+    let threads = value("--threads").map_or_else(cores, |threads| threads as usize);
+    let at_most = value("--at-most").unwrap_or(0);
+    if let Some(count) = value("--mixed") {
+        return list(&mixed(count, value("--from").unwrap_or(0), threads), at_most);
+    }
     if let Some(count) = value("--seeds") {
-        let threads = value("--threads").map_or_else(cores, |threads| threads as usize);
         let first = value("--first").unwrap_or(GROWN_WIRES);
         let is_brief = args.iter().any(|arg| arg == "--brief");
         let batch = Batch { first, count, within: None, threads, shows_progress: !is_brief };
@@ -498,7 +516,7 @@ fn main() -> ExitCode {
         if args.iter().any(|arg| arg == "--all") {
             let survey = run::survey(&batch);
             println!("{count} schedules; the hash of all events is {:016x}", survey.hash);
-            return list(&survey.found, value("--at-most").unwrap_or(0));
+            return list(&survey.found, at_most);
         }
         return verdict(&[("seeds", run_seeds(batch))]);
     }
@@ -535,6 +553,19 @@ fn story(seed: u64) -> ExitCode {
 }
 
 /// Prints all failing seeds, by invariant. `most`: so many may fail.
+/// Schedules of all kinds of worlds, the ones after the first `from` of such a mixture. Returns all violations.
+fn mixed(count: u64, from: u64, threads: usize) -> Vec<run::Found> {
+    let part = |of: u64, percent| of * percent / 100;
+    let batches = MIXED.iter().map(|(first, percent)| Batch {
+        first: first + part(from, percent),
+        count: part(count, percent),
+        within: None,
+        threads,
+        shows_progress: true,
+    });
+    batches.flat_map(|batch| run::survey(&batch).found).collect()
+}
+
 fn list(all: &[run::Found], most: u64) -> ExitCode {
     for found in all {
         println!("{} seed {}: {}", found.failure.invariant.id(), found.seed, found.failure.text);
