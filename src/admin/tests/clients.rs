@@ -21,9 +21,9 @@ async fn pages(admin: &Fixture, target: &str) -> Vec<String> {
 /// ADM-5: at 100,000 rows the pages join to exactly the dump, which is there in both forms.
 #[tokio::test]
 async fn adm_5_pages_join_to_the_dump() {
-    let admin = Fixture::of_clients(20_000);
+    let admin = Fixture::of_clients(100_000);
     let joined = pages(&admin, "/clients?type=Cluster&limit=1000").await;
-    assert_eq!(joined.len(), 20_000);
+    assert_eq!(joined.len(), 100_000);
     let request = get_request("/clients?type=Cluster");
     let lines = admin.send(&request.replacen("\r\n", "\r\nAccept: application/x-ndjson\r\n", 1)).await;
     assert!(lines.head.contains("content-type: application/x-ndjson"), "{}", lines.head);
