@@ -207,19 +207,26 @@ fn wav_14_another_client_takes_the_place_in_a_push_that_lacks_evidence() {
     assert_eq!((world.state(), world.step().0), (RolloutState::Waving, 2));
 }
 
-/// The hook spoke of the former clients.
-#[test]
-fn wav_20_the_hook_is_asked_again_about_other_clients() {
+fn go(world: &mut World, ms: u64, step: u8) {
+    let said = HookAnswer { verdict: HookVerdict::Go, reason: "".into() };
+    world.run(ms, |rollout, now| rollout.hook_said(1, step, said, now));
+}
+
+/// A plan with a hook, whose canary has accepted the push for 29 seconds.
+fn hooked() -> World {
     let hook = Hook { url: "http://hook/".into(), settings: Default::default() };
     let mut world = World::of(Plan { mode: Mode::Enforce, hook: Some(hook), ..plan() });
     world.push_of(&[1]);
-    let go = |world: &mut World, ms, step| {
-        let said = HookAnswer { verdict: HookVerdict::Go, reason: "".into() };
-        world.run(ms, |rollout, now| rollout.hook_said(1, step, said, now));
-    };
     go(&mut world, 1_100, 0);
     world.tally(2_000, there(0, &[700, 4_000], NONE));
     each_second(&mut world, 3..=31, &there(1, &[4_000], accepted(1)));
+    world
+}
+
+/// The hook spoke of the former clients.
+#[test]
+fn wav_20_the_hook_is_asked_again_about_other_clients() {
+    let mut world = hooked();
     each_second(&mut world, 32..=32, &there(0, &[4_000], DEPARTED));
     assert_eq!(world.asked, [(1, 0), (1, 1)]);
     each_second(&mut world, 33..=42, &there(0, &[4_000], DEPARTED));
@@ -236,16 +243,7 @@ fn wav_20_the_hook_is_asked_again_about_other_clients() {
 /// An answer that was under way when others took the place is about the former clients, however late it comes.
 #[test]
 fn wav_20_a_late_answer_about_former_clients_opens_nothing() {
-    let hook = Hook { url: "http://hook/".into(), settings: Default::default() };
-    let mut world = World::of(Plan { mode: Mode::Enforce, hook: Some(hook), ..plan() });
-    world.push_of(&[1]);
-    let go = |world: &mut World, ms, step| {
-        let said = HookAnswer { verdict: HookVerdict::Go, reason: "".into() };
-        world.run(ms, |rollout, now| rollout.hook_said(1, step, said, now));
-    };
-    go(&mut world, 1_100, 0);
-    world.tally(2_000, there(0, &[700, 4_000], NONE));
-    each_second(&mut world, 3..=31, &there(1, &[4_000], accepted(1)));
+    let mut world = hooked();
     each_second(&mut world, 32..=42, &there(0, &[4_000], DEPARTED));
     assert_eq!((world.step(), world.asked.as_slice()), ((1, 4_001), &[(1, 0), (1, 1)][..]));
     each_second(&mut world, 43..=45, &there(1, &[], accepted(1)));
