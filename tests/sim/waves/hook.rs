@@ -247,7 +247,9 @@ impl World {
         let of = &tally.admitted;
         self.reference.hooked.may_be_gone |= of.evidence() == 0 || of.accepted * 100 < 95 * of.evidence();
         let (gate, now, patience) = (self.gate(), self.now, self.plan.patience);
-        let baked = self.reference.push.step_began + if gate.1 > 0 { self.bake() } else { 0 };
+        // Whether the bake of a step that admits others begins anew depends on what clients had that the wire does not tell.
+        let from = self.reference.push.step_began.max(self.reference.push.raised);
+        let baked = from + if gate.1 > 0 { self.bake() } else { 0 };
         let (stands, is_lacking) = (self.stands(), gate.1 > 0 && self.is_lacking());
         let is_moving = self.pilot.rollout.under_way().is_some_and(|of| {
             of.number == gate.0 && matches!(of.state, RolloutState::Waving | RolloutState::Settling)

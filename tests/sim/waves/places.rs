@@ -10,6 +10,7 @@ use super::content::GATED;
 use super::relay::Stream;
 use super::world::World;
 use crate::schedule::SECOND;
+use crate::words::bit;
 use crate::world::Invariant;
 
 /// A client that is back within this time keeps its place.
@@ -34,11 +35,13 @@ impl World {
             Standing::Unaffected => false,
             // The client may have come with the content.
             Standing::Accepted => stream.push == Some(push.number) && push.was_open.contains(&stream.id),
-            // A removal counts only if the client had the resource, as the machines know.
+            // A removal counts only if the client had the resource, as the machines know, and a name that the client gave up is nothing
+            // that it has.
             Standing::Open => gated.clone().any(|open| {
+                let is_kept = |name: usize| open.given_up & bit(name) == 0;
                 open.push == Some(push.number)
                     && self.now < open.at + within
-                    && open.of_push.iter().any(|(_, content)| *content != 0)
+                    && open.of_push.iter().any(|(name, content)| *content != 0 && is_kept(*name))
             }),
         };
         let node = self.clients[stream.client].plan.node;
@@ -67,7 +70,7 @@ impl World {
         let accepted = self.streams.iter().flatten().any(|of| self.standing(of) == Standing::Accepted);
         let push = &mut self.reference.push;
         if is_raised && push.tallies > 1 {
-            push.short_since = None;
+            (push.short_since, push.raised) = (None, self.now);
             if push.accepting.is_empty() && !accepted {
                 push.step_began = push.tallied;
             }

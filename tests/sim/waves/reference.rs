@@ -487,6 +487,8 @@ pub struct Push {
     pub tallied: u64,
     /// Since when the step has fewer clients than it asks for, and others are there.
     pub short_since: Option<u64>,
+    /// When a step last admitted others than it began with.
+    pub raised: u64,
     /// The nodes that accepted the push at some tally.
     pub accepting: BTreeSet<usize>,
     /// The nodes whose loss certainly counts, each with the time of the latest.
