@@ -456,6 +456,8 @@ const CORPUS: &[u64] = &[
     // A client that gives up a name of the push and dies, and a step that bakes anew by what only clients know.
     1125900541083724,
     1125901480609669,
+    // Last bytes of a former class, after a move from a server that said nothing.
+    281474986727925,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -221,9 +221,10 @@ impl World {
         if self.plan.twins { 0 } else { class }
     }
 
-    /// Whether a stream came from another class, or from other lists, so recently that it may have last bytes from there.
+    /// Whether a stream came from another class, or from other lists, and may have last bytes from there: after this move, or after a later
+    /// one from a server that said nothing of what the client had.
     pub fn came_lately(&self, stream: &StreamSlot) -> bool {
-        stream.came_at.is_some_and(|at| self.now <= at + LAST_BYTES)
+        stream.came_at.is_some() && stream.moves.iter().any(|of| of.is_within(LAST_BYTES, self.now))
     }
 
     /// The content of a resource, as a stream of this class knows it.
