@@ -20,7 +20,8 @@ impl Source {
         let is_silent = |stream: &Stream, said: &StreamType| {
             let is_unsaid = match stream.variant {
                 Variant::Sotw => !said.is_rejected,
-                Variant::Delta => !said.is_answered,
+                // A rejected answer is none, and the rest may be silence.
+                Variant::Delta => !said.is_answered || said.is_rejected,
             };
             let is_over = |(since, signs)| since + self.resource_timeout <= now && stream.signs > signs;
             is_unsaid && said.asked_at.is_some_and(is_over)

@@ -118,10 +118,12 @@ impl Held {
         self.began_with_all = false;
     }
 
-    /// The client has the name from elsewhere, by the wildcard alone, and said so. It was sent nothing on the stream.
+    /// The client has the name from elsewhere, by the wildcard alone, and said so. It never dropped the wildcard, and was sent nothing on
+    /// the stream.
     pub fn brings(&self, name: usize) -> bool {
         let has = self.resources[name] != 0 && self.unsaid & bit(name) == 0;
-        self.wildcard && self.began_with_all && self.nonce.is_empty() && !self.is_mixed && has
+        let by_wildcard = self.wildcard && self.stars == 0 && !self.is_mixed;
+        by_wildcard && self.began_with_all && self.nonce.is_empty() && has
     }
 
     pub fn is_full(&self, ty: usize, variant: Variant) -> bool {

@@ -458,6 +458,14 @@ const CORPUS: &[u64] = &[
     1125901480609669,
     // Last bytes of a former class, after a move from a server that said nothing.
     281474986727925,
+    // A name that a client gave up by name, and is gone from the wildcard; a client that drops the wildcard and comes back to it; a client
+    // that dies between the last tally and the end of the push; a rejected heartbeat before the silence about another name.
+    1125899960438825,
+    140737498593594,
+    1125899927937196,
+    140737498625421,
+    // A return to content that was halted for the clients that were lost of it is none.
+    1125900014019914,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.

@@ -90,7 +90,9 @@ impl World {
                 }
                 let is_good =
                     [&stream.of.sent, &stream.of.accepted].iter().all(|of| Some(of[ty][name]) == new);
-                let is_unknown = !stream.of.has_accepted[ty] && new == Some(0);
+                // The machines know a name that is gone from the wildcard, and that the client gave up, as gone before its removal is ACKed.
+                let is_dropped = stream.of.dropped[ty] & bit(name) != 0 && want.wildcard;
+                let is_unknown = (!stream.of.has_accepted[ty] || is_dropped) && new == Some(0);
                 if !is_good && !is_unknown {
                     return Standing::Open;
                 }
@@ -421,6 +423,9 @@ impl World {
             _ => {}
         }
         let number = self.reference.push.number;
+        let units = self.reference.units.iter_mut();
+        let halted = units.filter(|of| of.latest.as_ref().is_some_and(|of| of.0 == number));
+        halted.for_each(|of| of.doubt_latest());
         blamed.retain(|unit| self.reference.units[*unit].latest.as_ref().is_some_and(|of| of.0 == number));
         blamed.iter().for_each(|unit| self.reference.units[*unit].distrust_latest());
         self.reference.halted = Some(Halted { contents, blamed, is_barred: false });

@@ -149,6 +149,7 @@ impl World {
         let left = (0..OLD).filter(has_left).fold(0, |mask: Mask, name| mask | bit(name));
         stream.of.open[ty].iter_mut().for_each(|open| open.given_up |= left);
         stream.of.given_up[ty] |= left;
+        stream.of.dropped[ty] |= left;
         if ty == CDS && self.clients[stream.client].plan.delta {
             let by_name = if want.wildcard { former.names } else { 0 };
             stream.of.left_by_name = (stream.of.left_by_name | by_name) & !want.names;

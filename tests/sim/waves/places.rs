@@ -55,11 +55,11 @@ impl World {
         }
     }
 
-    /// Whether clients of the push were lost, and nobody else has accepted it.
+    /// Whether clients of the push were lost before the latest tally, by which the plan decides, and nobody else has accepted it.
     pub fn has_only_lost(&self) -> bool {
         let push = &self.reference.push;
         push.accepting.iter().all(|node| push.lost.contains_key(node))
-            && push.lost.values().any(|at| self.now + ROUND < at + LOST_FOR)
+            && push.lost.values().any(|at| *at < push.tallied && self.now + ROUND < at + LOST_FOR)
     }
 
     /// A step under way admits others. Its bake begins anew if nobody has accepted the push.

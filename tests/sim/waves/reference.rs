@@ -239,6 +239,8 @@ pub struct Releases {
     /// The contents that all clients were given as above, each with the push of that time, without those that were taken back or halted:
     /// they may be for all at once.
     pub trusted: Vec<(u64, Contents)>,
+    /// Contents of halted pushes that the machines may have blamed: whether they are trusted depends on the clients that were lost.
+    pub doubted: Vec<Contents>,
     /// The pushes that settled while nobody was there: a unit may have forgotten their contents.
     pub unseen: BTreeSet<u64>,
     /// A release of the past was served since the latest push.
@@ -408,13 +410,16 @@ impl Releases {
         let was_served = std::mem::take(&mut self.was_served);
         let is_return = |of: &Contents| of.is_same(&content) || !was_served && !of.differs(&content);
         let is_seen = |(push, of): &(u64, Contents)| !self.unseen.contains(push) && is_return(of);
+        let is_doubted = self.doubted.iter().any(is_return);
         if let Some((stable, candidate)) = &self.cut
             && self.trusted.iter().any(is_seen)
+            && !is_doubted
         {
             let is_of = |(_, of): &&(u64, Contents)| of.differs(stable) && !of.differs(candidate);
             let release = self.history.iter().rev().find(is_of).map(|(release, _)| *release);
             release.into_iter().for_each(|release| self.take_back(release, &content));
         }
+        self.doubted.retain(|of| !of.is_same(&content));
         self.trusted.push((number, content));
     }
 
@@ -430,6 +435,11 @@ impl Releases {
         if let Some((_, halted)) = &self.latest {
             self.trusted.retain(|(_, of)| !of.is_same(halted));
         }
+    }
+
+    /// The latest candidate was halted, perhaps for other units.
+    pub fn doubt_latest(&mut self) {
+        self.doubted.extend(self.latest.iter().map(|(_, halted)| halted.clone()));
     }
 
     /// What the unit knows after a restart: only stable is left.

@@ -122,6 +122,8 @@ pub struct Judged {
     pub known: [Mask; TYPES],
     /// The names that the client gave up since the latest response, also those that it asks for by the wildcard now.
     pub given_up: [Mask; TYPES],
+    /// The names that the client ever gave up.
+    pub dropped: [Mask; TYPES],
     /// The clusters that a delta client unsubscribed from beside the wildcard, and was not told of since. Each needs an answer of its own,
     /// which waits for nothing (DEL-19).
     pub left_by_name: Mask,
