@@ -14,18 +14,36 @@ use crate::xds::TypeUrl;
 /// No sweep happens with fewer entries.
 pub(super) const SWEEP_MIN: usize = 64;
 
+/// The looks at records that a snapshot of their source costs. Each client with names of its own has a record, and may cause a snapshot: to
+/// look through all records each time would cost the square of the clients. The cache has a bound for what stays meanwhile.
+const LOOKS: usize = 64;
+
 /// The live bodies `T` by their keys `K`, also those too large for the cache.
 #[derive(Debug)]
 pub(super) struct Made<K, T> {
     /// For lookups after a miss in the cache.
     pub(super) live: HashMap<K, Weak<T>>,
     /// By the source of the views.
-    pub(super) of_source: HashMap<u64, Vec<Record<K>>>,
+    pub(super) of_source: HashMap<u64, OfSource<K>>,
     /// The number of all records. A record can be outdated: its answer has another source that moved on, or its
     /// source has ended.
     pub(super) records: usize,
     /// At this number of entries, the table is swept.
     sweep_at: usize,
+}
+
+/// The records of a source.
+#[derive(Debug)]
+pub(super) struct OfSource<K> {
+    pub(super) records: Vec<Record<K>>,
+    /// Snapshots since the records were looked through.
+    snapshots: usize,
+}
+
+impl<K> Default for OfSource<K> {
+    fn default() -> Self {
+        OfSource { records: Vec::new(), snapshots: 0 }
+    }
 }
 
 /// The view of a body.
@@ -57,8 +75,8 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         for part in &answer.parts {
             let (type_url, collection, view) =
                 (answer.type_url.clone(), part.collection.clone(), part.view.id());
-            let records = self.of_source.entry(view.source()).or_default();
-            records.push(Record { key, type_url, collection, view });
+            let of = self.of_source.entry(view.source()).or_default();
+            of.records.push(Record { key, type_url, collection, view });
         }
     }
 
@@ -72,18 +90,23 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
     fn sweep(&mut self) {
         self.live.retain(|_, body| body.strong_count() > 0);
         let live = &self.live;
-        self.of_source.retain(|_, records| {
-            records.retain(|record| live.contains_key(&record.key));
-            !records.is_empty()
+        self.of_source.retain(|_, of| {
+            of.records.retain(|record| live.contains_key(&record.key));
+            !of.records.is_empty()
         });
-        self.records = self.of_source.values().map(Vec::len).sum();
+        self.records = self.of_source.values().map(|of| of.records.len()).sum();
         self.sweep_at = 2 * self.len();
     }
 
-    /// Forgets the bodies of views outside this snapshot. Returns their keys.
+    /// Forgets the bodies of views outside this snapshot, or outside a later one if they are many: see [`LOOKS`]. Returns their keys.
     pub(super) fn move_on(&mut self, source: u64, served: &Published) -> Vec<K> {
         let mut outdated = Vec::new();
-        let Some(records) = self.of_source.get_mut(&source) else { return outdated };
+        let Some(OfSource { records, snapshots }) = self.of_source.get_mut(&source) else { return outdated };
+        *snapshots += 1;
+        if *snapshots * LOOKS < records.len() {
+            return outdated;
+        }
+        *snapshots = 0;
         let before = records.len();
         records.retain(|record| {
             let view_of = |snapshot: &'_ Arc<Snapshot>| {

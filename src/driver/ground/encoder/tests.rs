@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use super::made::SWEEP_MIN;
+use super::made::{Made, SWEEP_MIN};
 use super::*;
 use crate::driver::api::downstream::{Form, OpenStreams, Polled, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
@@ -38,7 +38,7 @@ async fn fd_6_repeated_encodings_leave_one_record() {
         encoder.clear();
     }
     let made = lock(&encoder.made);
-    let records: usize = made.of_source.values().map(Vec::len).sum();
+    let records: usize = made.of_source.values().map(|of| of.records.len()).sum();
     assert_eq!(records, made.records);
     assert!(records <= SWEEP_MIN, "{records}");
 }
@@ -56,7 +56,7 @@ async fn fd_6_records_of_dropped_bodies_are_swept() {
         lock(&encoder.made).live.clear();
     }
     let made = lock(&encoder.made);
-    let records: usize = made.of_source.values().map(Vec::len).sum();
+    let records: usize = made.of_source.values().map(|of| of.records.len()).sum();
     assert!(records <= 2 * SWEEP_MIN, "{records}");
 }
 
@@ -160,6 +160,19 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
         encoder.tidy();
     }
     panic!("kept for ever");
+}
+
+/// Clients with names of their own come one after the other. Each has a body, and causes a snapshot.
+#[tokio::test]
+async fn fd_6_a_snapshot_costs_a_few_looks_however_many_bodies_there_are() {
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let answer = answer_of(&wildcard_of(&relay).await);
+    let (mut made, body) = (Made::<u32, ()>::default(), Arc::default());
+    (0..1000).for_each(|key| made.add(key, &answer, &body));
+    let source = answer.parts[0].view.id().source();
+    let mut gone = (0..16).map(|_| made.move_on(source, &Published::default()).len());
+    assert!(gone.by_ref().take(15).all(|gone| gone == 0));
+    assert_eq!(gone.next(), Some(1000), "all go at once, and not long after");
 }
 
 /// A body from another thread is gone before the lookup.
