@@ -40,11 +40,11 @@ impl FirstRequest {
 
     /// Decodes the request as the server does, and finds the client's class by the default rules.
     pub fn classify(&self) -> NodeClass {
-        let mut reader = RequestReader::new(Variant::Delta, ReaderLimits::default());
+        let mut reader = RequestReader::new(Variant::Delta);
         let mut request = None;
         for chunk in &self.chunks {
             reader.push(chunk.clone());
-            request = reader.next();
+            request = reader.next(&ReaderLimits::default());
         }
         let Some(Ok(Request::Delta(request))) = request else { panic!("a request: {request:?}") };
         let class = self.classes.classify(
@@ -68,6 +68,7 @@ fn chunks(message: Vec<u8>) -> Vec<Bytes> {
 /// A state-of-the-world stream of an Envoy that repeats its node in each request, before an ACK.
 pub struct NodeAgain {
     reader: RequestReader,
+    limits: ReaderLimits,
     ack: Vec<Bytes>,
 }
 
@@ -84,7 +85,8 @@ impl NodeAgain {
             fields.iter().flat_map(|(number, payload)| field(*number, payload)).collect()
         };
         let mut again = NodeAgain {
-            reader: RequestReader::new(Variant::Sotw, ReaderLimits::default()),
+            reader: RequestReader::new(Variant::Sotw),
+            limits: ReaderLimits::default(),
             ack: chunks(message("")),
         };
         again.read();
@@ -97,7 +99,7 @@ impl NodeAgain {
         let mut request = None;
         for chunk in &self.ack {
             self.reader.push(chunk.clone());
-            request = self.reader.next();
+            request = self.reader.next(&self.limits);
         }
         request.expect("a whole request").expect("a good request")
     }

@@ -83,8 +83,8 @@ impl FrameMeter {
         self.written = self.written.saturating_add(bytes).min(most);
     }
 
-    /// Returns true if these bytes are too much: the client spent `max` in less than a second.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
+    /// Returns true if these bytes are too much: the client spent `max` in less than a second. Adds the frames that begin to `frames`.
+    pub(super) fn read(&mut self, mut bytes: &[u8], frames: &mut u32) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -100,6 +100,7 @@ impl FrameMeter {
                 return false;
             }
             self.head_bytes = 0;
+            *frames = frames.saturating_add(1);
             self.skip = if looks_inside { 0 } else { length };
             let cost = self.cost(frame_type, length);
             if self.spend(cost) {
@@ -175,6 +176,10 @@ mod tests {
 
     const PING: u8 = 0x6;
 
+    fn floods(meter: &mut FrameMeter, bytes: &[u8]) -> bool {
+        meter.read(bytes, &mut 0)
+    }
+
     fn frame(frame_type: u8, payload_bytes: usize) -> Vec<u8> {
         let mut frame = vec![0, 0, 0, frame_type, 0, 0, 0, 0, 0];
         frame[1..3].copy_from_slice(&(payload_bytes as u16).to_be_bytes());
@@ -194,9 +199,9 @@ mod tests {
             [frame(DATA, 1000), ping, frame(HEADERS, 3), settings, window_update(100), unknown].concat();
         for segment in [1, 2, 3, 7, 9, 10, 100, bytes.len()] {
             let mut frames = FrameMeter::new(10, Instant::now());
-            assert!(!bytes.chunks(segment).any(|bytes| frames.read(bytes)));
+            assert!(!bytes.chunks(segment).any(|bytes| floods(&mut frames, bytes)));
             assert_eq!((frames.spent, frames.skip, frames.head_bytes), (9, 0, 0), "segment {segment}");
-            assert!(frame(0x3, 4).chunks(segment).any(|bytes| frames.read(bytes)));
+            assert!(frame(0x3, 4).chunks(segment).any(|bytes| floods(&mut frames, bytes)));
         }
     }
 
@@ -204,7 +209,7 @@ mod tests {
     async fn fd19_headers_cost_by_their_length() {
         let spent = |bytes: &[u8]| {
             let mut frames = FrameMeter::new(10_000, Instant::now());
-            assert!(!frames.read(bytes));
+            assert!(!floods(&mut frames, bytes));
             frames.spent
         };
         assert_eq!(spent(&frame(HEADERS, 100)), CALL);
@@ -223,7 +228,7 @@ mod tests {
         let mut frames = FrameMeter::new(10, Instant::now());
         for _ in 0..1000 {
             advance(Duration::from_millis(101)).await;
-            assert!(!frames.read(&frame(PING, 8)));
+            assert!(!floods(&mut frames, &frame(PING, 8)));
         }
     }
 
@@ -234,10 +239,10 @@ mod tests {
         let mut frames = FrameMeter::new(10_000, Instant::now());
         let [call, ack] = [frame(HEADERS, 8), frame(DATA, 150)];
         for _ in 0..1000 {
-            assert!(!frames.read(&[&call[..], &window_update(5), &ack].concat()));
+            assert!(!floods(&mut frames, &[&call[..], &window_update(5), &ack].concat()));
             for _ in 0..3 {
                 frames.wrote(350);
-                assert!(!frames.read(&[&window_update(5)[..], &window_update(420), &ack].concat()));
+                assert!(!floods(&mut frames, &[&window_update(5)[..], &window_update(420), &ack].concat()));
             }
         }
     }
@@ -248,7 +253,7 @@ mod tests {
         let is_flood = |frames: &mut FrameMeter, written, bytes| {
             (0..10_000).any(|_| {
                 frames.wrote(written);
-                frames.read(&window_update(bytes))
+                floods(frames, &window_update(bytes))
             })
         };
         assert!(!is_flood(&mut new(), 1024, 1024));
@@ -258,13 +263,16 @@ mod tests {
         assert!(is_flood(&mut new(), 0, 1024), "nothing went out");
         // So many requests pay only once.
         let mut frames = new();
-        assert!(!(0..9).any(|_| frames.read(&frame(DATA, REQUEST_BYTES)) || frames.read(&window_update(5))));
+        assert!(
+            !(0..9).any(|_| floods(&mut frames, &frame(DATA, REQUEST_BYTES))
+                || floods(&mut frames, &window_update(5)))
+        );
         assert_eq!(frames.spent, 9);
-        assert!(!frames.read(&frame(DATA, REQUEST_BYTES - 1)), "no request");
+        assert!(!floods(&mut frames, &frame(DATA, REQUEST_BYTES - 1)), "no request");
         assert!(is_flood(&mut frames, 0, 5));
         // The savings are bounded.
         let mut frames = new();
         frames.wrote(usize::MAX);
-        assert!(frames.read(&window_update(1024).repeat(200)));
+        assert!(floods(&mut frames, &window_update(1024).repeat(200)));
     }
 }

@@ -51,6 +51,7 @@ mod streams;
 mod cut;
 mod meter;
 mod transport;
+mod turn;
 mod unfinished;
 mod wakes;
 mod warnings;

@@ -157,8 +157,7 @@ impl Requests {
         loop {
             // A busy client could keep body and stream always ready; the budget makes the task yield its thread.
             coop::consume_budget().await;
-            self.reader.configure(self.limits.get().requests);
-            if let Some(request) = self.reader.next() {
+            if let Some(request) = self.reader.next(&self.limits.get().requests) {
                 self.rest();
                 return request.map_err(|error| self.unreadable(error));
             }

@@ -249,7 +249,7 @@ impl<R: OpenStreams> Service<R> {
         let stream = relay.open(kind, peer)?;
         metrics.call(if kind.service.is_some() { CallKind::PerType } else { CallKind::Ads });
         let registered = self.streams.register(stream.clone(), Some(kind.variant)).ok_or_else(draining)?;
-        let reader = RequestReader::new(kind.variant, limits.requests);
+        let reader = RequestReader::new(kind.variant);
         let received = self.shared.unfinished.receive(&self.peer);
         let requests = Requests::new(body, reader, received, self.shared.limits.clone(), metrics.clone());
         let deadline = Instant::now() + limits.first_request_timeout;

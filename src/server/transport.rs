@@ -19,6 +19,7 @@ use super::heard::Heard;
 use super::lingering::Lingering;
 use super::meter::FrameMeter;
 use super::socket::Plain;
+use super::turn::Turn;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -160,8 +161,7 @@ struct Frames {
     /// Boxed: within the connection, the filter would take the connection into the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
-    /// Reads in this turn.
-    turn: u32,
+    turn: Turn,
     /// The last read left nothing in the kernel, as far as the runtime knows.
     is_dry: bool,
     /// Bytes below TLS that have brought no bytes of HTTP are a cost, too. `None` without TLS.
@@ -189,11 +189,6 @@ impl Overhead {
     }
 }
 
-/// Reads of a connection before others have their turn: some two thousand of the smallest frames, half a millisecond. The
-/// runtime looks for new events after 61 turns, so a few connections that flood would otherwise hold up all updates for
-/// hundreds of milliseconds.
-const TURN_READS: u32 = 4;
-
 impl Transport {
     pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
         let opened = Instant::now();
@@ -202,9 +197,9 @@ impl Transport {
         // The handshake had limits of its own.
         let overhead = || Box::new(Overhead { decrypted: 0, charged: socket.received() });
         let overhead = matches!(socket, Socket::Tls(_)).then(overhead);
-        let (authorities, cutter) = (Box::default(), Cutter::default());
+        let (authorities, cutter, turn) = Default::default();
         let frames =
-            Frames { meter, cutter, authorities, heard: heard.clone(), turn: 0, is_dry: false, overhead };
+            Frames { meter, cutter, authorities, heard: heard.clone(), turn, is_dry: false, overhead };
         (
             Transport {
                 socket,
@@ -268,18 +263,17 @@ impl AsyncRead for Transport {
         let before = buffer.filled().len();
         while !cutter.give(buffer) {
             // A dry socket ends the turn by itself, and wakes the task for new bytes only.
-            if *turn >= TURN_READS && !*is_dry {
-                *turn = 0;
+            if turn.is_over() && !*is_dry {
+                turn.end();
                 heard.ended_turn();
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
             let Poll::Ready(read) = Pin::new(&mut this.socket).poll_read(context, buffer) else {
-                *turn = 0;
+                turn.end();
                 return Poll::Pending;
             };
             read?;
-            *turn += 1;
             // Below TLS, more bytes may wait.
             *is_dry = buffer.remaining() > 0 && matches!(this.socket, Socket::Plain(_));
             let read = buffer.filled().len() - before;
@@ -288,11 +282,12 @@ impl AsyncRead for Transport {
                 break;
             }
             heard.now();
-            if (below > 0 && meter.below(below)) || meter.read(&buffer.filled()[before..]) {
+            if (below > 0 && meter.below(below)) || meter.read(&buffer.filled()[before..], turn.frames()) {
                 buffer.set_filled(before);
                 heard.flooded();
                 return Poll::Pending;
             }
+            turn.add_read(read);
             authorities.pass(&mut buffer.filled_mut()[before..]);
             cutter.take(buffer, before);
             if buffer.filled().len() > before {
@@ -410,6 +405,7 @@ mod tests {
     use tokio::net::UnixStream;
     use tokio::task::yield_now;
 
+    use super::super::turn::{READ_WORK, TURN_WORK};
     use super::*;
 
     /// A peer, and its connection after the preface.
@@ -447,12 +443,11 @@ mod tests {
         assert_eq!(transport.read(&mut frame).await.unwrap(), 0);
     }
 
-    /// An Envoy that repeats its node sends each request in as many reads as a turn has.
     #[tokio::test]
     async fn a_connection_that_has_read_everything_takes_no_other_turn() {
         let (mut peer, mut transport, heard) = transport().await;
         let (frame, mut storage) = ([0, 0, 0, 0, 0, 0, 0, 0, 1], [0; 64]);
-        for _ in 0..3 * TURN_READS {
+        for _ in 0..2 * TURN_WORK / READ_WORK {
             peer.write_all(&frame).await.unwrap();
             let is_there = |bytes: &[u8]| (bytes.len() == frame.len()).then_some(());
             transport.socket.plain().peek(is_there).await.unwrap();
@@ -461,27 +456,45 @@ mod tests {
         assert!(!heard.take_had_turn());
     }
 
-    #[tokio::test]
-    async fn fd19_a_connection_reads_in_turns() {
+    /// The turns that a connection takes for these bytes, read by as many at once.
+    async fn turns_for(sent: Vec<u8>, at_once: usize) -> u32 {
         let (mut peer, mut transport, heard) = transport().await;
-        // Frames of DATA, each with its head.
-        let frames = [&[0, 0x3f, 0xf7, 0, 0, 0, 0, 0, 1][..], &[0; 16_375]].concat().repeat(4);
-        peer.write_all(&frames).await.unwrap();
-        let (mut storage, mut turns, mut read) = (vec![0; 8192], 0, 0);
-        while read < frames.len() {
+        let (mut storage, mut turns, mut read, length) = (vec![0; at_once], 0, 0, sent.len());
+        let peer = tokio::spawn(async move { peer.write_all(&sent).await.map(|()| peer) });
+        while read < length {
             let mut buffer = ReadBuf::new(&mut storage);
-            // Ends a wait for the kernel, and a wait for the next turn.
             poll_fn(|context| {
                 let polled = Pin::new(&mut transport).poll_read(context, &mut buffer);
-                if heard.take_had_turn() {
-                    turns += 1;
-                }
+                turns += u32::from(heard.take_had_turn());
                 polled
             })
             .await
             .unwrap();
             read += buffer.filled().len();
         }
-        assert!(turns >= 1, "{turns}");
+        peer.await.unwrap().unwrap();
+        turns
+    }
+
+    fn data(payload: usize) -> Vec<u8> {
+        let [.., b, c] = u32::try_from(payload).unwrap().to_be_bytes();
+        [&[0, b, c, 0, 0, 0, 0, 0, 1][..], &vec![0; payload]].concat()
+    }
+
+    #[tokio::test]
+    async fn fd19_a_connection_reads_in_turns() {
+        let (work, reads) = (TURN_WORK as usize, (TURN_WORK / READ_WORK) as usize);
+        // The many bytes are fewer than the kernel holds: a read that finds nothing ends the turn, too.
+        let (frames, bytes) = (data(0).repeat(2 * work), data(15 << 10).repeat(12));
+        for (sent, at_once) in [(frames, 8192), (bytes, 1024), (data(2 * reads), 1)] {
+            assert!(turns_for(sent, at_once).await >= 1, "{at_once} bytes a read");
+        }
+    }
+
+    /// An Envoy that repeats its node sends each request, 61 KB, by four frames that take fifteen reads (STR-3).
+    #[tokio::test]
+    async fn a_request_with_a_whole_node_takes_one_turn() {
+        let request = [data(16 << 10).repeat(3), data(13 << 10)].concat();
+        assert_eq!(turns_for(request.repeat(2), 5461).await, 0);
     }
 }

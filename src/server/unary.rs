@@ -181,7 +181,7 @@ impl<R: OpenStreams> Unary<R> {
     pub(super) async fn fetch(self, service: &'static Service, api: ApiVersion, body: RecvStream) -> Answer {
         let Shared { metrics, .. } = &*self.shared;
         let limits = self.shared.limits.epoch();
-        let reader = RequestReader::new(Variant::Sotw, limits.requests);
+        let reader = RequestReader::new(Variant::Sotw);
         let deadline = Instant::now() + limits.first_request_timeout;
         let received = self.shared.unfinished.receive(&self.peer);
         let requests = Requests::new(body, reader, received, self.shared.limits.clone(), metrics.clone());

@@ -54,12 +54,11 @@ settings! {
 
 /// Reads the requests of one downstream stream from its gRPC request body.
 ///
-/// Feed chunks with [`push`](Self::push), then iterate over the requests until the iterator is empty. Yields
-/// nothing after an error; the stream must end with the error's status.
+/// Feed chunks with [`push`](Self::push), then call [`next`](Self::next) until there is no request. Yields nothing after an error; the
+/// stream must end with the error's status.
 #[derive(Debug)]
 pub struct RequestReader {
     variant: Variant,
-    limits: ReaderLimits,
     chunk: Bytes,
     header: HeaderReader,
     /// Boxed, since most streams are between two messages most of the time.
@@ -69,21 +68,15 @@ pub struct RequestReader {
 }
 
 impl RequestReader {
-    pub fn new(variant: Variant, limits: ReaderLimits) -> Self {
+    pub fn new(variant: Variant) -> Self {
         RequestReader {
             variant,
-            limits,
             chunk: Bytes::new(),
             header: HeaderReader::default(),
             message: None,
             seen_node: false,
             failed: false,
         }
-    }
-
-    /// Takes other limits over, for the rest of the bytes.
-    pub fn configure(&mut self, limits: ReaderLimits) {
-        self.limits = limits;
     }
 
     pub fn push(&mut self, chunk: Bytes) {
@@ -106,40 +99,38 @@ impl RequestReader {
         if between || self.failed { Ok(()) } else { Err(ReadError::Truncated) }
     }
 
-    fn read(&mut self) -> Result<Option<Request>, ReadError> {
-        let message = match &mut self.message {
-            Some(message) => message,
-            None => {
-                let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
-                ReadError::check(Bound::RequestBytes, length, self.limits.request_bytes)?;
-                let message = MessageReader::new(self.variant, length, !self.seen_node);
-                self.message.insert(Box::new(message))
-            }
-        };
-        if !message.read(&mut self.chunk, &self.limits)? {
-            return Ok(None);
-        }
-        self.header = HeaderReader::default();
-        let Some(message) = self.message.take() else { return Ok(None) };
-        self.seen_node |= message.has_node();
-        Ok(Some(message.into_request()))
-    }
-}
-
-impl Iterator for RequestReader {
-    type Item = Result<Request, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// The next request within these limits, which may be others than before. The limits stay with the caller: a reader lives as long as its
+    /// stream.
+    pub fn next(&mut self, limits: &ReaderLimits) -> Option<Result<Request, ReadError>> {
         if self.failed {
             return None;
         }
-        let request = self.read();
+        let request = self.read(limits);
         self.failed = request.is_err();
         if self.chunk.is_empty() {
             // An empty slice of a chunk would keep the connection's read buffer alive.
             self.chunk = Bytes::new();
         }
         request.transpose()
+    }
+
+    fn read(&mut self, limits: &ReaderLimits) -> Result<Option<Request>, ReadError> {
+        let message = match &mut self.message {
+            Some(message) => message,
+            None => {
+                let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
+                ReadError::check(Bound::RequestBytes, length, limits.request_bytes)?;
+                let message = MessageReader::new(self.variant, length, !self.seen_node);
+                self.message.insert(Box::new(message))
+            }
+        };
+        if !message.read(&mut self.chunk, limits)? {
+            return Ok(None);
+        }
+        self.header = HeaderReader::default();
+        let Some(message) = self.message.take() else { return Ok(None) };
+        self.seen_node |= message.has_node();
+        Ok(Some(message.into_request()))
     }
 }
 

@@ -16,17 +16,22 @@ fn framed(message: &impl Message) -> Bytes {
     [&[0][..], &(encoded.len() as u32).to_be_bytes(), &encoded].concat().into()
 }
 
-fn reader(variant: Variant) -> RequestReader {
-    RequestReader::new(variant, ReaderLimits::default())
-}
-
 /// Reads all of a body in chunks of these sizes, over and over.
 fn read_in(reader: &mut RequestReader, body: &Bytes, sizes: &[usize]) -> Result<Vec<Request>, ReadError> {
+    read_within(&ReaderLimits::default(), reader, body, sizes)
+}
+
+fn read_within(
+    limits: &ReaderLimits,
+    reader: &mut RequestReader,
+    body: &Bytes,
+    sizes: &[usize],
+) -> Result<Vec<Request>, ReadError> {
     let (mut requests, mut rest, mut sizes) = (Vec::new(), body.clone(), sizes.iter().cycle());
     while !rest.is_empty() {
         let size = (*sizes.next().unwrap()).clamp(1, rest.len());
         reader.push(rest.split_to(size));
-        for request in &mut *reader {
+        while let Some(request) = reader.next(limits) {
             requests.push(request?);
         }
     }
@@ -35,7 +40,7 @@ fn read_in(reader: &mut RequestReader, body: &Bytes, sizes: &[usize]) -> Result<
 }
 
 fn read(variant: Variant, message: &impl Message) -> Result<Request, ReadError> {
-    Ok(read_in(&mut reader(variant), &framed(message), &[usize::MAX])?.remove(0))
+    Ok(read_in(&mut RequestReader::new(variant), &framed(message), &[usize::MAX])?.remove(0))
 }
 
 fn sotw(message: &proto::DiscoveryRequest) -> SotwRequest {
@@ -193,7 +198,7 @@ fn dyn_1_parameters_that_are_no_map_of_maps_of_strings_are_an_error() {
         let node = [&[0x62, entry.len() as u8], entry].concat();
         let message = [&[0x12, node.len() as u8], &node[..]].concat();
         let body: Bytes = [&[0, 0, 0, 0, message.len() as u8], &message[..]].concat().into();
-        let read = read_in(&mut reader(Variant::Sotw), &body, &[1400]);
+        let read = read_in(&mut RequestReader::new(Variant::Sotw), &body, &[1400]);
         assert_eq!(read.is_ok(), is_good, "{entry:?}: {read:?}");
     }
 }
@@ -201,7 +206,7 @@ fn dyn_1_parameters_that_are_no_map_of_maps_of_strings_are_an_error() {
 #[test]
 fn str_3_of_later_nodes_only_what_may_count_is_kept() {
     let body: Bytes = [framed(&big_request()), framed(&big_request())].concat().into();
-    let requests = read_in(&mut reader(Variant::Sotw), &body, &[1400]).unwrap();
+    let requests = read_in(&mut RequestReader::new(Variant::Sotw), &body, &[1400]).unwrap();
     let [Request::Sotw(first), Request::Sotw(second)] = &requests[..] else { panic!("{requests:?}") };
     let (first, second) = (first.node.as_ref().unwrap(), second.node.as_ref().unwrap());
     assert_eq!(first.dynamic_parameters.len(), 2);
@@ -216,8 +221,9 @@ fn str_3_a_node_of_an_envoy_is_never_held() {
     let body = framed(&big_request());
     assert!(body.len() > 60_000, "as large as an Envoy's: {}", body.len());
     let limits = ReaderLimits { node_retained_bytes: 500, ..ReaderLimits::default() };
-    let mut reader = RequestReader::new(Variant::Sotw, limits);
-    read_in(&mut reader, &body, &[16 << 10]).expect("extensions and addresses do not count as retained");
+    let mut reader = RequestReader::new(Variant::Sotw);
+    read_within(&limits, &mut reader, &body, &[16 << 10])
+        .expect("extensions and addresses do not count as retained");
     assert!(reader.chunk.is_empty() && reader.message.is_none());
 }
 
@@ -267,11 +273,11 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
         (request(|r| r.response_nonce = "abcdef".into()), "bytes of response_nonce: found 6, the limit is 5"),
     ];
     for (message, expected) in cases {
-        let mut reader = RequestReader::new(Variant::Sotw, limits);
-        let error = read_in(&mut reader, &framed(&message), &[64]).expect_err(expected);
+        let mut reader = RequestReader::new(Variant::Sotw);
+        let error = read_within(&limits, &mut reader, &framed(&message), &[64]).expect_err(expected);
         assert_eq!(status(error), (Code::ResourceExhausted, expected.to_owned()));
         reader.push(framed(&proto::DiscoveryRequest::default()));
-        assert_eq!(reader.next(), None, "nothing more after an error");
+        assert_eq!(reader.next(&limits), None, "nothing more after an error");
     }
     let fits = proto::Node { metadata: Some(nested(3)), ..Default::default() };
     let fits = proto::DiscoveryRequest {
@@ -279,7 +285,7 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
         resource_names: strings(&["abcde"; 3]),
         ..Default::default()
     };
-    read_in(&mut RequestReader::new(Variant::Sotw, limits), &framed(&fits), &[64])
+    read_within(&limits, &mut RequestReader::new(Variant::Sotw), &framed(&fits), &[64])
         .expect("all within the limits");
 }
 
@@ -307,7 +313,7 @@ fn a_nacks_message_is_cut_between_characters_and_need_not_be_text() {
         let detail = [&[8, 13, 18, sent.len() as u8][..], sent].concat();
         let message = [&[50, detail.len() as u8][..], &detail].concat();
         let body = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat().into();
-        let requests = read_in(&mut RequestReader::new(Variant::Sotw, limits), &body, &[3]).unwrap();
+        let requests = read_within(&limits, &mut RequestReader::new(Variant::Sotw), &body, &[3]).unwrap();
         let Request::Sotw(request) = &requests[0] else { panic!("{requests:?}") };
         assert_eq!(request.error_detail, Some(Status::new(Code::Internal, kept)), "{sent:?}");
     }
@@ -329,8 +335,8 @@ fn garbage_is_an_error_of_its_kind() {
         (&[0, 0, 0, 0, 9, 34, 1], Code::InvalidArgument),
     ];
     for (body, code) in cases {
-        let error =
-            read_in(&mut reader(Variant::Sotw), &Bytes::copy_from_slice(body), &[64]).expect_err("garbage");
+        let error = read_in(&mut RequestReader::new(Variant::Sotw), &Bytes::copy_from_slice(body), &[64])
+            .expect_err("garbage");
         assert_eq!(status(error).0, code, "{body:?}");
     }
 }
@@ -393,7 +399,7 @@ fn unknown_fields_and_repeated_ones_are_read_as_protobuf_does() {
         vec![0x98, 6, 1, 0x95, 6, 1, 2, 3, 4, 0x89, 6, 1, 2, 3, 4, 5, 6, 7, 8, 0x82, 6, 2, 9, 9];
     message.extend([34, 1, b'a', 34, 1, b'b']);
     let body: Bytes = [&[0, 0, 0, 0, message.len() as u8][..], &message].concat().into();
-    let requests = read_in(&mut reader(Variant::Sotw), &body, &[1]).unwrap();
+    let requests = read_in(&mut RequestReader::new(Variant::Sotw), &body, &[1]).unwrap();
     let expected = SotwRequest { type_url: "b".to_owned(), ..SotwRequest::default() };
     assert_eq!(requests, [Request::Sotw(expected)]);
 }
@@ -401,9 +407,10 @@ fn unknown_fields_and_repeated_ones_are_read_as_protobuf_does() {
 #[test]
 fn many_messages_in_one_chunk_come_one_by_one_and_leave_nothing_behind() {
     let body: Bytes = framed(&proto::DiscoveryRequest::default()).repeat(3).into();
-    let mut reader = reader(Variant::Sotw);
+    let mut reader = RequestReader::new(Variant::Sotw);
     reader.push(body);
-    assert_eq!(reader.by_ref().count(), 3);
+    let count = std::iter::from_fn(|| reader.next(&ReaderLimits::default())).count();
+    assert_eq!(count, 3);
     assert!(reader.finish().is_ok() && reader.message.is_none());
 }
 
@@ -418,8 +425,8 @@ proptest! {
         let variant = if delta { Variant::Delta } else { Variant::Sotw };
         // Arbitrary bytes hardly ever make a header; half of the value is behind a good one.
         let framed: Bytes = [&[0, 0, 0, 0, length][..], &body].concat().into();
-        let _ = read_in(&mut reader(variant), &framed, &sizes);
-        let _ = read_in(&mut reader(variant), &body.into(), &sizes);
+        let _ = read_in(&mut RequestReader::new(variant), &framed, &sizes);
+        let _ = read_in(&mut RequestReader::new(variant), &body.into(), &sizes);
     }
 
     #[test]
@@ -434,7 +441,7 @@ proptest! {
             let at = index.index(body.len());
             body[at] = byte;
         }
-        let _ = read_in(&mut reader(Variant::Sotw), &body.into(), &sizes);
+        let _ = read_in(&mut RequestReader::new(Variant::Sotw), &body.into(), &sizes);
     }
 
     #[test]
@@ -442,8 +449,8 @@ proptest! {
         sizes in proptest::collection::vec(1usize..5000, 1..8),
     ) {
         let body = framed(&big_request());
-        let whole = read_in(&mut reader(Variant::Sotw), &body, &[usize::MAX]);
+        let whole = read_in(&mut RequestReader::new(Variant::Sotw), &body, &[usize::MAX]);
         prop_assert!(whole.is_ok());
-        prop_assert_eq!(read_in(&mut reader(Variant::Sotw), &body, &sizes), whole);
+        prop_assert_eq!(read_in(&mut RequestReader::new(Variant::Sotw), &body, &sizes), whole);
     }
 }

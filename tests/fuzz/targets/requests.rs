@@ -130,14 +130,14 @@ type Outcome = (Vec<Request>, Option<ReadError>);
 /// Reads a body in chunks of these sizes, again and again.
 fn in_chunks(body: &[u8], variant: Variant, sizes: &[usize]) -> Outcome {
     let limits = ReaderLimits::default();
-    let mut reader = RequestReader::new(variant, limits);
+    let mut reader = RequestReader::new(variant);
     let (mut rest, mut requests, mut sizes) = (body, Vec::new(), sizes.iter().cycle());
     while !rest.is_empty() {
         let size = sizes.next().map_or(rest.len(), |size| (*size).clamp(1, rest.len()));
         let (chunk, after) = rest.split_at(size);
         rest = after;
         reader.push(Bytes::copy_from_slice(chunk));
-        for request in &mut reader {
+        while let Some(request) = reader.next(&limits) {
             match request {
                 Ok(request) => requests.push(request),
                 Err(error) => return (requests, Some(error)),

@@ -5,9 +5,9 @@ use super::*;
 /// A request as a server sees it that reads with the codec of this crate.
 fn reread(request: &Request, node: Option<&[u8]>) -> Request {
     let variant = if matches!(request, Request::Sotw(_)) { Variant::Sotw } else { Variant::Delta };
-    let mut reader = RequestReader::new(variant, ReaderLimits::default());
+    let mut reader = RequestReader::new(variant);
     reader.push(encode_request(request, node));
-    reader.next().unwrap().unwrap()
+    reader.next(&ReaderLimits::default()).unwrap().unwrap()
 }
 
 fn node() -> Node {
