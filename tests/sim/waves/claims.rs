@@ -341,7 +341,6 @@ impl World {
         let allowed = self.plan.steps.get(step - 1).map_or(10_000, |of| of.threshold);
         let push = &mut self.reference.push;
         (push.step, push.step_began, push.tallies, push.short_since) = (step, self.now, 0, None);
-        push.is_at_once |= is_restored;
         push.threshold = push.threshold.max(allowed);
     }
 
@@ -424,6 +423,9 @@ impl World {
             _ => {}
         }
         let number = self.reference.push.number;
+        let units = self.reference.units.iter_mut();
+        let halted = units.filter(|of| of.latest.as_ref().is_some_and(|of| of.0 == number));
+        halted.for_each(|of| of.doubt_latest());
         blamed.retain(|unit| self.reference.units[*unit].latest.as_ref().is_some_and(|of| of.0 == number));
         blamed.iter().for_each(|unit| self.reference.units[*unit].distrust_latest());
         self.reference.halted = Some(Halted { contents, blamed, is_barred: false });

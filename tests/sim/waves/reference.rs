@@ -239,6 +239,8 @@ pub struct Releases {
     /// The contents that all clients were given as above, each with the push of that time, without those that were taken back or halted:
     /// they may be for all at once.
     pub trusted: Vec<(u64, Contents)>,
+    /// Contents of halted pushes that the machines may have blamed: whether they are trusted depends on the clients that were lost.
+    pub doubted: Vec<Contents>,
     /// The pushes that settled while nobody was there: a unit may have forgotten their contents.
     pub unseen: BTreeSet<u64>,
     /// A release of the past was served since the latest push.
@@ -317,7 +319,7 @@ impl Releases {
         self.went_back = false;
     }
 
-    fn obey(&mut self, order: Order, (most, is_at_once): (usize, bool), now: u64) {
+    fn obey(&mut self, order: Order, most: usize, now: u64) {
         match order {
             Order::Cut(push) if self.stable.is_some() => {
                 self.before_cut = (self.cut.take(), self.latest.take());
@@ -333,7 +335,7 @@ impl Releases {
             Order::Settle(push) => {
                 if let Some((_, candidate)) = self.candidate.take_if(|(number, _)| *number == push) {
                     (self.went_back, self.is_kept) = (false, false);
-                    self.trust(push, candidate.clone(), is_at_once);
+                    self.trust(push, candidate.clone());
                     if let Some(former) = self.stable.replace(candidate.clone()) {
                         // Endpoints may have changed since the begin of the push.
                         self.given.push(former.clone());
@@ -402,20 +404,22 @@ impl Releases {
     }
 
     /// All clients are given the push of the latest cut. What they had since the release that the push returns to is taken back, unless
-    /// that was taken back itself. A push that goes by steps is no return: the machines may have halted or forgotten its content.
-    fn trust(&mut self, number: u64, content: Contents, is_at_once: bool) {
+    /// that was taken back itself, and goes by steps again.
+    fn trust(&mut self, number: u64, content: Contents) {
         // A pin may have taken back a content to which names came since.
         let was_served = std::mem::take(&mut self.was_served);
         let is_return = |of: &Contents| of.is_same(&content) || !was_served && !of.differs(&content);
         let is_seen = |(push, of): &(u64, Contents)| !self.unseen.contains(push) && is_return(of);
+        let is_doubted = self.doubted.iter().any(is_return);
         if let Some((stable, candidate)) = &self.cut
-            && is_at_once
             && self.trusted.iter().any(is_seen)
+            && !is_doubted
         {
             let is_of = |(_, of): &&(u64, Contents)| of.differs(stable) && !of.differs(candidate);
             let release = self.history.iter().rev().find(is_of).map(|(release, _)| *release);
             release.into_iter().for_each(|release| self.take_back(release, &content));
         }
+        self.doubted.retain(|of| !of.is_same(&content));
         self.trusted.push((number, content));
     }
 
@@ -431,6 +435,11 @@ impl Releases {
         if let Some((_, halted)) = &self.latest {
             self.trusted.retain(|(_, of)| !of.is_same(halted));
         }
+    }
+
+    /// The latest candidate was halted, perhaps for other units.
+    pub fn doubt_latest(&mut self) {
+        self.doubted.extend(self.latest.iter().map(|(_, halted)| halted.clone()));
     }
 
     /// What the unit knows after a restart: only stable is left.
@@ -488,8 +497,6 @@ pub struct Push {
     pub tallied: u64,
     /// Since when the step has fewer clients than it asks for, and others are there.
     pub short_since: Option<u64>,
-    /// The push went to all at once, by itself.
-    pub is_at_once: bool,
     /// When a step last admitted others than it began with.
     pub raised: u64,
     /// The nodes that accepted the push at some tally.
@@ -673,8 +680,7 @@ impl World {
         {
             self.reference.units[unit].unseen.insert(push);
         }
-        let is_at_once = self.reference.push.is_at_once;
-        self.reference.units[unit].obey(order, (most, is_at_once), self.now);
+        self.reference.units[unit].obey(order, most, self.now);
     }
 
     /// Whether the steps so far seat a client, by the plan.
