@@ -20,7 +20,7 @@ impl Source {
         let is_silent = |stream: &Stream, said: &StreamType| {
             let is_unsaid = match stream.variant {
                 Variant::Sotw => !said.is_rejected,
-                // A rejected answer is none, and the rest may be silence.
+                // A rejected response answers nothing, so the silence goes on.
                 Variant::Delta => !said.is_answered || said.is_rejected,
             };
             let is_over = |(since, signs)| since + self.resource_timeout <= now && stream.signs > signs;

@@ -458,13 +458,13 @@ const CORPUS: &[u64] = &[
     1125901480609669,
     // Last bytes of a former class, after a move from a server that said nothing.
     281474986727925,
-    // A name that a client gave up by name, and is gone from the wildcard; a client that drops the wildcard and comes back to it; a client
+    // A name that a client gave up, and that its wildcard lacks; a client that drops the wildcard and comes back to it; a client
     // that dies between the last tally and the end of the push; a rejected heartbeat before the silence about another name.
     1125899960438825,
     140737498593594,
     1125899927937196,
     140737498625421,
-    // A return to content that was halted for the clients that were lost of it is none.
+    // A push whose content was halted before goes by steps, and is no return.
     1125900014019914,
 ];
 
@@ -565,8 +565,7 @@ fn story(seed: u64) -> ExitCode {
     if outcome.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints all failing seeds, by invariant. `most`: so many may fail.
-/// Schedules of all kinds of worlds, the ones after the first `from` of such a mixture. Returns all violations.
+/// Runs schedules of all kinds of worlds, the ones after the first `from` of such a mixture. Returns all violations.
 fn mixed(count: u64, from: u64, threads: usize) -> Vec<run::Found> {
     let part = |of: u64, percent| of * percent / 100;
     let batches = MIXED.iter().map(|(first, percent)| Batch {
@@ -579,6 +578,7 @@ fn mixed(count: u64, from: u64, threads: usize) -> Vec<run::Found> {
     batches.flat_map(|batch| run::survey(&batch).found).collect()
 }
 
+/// Prints all failing seeds, by invariant. `most`: so many may fail.
 fn list(all: &[run::Found], most: u64) -> ExitCode {
     for found in all {
         println!("{} seed {}: {}", found.failure.invariant.id(), found.seed, found.failure.text);

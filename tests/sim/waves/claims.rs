@@ -90,7 +90,7 @@ impl World {
                 }
                 let is_good =
                     [&stream.of.sent, &stream.of.accepted].iter().all(|of| Some(of[ty][name]) == new);
-                // The machines know a name that is gone from the wildcard, and that the client gave up, as gone before its removal is ACKed.
+                // The machines count a name as gone before the client ACKs its removal, if the client gave it up and the wildcard lacks it.
                 let is_dropped = stream.of.dropped[ty] & bit(name) != 0 && want.wildcard;
                 let is_unknown = (!stream.of.has_accepted[ty] || is_dropped) && new == Some(0);
                 if !is_good && !is_unknown {

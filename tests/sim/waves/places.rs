@@ -35,8 +35,7 @@ impl World {
             Standing::Unaffected => false,
             // The client may have come with the content.
             Standing::Accepted => stream.push == Some(push.number) && push.was_open.contains(&stream.id),
-            // A removal counts only if the client had the resource, as the machines know, and a name that the client gave up is nothing
-            // that it has.
+            // A removal counts only if the client had the resource, as the machines know. Names that the client gave up do not count.
             Standing::Open => gated.clone().any(|open| {
                 let is_kept = |name: usize| open.given_up & bit(name) == 0;
                 open.push == Some(push.number)

@@ -15,7 +15,8 @@ use crate::xds::TypeUrl;
 pub(super) const SWEEP_MIN: usize = 64;
 
 /// The looks at records that a snapshot of their source costs. Each client with names of its own has a record, and may cause a snapshot: to
-/// look through all records each time would cost the square of the clients. The cache has a bound for what stays meanwhile.
+/// look through all records each time would cost the square of the clients. Until then the cache keeps outdated bodies within its bounds of
+/// bytes and of time.
 const LOOKS: usize = 64;
 
 /// The live bodies `T` by their keys `K`, also those too large for the cache.
