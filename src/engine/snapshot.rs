@@ -13,7 +13,7 @@ use super::cache::{Bodies, CachedBodies, CachedResource, Names};
 use super::collection::{Collection, SetId};
 use super::reachability::Reachability;
 use super::rollout::Refused;
-use super::view::View;
+use super::view::{PERHAPS, View};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
@@ -232,7 +232,7 @@ impl TypeSnapshot {
     }
 
     /// The last bytes under a name for a client that has it in a version. Where releases are held, others' bytes are as new to the
-    /// client as any content, and may be of a push that the client must not have.
+    /// client as any content, and may be of a push that the client must not have (WAV-9). Who may have the name is told that it is gone.
     pub fn departed_as(
         &self,
         kind: CollectionKind,
@@ -245,7 +245,7 @@ impl TypeSnapshot {
         let is_held = |of: &&Arc<Resource>| Some(of.version) == held;
         let versions = || lasts.0.get(&kind).and_then(|names| names.get(name)).into_iter().flatten();
         let of_client = || versions().map(|of| &of.resource).find(is_held);
-        let open = || versions().find(|of| of.is_open).map(|of| &of.resource);
+        let open = || versions().find(|of| of.is_open && held != Some(PERHAPS)).map(|of| &of.resource);
         own.filter(is_held).or_else(of_client).or_else(open)
     }
 

@@ -21,10 +21,10 @@ use crate::engine::cache::{Known, SessionId};
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::evidence;
 use crate::engine::rollout::plan::{Gated, Plan};
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::snapshot::{LastVersion, Snapshot, TypeSnapshot};
 use crate::engine::source::{Attachment, Source, SourceSettings, Streams};
 use crate::engine::upstream::{Cause, Changes, UpstreamSettings};
-use crate::engine::view::View;
+use crate::engine::view::{FORCED, PERHAPS, View};
 use crate::xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -284,6 +284,20 @@ fn wav_9_the_content_of_a_push_that_nobody_was_given_is_nobodys_last_bytes() {
     bench.operate(|lanes| lanes.go_back(3));
     assert_eq!(of_b(&bench), [Some(1), Some(2), None]);
     assert_eq!([1, 2].map(|held| last(bench.stable(), "c", held)), [Some(1), None]);
+}
+
+/// Bytes that everybody may have stand for content that the client has, in whatever version.
+#[test]
+fn wav_10_who_may_have_a_resource_is_told_that_it_is_gone_and_not_sent_it() {
+    let mut types = TypeSnapshot { lasts: Some(Arc::default()), ..TypeSnapshot::default() };
+    let last = LastVersion { resource: resource("d", 1), is_open: true };
+    types.keep_last(CollectionKind::Wildcard, vec![("d".into(), last)], 0);
+    let found =
+        |held| types.departed_as(CollectionKind::Wildcard, &"d".into(), || Some(held)).map(|of| of.version);
+    for held in [Version(1), Version(7), Version::default(), FORCED] {
+        assert_eq!(found(held), Some(Version(1)), "{held:?}");
+    }
+    assert_eq!(found(PERHAPS), None);
 }
 
 /// A hold ends with its push, and another one begins before all clients have heard of the end.
