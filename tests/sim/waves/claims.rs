@@ -90,8 +90,9 @@ impl World {
                 }
                 let is_good =
                     [&stream.of.sent, &stream.of.accepted].iter().all(|of| Some(of[ty][name]) == new);
-                // The machines count a name as gone before the client ACKs its removal, if the client gave it up and the wildcard lacks it.
-                let is_dropped = stream.of.dropped[ty] & bit(name) != 0 && want.wildcard;
+                // The machines count a name as gone before the client ACKs its removal, if the client gave it up and has accepted an answer
+                // to the wildcard that lacks it.
+                let is_dropped = stream.of.answered_without[ty] & bit(name) != 0 && want.wildcard;
                 let is_unknown = (!stream.of.has_accepted[ty] || is_dropped) && new == Some(0);
                 if !is_good && !is_unknown {
                     return Standing::Open;
@@ -321,7 +322,8 @@ impl World {
         let was_given = || {
             let candidates = self.reference.units.iter().filter_map(|of| Some((of, of.candidate.as_ref()?)));
             let mut candidates = candidates.filter(|(_, (number, _))| *number == push.number);
-            candidates.all(|(of, (_, candidate))| of.trusted.iter().any(|(_, then)| !then.differs(candidate)))
+            candidates
+                .all(|(of, (_, candidate))| of.trusted.iter().any(|then| !then.content.differs(candidate)))
         };
         let is_restored = step > 1 && push.step == 0 && was_given();
         if step > 1 && push.step == 0 && !push.is_promoted && !is_restored {

@@ -17,7 +17,7 @@ use super::relay::Stream;
 use super::world::{Job, World};
 use crate::control_plane::Reachable;
 use crate::schedule::SECOND;
-use crate::words::{CDS, EDS, LDS, OLD, RDS};
+use crate::words::{CDS, EDS, LDS, Mask, OLD, RDS};
 use crate::world::Invariant;
 
 /// The latest statement of a second server, after the same statement of the first.
@@ -164,16 +164,16 @@ impl World {
         self.reference.push.rejected_of.remove(&stream.id);
     }
 
-    /// The releases that serve a stream with content of a push, and for which names: those of its server, and for single names those of
-    /// the one before in the list.
+    /// The releases that serve a stream with content of a push, and for which names: those of its server, and for the single names that
+    /// its server `lacks` those of the one before in the list.
     pub fn releases_with(
         &self,
         unit: usize,
-        want: Want,
+        (want, lacks): (Want, Mask),
         push: u64,
     ) -> impl Iterator<Item = (Want, &Releases)> {
-        let by_name = Want { wildcard: false, ..want };
-        let higher = unit.checked_sub(self.plan.lists).map(|higher| (by_name, higher));
+        let stand_ins = Want { wildcard: false, names: want.names & lacks };
+        let higher = unit.checked_sub(self.plan.lists).map(|higher| (stand_ins, higher));
         let units = [Some((want, unit)), higher].into_iter().flatten();
         let releases = units.map(|(want, unit)| (want, &self.reference.units[unit]));
         releases.filter(move |(_, of)| of.candidate.as_ref().is_some_and(|(number, _)| *number == push))

@@ -148,8 +148,7 @@ impl World {
             |name: &usize| former.names & !want.names & bit(*name) != 0 || former.wildcard && !want.wildcard;
         let left = (0..OLD).filter(has_left).fold(0, |mask: Mask, name| mask | bit(name));
         stream.of.open[ty].iter_mut().for_each(|open| open.given_up |= left);
-        stream.of.given_up[ty] |= left;
-        stream.of.dropped[ty] |= left;
+        stream.of.give_up(ty, (left, left & former.names), want);
         if ty == CDS && self.clients[stream.client].plan.delta {
             let by_name = if want.wildcard { former.names } else { 0 };
             stream.of.left_by_name = (stream.of.left_by_name | by_name) & !want.names;
@@ -165,6 +164,7 @@ impl World {
         if error.is_none() {
             let accepted = &mut stream.of.accepted[ty];
             for open in &answered {
+                stream.of.answered_without[ty] |= stream.of.dropped[ty] & !open.given_up;
                 if open.is_full {
                     // The removals of a set that the client rejected before, too.
                     *accepted = [0; OLD];
@@ -218,7 +218,7 @@ impl World {
         stream.of.is_answered[ty] = true;
         self.settle_push(stream, given);
         let (push, release) = self.release_for(stream.place(), stream.of.push);
-        let release = release.into_owned();
+        let (lacks, release) = (release.lacks(ty, want), release.into_owned());
         let foreign = given.put.iter().filter(|of| !self.is_due(stream, given, **of, &release));
         for (name, content) in foreign.copied().collect::<Vec<_>>() {
             self.judge_foreign(stream, ty, name, (content, release.for_want(ty, name, want)));
@@ -234,7 +234,7 @@ impl World {
         let given_up = std::mem::take(&mut stream.of.given_up[ty]);
         // A name that was first asked for after the cut is none of the push, but may have the push's content.
         let brings = |lost: Mask, of: fn(&Releases) -> Option<(&Contents, &Contents)>| -> Vec<_> {
-            let of_push = push.iter().flat_map(|push| self.releases_with(stream.unit, want, *push));
+            let of_push = push.iter().flat_map(|push| self.releases_with(stream.unit, (want, lacks), *push));
             let of_push = of_push.filter_map(|(want, releases)| Some((want, of(releases)?)));
             of_push.flat_map(|(want, of)| brings_between(of, want, given, lost)).collect()
         };
@@ -550,12 +550,21 @@ impl World {
 }
 
 impl Judged {
+    /// The client asks no longer for names as it did before, and for some of them not by name.
+    fn give_up(&mut self, ty: usize, (left, left_by_name): (Mask, Mask), want: Want) {
+        self.given_up[ty] |= left;
+        self.dropped[ty] = (self.dropped[ty] | left_by_name) & !want.names;
+        self.answered_without[ty] &= self.dropped[ty] & !left;
+    }
+
     /// The client was told of resources, and of names without one.
     fn note_told(&mut self, given: &Given, want: Want, removed: Mask) {
         super::client::take(&mut self.sent[given.ty], given, want);
         let put = given.put.iter().filter(|(name, _)| want.covers(*name));
         let put = put.fold(0, |all: Mask, (name, _)| all | bit(*name));
         self.known[given.ty] = self.known[given.ty] & !removed | put;
+        self.dropped[given.ty] &= !put;
+        self.answered_without[given.ty] &= !put;
         if given.ty == CDS {
             self.left_by_name &= !(put | removed);
         }

@@ -16,7 +16,7 @@ use super::pilot::Order;
 use super::plan::WavePlan;
 use super::relay::Stream;
 use super::world::World;
-use crate::words::{CDS, EDS, LDS, Lexicon, OLD, RDS, TYPES, has_endpoints, read};
+use crate::words::{CDS, EDS, LDS, Lexicon, Mask, OLD, RDS, TYPES, bit, has_endpoints, read};
 
 /// The content of a unit at a release. 0: no resource; nothing: unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,6 +76,18 @@ impl Contents {
         let stand_in = self.stand_ins.get(&(ty, name)).filter(|_| want.names & 1 << name != 0).copied();
         let content = named.copied().filter(there).or(member.filter(there)).or(stand_in);
         content.or(member).or(named.copied())
+    }
+
+    /// The names without a resource, but for stand-ins.
+    pub fn lacks(&self, ty: usize, want: Want) -> Mask {
+        let own = |name: usize| {
+            let named = self.names.get(&(ty, name)).filter(|_| want.names & bit(name) != 0);
+            named
+                .copied()
+                .filter(|of| *of != 0)
+                .or(self.member(ty, name).filter(|of| want.wildcard && *of != 0))
+        };
+        (0..OLD).filter(|name| own(*name).is_none()).fold(0, |all: Mask, name| all | bit(name))
     }
 
     /// Whether the other lacks or changes a member that was known before all were.
@@ -236,18 +248,27 @@ pub struct Releases {
     /// The contents that all clients were given, also before a restart: each push that settled, and the stable content at the
     /// begin of each push, whatever became of the push, and the stable content at its end. Last bytes may be of any of them.
     pub given: Vec<Contents>,
-    /// The contents that all clients were given as above, each with the push of that time, without those that were taken back or halted:
-    /// they may be for all at once.
-    pub trusted: Vec<(u64, Contents)>,
+    /// The contents that all clients were given as above, without those that were taken back or halted: they may be for all at once.
+    pub trusted: Vec<Trusted>,
     /// Contents of halted pushes that the machines may have blamed: whether they are trusted depends on the clients that were lost.
     pub doubted: Vec<Contents>,
     /// The pushes that settled while nobody was there: a unit may have forgotten their contents.
     pub unseen: BTreeSet<u64>,
-    /// A release of the past was served since the latest push.
-    pub was_served: bool,
+    /// The release of the past that was served since the latest push.
+    pub served: Option<u64>,
     /// The same, of the unit without a hold, where they went without a push: members that a wildcard lost before all were known, the
     /// content before a pin, and stable content that ended with its endpoints unchanged.
     pub unheld: Vec<Contents>,
+}
+
+/// A content that all clients were given.
+#[derive(Clone, Debug)]
+pub struct Trusted {
+    /// The number of the push that began from the content (`false`), or that gave it to all (`true`), in the order of time.
+    pub at: (u64, bool),
+    /// The push of which the content is.
+    pub release: u64,
+    pub content: Contents,
 }
 
 impl Releases {
@@ -376,8 +397,8 @@ impl Releases {
     fn serve(&mut self, number: u64) {
         let release = self.history.iter().rev().find(|(push, _)| *push <= number).cloned();
         let Some((served, mut release)) = release else { return };
-        self.take_back(served, &release);
-        self.was_served = true;
+        self.take_back((served, true), &release);
+        self.served = Some(served);
         let former = self.stable.as_ref().unwrap_or(&self.live);
         release.names.retain(|(ty, _), _| is_gated(*ty));
         let endpoints = former.names.iter().filter(|((ty, _), _)| *ty == EDS);
@@ -399,7 +420,9 @@ impl Releases {
         let is_of_push = self.candidate.as_ref().is_some_and(|(push, _)| *push == number);
         if let Some((stable, _)) = self.cut.as_ref().filter(|_| is_of_push) {
             self.given.push(stable.clone());
-            self.trusted.push((number, stable.clone()));
+            let settled = self.history.last().map_or(0, |(settled, _)| *settled);
+            let release = self.served.unwrap_or(settled);
+            self.trusted.push(Trusted { at: (number, false), release, content: stable.clone() });
         }
     }
 
@@ -407,9 +430,9 @@ impl Releases {
     /// that was taken back itself, and goes by steps again.
     fn trust(&mut self, number: u64, content: Contents) {
         // A pin may have taken back a content to which names came since.
-        let was_served = std::mem::take(&mut self.was_served);
+        let was_served = self.served.take().is_some();
         let is_return = |of: &Contents| of.is_same(&content) || !was_served && !of.differs(&content);
-        let is_seen = |(push, of): &(u64, Contents)| !self.unseen.contains(push) && is_return(of);
+        let is_seen = |of: &Trusted| !self.unseen.contains(&of.at.0) && is_return(&of.content);
         let is_doubted = self.doubted.iter().any(is_return);
         if let Some((stable, candidate)) = &self.cut
             && self.trusted.iter().any(is_seen)
@@ -417,23 +440,27 @@ impl Releases {
         {
             let is_of = |(_, of): &&(u64, Contents)| of.differs(stable) && !of.differs(candidate);
             let release = self.history.iter().rev().find(is_of).map(|(release, _)| *release);
-            release.into_iter().for_each(|release| self.take_back(release, &content));
+            if let Some(release) = release {
+                // The release may have been stable at the begin of later pushes as well, perhaps with names that came since.
+                let own = self.trusted.iter().filter(|of| of.release == release).map(|of| of.at).max();
+                self.take_back(own.unwrap_or((release, true)), &content);
+            }
         }
         self.doubted.retain(|of| !of.is_same(&content));
-        self.trusted.push((number, content));
+        self.trusted.push(Trusted { at: (number, true), release: number, content });
     }
 
-    /// The contents since a release are trusted no longer, but for the one that all are given.
-    fn take_back(&mut self, release: u64, given: &Contents) {
-        let since = self.trusted.iter().filter(|(push, of)| *push > release && !of.is_same(given));
-        let since: Vec<_> = since.map(|(_, of)| of.clone()).collect();
-        self.trusted.retain(|(_, of)| !since.iter().any(|gone| gone.is_same(of)));
+    /// The contents since a time are trusted no longer, but for the one that all are given.
+    fn take_back(&mut self, time: (u64, bool), given: &Contents) {
+        let since = self.trusted.iter().filter(|of| of.at > time && !of.content.is_same(given));
+        let since: Vec<_> = since.map(|of| of.content.clone()).collect();
+        self.trusted.retain(|of| !since.iter().any(|gone| gone.is_same(&of.content)));
     }
 
     /// The latest candidate was halted.
     pub fn distrust_latest(&mut self) {
         if let Some((_, halted)) = &self.latest {
-            self.trusted.retain(|(_, of)| !of.is_same(halted));
+            self.trusted.retain(|of| !of.content.is_same(halted));
         }
     }
 
@@ -446,7 +473,8 @@ impl Releases {
     pub fn restarted(self) -> Releases {
         let live = self.stable().clone();
         // The record may be older than the latest return.
-        let trusted = self.given.iter().map(|of| (0, of.clone())).collect();
+        let unknown = |of: &Contents| Trusted { at: (0, true), release: 0, content: of.clone() };
+        let trusted = self.given.iter().map(unknown).collect();
         Releases { live, trusted, given: self.given, ..Releases::default() }
     }
 

@@ -122,8 +122,10 @@ pub struct Judged {
     pub known: [Mask; TYPES],
     /// The names that the client gave up since the latest response, also those that it asks for by the wildcard now.
     pub given_up: [Mask; TYPES],
-    /// The names that the client ever gave up.
+    /// The names that the client asked for by name and gave up, and was given nothing for since.
     pub dropped: [Mask; TYPES],
+    /// Of these, the names of which the client has accepted that an answer lacks them.
+    pub answered_without: [Mask; TYPES],
     /// The clusters that a delta client unsubscribed from beside the wildcard, and was not told of since. Each needs an answer of its own,
     /// which waits for nothing (DEL-19).
     pub left_by_name: Mask,
