@@ -80,10 +80,11 @@ impl Process {
         Ok(nanos(Duration::from(time)))
     }
 
-    /// Resident memory in bytes. `smaps_rollup` counts page tables and is exact, but slow.
+    /// Resident memory in bytes, without the pages of files. The program's own code is such pages: the first clients bring it into memory,
+    /// and they would pay for it. `smaps_rollup` counts page tables and is exact, but slow.
     pub fn rss_bytes(&self) -> Result<u64> {
         let exact = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid));
-        if let Some(bytes) = exact.ok().as_deref().and_then(|text| kilobytes(text, "Rss:")) {
+        if let Some(bytes) = exact.ok().as_deref().and_then(|text| kilobytes(text, "Anonymous:")) {
             return Ok(bytes);
         }
         self.quick_rss_bytes()
@@ -94,11 +95,11 @@ impl Process {
     pub fn quick_rss_bytes(&self) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))
             .with_context(|| format!("cannot read the memory of process {}", self.pid))?;
-        kilobytes(&status, "VmRSS:").with_context(|| format!("process {} has ended", self.pid))
+        kilobytes(&status, "RssAnon:").with_context(|| format!("process {} has ended", self.pid))
     }
 }
 
-/// The bytes of a line such as `VmRSS:   1234 kB`.
+/// The bytes of a line such as `RssAnon:   1234 kB`.
 fn kilobytes(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key))?;
     let number: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -140,8 +141,8 @@ mod tests {
 
     #[test]
     fn lines_of_proc_are_read_in_kib() {
-        let text = "Name:\tx\nVmRSS:\t    1234 kB\nThreads:\t2\n";
-        assert_eq!(kilobytes(text, "VmRSS:"), Some(1234 * 1024));
+        let text = "Name:\tx\nRssAnon:\t    1234 kB\nThreads:\t2\n";
+        assert_eq!(kilobytes(text, "RssAnon:"), Some(1234 * 1024));
         assert_eq!(kilobytes(text, "Threads:"), None);
         assert_eq!(kilobytes(text, "Rss:"), None);
     }
