@@ -221,8 +221,8 @@ pin_project! {
         requests: Option<F>,
         send: SendStream<Piece>,
         life: Life<S>,
-        // A message that waits for room in the queue.
-        waiting: Option<Piece>,
+        // A message that waits for room in the queue. Boxed: most messages wait for none.
+        waiting: Option<Box<Piece>>,
     }
 }
 
@@ -265,27 +265,41 @@ impl<F: Future<Output = ()>, S: RelayStream> StreamCall<F, S> {
         if this.requests.is_none() && this.send.poll_reset(context).is_ready() {
             return Poll::Ready(false);
         }
-        loop {
-            if this.waiting.is_some() {
-                match poll_capacity(this.send, context) {
-                    Poll::Ready(Some(())) => {}
-                    Poll::Ready(None) => return Poll::Ready(false),
-                    // The end of a failed stream waits for no reader.
-                    Poll::Pending if stream.has_failed() => *this.waiting = None,
-                    Poll::Pending => return Poll::Pending,
+        if this.waiting.is_some() {
+            match poll_capacity(this.send, context) {
+                Poll::Ready(Some(())) => {
+                    if let Some(piece) = this.waiting.take()
+                        && this.send.send_data(*piece, false).is_err()
+                    {
+                        return Poll::Ready(false);
+                    }
                 }
+                Poll::Ready(None) => return Poll::Ready(false),
+                // The end of a failed stream waits for no reader.
+                Poll::Pending if stream.has_failed() => *this.waiting = None,
+                Poll::Pending => return Poll::Pending,
             }
-            if let Some(piece) = this.waiting.take()
-                && this.send.send_data(piece, false).is_err()
-            {
-                return Poll::Ready(false);
-            }
+        }
+        loop {
             let status = match ready!(stream.poll_message(context)) {
                 Some(Ok(Message { private, shared, delivery })) => {
                     // Reserves one byte, and only for an existing message. Unused reserved capacity would be missing
                     // for the other streams of a client that opens its window only after using it up.
                     this.send.reserve_capacity(1);
-                    *this.waiting = Some(Piece::new(private, shared, delivery));
+                    let piece = Piece::new(private, shared, delivery);
+                    match poll_capacity(this.send, context) {
+                        Poll::Ready(Some(())) => {
+                            if this.send.send_data(piece, false).is_err() {
+                                return Poll::Ready(false);
+                            }
+                        }
+                        Poll::Ready(None) => return Poll::Ready(false),
+                        Poll::Pending if stream.has_failed() => {}
+                        Poll::Pending => {
+                            *this.waiting = Some(Box::new(piece));
+                            return Poll::Pending;
+                        }
+                    }
                     continue;
                 }
                 Some(Err(status)) => status,
@@ -294,5 +308,23 @@ impl<F: Future<Output = ()>, S: RelayStream> StreamCall<F, S> {
             end(this.send, status::trailers(&status));
             return Poll::Ready(stream.has_failed());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Relay;
+    use crate::server::reader::read_requests;
+
+    fn call_size<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<StreamCall<F, <Relay as OpenStreams>::Stream>>()
+    }
+
+    /// A size class of the allocator: each idle client has a call.
+    #[test]
+    fn an_idle_call_costs_little() {
+        let size = call_size(read_requests::<<Relay as OpenStreams>::Stream>);
+        assert!(size <= 448, "{size}");
     }
 }

@@ -78,7 +78,7 @@ impl Bench {
     ) {
         let received = |resource: Resource| {
             let (name, ttl) = (resource.name.clone(), resource.ttl);
-            let upstream_version = format!("v{}", resource.version.0).into();
+            let upstream_version = format!("v{}", { resource.version.0 }).into();
             Ok(Received { name, upstream_version, ttl, resource: Some(Arc::new(resource)) })
         };
         let response = DeltaResponse {

@@ -1,6 +1,6 @@
 //! The sources of a stream, and the releases for the client.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -20,12 +20,19 @@ pub struct OwnSources {
     /// Plans hold nothing back from relays: the ACK of a relay means structure (TIR-1).
     is_relay: bool,
     node: Option<Arc<Node>>,
+    /// Boxed: most streams never have a source that a plan holds.
+    planned: RefCell<Option<Box<Planned>>>,
+}
+
+/// The place of the client in the plans of its sources.
+#[derive(Clone, Default)]
+struct Planned {
     /// Computed once for each plan (WAV-13).
-    seats: RefCell<Vec<(Arc<Plan>, Seat)>>,
+    seats: Vec<(Arc<Plan>, Seat)>,
     /// The push of the latest candidate with content in a sent answer (WAV-15).
     push: Option<u64>,
     /// The push of the candidate in the look under way.
-    found: Cell<Option<u64>>,
+    found: Option<u64>,
 }
 
 impl OwnSources {
@@ -36,12 +43,16 @@ impl OwnSources {
     /// The node decides about the seat.
     pub(super) fn seat_by(&mut self, node: &Arc<Node>) {
         self.node = Some(node.clone());
-        self.seats.get_mut().clear();
+        if let Some(planned) = self.planned.get_mut() {
+            planned.seats.clear();
+        }
     }
 
     /// The next answer begins.
     pub(super) fn begin_look(&mut self) {
-        self.found.set(None);
+        if let Some(planned) = self.planned.get_mut() {
+            planned.found = None;
+        }
     }
 
     /// The answer of the look was sent, in so many messages. A client of the candidate that was sent nothing of it has no content to keep.
@@ -57,24 +68,32 @@ impl OwnSources {
             })
         };
         let holds = || self.all.iter().any(|(_, source)| source.published().lanes.is_some());
-        self.push = Answer::push_after(self.push, self.found.get(), (messages, holds), brings);
+        let found = self.planned.borrow().as_ref().and_then(|planned| planned.found);
+        let push = Answer::push_after(self.served_push(), found, (messages, holds), brings);
+        self.set_push(push);
     }
 
     /// The client moved to another server of a list, and has what that server serves: nothing of a push that others keep (WAV-16, WAV-18).
     pub(super) fn forget_push(&mut self) {
-        self.push = None;
+        self.set_push(None);
+    }
+
+    fn set_push(&mut self, push: Option<u64>) {
+        if push != self.served_push() {
+            self.planned.get_mut().get_or_insert_default().push = push;
+        }
     }
 
     /// The push of the latest candidate with content in a sent answer.
     pub fn served_push(&self) -> Option<u64> {
-        self.push
+        self.planned.borrow().as_ref().and_then(|planned| planned.push)
     }
 
     /// The content of a source for the client.
     pub fn served(&self, source: &SourceHandle) -> Arc<Snapshot> {
-        let served = source.served(|plan| Some((self.seat_in(plan)?, self.push)));
+        let served = source.served(|plan| Some((self.seat_in(plan)?, self.served_push())));
         if let Some(push) = served.lane().push {
-            self.found.set(Some(push));
+            self.planned.borrow_mut().get_or_insert_default().found = Some(push);
         }
         served
     }
@@ -84,7 +103,8 @@ impl OwnSources {
         if self.is_relay {
             return None;
         }
-        let seats = &mut *self.seats.borrow_mut();
+        let mut planned = self.planned.borrow_mut();
+        let seats = &mut planned.get_or_insert_default().seats;
         if let Some((_, seat)) = seats.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
             return Some(*seat);
         }

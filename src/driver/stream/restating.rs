@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use thin_vec::ThinVec;
+
 use crate::driver::ground::plans::{PlanHandle, Plans};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
@@ -19,7 +21,7 @@ struct Restating {
 
 /// The rejected pushes of a client.
 #[derive(Debug, Default)]
-pub(crate) struct RejectedPushes(Vec<Restating>);
+pub(crate) struct RejectedPushes(ThinVec<Restating>);
 
 impl RejectedPushes {
     /// The rejected pushes of a node, for a new stream.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use thin_vec::ThinVec;
 use tokio::time::Sleep;
 use tracing::debug;
 
@@ -95,7 +96,7 @@ pub(crate) struct Inner {
     /// The charge for this stream and its names.
     pub(crate) names: Charge,
     /// Bodies with messages to be sent, for answers of several messages.
-    pub(crate) unsent: Vec<(AnswerKey, Arc<Encoded>)>,
+    pub(crate) unsent: ThinVec<(AnswerKey, Arc<Encoded>)>,
     /// A pending body for this stream alone.
     pub(crate) private_body: PrivateBody<Arc<Encoded>>,
     /// The number of waits for a body in a row.
@@ -206,7 +207,7 @@ pub(crate) mod due {
 
 /// The lists, or types of lists, with a server other than the preferred server. Each has its part of a gauge,
 /// and its episode.
-pub(crate) type Fallbacks = Vec<((ListId, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
+pub(crate) type Fallbacks = ThinVec<((ListId, Option<TypeUrl>), GaugePart, Arc<FallbackEpisode>)>;
 
 #[cfg(test)]
 mod tests {
@@ -216,6 +217,6 @@ mod tests {
     #[test]
     fn an_idle_stream_costs_little() {
         let size = size_of::<StreamState>();
-        assert!(size + 16 <= 896, "{size}");
+        assert!(size + 16 <= 768, "{size}");
     }
 }

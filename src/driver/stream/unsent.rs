@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use thin_vec::ThinVec;
+
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::{BodyTimes, Encoded, Maker};
@@ -101,7 +103,7 @@ impl Inner {
         let pending: Vec<_> = self.session.subscriptions().iter().filter_map(|s| s.pending_key()).collect();
         self.unsent.retain(|(key, _)| pending.contains(key));
         if self.unsent.is_empty() {
-            self.unsent = Vec::new();
+            self.unsent = ThinVec::new();
         }
     }
 }

@@ -24,7 +24,9 @@ use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
 /// Identifies the content of a view inside this process. Two views with the same id are equal.
+/// Aligned as its halves, as a [`Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(Rust, packed(8))]
 pub struct ViewId(u128);
 
 impl ViewId {

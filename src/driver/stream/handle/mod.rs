@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use futures_util::task::AtomicWaker;
+use thin_vec::ThinVec;
 
 use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
 use crate::driver::ground::context::DriverContext;
@@ -58,7 +59,7 @@ impl Stream {
             waiting: None,
             routing: settings,
             names,
-            unsent: Vec::new(),
+            unsent: ThinVec::new(),
             private_body: PrivateBody::default(),
             waits: 0,
             is_shifting: false,

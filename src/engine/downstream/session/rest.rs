@@ -35,7 +35,7 @@ impl Subscription {
             && self.pending.is_none()
             && self.name_wait.is_none()
             && self.presented.is_none()
-            && self.departed.is_empty()
+            && self.departed().next().is_none()
             && self.is_plain()
             && self.parts.iter().all(Part::is_at_rest)
     }

@@ -86,7 +86,9 @@ impl Subscription {
             }
             let Some(key) = self.take_name(name, grant.as_ref()) else { continue };
             // The new subscription answers for the name.
-            self.departed.remove(&key);
+            if let Some(departed) = &mut self.departed {
+                departed.remove(&key);
+            }
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             let wanted = !set.insert(key.clone(), seed);
@@ -151,10 +153,11 @@ impl Subscription {
         is_covered: impl Fn(&Subscription, &ResourceName) -> bool,
     ) {
         // Names that already wait interrupt no answer: each ACK would restart the answer, for ever.
-        let mut waiting = std::mem::take(&mut self.departed);
-        let has_aliases = self.type_url.kind() == Kind::VirtualHost;
-        waiting.retain(|name| has_aliases || is_covered(self, name));
-        self.departed = waiting;
+        if let Some(mut waiting) = self.departed.take() {
+            let has_aliases = self.type_url.kind() == Kind::VirtualHost;
+            waiting.retain(|name| has_aliases || is_covered(self, name));
+            self.departed = Some(waiting).filter(|waiting| !waiting.is_empty());
+        }
         for name in &departed {
             self.depart(name);
         }
@@ -180,7 +183,7 @@ impl Subscription {
     /// A name was given up beside the wildcard or its glob. The client must learn whether the wildcard or
     /// glob still has the name (DEL-19, NAM-17).
     pub(super) fn depart(&mut self, name: &ResourceName) {
-        self.departed.insert(name.clone());
+        self.departed.get_or_insert_default().insert(name.clone());
         self.interrupt();
         self.fresh = true;
     }

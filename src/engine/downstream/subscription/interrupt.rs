@@ -28,9 +28,9 @@ impl Subscription {
             hold_sent(part, index, answer, rest);
         }
         for told in rest.told_names.iter().take(answer.chunk) {
-            if !self.departed.is_empty() {
+            if self.departed.is_some() {
                 let answered = told.answered();
-                self.departed.retain(|name| !answered.contains(name));
+                self.retain_departed(|name| !answered.contains(name));
             }
         }
     }

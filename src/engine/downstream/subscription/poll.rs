@@ -49,9 +49,9 @@ impl Subscription {
         let greeting = self.greets(membership_known) && (full || holds_nothing)
             || self.set_marks.as_mut().is_some_and(|marks| !news && marks.is_due_alone(&parts));
         let mut departed = refused;
-        if membership_known && !self.departed.is_empty() {
+        if membership_known {
             let in_doubt = |name: &&ResourceName| parts.iter().any(|part| part.may_have(name));
-            departed.extend(self.departed.iter().filter(|name| !in_doubt(name)).cloned());
+            departed.extend(self.departed().filter(|name| !in_doubt(name)).cloned());
         }
         let is_due = news || greeting || !departed.is_empty();
         if !is_due {
@@ -62,7 +62,7 @@ impl Subscription {
             return None;
         }
         if let Some(presented) = self.presented.take()
-            && self.is_current(presented, full, &parts)
+            && self.is_current(*presented, full, &parts)
         {
             return None;
         }

@@ -46,7 +46,7 @@ impl Subscription {
         let mut change = Change { non_canonical: moved > 0, moved, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
-            self.presented = Version::parse(&request.version_info);
+            self.presented = Version::parse(&request.version_info).map(Box::new);
         }
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);

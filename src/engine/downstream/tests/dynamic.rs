@@ -120,7 +120,7 @@ fn show(chunk: &Chunk) -> String {
     };
     for resource in &chunk.resources {
         let constraints = told(resource.constraints.as_ref());
-        write!(text, "{}{constraints}={}{} ", resource.name, resource.version.0, ttl(resource)).unwrap();
+        write!(text, "{}{constraints}={}{} ", resource.name, { resource.version.0 }, ttl(resource)).unwrap();
     }
     for resource in &chunk.beats {
         write!(text, "~{}{}{} ", resource.name, told(resource.constraints.as_ref()), ttl(resource)).unwrap();

@@ -7,7 +7,7 @@ use crate::engine::downstream::{HeldVersion, NameStanding, SourceId};
 use crate::xds::{ResourceName, Version};
 
 fn version(of: Option<Version>) -> String {
-    of.map_or_else(|| "-".to_owned(), |version| version.0.to_string())
+    of.map_or_else(|| "-".to_owned(), |version| { version.0 }.to_string())
 }
 
 /// Each name as `name has>should standing`. Equal versions are written once.

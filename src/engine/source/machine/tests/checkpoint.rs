@@ -163,7 +163,7 @@ impl Bench {
         let view = self.source.snapshot().of(&url(message)).and_then(|of| of.view(&set(list)));
         let Some(view) = view else { return "none".to_owned() };
         let mut words: Vec<_> =
-            view.names().map(|name| format!("{name}={}", view.version_of(name).unwrap().0)).collect();
+            view.names().map(|name| format!("{name}={}", { view.version_of(name).unwrap().0 })).collect();
         let absent = list.split_whitespace().filter(|name| view.knows_absent(&ResourceName::new(name)));
         words.extend(absent.map(|name| format!("-{name}")));
         words.extend((!view.is_complete()).then(|| format!("?{}", view.unknown_len())));

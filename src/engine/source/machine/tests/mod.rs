@@ -136,7 +136,7 @@ impl Bench {
         let collection = if list == "*" { Collection::Wildcard } else { set(list) };
         let Some(view) = types.view(&collection) else { return "none".to_owned() };
         let mut words: Vec<_> =
-            view.names().map(|name| format!("{name}={}", view.version_of(name).unwrap().0)).collect();
+            view.names().map(|name| format!("{name}={}", { view.version_of(name).unwrap().0 })).collect();
         let absent = list.split_whitespace().filter(|name| view.knows_absent(&ResourceName::new(name)));
         words.extend(absent.map(|name| format!("-{name}")));
         if !view.is_complete() {
