@@ -5,7 +5,6 @@
     python3 loadtest/figures.py                      # all rows, five runs each; about an hour on two quiet cores
     python3 loadtest/figures.py --runs 1 rss cpu     # rows with these prefixes
     python3 loadtest/figures.py --against OLD rss    # rows with an older relay beside, in pairs, and the ratios
-    python3 loadtest/figures.py --check              # ratios of pairs of small rows against bounds, for CI; any build will do
     python3 loadtest/figures.py --growth             # the curves instead, one run for each point
     python3 loadtest/figures.py --tiers              # a relay behind a relay instead
     python3 loadtest/figures.py --tls none,tls,mtls  # the rows of TLS, with a column for each, and the differences to the first
@@ -270,41 +269,6 @@ TLS_ROWS = {
     ),
 }
 
-BIG, OWN = "--resources 10000 --size 480 --changes 0", "--resources 10000 --named eds --names 100 --names-step 1 --changes 0"
-
-
-def slope_ratio(many, few, many_beside, few_beside):
-    """The memory of one more client beside that of one more client of another kind. Whatever all clients share is left out."""
-    grown = lambda more, less: (more["rss"]["all_clients"] - less["rss"]["all_clients"]) / (more["clients"] - less["clients"])
-    return grown(many, few) / grown(many_beside, few_beside)
-
-
-def ratio(of):
-    return lambda row, beside: of(row) / of(beside)
-
-
-# what holds, the rows, a ratio of their figures, and the most that it may be. Neither the machine nor the build matters much.
-RATIOS = [
-    (
-        "a first answer of two messages leaves a client no more memory than one",
-        (f"--clients 600 {BIG}", f"--clients 200 {BIG}", "--clients 600 --changes 0", "--clients 200 --changes 0"),
-        slope_ratio,
-        1.3,
-    ),
-    (
-        "an update costs a client the same, whatever the set",
-        ("--clients 400 --resources 3000 --changes 20", "--clients 400 --changes 20"),
-        ratio(US[1]),
-        1.4,
-    ),
-    (
-        "a client with names of its own connects for the same CPU among four times as many",
-        (f"--clients 1000 {OWN}", f"--clients 250 {OWN}"),
-        ratio(CONNECT_US[1]),
-        1.4,
-    ),
-]
-
 # axis: [(x, arguments)]
 GROWTH = {
     "clients (delta, one of 100 clusters)": [(n, f"--mode delta --clients {n}") for n in (100, 1000, 5000, 10000, 19000)],
@@ -358,21 +322,6 @@ def rows(binaries, known, chosen, runs, kept):
         lines.append([name, "errors; clients' thread busy, %", f"{errors}; {busy * 100:.0f}", "", "", ""])
     table(["row", "figure", "median", "range", "aim", "reached"], lines)
     commands(known, chosen)
-
-
-def check(binaries, attempts=3):
-    """Ratios against their bounds. A pair beyond its bound is measured again, since other programs share the machine. Gives the number of
-    failures."""
-    lines, failed = [], 0
-    for what, chosen, of, most in RATIOS:
-        ratios = []
-        while len(ratios) < attempts and min(ratios, default=most + 1) > most:
-            ratios.append(of(*(measure(binaries, f"--mode delta --in-flight 50 {arguments}") for arguments in chosen)))
-        failed += min(ratios) > most
-        lines.append(["ok" if min(ratios) <= most else "FAILED", what, ", ".join(f"{ratio:.2f}" for ratio in ratios), str(most)])
-    table(["", "what holds", "ratios", "at most"], lines)
-    print(f"figures: {len(RATIOS) - failed} passed, {failed} failed")
-    return failed
 
 
 def summary(values):
@@ -514,7 +463,6 @@ def main():
     arguments.add_argument("--sluice", type=Path, default=ROOT / "target/release/sluice")
     arguments.add_argument("--tool", type=Path, default=ROOT / "target/release/sluice-load")
     arguments.add_argument("--runs", type=int, default=5)
-    arguments.add_argument("--check", action="store_true", help="ratios against bounds instead; fails if one does not hold")
     arguments.add_argument("--growth", action="store_true", help="the curves instead")
     arguments.add_argument("--tiers", action="store_true", help="a relay behind a relay instead")
     arguments.add_argument(
@@ -539,9 +487,7 @@ def main():
     if not chosen:
         raise SystemExit(f"no row begins so; there are {', '.join(known)}")
     try:
-        if given.check:
-            sys.exit(1 if check(binaries) else 0)
-        elif given.growth:
+        if given.growth:
             growth(binaries, kept)
         elif given.tiers:
             tiers(binaries, kept)

@@ -16,6 +16,7 @@ mod paths;
 use std::hint::black_box;
 
 use paths::authorization::Authorize;
+use paths::first_answer::{CLIENTS, FirstAnswer};
 use paths::hold::Hold;
 use paths::relay::Relay;
 use paths::{ENDPOINTS, name};
@@ -239,6 +240,19 @@ fn rules_allocate_nothing_for_the_names_of_a_request() {
         );
         assert_eq!(one, all, "{variant:?}");
     }
+}
+
+/// Clients that are sent the same messages share the view of each. A view of its own would take each client some 100 bytes a name.
+#[test]
+fn an_answer_of_two_messages_leaves_a_client_no_more_than_one_of_one() {
+    let [one, two] = [1, 2].map(|messages| {
+        let mut clients = FirstAnswer::new(messages);
+        let before = allocated();
+        black_box(clients.send());
+        (allocated() - before) / CLIENTS as u64
+    });
+    println!("first answers leave a client {one} bytes after one message, {two} after two");
+    assert!(two <= one + 256, "{one} bytes after one message, {two} after two");
 }
 
 /// WAV-4: a plan holds the content of a source as it is, whatever its size. Persistent maps allocate a path to the changed resource, which
