@@ -9,7 +9,7 @@ use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
 use crate::engine::class::{
     ClassRule, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch,
-    Projection, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
+    Paths, Projection, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
 };
 use crate::xds::{Kind, TypeUrl};
 
@@ -280,20 +280,34 @@ fn read_projection(map: &mut Map<'_>) -> Projection {
     }
 }
 
+/// `all`, `none`, a list of paths, or `{ all_but: [PATH, …] }`.
 fn read_metadata_parts(item: &Item<'_>) -> Option<MetadataParts> {
     item.can_be(&[Form::Word("all"), Form::Word("none"), Form::List]);
     match item.tree {
-        Tree::Text(text) if text == "all" => Some(MetadataParts::All),
+        Tree::Text(text) if text == "all" => Some(MetadataParts::ALL),
         Tree::Text(text) if text == "none" => Some(MetadataParts::default()),
-        Tree::List(_) => {
-            let mut paths: Vec<_> = item.list()?.iter().filter_map(read_path).collect();
-            paths.sort();
-            paths.dedup();
-            Some(MetadataParts::Paths(paths))
-        }
+        Tree::List(_) => read_paths(item).map(MetadataParts::Paths),
+        Tree::Map(_) => item.map(read_all_but).flatten(),
         _ => {
-            item.invalid("all, none or a list of paths, each a key or a list of keys");
+            item.invalid("all, none, a list of paths, each a key or a list of keys, or { all_but: PATHS }");
             None
         }
     }
+}
+
+fn read_all_but(map: &mut Map<'_>) -> Option<MetadataParts> {
+    map.can_be("all_but", &[Form::List]);
+    let item = map.required("all_but", "a list of paths")?;
+    if item.list()?.is_empty() {
+        item.invalid("at least one path; `metadata: all` leaves nothing out");
+        return None;
+    }
+    read_paths(&item).map(MetadataParts::AllBut)
+}
+
+fn read_paths(item: &Item<'_>) -> Option<Paths> {
+    let mut paths: Vec<_> = item.list()?.iter().filter_map(read_path).collect();
+    paths.sort();
+    paths.dedup();
+    Some(paths)
 }

@@ -10,7 +10,7 @@ use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
-use crate::engine::class::{LocalityDepth, MetadataParts, NodeClasses, NodeMatch, Projection, TextMatch};
+use crate::engine::class::{LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
 use crate::engine::rollout::hook::{Hook, HookSettings};
 use crate::engine::rollout::plan::{
     BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
@@ -259,12 +259,6 @@ fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
         // A part outside the projection is empty.
         wanted.as_ref().is_some_and(|wanted| *wanted != TextMatch::Exact(String::new()))
     };
-    let has_metadata = |path: &[String]| match &projection.metadata {
-        MetadataParts::All => true,
-        MetadataParts::Paths(paths) => {
-            paths.iter().any(|part| part.starts_with(path) || path.starts_with(part))
-        }
-    };
     let is_lacking = [
         wants(&nodes.id) && !projection.id,
         wants(&nodes.cluster) && !projection.cluster,
@@ -272,7 +266,7 @@ fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
         wants(&nodes.region) && !depth(LocalityDepth::Region),
         wants(&nodes.zone) && !depth(LocalityDepth::Zone),
         wants(&nodes.sub_zone) && !depth(LocalityDepth::SubZone),
-        nodes.metadata.iter().any(|of| !has_metadata(&of.path)),
+        nodes.metadata.iter().any(|of| !projection.metadata.covers(&of.path)),
     ];
     PARTS.into_iter().zip(is_lacking).filter(|(_, is_lacking)| *is_lacking).map(|(part, _)| part).collect()
 }

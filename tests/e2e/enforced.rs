@@ -187,7 +187,10 @@ impl Fleet {
             if is_over(self) {
                 return;
             }
-            assert!(begun.elapsed() < DEADLINE, "no {what}: {}", self.relay.log());
+            if begun.elapsed() >= DEADLINE {
+                let plan = self.relay.json("/rollouts/edge").await;
+                panic!("no {what}: the plan is {plan}; {}", self.relay.log());
+            }
             if !any {
                 sleep(Duration::from_millis(2)).await;
             }

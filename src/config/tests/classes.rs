@@ -82,6 +82,25 @@ fn rly_11_a_rule_without_a_projection_keeps_the_default_of_each_style() {
     assert_eq!(projections, [defaults.clone(), defaults].concat());
 }
 
+/// What a later version states, too, splits classes.
+#[test]
+fn rly_11_all_metadata_but_some_paths_can_split() {
+    let classes =
+        with_server("node_classes: [{match: {names: old}, split_by: {metadata: {all_but: [b, [a, c], b]}}}]")
+            .node_classes;
+    let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let left_out = MetadataParts::AllBut(vec![path(&["a", "c"]), path(&["b"])]);
+    assert_eq!(classes.rules[0].projection, Projection { metadata: left_out, ..Projection::default() });
+    let told = |metadata: &str| {
+        let node = parse_client_node(&format!("{{\"id\": \"x\", \"metadata\": {metadata}}}")).unwrap();
+        let text = explain_classes(&classes, &node, &Identity::Anonymous);
+        text.lines().find(|line| line.starts_with("Cluster ")).unwrap().to_owned()
+    };
+    assert!(told(r#"{"a": {"c": 1, "d": 1}, "b": 1}"#).ends_with(" metadata=\"a\""));
+    assert_eq!(told(r#"{"a": {"c": 1}, "b": 1}"#), told(r#"{"a": {"c": 2}, "b": [2]}"#));
+    assert_ne!(told(r#"{"b": 1}"#), told(r#"{"b": 1, "of_a_later_version": 1}"#));
+}
+
 #[test]
 fn a_client_node_is_read_in_either_spelling_of_its_fields() {
     let snake = r#"{"id": "a", "user_agent_name": "envoy", "locality": {"sub_zone": "s"},

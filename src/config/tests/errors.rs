@@ -251,6 +251,12 @@ node_classes:
   - match: {types: [Cluster], names: xdstp}
     legacy_wildcard: false
     split_by: {locality: city, metadata: some}
+  - match: {id: a}
+    split_by: {metadata: {all_but: []}}
+  - match: {id: b}
+    split_by: {metadata: {all_but: [[]], but: []}}
+  - match: {id: c}
+    split_by: {metadata: {}}
 ",
         &[
             "node_classes[0].match.id: found none or several; expected one of `prefix` and `suffix`",
@@ -261,9 +267,14 @@ node_classes:
             "node_classes[1].match.types[0]: found \"Cluster\"; expected a full message name, such as \
              envoy.config.cluster.v3.Cluster",
             "node_classes[1].split_by.locality: found \"city\"; expected none, region, zone or sub_zone",
-            "node_classes[1].split_by.metadata: found \"some\"; expected all, none or a list of paths, each \
-             a key or a list of keys",
+            "node_classes[1].split_by.metadata: found \"some\"; expected all, none, a list of paths, each \
+             a key or a list of keys, or { all_but: PATHS }",
             "node_classes[1].legacy_wildcard: does not apply to `names: xdstp`: the wildcard is an old-style name",
+            "node_classes[2].split_by.metadata.all_but: found a list; expected at least one path; `metadata: all` \
+             leaves nothing out",
+            "node_classes[3].split_by.metadata.all_but[0]: found a list; expected at least one key",
+            "node_classes[3].split_by.metadata.but: unknown key; known here: all_but",
+            "node_classes[4].split_by.metadata.all_but: missing; expected a list of paths",
         ],
     );
     check_rest(

@@ -258,6 +258,11 @@ fn a_plan_names_lists_and_parts_that_exist() {
     {
         assert_eq!(plans(&classes(&all, node)).len(), 1, "{node}");
     }
+    let all_but = "{match: {names: old}, split_by: {metadata: {all_but: [[labels, app]]}}}";
+    let of_path = |path: &str| format!("{{metadata: [{{path: [{path}], present: true}}]}}");
+    let left_out = faults(&classes(all_but, &of_path("labels, app, x")));
+    assert_eq!(left_out, [format!("match.node.metadata: no rule of `node_classes` {absent}")]);
+    assert_eq!(plans(&classes(all_but, &of_path("labels, rev"))).len(), 1);
     let apart = "{match: {cluster: c}, split_by: {cluster: true}}, {split_by: {id: true}}";
     assert_eq!(
         faults(&classes(apart, "{cluster: c, id: i}")),

@@ -195,9 +195,17 @@ impl Projection {
 impl MetadataParts {
     fn describe(&self, node: &Node) -> Option<String> {
         match self {
-            MetadataParts::All => {
-                let keys: Vec<&str> = node.metadata.keys().map(String::as_str).collect();
-                Some(format!("metadata={}", if keys.is_empty() { "none".into() } else { keys.join(",") }))
+            MetadataParts::AllBut(left_out) => {
+                let kept = self.apply(node);
+                let keys: Vec<&str> = kept.keys().map(String::as_str).collect();
+                let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(",") };
+                let left_out: Vec<String> = left_out.iter().map(|path| path.join("/")).collect();
+                let left_out = if left_out.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (all but {})", left_out.join(","))
+                };
+                Some(format!("metadata={keys}{left_out}"))
             }
             MetadataParts::Paths(paths) if paths.is_empty() => None,
             MetadataParts::Paths(paths) => {

@@ -203,11 +203,29 @@ pub enum LocalityDepth {
     SubZone,
 }
 
+/// Paths of keys, from the outermost in, sorted, without duplicates.
+pub type Paths = Vec<Vec<String>>;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataParts {
-    All,
-    /// The values under these paths of keys, sorted, without duplicates; empty: no metadata.
-    Paths(Vec<Vec<String>>),
+    /// Everything but the values under these paths. A new key in the metadata splits classes.
+    AllBut(Paths),
+    /// The values under these paths alone; empty: no metadata.
+    Paths(Paths),
+}
+
+impl MetadataParts {
+    pub const ALL: MetadataParts = MetadataParts::AllBut(Vec::new());
+
+    /// Whether all or part of the value under a path splits classes.
+    pub fn covers(&self, path: &[String]) -> bool {
+        match self {
+            MetadataParts::AllBut(left_out) => !left_out.iter().any(|left_out| path.starts_with(left_out)),
+            MetadataParts::Paths(kept) => {
+                kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path))
+            }
+        }
+    }
 }
 
 impl Default for MetadataParts {
@@ -231,7 +249,7 @@ impl Projection {
             id: false,
             cluster: true,
             locality: Some(LocalityDepth::SubZone),
-            metadata: MetadataParts::All,
+            metadata: MetadataParts::ALL,
             user_agent_name: true,
             user_agent_version: VersionPart::Full,
             identity: IdentityPart::None,

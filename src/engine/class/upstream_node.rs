@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{LocalityDepth, MetadataParts, Projection};
+use super::{LocalityDepth, Projection};
 use crate::xds::{Node, Value};
 
 /// The kind of node that the server of a class sees.
@@ -283,12 +283,7 @@ impl Part {
             Part::Cluster => projection.cluster,
             Part::UserAgentName => projection.user_agent_name,
             Part::Locality(depth) => projection.locality.is_some_and(|kept| kept >= *depth),
-            Part::Metadata(path) => match &projection.metadata {
-                MetadataParts::All => true,
-                MetadataParts::Paths(kept) => {
-                    kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path))
-                }
-            },
+            Part::Metadata(path) => projection.metadata.covers(path),
         }
     }
 
@@ -309,6 +304,7 @@ impl Part {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::engine::class::MetadataParts;
     use crate::xds::Locality;
 
     fn fields(pairs: &[(&str, Value)]) -> BTreeMap<String, Value> {
@@ -426,9 +422,12 @@ mod tests {
         ] {
             assert_eq!(refused(&format!("a-{{{wrong}}}")), Some(wrong.to_owned()));
         }
-        assert_eq!(
-            Text::parse("{node.metadata.ANY}").unwrap().not_kept_by(&Projection::whole_node_but_id()),
-            None
-        );
+        let any = Text::parse("{node.metadata.ANY}").unwrap();
+        assert_eq!(any.not_kept_by(&Projection::whole_node_but_id()), None);
+        let metadata = MetadataParts::AllBut(vec![kept(&["ANY", "x"])]);
+        let all_but = Projection { metadata, ..Projection::default() };
+        assert_eq!(any.not_kept_by(&all_but), None, "a part is left out");
+        let left_out = Text::parse("{node.metadata.ANY.x.y}").unwrap();
+        assert_eq!(left_out.not_kept_by(&all_but), Some("node.metadata.ANY.x.y".to_owned()));
     }
 }

@@ -87,7 +87,7 @@ fn rule(draw: &mut Draw<'_>, style: NameStyle) -> ClassRule {
     let mut paths: Vec<Vec<String>> = paths.collect();
     paths.sort();
     paths.dedup();
-    let metadata = if draw.flag() { MetadataParts::All } else { MetadataParts::Paths(paths) };
+    let metadata = if draw.flag() { MetadataParts::AllBut(paths) } else { MetadataParts::Paths(paths) };
     let projection = Projection {
         id: draw.flag(),
         cluster: draw.flag(),
@@ -217,15 +217,18 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
         });
     keep("version", version.is_some(), version.unwrap_or_default());
     match &by.metadata {
-        MetadataParts::All => {
+        MetadataParts::AllBut(left_out) => {
             for (key, value) in &node.metadata {
-                leaves(&format!("metadata/{key}"), value, &mut keep);
+                let keys = [key.clone()];
+                if !left_out.contains(&keys.to_vec()) {
+                    leaves(&keys, value, left_out, &mut keep);
+                }
             }
         }
         MetadataParts::Paths(paths) => {
             for path in paths {
                 if let Some(value) = node.metadata_at(path) {
-                    leaves(&format!("metadata/{}", path.join("/")), value, &mut keep);
+                    leaves(path, value, &[], &mut keep);
                 }
             }
         }
@@ -246,12 +249,19 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
     kept
 }
 
-/// The values without values below them, by path.
-fn leaves(path: &str, value: &Value, keep: &mut impl FnMut(&str, bool, String)) {
-    match value {
-        Value::Struct(fields) if !fields.is_empty() => {
-            fields.iter().for_each(|(key, value)| leaves(&format!("{path}/{key}"), value, keep));
-        }
-        value => keep(path, true, format!("{value:?}")),
+/// The values without values below them, by path, but for those that are left out.
+fn leaves(
+    keys: &[String],
+    value: &Value,
+    left_out: &[Vec<String>],
+    keep: &mut impl FnMut(&str, bool, String),
+) {
+    let mut leaf = |text: String| keep(&format!("metadata/{}", keys.join("/")), true, text);
+    let Value::Struct(fields) = value else { return leaf(format!("{value:?}")) };
+    let below = fields.iter().map(|(key, value)| ([keys, std::slice::from_ref(key)].concat(), value));
+    let below: Vec<_> = below.filter(|(keys, _)| !left_out.contains(keys)).collect();
+    if below.is_empty() {
+        return leaf("{}".to_owned());
     }
+    below.iter().for_each(|(keys, value)| leaves(keys, value, left_out, keep));
 }

@@ -126,9 +126,15 @@ impl Projection {
 }
 
 impl MetadataParts {
-    fn apply(&self, node: &Node) -> BTreeMap<String, Value> {
+    pub(super) fn apply(&self, node: &Node) -> BTreeMap<String, Value> {
         let paths = match self {
-            MetadataParts::All => return node.metadata.clone(),
+            MetadataParts::AllBut(left_out) => {
+                let mut kept = node.metadata.clone();
+                for (last, parents) in left_out.iter().filter_map(|path| path.split_last()) {
+                    remove_at(&mut kept, parents, last);
+                }
+                return kept;
+            }
             MetadataParts::Paths(paths) => paths,
         };
         let mut kept = BTreeMap::new();
@@ -138,6 +144,18 @@ impl MetadataParts {
             }
         }
         kept
+    }
+}
+
+/// A map that becomes empty stays: a node without the map differs.
+fn remove_at(fields: &mut BTreeMap<String, Value>, parents: &[String], last: &str) {
+    match parents.split_first() {
+        None => drop(fields.remove(last)),
+        Some((first, rest)) => {
+            if let Some(Value::Struct(fields)) = fields.get_mut(first) {
+                remove_at(fields, rest, last);
+            }
+        }
     }
 }
 

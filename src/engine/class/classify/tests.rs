@@ -100,6 +100,28 @@ fn a_projection_keeps_what_it_names() {
     assert_eq!((kept.cluster.as_str(), kept.client_features.len()), ("", 1));
 }
 
+/// A new key splits classes.
+#[test]
+fn a_projection_keeps_all_but_what_it_leaves_out() {
+    let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+    let metadata =
+        MetadataParts::AllBut(vec![path(&["team"]), path(&["tier", "name"]), path(&["tier", "x", "y"])]);
+    let projection = Projection { metadata, ..Projection::default() };
+    let with = |name: &str, more: Option<&str>| {
+        let tier = [("name".to_owned(), Value::String(name.into()))];
+        let mut node = Node { metadata: node().metadata, ..Node::default() };
+        node.metadata.insert("tier".to_owned(), Value::Struct(tier.into()));
+        node.metadata.extend(more.map(|key| (key.to_owned(), Value::Null)));
+        projection.apply(&node).metadata
+    };
+    assert_eq!(with("gold", None), BTreeMap::from([("tier".to_owned(), Value::Struct(BTreeMap::new()))]));
+    assert_eq!(with("gold", None), with("iron", None));
+    assert_ne!(with("gold", None), with("gold", Some("made-up")));
+    assert_ne!(with("gold", None), projection.apply(&Node::default()).metadata, "a node without the map");
+    let text = projection.describe(&node());
+    assert_eq!(text, "metadata=tier (all but team,tier/name,tier/x/y)");
+}
+
 #[test]
 fn the_first_rule_that_matches_decides() {
     let mut by_team =
