@@ -477,7 +477,7 @@ const CORPUS: &[u64] = &[
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[];
+const OPEN: &[u64] = &[140737498430792, 1125899907452218];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;
