@@ -242,7 +242,7 @@ fn rules_allocate_nothing_for_the_names_of_a_request() {
     }
 }
 
-/// Clients that are sent the same messages share the view of each. A view of its own would take each client some 100 bytes a name.
+/// Clients that are sent the same messages share the view of each. A view of its own would take each client some 50 bytes a name.
 #[test]
 fn an_answer_of_two_messages_leaves_a_client_no_more_than_one_of_one() {
     let [one, two] = [1, 2].map(|messages| {

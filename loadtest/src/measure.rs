@@ -80,8 +80,8 @@ impl Process {
         Ok(nanos(Duration::from(time)))
     }
 
-    /// Resident memory in bytes, without the pages of files. The program's own code is such pages: the first clients bring it into memory,
-    /// and they would pay for it. `smaps_rollup` counts page tables and is exact, but slow.
+    /// Resident memory in bytes, without the pages of files, such as the program's code. `smaps_rollup` counts page tables and is exact,
+    /// but slow.
     pub fn rss_bytes(&self) -> Result<u64> {
         let exact = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid));
         if let Some(bytes) = exact.ok().as_deref().and_then(|text| kilobytes(text, "Anonymous:")) {

@@ -193,12 +193,7 @@ fn of_projection(projection: &Projection) -> Vec<String> {
     fields.extend(stated.into_iter().filter_map(|(is_stated, field)| is_stated.then(|| field.to_string())));
     fields.extend(locality.iter().take(depth).map(Field::to_string));
     match &projection.metadata {
-        MetadataParts::AllBut(left_out) if left_out.is_empty() => fields.push("metadata".to_owned()),
-        MetadataParts::AllBut(left_out) => {
-            let left_out: Vec<_> =
-                left_out.iter().map(|path| Field::Metadata(path.clone()).to_string()).collect();
-            fields.push(format!("metadata (but not {})", left_out.join(", ")));
-        }
+        MetadataParts::AllBut(_) => fields.push("metadata".to_owned()),
         MetadataParts::Paths(paths) => {
             fields.extend(paths.iter().map(|path| Field::Metadata(path.clone()).to_string()));
         }

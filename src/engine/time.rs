@@ -14,7 +14,7 @@ pub struct Time(NonZero<u64>);
 impl Time {
     pub const ZERO: Time = Time(NonZero::<u64>::MIN);
 
-    /// The last microsecond that a number can tell is the end of time.
+    /// `u64::MAX` and the microsecond before give the same time, which is the end of all.
     pub fn from_micros(micros: u64) -> Time {
         Time(NonZero::<u64>::MIN.saturating_add(micros))
     }

@@ -188,8 +188,9 @@ impl Fleet {
                 return;
             }
             if begun.elapsed() >= DEADLINE {
-                let plan = self.relay.json("/rollouts/edge").await;
-                panic!("no {what}: the plan is {plan}; {}", self.relay.log());
+                // A relay that is gone answers no question: its log comes first.
+                eprintln!("{}", self.relay.log());
+                panic!("no {what}: the plan is {}", self.relay.json("/rollouts/edge").await);
             }
             if !any {
                 sleep(Duration::from_millis(2)).await;
