@@ -14,7 +14,7 @@ pub struct Time(NonZero<u64>);
 impl Time {
     pub const ZERO: Time = Time(NonZero::<u64>::MIN);
 
-    /// `u64::MAX` and the microsecond before give the same time, which is the end of all.
+    /// `u64::MAX` gives the same time as the microsecond before.
     pub fn from_micros(micros: u64) -> Time {
         Time(NonZero::<u64>::MIN.saturating_add(micros))
     }
