@@ -188,7 +188,7 @@ impl Fleet {
                 return;
             }
             if begun.elapsed() >= DEADLINE {
-                // A relay that is gone answers no question: its log comes first.
+                // The log first: a dead relay answers no question.
                 eprintln!("{}", self.relay.log());
                 panic!("no {what}: the plan is {}", self.relay.json("/rollouts/edge").await);
             }
