@@ -188,9 +188,8 @@ impl Fleet {
                 return;
             }
             if begun.elapsed() >= DEADLINE {
-                // The log first: a dead relay answers no question.
-                eprintln!("{}", self.relay.log());
-                panic!("no {what}: the plan is {}", self.relay.json("/rollouts/edge").await);
+                let plan = self.relay.json("/rollouts/edge").await;
+                panic!("no {what}: the plan is {plan}; the log:\n{}", self.relay.log());
             }
             if !any {
                 sleep(Duration::from_millis(2)).await;
