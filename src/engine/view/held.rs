@@ -9,11 +9,21 @@ use crate::engine::annotations::Annotations;
 use crate::xds::{ResourceName, Version};
 
 /// Whether a resource of this version must be sent again.
-pub(super) fn is_due(version: Version) -> bool {
+fn is_due(version: Version) -> bool {
     version == FORCED || version == Version::default()
 }
 
 impl View {
+    /// For two presented views: whether both present the same names and versions.
+    pub fn presents_the_same(&self, other: &View) -> bool {
+        self.present == other.present
+    }
+
+    /// Whether the client holds a resource that must be sent again.
+    pub fn is_due_again(&self, name: &ResourceName) -> bool {
+        self.version_of(name).is_some_and(is_due)
+    }
+
     /// The state of a client at `self` after an update to `to`. The client keeps names that are unknown in
     /// `to`. Such names are not sent again if they turn out to be equal (DEL-29, RLY-36), and not left behind
     /// if they turn out to be gone (DEL-30, RLY-6). `covers`: whether a name may be in `to`. `deletes`:

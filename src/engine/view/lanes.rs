@@ -8,7 +8,7 @@ impl View {
     /// Whether both views tell a client the same. Shared parts cost nothing.
     pub fn is_same(&self, other: &View) -> bool {
         let sizes =
-            |view: &View| (view.digest, view.len(), view.absent.len(), view.globs.len(), view.unknown);
+            |view: &View| (view.digest, view.len(), view.absent.len(), view.globs.len(), view.unknown_len());
         let tell_the_same = || {
             let news = self.annotations.news(&other.annotations);
             news.errors.is_empty()
@@ -40,7 +40,7 @@ impl View {
         if let Some(glob) = name.glob().filter(|glob| view.knows_glob(glob)) {
             view.drop_glob(&glob);
         }
-        view.add_unknown();
+        view.withheld += 1;
         view
     }
 

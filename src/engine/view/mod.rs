@@ -79,6 +79,8 @@ pub struct View {
     globs: OrdSet<ResourceName>,
     /// The number of names in neither state. For a wildcard, 1 until its membership is complete (RLY-5).
     unknown: usize,
+    /// The names withheld from a client: they count as unknown.
+    withheld: usize,
     /// The sum of the versions of the present resources (RLY-31).
     digest: Version,
     /// The size of the present resources, in bytes.
@@ -113,11 +115,6 @@ impl View {
         let id = present.iter().fold(start, |id, (name, version)| id.derived((name, version.0)));
         let digest = present.values().fold(Version::default(), |digest, version| digest.plus(*version));
         View { id, present, digest, ..View::default() }
-    }
-
-    /// For two presented views: whether both present the same names and versions.
-    pub fn presents_the_same(&self, other: &View) -> bool {
-        self.present == other.present
     }
 
     pub fn id(&self) -> ViewId {
@@ -181,11 +178,16 @@ impl View {
 
     /// No name is UNKNOWN, and the membership of a wildcard is known (RLY-5).
     pub fn is_complete(&self) -> bool {
-        self.unknown == 0
+        self.unknown_len() == 0
+    }
+
+    /// Whether names are unknown to the source, too.
+    pub fn lacks_an_answer(&self) -> bool {
+        self.unknown > 0
     }
 
     pub fn unknown_len(&self) -> usize {
-        self.unknown
+        self.unknown + self.withheld
     }
 
     pub fn digest(&self) -> Version {
@@ -232,11 +234,6 @@ impl View {
     /// them.
     pub fn forced_beside(&self, to: &View) -> impl Iterator<Item = ResourceName> {
         self.beside(to).filter(|(_, version)| *version == FORCED).map(|(name, _)| name)
-    }
-
-    /// Whether the client holds a resource that must be sent again.
-    pub fn is_due_again(&self, name: &ResourceName) -> bool {
-        self.version_of(name).is_some_and(held::is_due)
     }
 
     /// The names that `other` lacks, with their versions.

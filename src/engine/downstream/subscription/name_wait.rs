@@ -86,7 +86,7 @@ impl First {
     }
 }
 
-/// A client's wait for a complete set.
+/// A client's wait for a name, or for a membership.
 #[derive(Clone, Debug)]
 pub struct NameWait {
     /// One of the missing names.

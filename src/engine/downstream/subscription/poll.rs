@@ -57,8 +57,9 @@ impl Subscription {
         if !is_due {
             self.name_wait = None;
         }
-        // Complete sets wait for UNKNOWN names that the client may have: absence means deletion (RLY-5).
-        if !is_due || (full && self.must_wait(&parts, turn)) {
+        // Complete sets wait for UNKNOWN names that the client may have: absence means deletion (RLY-5). New listeners wait
+        // for the removal of others (DEL-26).
+        if !is_due || self.must_wait(&parts, full, turn) {
             return None;
         }
         if let Some(presented) = self.presented.take()

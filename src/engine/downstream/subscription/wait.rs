@@ -1,4 +1,4 @@
-//! Decides whether a complete set waits for a name (RLY-5).
+//! Decides whether an answer waits for a name (RLY-5, DEL-26).
 
 use crate::engine::Time;
 use crate::engine::collection::Collection;
@@ -88,9 +88,13 @@ impl Subscription {
         self.first.take_if(|_| !is_excused);
     }
 
-    /// Whether the complete set has to wait for a name. Notes the name.
-    pub(super) fn must_wait(&mut self, parts: &[AnswerPart], turn: &Turn<'_>) -> bool {
-        let Some(Awaited { index, name, look_at }) = self.awaited(parts, turn.now) else {
+    /// Whether the answer has to wait for a name. Notes the name.
+    pub(super) fn must_wait(&mut self, parts: &[AnswerPart], full: bool, turn: &Turn<'_>) -> bool {
+        let awaited = match full {
+            true => self.awaited(parts, turn.now),
+            false => self.awaited_room(parts, turn.now),
+        };
+        let Some(Awaited { index, name, look_at }) = awaited else {
             self.name_wait = None;
             return false;
         };
@@ -101,6 +105,28 @@ impl Subscription {
         let is_timeless = look_at.is_none();
         self.name_wait = Some(Box::new(NameWait { name, source, since, look_at, is_timeless, is_told }));
         true
+    }
+
+    /// The membership without which the removal of a client's listener cannot be told. A new listener may need the
+    /// address of the other (DEL-26). Nothing waits for withheld names: the server has them, and may have them for long.
+    /// The end of the first answers comes a moment after the last of them, and may never come: no update waits for ever.
+    fn awaited_room(&self, parts: &[AnswerPart], now: Time) -> Option<Awaited> {
+        if !self.type_url.kind().may_exclude() {
+            return None;
+        }
+        let until = self.name_wait.as_ref().map_or(now, |wait| wait.since) + ANSWERED;
+        if until <= now {
+            return None;
+        }
+        parts.iter().enumerate().filter(|(_, part)| part.view.lacks_an_answer()).find_map(|(index, part)| {
+            let mut lacking = part.held.beside(&part.view).map(|(name, _)| name);
+            let name = match part.collection {
+                Collection::Wildcard => lacking.next().map(|_| ResourceName::new("*")),
+                Collection::Globs(_) => lacking.find(|name| !part.view.knows_gone(name))?.glob(),
+                Collection::Names(_) => None,
+            };
+            Some(Awaited { index, name: name?, look_at: Some(until) })
+        })
     }
 
     fn awaited(&mut self, parts: &[AnswerPart], now: Time) -> Option<Awaited> {

@@ -319,3 +319,43 @@ fn del_29_to_31_presented_versions() {
         assert_eq!(bench.drain(client), expected, "{list:?}");
     }
 }
+
+/// The server removed a listener, and gave the address to another, before the membership was known.
+#[test]
+fn del_26_a_listener_waits_for_the_removal_that_may_make_room() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, LDS, "+*");
+    bench.says_of_all(LDS, "z=1", false);
+    assert_eq!(bench.drain(client), "Listener z=1", "nothing is in the way");
+    bench.says_of_all(LDS, "y=1", false);
+    assert_eq!(bench.drain(client), "Listener y=1", "the client has no other listener");
+    bench.says_of_all(LDS, "a=1 -z", false);
+    assert_eq!(bench.drain_now(client), "", "a may need the address of z");
+    let other = bench.delta();
+    bench.change(other, LDS, "+*");
+    assert_eq!(bench.drain(other), "Listener a=1 y=1", "a client without z waits for nothing");
+    bench.advance(Duration::from_millis(999));
+    assert_eq!(bench.drain_now(client), "");
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(bench.drain_now(client), "Listener a=1", "but not for ever");
+    bench.says_of_all(LDS, "b=1", false);
+    assert_eq!(bench.drain_now(client), "", "nor does this one");
+    bench.says_of_all(LDS, "", true);
+    assert_eq!(bench.drain_now(client), "Listener b=1 -z");
+}
+
+#[test]
+fn del_26_a_listener_of_a_glob_waits_for_the_removal_that_may_make_room() {
+    let mut bench = Bench::cold();
+    let client = bench.delta();
+    bench.change(client, LDS, "+xdstp:f/* +xdstp:g/*");
+    bench.says_of_globs(LDS, "xdstp:f/z=1 xdstp:g/z=1", "xdstp:g/*");
+    assert_eq!(bench.drain(client), "Listener xdstp:f/z=1 xdstp:g/z=1", "nothing is in the way");
+    bench.says_of_globs(LDS, "xdstp:g/a=1 -xdstp:g/z", "");
+    assert_eq!(bench.drain(client), "Listener xdstp:g/a=1 -xdstp:g/z", "all of the glob is known");
+    bench.says_of_globs(LDS, "xdstp:f/a=1 -xdstp:f/z", "");
+    assert_eq!(bench.drain_now(client), "", "a may need the address of z");
+    bench.says_of_globs(LDS, "", "xdstp:f/*");
+    assert_eq!(bench.drain(client), "Listener xdstp:f/a=1 -xdstp:f/z");
+}

@@ -20,19 +20,24 @@ impl Bench {
     /// A client that comes back with clusters in hand.
     fn back(&mut self, variant: Variant, list: &str, held: &[(&str, &str)]) -> ClientId {
         match variant {
-            Variant::Delta => {
-                let client = self.delta();
-                let held: Vec<_> = held.iter().map(|(name, of)| (*name, version_of(CDS, of))).collect();
-                let subscribed: Vec<_> = list.split(' ').map(|name| format!("+{name}")).collect();
-                self.change_with(client, CDS, &subscribed.join(" "), "", &held, None);
-                client
-            }
+            Variant::Delta => self.back_with(CDS, list, held),
             Variant::Sotw => {
                 let client = self.sotw();
                 self.ask_with(client, CDS, list, "", "of-another-class", None);
                 client
             }
         }
+    }
+}
+
+impl Bench {
+    /// A delta client that comes back with resources in hand.
+    fn back_with(&mut self, message: &str, list: &str, held: &[(&str, &str)]) -> ClientId {
+        let client = self.delta();
+        let held: Vec<_> = held.iter().map(|(name, of)| (*name, version_of(message, of))).collect();
+        let subscribed: Vec<_> = list.split(' ').map(|name| format!("+{name}")).collect();
+        self.change_with(client, message, &subscribed.join(" "), "", &held, None);
+        client
     }
 }
 
@@ -52,6 +57,22 @@ fn wav_22_a_client_with_an_older_content_keeps_it() {
             let given = if variant == Variant::Delta { "Cluster a=3" } else { "Cluster a=3 b=1" };
             assert_eq!(bench.drain(client), given, "{variant:?} {list}");
         }
+    }
+}
+
+/// DEL-26: the server has the listener, so no other one can take its address.
+#[test]
+fn wav_22_other_listeners_do_not_wait_for_one_that_is_refused() {
+    for (list, names) in [("*", ["l", "m"]), ("xdstp:f/*", ["xdstp:f/l", "xdstp:f/m"])] {
+        let [refused, other] = names;
+        let mut bench = Bench::files(&[(LDS, &format!("{refused}=2"))]);
+        let held = format!("{refused}=1");
+        let client = bench.back_with(LDS, list, &[(refused, &held)]);
+        bench.refuse(LDS, &format!("{refused}=2"));
+        assert_eq!(bench.drain(client), "", "the client keeps its own");
+        bench.state(0, &[(LDS, &format!("{refused}=2 {other}=1"))]);
+        bench.refuse(LDS, &format!("{refused}=2"));
+        assert_eq!(bench.drain(client), format!("Listener {other}=1"), "{list}");
     }
 }
 
