@@ -227,6 +227,11 @@ impl Held {
         self.is_mixed |= self.wildcard && names != 0;
     }
 
+    /// The client accepted responses with these names. Those that it asks for again by now it has (RLY-5).
+    pub fn has_read(&mut self, names: Mask) {
+        self.again &= !(names & self.wanted);
+    }
+
     pub fn want_delta(&mut self, add: Mask, remove: Mask, star: Option<bool>, presented: Mask) {
         let is_first = !std::mem::replace(&mut self.asked, true);
         // Endpoints of clusters that were sent before the request for the endpoints (ORD-5).

@@ -59,6 +59,7 @@ impl World {
         };
         let Some(ty) = self.words.types.iter().position(|known| known.as_str() == url) else { return };
         let is_first = !stream.mirror[ty].asked;
+        let carried = stream.flights[ty].carried();
         let expected = match is_first || nonce.is_empty() {
             true => "none",
             false => stream.flights[ty].judge(nonce, error.is_some()),
@@ -83,6 +84,9 @@ impl World {
                 let names = self.words.mask_of(&request.resource_names);
                 mirror.note_sotw(names, star, !request.version_info.is_empty(), self.now);
                 mirror.want_sotw(names, star);
+                if expected == "ACK" {
+                    mirror.has_read(carried);
+                }
             }
             Request::Delta(request) => {
                 let has_star =
