@@ -473,11 +473,19 @@ const CORPUS: &[u64] = &[
     // A client that may have a cluster of a halted push comes back from the second server, which has the cluster.
     1125901480670426,
     1125900541147748,
+    // A unit begins anew after a restart with other content than its latest release has, and a release of other units is rolled back to.
+    1125899907452218,
+    // A SotW client asks again for a name before it reads a response with the name, and the set waits for the name.
+    140737498430792,
+    // A unit without clients forgets a name, and has another content of it at its next push.
+    1125900541061962,
+    // A glob whose server never answers: listeners wait for its members for a second, and no longer.
+    2251799813685370,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[140737498430792, 1125899907452218];
+const OPEN: &[u64] = &[];
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;

@@ -23,11 +23,34 @@ pub(super) struct Given {
     pub content: ReleaseDigest,
     /// The content was neither halted nor taken back since: it may go to all at once.
     pub is_trusted: bool,
+    pub origin: Origin,
 }
 
-impl From<ReleaseDigest> for Given {
-    fn from(content: ReleaseDigest) -> Given {
-        Given { content, is_trusted: true }
+/// Where the content of a unit in a release is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The push of the release had the unit.
+    Pushed,
+    /// A later push found the content with all clients.
+    Found,
+    /// An earlier release, or a record: the unit may have had another content since.
+    Carried,
+}
+
+impl Given {
+    pub fn new(content: ReleaseDigest, origin: Origin) -> Given {
+        Given { content, is_trusted: true, origin }
+    }
+
+    fn carried(self) -> Given {
+        Given { origin: Origin::Carried, ..self }
+    }
+}
+
+impl Release {
+    /// The contents, for a later release.
+    fn carried(&self) -> BTreeMap<UnitId, Given> {
+        self.units.iter().map(|(unit, given)| (*unit, given.carried())).collect()
     }
 }
 
@@ -85,9 +108,9 @@ impl Held {
         }
         if self.is_given_again() {
             let units = match self.releases.front() {
-                Some(latest) if latest.push == self.served => latest.units.clone(),
+                Some(latest) if latest.push == self.served => latest.carried(),
                 _ => {
-                    let given = |(content, _)| Given { content, is_trusted: false };
+                    let given = |(given, _): (Given, usize)| Given { is_trusted: false, ..given.carried() };
                     let contents = self.contents_of(self.served).into_iter();
                     contents.map(|(unit, content)| (unit, given(content))).collect()
                 }
@@ -96,7 +119,8 @@ impl Held {
         }
         // A unit that is new to the plan has had its stable content from the beginning of the plan's memory.
         if let Some(latest) = self.releases.front_mut() {
-            latest.units.extend(self.digests.iter().map(|(unit, (stable, _))| (*unit, (*stable).into())));
+            let found = |(stable, _): &(ReleaseDigest, _)| Given::new(*stable, Origin::Found);
+            latest.units.extend(self.digests.iter().map(|(unit, of)| (*unit, found(of))));
         }
     }
 
@@ -124,10 +148,11 @@ impl Held {
                 let at = self.releases.iter().position(|of| of.push == *release);
                 at.map_or(Some(self.releases.len()), |at| is_trusted(&self.releases[at]).then_some(at))
             });
-            self.take_back(unit, content, had.max(grown).unwrap_or(0));
+            self.take_back(unit, Some(content), had.max(grown).unwrap_or(0));
         }
-        let mut units = self.releases.front().map(|latest| latest.units.clone()).unwrap_or_default();
-        units.extend(self.digests.iter().map(|(unit, (_, candidate))| (*unit, (*candidate).into())));
+        let mut units = self.releases.front().map(Release::carried).unwrap_or_default();
+        let pushed = |(_, candidate): &(_, ReleaseDigest)| Given::new(*candidate, Origin::Pushed);
+        units.extend(self.digests.iter().map(|(unit, of)| (*unit, pushed(of))));
         self.add(Release { push: push.number, units, is_here: true }, most);
         self.served = push.number;
         self.away.retain(|unit, since| match waiting.get(unit) {
@@ -184,10 +209,10 @@ impl Held {
         }
     }
 
-    /// A unit returns to a content. The contents since then, the latest `count`, are taken back: they are trusted no longer.
-    fn take_back(&mut self, unit: UnitId, content: ReleaseDigest, count: usize) {
+    /// A unit returns to a content, or to an unknown one. The contents since then, the latest `count`, are taken back: they are trusted no longer.
+    fn take_back(&mut self, unit: UnitId, content: Option<ReleaseDigest>, count: usize) {
         let since = self.releases.iter().take(count).filter_map(|of| Some(of.units.get(&unit)?.content));
-        let since: BTreeSet<_> = since.filter(|of| *of != content).collect();
+        let since: BTreeSet<_> = since.filter(|of| Some(*of) != content).collect();
         self.distrust(unit, &since);
     }
 
@@ -199,24 +224,32 @@ impl Held {
 
     /// The contents of a release as the push gave them, each with the number of later entries. A unit that is new to the plan since has had the
     /// stable content from the beginning of the plan's memory.
-    fn contents_of(&self, release: u64) -> BTreeMap<UnitId, (ReleaseDigest, usize)> {
+    fn contents_of(&self, release: u64) -> BTreeMap<UnitId, (Given, usize)> {
         let own = self.releases.iter().rposition(|of| of.push == release);
         let mut contents = BTreeMap::new();
         for (at, of) in self.releases.iter().enumerate().rev() {
             for (unit, given) in &of.units {
                 if own.is_some_and(|own| at >= own) || !contents.contains_key(unit) {
-                    contents.insert(*unit, (given.content, at));
+                    contents.insert(*unit, (*given, at));
                 }
             }
         }
         contents
     }
 
+    /// The content of a release, if it is sure. What the push did not give, the next push of the unit has to find.
+    fn sure(&self, unit: UnitId, given: Given, later: usize) -> Option<ReleaseDigest> {
+        let since = self.releases.iter().take(later).rev().filter_map(|of| of.units.get(&unit));
+        let found = since.filter(|of| of.origin == Origin::Found).map(|of| of.content).next();
+        let is_sure = given.origin != Origin::Carried || found.is_none_or(|found| found == given.content);
+        is_sure.then_some(given.content)
+    }
+
     /// All clients are given a release of the past (HIS-3).
     pub(super) fn serve(&mut self, release: u64) {
         self.served = release;
-        for (unit, (content, since)) in self.contents_of(release) {
-            self.take_back(unit, content, since);
+        for (unit, (given, since)) in self.contents_of(release) {
+            self.take_back(unit, self.sure(unit, given, since), since);
         }
     }
 

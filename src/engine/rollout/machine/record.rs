@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::halts::Freeze;
-use super::held::Release;
+use super::held::{Given, Origin, Release};
 use super::{Push, Rollout};
 use crate::engine::Time;
 use crate::engine::rollout::command::Until;
@@ -106,7 +106,8 @@ impl Rollout {
         let stable = || record.pin.map(|pin| pin.release).or(record.releases.first().map(|of| of.push));
         rollout.held.served = record.served.or_else(stable).unwrap_or_default();
         for of in record.releases.into_iter().rev() {
-            let units = of.units.into_iter().map(|(unit, content)| (unit, content.into())).collect();
+            let given = |content| Given::new(content, Origin::Carried);
+            let units = of.units.into_iter().map(|(unit, content)| (unit, given(content))).collect();
             let release = Release { push: of.push, units, is_here: true };
             rollout.held.add(release, rollout.plan.releases);
         }

@@ -143,6 +143,35 @@ fn wav_17_a_rollback_trusts_no_content_that_the_release_does_not_have() {
     assert!(!past.is_at_once(10));
 }
 
+/// The unit had another content than that of its latest push, in a release of other units. Which one the release serves is not sure.
+#[test]
+fn wav_17_a_rollback_to_a_release_of_other_units_trusts_no_content_since() {
+    for serves in [1, 10] {
+        let mut past = Past::new();
+        assert!(!past.is_at_once(1));
+        let ms = past.world.now + 1_000;
+        past.world.live(ms, 2, true, true);
+        past.world.timer(ms + 1_000);
+        let second = UnitPush { stable: ReleaseDigest(20), candidate: ReleaseDigest(21), ..unit_push(2) };
+        past.world.ready(ms + 1_000, vec![second]);
+        (2..=200).for_each(|second| past.world.tally(ms + second * 1_000, admitted(accepted(10))));
+        past.world.live(past.world.now, 2, false, false);
+        past.stable = 10;
+        // The server may go back to the content of the latest push, or on.
+        let taken_back = if serves == 10 { 1 } else { 2 };
+        assert_eq!(past.is_at_once(taken_back), taken_back == 1);
+        past.world.command(past.world.now, Command::Rollback { push: 3 }).unwrap();
+        past.stable = serves;
+        past.world.live(past.world.now, 1, true, false);
+        past.world.command(past.world.now, Command::Unpin).unwrap();
+        past.cut();
+        assert!(!past.finish(), "what the operator took back goes by steps");
+        if serves == 1 {
+            assert!(!past.is_at_once(10), "as does what the unit had before");
+        }
+    }
+}
+
 /// A pin of a release from before the first push of a unit takes the unit's content back as well.
 #[test]
 fn wav_17_a_pin_takes_units_back_whose_first_push_came_later() {
