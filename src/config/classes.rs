@@ -8,8 +8,8 @@ use super::tree::Tree;
 use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
 use crate::engine::class::{
-    ClassRule, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses, NodeMatch,
-    Paths, Projection, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
+    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses,
+    NodeMatch, Paths, Projection, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
 };
 use crate::xds::{Kind, TypeUrl};
 
@@ -155,10 +155,10 @@ fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Pro
         let reason = "needs the Secret type in `match.types`: sharing Secrets must be explicit";
         map.contradiction("share_secrets", reason);
     }
-    if projection.is_none_or(|projection| projection.id) {
+    if projection.is_none_or(|projection| projection.id == IdPart::Whole) {
         map.contradiction(
             "share_secrets",
-            "needs a `split_by` without `id`; classes split by `id` share nothing",
+            "needs a `split_by` without the whole `id`; classes split by `id` share nothing",
         );
     }
 }
@@ -270,7 +270,7 @@ pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
 
 fn read_projection(map: &mut Map<'_>) -> Projection {
     Projection {
-        id: map.or("id", false, boolean()),
+        id: map.item("id").map(|item| read_id_part(&item)).unwrap_or_default(),
         cluster: map.or("cluster", false, boolean()),
         locality: map.or("locality", None, word(DEPTHS)),
         metadata: map.item("metadata").and_then(|item| read_metadata_parts(&item)).unwrap_or_default(),
@@ -278,6 +278,45 @@ fn read_projection(map: &mut Map<'_>) -> Projection {
         user_agent_version: map.or("user_agent_version", VersionPart::None, word(VERSIONS)),
         identity: map.item("identity").map(|item| read_identity_part(&item)).unwrap_or_default(),
     }
+}
+
+/// Ids have fewer parts than this.
+const PLACES: u64 = 64;
+const PLACE: &[Form] = &[Form::Integer { least: 0, most: PLACES - 1 }];
+
+/// `true`, `false`, or `{ separator: TEXT, parts: [NUMBER, …] }`.
+fn read_id_part(item: &Item<'_>) -> IdPart {
+    let whole_or_none = |tree: &Tree| match tree {
+        Tree::Bool(true) => Ok(IdPart::Whole),
+        Tree::Bool(false) => Ok(IdPart::None),
+        _ => Err("true, false, or { separator: TEXT, parts: [NUMBER, …] }".to_owned()),
+    };
+    let read = match item.tree {
+        Tree::Map(_) => item.map(read_parts_of_id).flatten(),
+        _ => item.parse(Shaped(&[Form::Boolean], whole_or_none)),
+    };
+    read.unwrap_or_default()
+}
+
+fn read_parts_of_id(map: &mut Map<'_>) -> Option<IdPart> {
+    let separator = map.required("separator", "a text").and_then(|item| Some(item.text()?.into()));
+    map.can_be("parts", &[Form::List]);
+    let parts = map.required("parts", "a list of numbers, from 0")?;
+    let items = parts.list()?;
+    if items.is_empty() {
+        parts.invalid("at least one number; `id: false` keeps nothing of the id");
+        return None;
+    }
+    let place = |tree: &Tree| match tree {
+        Tree::Integer(place) if (0..i128::from(PLACES)).contains(place) => {
+            usize::try_from(*place).map_err(|error| error.to_string())
+        }
+        _ => Err(format!("the number of a part, from 0 to {}", PLACES - 1)),
+    };
+    let mut places = items.iter().map(|item| item.parse(Shaped(PLACE, place))).collect::<Option<Vec<_>>>()?;
+    places.sort_unstable();
+    places.dedup();
+    Some(IdPart::At { separator: separator?, places })
 }
 
 /// `all`, `none`, a list of paths, or `{ all_but: [PATH, …] }`.

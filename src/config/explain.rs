@@ -72,6 +72,7 @@ fn values(class: &NodeClass) -> String {
         }
     };
     tell("id", &node.id);
+    class.attributes.iter().for_each(|(name, value)| tell(name, value));
     tell("cluster", &node.cluster);
     if let Some(Locality { region, zone, sub_zone }) = &node.locality {
         tell("region", region);

@@ -8,7 +8,7 @@ use super::{Address, Config, Listener};
 use crate::engine::authorization::{
     Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
 };
-use crate::engine::class::{MetadataParts, NodeMatch, Projection, ShareSecrets, VersionPart};
+use crate::engine::class::{IdPart, MetadataParts, NodeMatch, Projection, ShareSecrets, VersionPart};
 use crate::identity::spiffe::check_trust_domain;
 use crate::identity::{Identity, SpiffeId};
 use crate::xds::{Node, ResourceName, TypeUrl};
@@ -186,7 +186,7 @@ fn of_projection(projection: &Projection) -> Vec<String> {
     let locality = [Field::Region, Field::Zone, Field::SubZone];
     let depth = projection.locality.map_or(0, |depth| depth as usize + 1);
     let stated = [
-        (projection.id, Field::Id),
+        (projection.id != IdPart::None, Field::Id),
         (projection.cluster, Field::Cluster),
         (projection.user_agent_name, Field::UserAgentName),
     ];

@@ -10,7 +10,7 @@ use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
-use crate::engine::class::{LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
+use crate::engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
 use crate::engine::rollout::hook::{Hook, HookSettings};
 use crate::engine::rollout::plan::{
     BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
@@ -260,7 +260,7 @@ fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
         wanted.as_ref().is_some_and(|wanted| *wanted != TextMatch::Exact(String::new()))
     };
     let is_lacking = [
-        wants(&nodes.id) && !projection.id,
+        wants(&nodes.id) && projection.id != IdPart::Whole,
         wants(&nodes.cluster) && !projection.cluster,
         wants(&nodes.user_agent_name) && !projection.user_agent_name,
         wants(&nodes.region) && !depth(LocalityDepth::Region),

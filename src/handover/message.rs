@@ -15,6 +15,7 @@
 //!
 //! Either side may send `refused` with a reason before `accepting`, and ends the hand-over.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,9 @@ pub struct Source {
     pub number: u64,
     /// The node of the class: a `core.v3.Node` in JSON.
     pub node: String,
+    /// The values that split the class without a field in the node.
+    #[serde(default)]
+    pub attributes: BTreeMap<Box<str>, Box<str>>,
     #[serde(default)]
     pub identity: Option<String>,
     #[serde(default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::support::client::connect;
-use crate::support::istiod::{metadata_of, sidecar};
+use crate::support::istiod::{metadata, metadata_of, sidecar};
 use crate::support::proto::{Any, Node};
 use crate::support::{Ask, CDS, Client, ControlPlane, EDS, Item, NDS, Setup, Variant};
 
@@ -98,6 +98,38 @@ async fn rly_15_a_member_is_what_the_control_plane_is_told() {
         }
         assert_eq!(bench.origin.opened(), 2, "nothing was refused, nothing flaps");
         assert_eq!(bench.warnings(), Vec::<String>::new());
+    }
+}
+
+/// RLY-11: the pods of a workload share a class. Another kind of proxy, another domain and a field that no list has are kept apart.
+#[tokio::test]
+async fn rly_11_parts_of_the_id_and_all_metadata_but_some_split_classes() {
+    let rule = "node_classes: [{split_by: {id: {separator: '~', parts: [0, 3]}, \
+        metadata: {all_but: [NAME, INSTANCE_IPS]}}, upstream_node: member}]";
+    let Some(bench) = Bench::over_istiod(|setup: Setup| setup.line(rule)).await else { return };
+    bench.origin.set(CDS, "a", "1");
+    let first = sidecar("one", "prod", "10.0.0.1");
+    let with_field = |pairs: &[(&str, &str)]| {
+        let all = metadata_of(&first);
+        let all = all.iter().map(|(key, text)| (key.as_str(), text.as_str())).chain(pairs.iter().copied());
+        Node { metadata: Some(metadata(&all.collect::<Vec<_>>())), ..first.clone() }
+    };
+    let with_id = |id: &str| Node { id: id.to_owned(), ..first.clone() };
+    let proxies = [
+        (first.clone(), 1),
+        (sidecar("two", "prod", "10.0.0.2"), 1),
+        (with_id("router~10.0.0.3~three.prod~prod.svc.cluster.local"), 2),
+        (with_id("sidecar~10.0.0.4~four.prod~prod.svc.other.local"), 3),
+        (with_field(&[("OF_A_LATER_VERSION", "1")]), 4),
+        (with_field(&[("NAME", "five")]), 4),
+    ];
+    let mut clients = Vec::new();
+    for (node, classes) in proxies {
+        let mut client = client(&bench, Variant::Delta, node).await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &[("a", "1")]).await;
+        clients.push(client);
+        assert_eq!(shown(&bench.origin).len(), classes, "{:?}", shown(&bench.origin));
     }
 }
 

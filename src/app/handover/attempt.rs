@@ -152,6 +152,7 @@ fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, Fau
         let source = Source {
             number,
             node: class.node,
+            attributes: class.attributes,
             identity: class.identity,
             identity_metadata: class.identity_metadata,
             is_for_secrets: class.is_for_secrets,

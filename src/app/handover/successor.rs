@@ -119,6 +119,7 @@ impl Predecessor {
             let memory: OwnedFd = descriptors.into_iter().next().ok_or(Fault::NoDescriptor)?;
             let head = ClassHead {
                 node: source.node,
+                attributes: source.attributes,
                 identity: source.identity,
                 identity_metadata: source.identity_metadata,
                 is_for_secrets: source.is_for_secrets,

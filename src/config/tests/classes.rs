@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::class::{
-    ClassRule, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, RuleId,
+    ClassRule, IdPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, RuleId,
     ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
 use crate::identity::Identity;
@@ -99,6 +99,24 @@ fn rly_11_all_metadata_but_some_paths_can_split() {
     assert!(told(r#"{"a": {"c": 1, "d": 1}, "b": 1}"#).ends_with(" metadata=\"a\""));
     assert_eq!(told(r#"{"a": {"c": 1}, "b": 1}"#), told(r#"{"a": {"c": 2}, "b": [2]}"#));
     assert_ne!(told(r#"{"b": 1}"#), told(r#"{"b": 1, "of_a_later_version": 1}"#));
+}
+
+/// The other parts of the id are of one client.
+#[test]
+fn rly_11_parts_of_the_id_can_split() {
+    let rule = "{match: {names: old}, split_by: {id: {separator: '~', parts: [3, 0, 3]}}}";
+    let classes = with_server(&format!("node_classes: [{rule}]")).node_classes;
+    let id = IdPart::At { separator: "~".into(), places: vec![0, 3] };
+    assert_eq!(classes.rules[0].projection, Projection { id, ..Projection::default() });
+    let told = |id: &str| {
+        let node = parse_client_node(&format!("{{\"id\": \"{id}\"}}")).unwrap();
+        let text = explain_classes(&classes, &node, &Identity::Anonymous);
+        text.lines().find(|line| line.starts_with("Cluster ")).unwrap().to_owned()
+    };
+    let one = told("sidecar~10.1.1.1~web-1.prod~prod.svc");
+    assert!(one.ends_with(" id.parts=\"sidecar~~~prod.svc\""), "{one}");
+    assert_eq!(one, told("sidecar~10.1.1.2~web-2.prod~prod.svc"));
+    assert_ne!(one, told("sidecar~10.1.1.1~web-1.prod~test.svc"));
 }
 
 #[test]

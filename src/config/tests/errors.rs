@@ -257,6 +257,12 @@ node_classes:
     split_by: {metadata: {all_but: [[]], but: []}}
   - match: {id: c}
     split_by: {metadata: {}}
+  - match: {id: d}
+    split_by: {id: {parts: []}}
+  - match: {id: e}
+    split_by: {id: {separator: '', parts: [64, -1]}}
+  - match: {id: f}
+    split_by: {id: some}
 ",
         &[
             "node_classes[0].match.id: found none or several; expected one of `prefix` and `suffix`",
@@ -275,6 +281,13 @@ node_classes:
             "node_classes[3].split_by.metadata.all_but[0]: found a list; expected at least one key",
             "node_classes[3].split_by.metadata.but: unknown key; known here: all_but",
             "node_classes[4].split_by.metadata.all_but: missing; expected a list of paths",
+            "node_classes[5].split_by.id.separator: missing; expected a text",
+            "node_classes[5].split_by.id.parts: found a list; expected at least one number; `id: false` keeps nothing \
+             of the id",
+            "node_classes[6].split_by.id.separator: found \"\"; expected text (in quotes if it looks like a number)",
+            "node_classes[6].split_by.id.parts[0]: found 64; expected the number of a part, from 0 to 63",
+            "node_classes[7].split_by.id: found \"some\"; expected true, false, or { separator: TEXT, parts: \
+             [NUMBER, …] }",
         ],
     );
     check_rest(
@@ -285,7 +298,7 @@ node_classes:
         "node_classes: [{match: {id: a}, share_secrets: true}]",
         &[
             "node_classes[0].share_secrets: needs the Secret type in `match.types`: sharing Secrets must be explicit",
-            "node_classes[0].share_secrets: needs a `split_by` without `id`; classes split by `id` share nothing",
+            "node_classes[0].share_secrets: needs a `split_by` without the whole `id`; classes split by `id` share nothing",
         ],
     );
 }

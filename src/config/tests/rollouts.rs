@@ -263,6 +263,11 @@ fn a_plan_names_lists_and_parts_that_exist() {
     let left_out = faults(&classes(all_but, &of_path("labels, app, x")));
     assert_eq!(left_out, [format!("match.node.metadata: no rule of `node_classes` {absent}")]);
     assert_eq!(plans(&classes(all_but, &of_path("labels, rev"))).len(), 1);
+    let parts = "{match: {names: old}, split_by: {id: {separator: '~', parts: [0]}}}";
+    assert_eq!(
+        faults(&classes(parts, "{id: {prefix: sidecar}}")),
+        [format!("match.node.id: no rule of `node_classes` {absent}")]
+    );
     let apart = "{match: {cluster: c}, split_by: {cluster: true}}, {split_by: {id: true}}";
     assert_eq!(
         faults(&classes(apart, "{cluster: c, id: i}")),

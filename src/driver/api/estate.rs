@@ -1,5 +1,6 @@
 //! The state of a source, as a process passes it to its successor (HND-2).
 
+use std::collections::BTreeMap;
 use std::io;
 
 use crate::checkpoint::Header;
@@ -11,6 +12,7 @@ use crate::engine::source::Image;
 pub struct ClassHead {
     /// A `core.v3.Node` in JSON.
     pub node: String,
+    pub attributes: BTreeMap<Box<str>, Box<str>>,
     pub identity: Option<String>,
     pub identity_metadata: Option<String>,
     /// The class is split by client only because of Secrets.

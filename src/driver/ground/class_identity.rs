@@ -20,6 +20,12 @@ pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
             bytes.extend_from_slice(&encode_node(&template.fill(Node::default(), parts)));
         }
     }
+    for text in class.attributes.iter().flat_map(|(name, value)| [name, value]) {
+        // Values are of clients: with its length, none reads as what follows.
+        bytes.extend_from_slice(b"\0attribute");
+        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
+    }
     // ISO-8: also a file of the checkpoint belongs to one identity.
     for (mark, text) in [(&b"\0identity"[..], &class.identity), (b"\0under", &class.identity_metadata)] {
         if let Some(text) = text {
@@ -92,6 +98,21 @@ mod tests {
         for (at, one) in all.iter().enumerate() {
             assert!(!all[at + 1..].contains(one), "{all:?}");
         }
+    }
+
+    /// A client writes what it likes into its id.
+    #[test]
+    fn iso_8_no_value_of_a_client_reads_as_an_identity() {
+        let class = |attribute: &str, identity: Option<&str>| {
+            let attributes = [("id.parts".into(), attribute.into())].into();
+            class_bytes(&NodeClass {
+                attributes,
+                identity: identity.map(Box::from),
+                ..NodeClass::of_everybody()
+            })
+        };
+        assert_ne!(class("a", None), class("b", None));
+        assert_ne!(class("a", Some("spiffe://d/a")), class("a\0identityspiffe://d/a", None));
     }
 
     #[test]

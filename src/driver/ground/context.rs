@@ -27,7 +27,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::tails::Tails;
 use crate::engine::authorization::Policy;
-use crate::engine::class::{NameStyle, NodeClass, NodeClasses, SecretsWithheld, ShareSecrets};
+use crate::engine::class::{IdPart, NameStyle, NodeClass, NodeClasses, SecretsWithheld, ShareSecrets};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::rollout::Plan;
@@ -92,7 +92,9 @@ impl DriverSettings {
         let anonymous = Node::default();
         let rule = || self.classes.rule(node.unwrap_or(&anonymous), type_url, style);
         type_url.is_secret()
-            && rule().is_some_and(|rule| !rule.projection.id && rule.share_secrets != ShareSecrets::Yes)
+            && rule().is_some_and(|rule| {
+                rule.projection.id != IdPart::Whole && rule.share_secrets != ShareSecrets::Yes
+            })
     }
 
     /// The features that a client supports for a type, with the operator's additions (ERR-8).

@@ -208,6 +208,7 @@ fn class_of(head: &ClassHead, digest: &[u8], settings: &DriverSettings) -> Optio
     let classes = [&UpstreamNode::Projection, &UpstreamNode::Member].into_iter().chain(rules);
     let mut classes = classes.map(|upstream_node| NodeClass {
         node: node.clone(),
+        attributes: head.attributes.clone(),
         upstream_node: upstream_node.clone(),
         identity: boxed(&head.identity),
         identity_metadata: boxed(&head.identity_metadata),

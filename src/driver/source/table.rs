@@ -290,7 +290,7 @@ impl Sources {
             return;
         }
         entries.warned_at.insert(limit, now);
-        let classes = entries.by_key.values().filter(concerned).map(|entry| &entry.handle.key().class.node);
+        let classes = entries.by_key.values().filter(concerned).map(|entry| &entry.handle.key().class);
         let (field, values) = splitting_field(classes).unwrap_or_default();
         let event =
             Occurrence::warn(Kind::Class, "there is no room for another node class").limit(limit.name());
@@ -323,7 +323,7 @@ impl Sources {
         if entries.hinted_at.is_some_and(|at| now.duration_since(at) < HINT_PAUSE) {
             return;
         }
-        let found = splitting_field(shared().map(|entry| &entry.handle.key().class.node));
+        let found = splitting_field(shared().map(|entry| &entry.handle.key().class));
         entries.hinted_at = Some(now);
         if let Some((field, values)) = found {
             let event = Occurrence::warn(Kind::Class, "node classes are nearly as many as streams");

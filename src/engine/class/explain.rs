@@ -1,8 +1,8 @@
 //! The rule behind a class, for people (ADM-9). `sluice check --node` and the admin API share these words.
 
 use super::{
-    ClassRule, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
-    RuleId, TextMatch, ValueMatch, VersionPart,
+    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch,
+    Projection, RuleId, TextMatch, ValueMatch, VersionPart,
 };
 use crate::xds::{Locality, Node, TypeUrl};
 
@@ -157,9 +157,10 @@ impl Projection {
     /// paths are shown.
     pub fn describe(&self, node: &Node) -> String {
         let mut parts = Vec::new();
-        if self.id {
+        if self.id == IdPart::Whole {
             parts.push(format!("id={:?}", node.id));
         }
+        parts.extend(self.attributes(node).iter().map(|(name, value)| format!("{name}={value:?}")));
         if self.cluster {
             parts.push(format!("cluster={:?}", node.cluster));
         }

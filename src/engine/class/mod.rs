@@ -13,7 +13,7 @@ use std::fmt;
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, Value};
 
-pub use classify::{NodeClass, NodeNeeded, splitting_field};
+pub use classify::{Attributes, NodeClass, NodeNeeded, splitting_field};
 pub use explain::{NearMiss, RuleChoice};
 pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 
@@ -117,7 +117,7 @@ pub enum ValueMatch {
 /// split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
-    pub id: bool,
+    pub id: IdPart,
     pub cluster: bool,
     /// `None`: the locality does not split classes.
     pub locality: Option<LocalityDepth>,
@@ -126,6 +126,19 @@ pub struct Projection {
     pub user_agent_version: VersionPart,
     /// The part of the proved identity; no claim of the node.
     pub identity: IdentityPart,
+}
+
+/// The part of the id that splits classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum IdPart {
+    #[default]
+    None,
+    /// The texts at these places, from 0, between the separators. Some control planes write several things into the id.
+    At {
+        separator: Box<str>,
+        places: Vec<usize>,
+    },
+    Whole,
 }
 
 /// The clients that may share secrets.
@@ -246,7 +259,7 @@ impl Projection {
     /// RLY-11's default for old-style names and wildcards: everything but the id.
     pub fn whole_node_but_id() -> Self {
         Projection {
-            id: false,
+            id: IdPart::None,
             cluster: true,
             locality: Some(LocalityDepth::SubZone),
             metadata: MetadataParts::ALL,
@@ -337,8 +350,10 @@ impl ClassRule {
         }
         if type_url.is_secret() {
             projection.identity = IdentityPart::Full;
-            projection.id |= self.splits_secrets_by_id(identity);
-        } else if projection.id && self.identity_metadata.is_none() {
+            if self.splits_secrets_by_id(identity) {
+                projection.id = IdPart::Whole;
+            }
+        } else if projection.id == IdPart::Whole && self.identity_metadata.is_none() {
             // The class of the client's secrets, so that the server sees a single stream of the client (ADR 61).
             projection.identity = IdentityPart::Full;
         }
@@ -464,14 +479,14 @@ mod tests {
         let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let mut rule = ClassRule::for_names(NameStyle::Xdstp, Projection::features_only());
         let projection_of = |rule: &ClassRule, url| rule.projection_of(url, &Identity::Anonymous);
-        assert!(projection_of(&rule, &secret).id);
-        assert!(!projection_of(&rule, &cluster).id);
+        assert_eq!(projection_of(&rule, &secret).id, IdPart::Whole);
+        assert_eq!(projection_of(&rule, &cluster).id, IdPart::None);
         rule.types = vec![secret.clone()];
         let node = Node::default();
         assert!(rule.matches(&node, &secret, NameStyle::Xdstp));
         assert!(!rule.matches(&node, &cluster, NameStyle::Xdstp));
         assert!(!rule.matches(&node, &secret, NameStyle::Old));
         rule.share_secrets = ShareSecrets::Yes;
-        assert!(!projection_of(&rule, &secret).id);
+        assert_eq!(projection_of(&rule, &secret).id, IdPart::None);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{LocalityDepth, Projection};
+use super::{IdPart, LocalityDepth, Projection};
 use crate::xds::{Node, Value};
 
 /// The kind of node that the server of a class sees.
@@ -279,7 +279,7 @@ impl Part {
     /// count.
     fn is_kept_by(&self, projection: &Projection) -> bool {
         match self {
-            Part::Id => projection.id,
+            Part::Id => projection.id == IdPart::Whole,
             Part::Cluster => projection.cluster,
             Part::UserAgentName => projection.user_agent_name,
             Part::Locality(depth) => projection.locality.is_some_and(|kept| kept >= *depth),

@@ -1,5 +1,6 @@
 //! The death or the silence of either process at each step, and peers of another age (HND-2, HND-3).
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -238,6 +239,7 @@ impl OldProcess {
             node: "{}".into(),
             identity: None,
             identity_metadata: None,
+            attributes: BTreeMap::new(),
             is_for_secrets: false,
         };
         self.channel().send(&Message::Source(source), &[memory.as_fd()]).unwrap();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sluice::config::{explain_classes, parse_client_node};
 use sluice::engine::class::{
-    ClassRule, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
-    ShareSecrets, TextMatch, VersionPart,
+    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch,
+    Projection, ShareSecrets, TextMatch, VersionPart,
 };
 use sluice::identity::{Identity, SpiffeId};
 use sluice::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
@@ -89,7 +89,7 @@ fn rule(draw: &mut Draw<'_>, style: NameStyle) -> ClassRule {
     paths.dedup();
     let metadata = if draw.flag() { MetadataParts::AllBut(paths) } else { MetadataParts::Paths(paths) };
     let projection = Projection {
-        id: draw.flag(),
+        id: id_part(draw),
         cluster: draw.flag(),
         locality: draw.one_of(&[
             None,
@@ -110,6 +110,16 @@ fn rule(draw: &mut Draw<'_>, style: NameStyle) -> ClassRule {
     let share_secrets = draw.one_of(&[ShareSecrets::No, ShareSecrets::Identity, ShareSecrets::Yes]);
     let names = draw.flag().then_some(style);
     ClassRule { nodes, names, share_secrets, ..ClassRule::for_names(style, projection) }
+}
+
+fn id_part(draw: &mut Draw<'_>) -> IdPart {
+    let separator = draw.one_of(&["a", "b", "ab"]).into();
+    match draw.below(4) {
+        0 => IdPart::None,
+        1 => IdPart::Whole,
+        2 => IdPart::At { separator, places: vec![0] },
+        _ => IdPart::At { separator, places: vec![1, 2] },
+    }
 }
 
 fn node(draw: &mut Draw<'_>) -> Node {
@@ -190,7 +200,8 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
     let splits_secrets = is_secret && rule.share_secrets != ShareSecrets::Yes;
     let splits_by_id =
         splits_secrets && (rule.share_secrets == ShareSecrets::No || *identity == Identity::Anonymous);
-    keep("id", (by.id || splits_by_id) && !node.id.is_empty(), node.id.clone());
+    let id = if splits_by_id { &IdPart::Whole } else { &by.id };
+    naive_id(id, &node.id, &mut keep);
     keep("cluster", by.cluster && !node.cluster.is_empty(), node.cluster.clone());
     keep("agent", by.user_agent_name && !node.user_agent_name.is_empty(), node.user_agent_name.clone());
     let depth = by.locality;
@@ -247,6 +258,20 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
     // Rules differ in the rest of the class.
     keep("wildcard", true, rule.legacy_wildcard.to_string());
     kept
+}
+
+fn naive_id(part: &IdPart, id: &str, keep: &mut impl FnMut(&str, bool, String)) {
+    match part {
+        IdPart::None => {}
+        IdPart::Whole => keep("id", !id.is_empty(), id.to_owned()),
+        IdPart::At { separator, places } => {
+            let count = id.matches(&**separator).count();
+            keep("id separators", count > 0, count.to_string());
+            for (place, text) in id.split(&**separator).enumerate() {
+                keep(&format!("id {place}"), places.contains(&place) && !text.is_empty(), text.to_owned());
+            }
+        }
+    }
 }
 
 /// The values without values below them, by path, but for those that are left out.

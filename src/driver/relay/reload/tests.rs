@@ -14,7 +14,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Server;
 use crate::driver::stream::handle::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
-use crate::engine::class::{ClassRule, NameStyle, NodeClasses, NodeMatch, Projection, TextMatch};
+use crate::engine::class::{ClassRule, IdPart, NameStyle, NodeClasses, NodeMatch, Projection, TextMatch};
 use crate::engine::fallback::FallbackSettings;
 use crate::engine::upstream::UpstreamSettings;
 use crate::telemetry::Metrics;
@@ -39,7 +39,7 @@ fn lists(uris: &[&str]) -> ServerLists {
 
 /// Clients of this cluster have a class each.
 fn split_by_id(cluster: &str) -> NodeClasses {
-    let projection = Projection { id: true, ..Projection::whole_node_but_id() };
+    let projection = Projection { id: IdPart::Whole, ..Projection::whole_node_but_id() };
     let mut rule = ClassRule::for_names(NameStyle::Old, projection);
     rule.nodes = NodeMatch { cluster: Some(TextMatch::Exact(cluster.into())), ..NodeMatch::default() };
     NodeClasses::new(vec![rule])

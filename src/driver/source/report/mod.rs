@@ -391,6 +391,7 @@ fn fields_of(class: &NodeClass) -> Arc<[(String, String)]> {
     };
     note("identity", class.identity.as_deref().unwrap_or_default().to_owned());
     note("id", node.id.clone());
+    class.attributes.iter().for_each(|(name, value)| note(name, value.to_string()));
     note("cluster", node.cluster.clone());
     let locality = node.locality.as_ref();
     note("locality", locality.map(|l| format!("{}/{}/{}", l.region, l.zone, l.sub_zone)).unwrap_or_default());

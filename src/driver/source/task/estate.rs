@@ -16,8 +16,13 @@ impl SourceTask {
         let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
         let (identity_text, metadata) = (text(&class.identity), text(&class.identity_metadata));
         // The table of sources knows the reason for a split.
-        let class =
-            ClassHead { node, identity: identity_text, identity_metadata: metadata, is_for_secrets: false };
+        let class = ClassHead {
+            node,
+            attributes: class.attributes.clone(),
+            identity: identity_text,
+            identity_metadata: metadata,
+            is_for_secrets: false,
+        };
         let relay = digest_of_relay(&self.shared.settings().node);
         let confirmed_at = self.report.confirmed_at(&self.shared.clock).at;
         let header = Header { identity, relay, written_at: wall_now(), confirmed_at };

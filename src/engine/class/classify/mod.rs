@@ -4,17 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{
-    IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
+    IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
     SecretsWithheld, UpstreamNode, VersionPart,
 };
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
+
+/// Values by name.
+pub type Attributes = BTreeMap<Box<str>, Box<str>>;
 
 /// Clients of one class may share the answers of an upstream (RLY-10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass {
     /// The parts of the node that split classes; all others are empty.
     pub node: Node,
+    /// The values that split classes without a field in the node, by name.
+    pub attributes: Attributes,
     /// An empty first request means the wildcard (SUB-9, SUB-15).
     pub legacy_wildcard: bool,
     /// The node that servers see for the class.
@@ -30,6 +35,7 @@ impl NodeClass {
     pub fn of_everybody() -> NodeClass {
         NodeClass {
             node: Node::default(),
+            attributes: Attributes::new(),
             legacy_wildcard: true,
             upstream_node: UpstreamNode::Projection,
             identity: None,
@@ -79,6 +85,7 @@ impl NodeClasses {
         }
         Ok(NodeClass {
             node: projection.apply(known),
+            attributes: projection.attributes(known),
             legacy_wildcard: rule.legacy_wildcard,
             upstream_node: rule.upstream_node.clone(),
             identity: projection.identity.of(identity),
@@ -110,7 +117,7 @@ impl Projection {
     pub fn apply(&self, node: &Node) -> Node {
         let keep = |wanted: bool, text: &str| if wanted { text.to_owned() } else { String::new() };
         Node {
-            id: keep(self.id, &node.id),
+            id: keep(self.id == IdPart::Whole, &node.id),
             cluster: keep(self.cluster, &node.cluster),
             metadata: self.metadata.apply(node),
             locality: self.locality.and_then(|depth| Some(depth.apply(node.locality.as_ref()?))),
@@ -122,6 +129,22 @@ impl Projection {
             client_features: node.client_features.clone(),
             dynamic_parameters: node.dynamic_parameters.clone(),
         }
+    }
+
+    /// The values that split classes without a field in [`Projection::apply`].
+    pub fn attributes(&self, node: &Node) -> Attributes {
+        let id = self.id.parts_of(&node.id).map(|parts| (Box::from("id.parts"), parts.into()));
+        id.into_iter().collect()
+    }
+}
+
+impl IdPart {
+    /// The texts at the kept places. The separators stay.
+    fn parts_of(&self, id: &str) -> Option<String> {
+        let IdPart::At { separator, places } = self else { return None };
+        let keep = |(place, text)| if places.contains(&place) { text } else { "" };
+        let kept: Vec<&str> = id.split(&**separator).enumerate().map(keep).collect();
+        Some(kept.join(separator))
     }
 }
 
@@ -201,9 +224,9 @@ impl VersionPart {
 
 /// The field with the most different values among the classes, and the number of values. Operators should
 /// check the field when there are nearly as many classes as clients.
-pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a Node>) -> Option<(String, usize)> {
+pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a NodeClass>) -> Option<(String, usize)> {
     let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for node in classes {
+    for NodeClass { node, attributes, .. } in classes {
         let mut note = |field: &str, value: String| {
             values.entry(field.to_owned()).or_default().insert(value);
         };
@@ -213,6 +236,9 @@ pub fn splitting_field<'a>(classes: impl Iterator<Item = &'a Node>) -> Option<(S
         note("user_agent_name", node.user_agent_name.clone());
         note("user_agent_version", format!("{:?}", node.user_agent_version));
         note("client_features", node.client_features.join(","));
+        for (name, value) in attributes {
+            note(name, value.to_string());
+        }
         for (key, value) in &node.metadata {
             note(&format!("metadata.{key}"), format!("{value:?}"));
         }

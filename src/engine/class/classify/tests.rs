@@ -100,6 +100,32 @@ fn a_projection_keeps_what_it_names() {
     assert_eq!((kept.cluster.as_str(), kept.client_features.len()), ("", 1));
 }
 
+/// The parts of an id that say where the client runs are its own; the others it shares.
+#[test]
+fn a_projection_keeps_parts_of_the_id() {
+    let places = |separator: &str, places: &[usize]| IdPart::At {
+        separator: separator.into(),
+        places: places.to_vec(),
+    };
+    let id = "sidecar~10.1.1.1~web-1.prod~prod.svc";
+    let node = Node { id: id.into(), ..Node::default() };
+    for (part, shown) in [
+        (IdPart::None, String::new()),
+        (IdPart::Whole, format!("id={id:?}")),
+        (places("~", &[0, 3]), r#"id.parts="sidecar~~~prod.svc""#.to_owned()),
+        (places("~", &[2, 9]), r#"id.parts="~~web-1.prod~""#.to_owned()),
+        (places("1.1~", &[1]), r#"id.parts="1.1~web-1.prod~prod.svc""#.to_owned()),
+        (places("|", &[0]), format!("id.parts={id:?}")),
+        (places("|", &[1]), r#"id.parts="""#.to_owned()),
+    ] {
+        let projection = Projection { id: part, ..Projection::default() };
+        assert_eq!(projection.describe(&node), shown);
+        // A part is no id that a server could look up.
+        let is_whole = projection.id == IdPart::Whole;
+        assert_eq!(projection.apply(&node).id, if is_whole { id } else { "" });
+    }
+}
+
 /// A new key splits classes.
 #[test]
 fn a_projection_keeps_all_but_what_it_leaves_out() {
@@ -164,11 +190,16 @@ fn the_hint_names_what_splits() {
             let mut node = node();
             node.metadata.insert("pod".into(), Value::String(format!("pod-{n}")));
             node.locality = Some(Locality { zone: format!("z{}", n % 2), ..Locality::default() });
-            node
+            NodeClass { node, ..NodeClass::of_everybody() }
         })
         .collect();
     assert_eq!(splitting_field(nodes.iter()), Some(("metadata.pod".into(), 5)));
     assert_eq!(splitting_field(nodes[..1].iter()), None);
+    let of_id = |n: u8| {
+        let attributes = [("id.parts".into(), format!("~{n}").into())].into();
+        NodeClass { attributes, ..NodeClass::of_everybody() }
+    };
+    assert_eq!(splitting_field([of_id(1), of_id(2)].iter()), Some(("id.parts".into(), 2)));
 }
 
 fn web(namespace: &str) -> Identity {
@@ -221,7 +252,7 @@ fn iso_1_a_rule_splits_by_a_part_of_the_identity() {
 /// ADR 61: a class that is one client's by its id and its identity has the secrets of the client, and nobody else can join.
 #[test]
 fn rly_21_a_class_split_by_id_is_the_class_of_its_secrets() {
-    let by_id = Projection { id: true, cluster: true, ..Projection::default() };
+    let by_id = Projection { id: IdPart::Whole, cluster: true, ..Projection::default() };
     let rule = |change: fn(&mut ClassRule)| {
         let mut rule = ClassRule::for_names(NameStyle::Old, by_id.clone());
         change(&mut rule);
