@@ -241,6 +241,11 @@ pub(super) fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     if let Tree::Text(_) = item.tree {
         return Some(vec![item.text()?.to_string()]);
     }
+    read_keys(item)
+}
+
+/// A list of keys, outermost first.
+pub(super) fn read_keys(item: &Item<'_>) -> Option<Vec<String>> {
     let keys = item.list()?;
     if keys.is_empty() {
         item.invalid("at least one key");

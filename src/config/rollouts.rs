@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::address::{PORTS, has_no_such_port, read_web_address, warn_of_plaintext};
-use super::classes::{read_node_match, read_path, read_type};
+use super::classes::{read_keys, read_node_match, read_type};
 use super::error::Problem;
 use super::form::{Form, Shaped};
 use super::reader::{Item, Map};
@@ -302,7 +302,7 @@ fn read_bucket_by(item: &Item<'_>) -> Option<BucketBy> {
                 None
             }
         },
-        Tree::List(_) => read_path(item).map(BucketBy::Metadata),
+        Tree::List(_) => read_keys(item).map(BucketBy::Metadata),
         _ => {
             item.invalid(BUCKET_BY);
             None

@@ -32,7 +32,7 @@ UNKNOWABLE = {
     r"is not supported by this version": "a type of credentials of somebody else, which is skipped before `tls` only",
     r"expected (a duration|bytes) from": "the range of a text with a unit",
     r"expected error, warn, info": "the levels of a log",
-    r"no caller matches|never reached|is also|already used|is more than|longer than|shorter than|must be true|needs |not in the directory|has no effect|would leave|has another|allows |used by|not a part of": "two keys contradict each other",
+    r"no caller matches|never reached|is also|already used|is more than|longer than|shorter than|must be true|needs |not in the directory|has no effect|would leave|has another|no rule of|allows |used by|not a part of": "two keys contradict each other",
     r"a capture at the end|a brace has no partner": "the captures of a pattern",
     r"missing or empty field": "an empty text among values of any type",
 }
