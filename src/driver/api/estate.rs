@@ -1,10 +1,10 @@
 //! The state of a source, as a process passes it to its successor (HND-2).
 
-use std::collections::BTreeMap;
 use std::io;
 
 use crate::checkpoint::Header;
 use crate::checkpoint::format::encode_with_secrets;
+use crate::engine::class::Attributes;
 use crate::engine::source::Image;
 
 /// The class of a source. The node may be confidential: it goes to the successor alone.
@@ -12,7 +12,7 @@ use crate::engine::source::Image;
 pub struct ClassHead {
     /// A `core.v3.Node` in JSON.
     pub node: String,
-    pub attributes: BTreeMap<Box<str>, Box<str>>,
+    pub attributes: Attributes,
     pub identity: Option<String>,
     pub identity_metadata: Option<String>,
     /// The class is split by client only because of Secrets.

@@ -429,5 +429,9 @@ mod tests {
         assert_eq!(any.not_kept_by(&all_but), None, "a part is left out");
         let left_out = Text::parse("{node.metadata.ANY.x.y}").unwrap();
         assert_eq!(left_out.not_kept_by(&all_but), Some("node.metadata.ANY.x.y".to_owned()));
+        let places = IdPart::At { separator: "~".into(), places: vec![0] };
+        let by_parts = Projection { id: places, ..Projection::default() };
+        let id = Text::parse("{node.id}").unwrap();
+        assert_eq!(id.not_kept_by(&by_parts), Some("node.id".to_owned()), "a part is no id");
     }
 }
