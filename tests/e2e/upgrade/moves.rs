@@ -53,22 +53,23 @@ async fn hnd_1_clients_find_the_new_process_warm() {
     again.silence(Duration::from_millis(100)).await;
 }
 
-/// The class has no field of a node.
+/// The new process knows a class by parts of ids, and connects the source before any client comes.
 #[tokio::test]
 async fn hnd_1_a_class_by_parts_of_ids_is_found_again() {
     let rule = "node_classes: [{ split_by: { id: { separator: '-', parts: [0] } } }]";
     let mut site = Site::start(&[QUICK, rule]).await;
     site.origin.set(CDS, "a", "1");
-    // A set of all: the source knows then that there is no more.
     let mut first = Client::open(&site.relay.address, Variant::Sotw, "web-1").await;
     first.want(CDS, &["*"]);
     first.settle(CDS, &[("a", "1")]).await;
-    site.origin.down().await;
+    assert_eq!(site.origin.opened(), 1);
     site.upgrade("").await;
+    assert_eq!(site.origin.opened(), 2);
     let mut other = Client::open(&site.relay.address, Variant::Delta, "web-2").await;
     other.want(CDS, &["*"]);
     other.settle(CDS, &[("a", "1")]).await;
     site.first_is_gone().await;
+    assert_eq!(site.origin.opened(), 2, "one class");
 }
 
 /// HND-1: changes during the hand-over reach clients of both processes, and nothing is removed.
