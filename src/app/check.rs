@@ -1,31 +1,59 @@
 //! A look at everything on this host that the start needs.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::{admin, servers, tls};
+use super::{admin, facts, servers, tls};
 use crate::checkpoint::store::check_usable;
 use crate::client::{FileServer, FileSettings, MetadataValue};
-use crate::config::{Config, Endpoint, ServerKind};
+use crate::config::{self, Config, Endpoint, ServerKind};
+use crate::identity::Identity;
 use crate::trust::contents::PlaceFile;
+use crate::xds::Node;
 
 /// The faults of this host: one line each, beginning with the key.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Files with certificates and tokens that cannot be used.
+    /// Files with certificates, tokens and facts that cannot be used.
     pub files: Vec<String>,
     /// Directories and files that are missing or not accessible.
     pub host: Vec<String>,
 }
 
-/// Reads all files with certificates and tokens once, as the start does.
+/// Reads all files with certificates, tokens and facts once, as the start does.
 ///
 /// # Errors
 /// One line for each place with a file that cannot be used, beginning with the key.
-pub fn check_certificates(config: &Config) -> Result<(), Vec<String>> {
-    let faults = [servers::faults(&config.servers), tls::faults(config), admin::faults(config)].concat();
+pub fn check_files(config: &Config) -> Result<(), Vec<String>> {
+    let of_facts = facts::load(config).err().into_iter().collect();
+    let faults =
+        [servers::faults(&config.servers), tls::faults(config), admin::faults(config), of_facts].concat();
     if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// The effect of the class rules on one node (see [`config::explain_classes`]), with the facts of the node's client.
+/// `has_files`: the files of this host are those of the relay. Otherwise nothing is known of the client.
+///
+/// # Errors
+/// The fault of the file with the facts.
+pub fn explain_classes(
+    config: &Config,
+    node: &Node,
+    identity: &Identity,
+    has_files: bool,
+) -> Result<String, String> {
+    let table = if has_files { facts::load(config)? } else { Arc::default() };
+    let missing = facts::missing_fields(&config.node_classes, &table);
+    let classes = config.node_classes.clone().with_facts(table);
+    let mut text = config::explain_classes(&classes, node, identity);
+    for field in missing {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "split_by.facts: no entry of `facts.file` has the field {field}");
+    }
+    Ok(text)
 }
 
 /// Looks at all files and directories that the start needs. Binds no address, and asks no server.
@@ -55,7 +83,7 @@ pub fn check_host(config: &Config) -> Faults {
             fault.map(|error| format!("checkpoint.directory: {}: {error}", checkpoint.directory.display())),
         );
     }
-    Faults { files: check_certificates(config).err().unwrap_or_default(), host }
+    Faults { files: check_files(config).err().unwrap_or_default(), host }
 }
 
 /// # Errors
@@ -104,6 +132,7 @@ pub fn needs_of_host(config: &Config) -> Vec<String> {
         needs
             .extend(secrets_of(kind).map(|(key, file)| format!("{path}.{key}: the file {}", file.display())));
     }
+    needs.extend(config.facts.iter().map(|file| format!("facts.file: the file {}", file.display())));
     if let Some(checkpoint) = &config.checkpoint {
         needs.push(format!("checkpoint.directory: whether {} is writable", checkpoint.directory.display()));
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. `base`: the parts from before the runtime until after its end: log, drain, traces. `host`: limits of the process.
 //!    `signals`: the signals.
-//! 2. `settings`, `servers`, `tls`, `admin`, `authorization`, `sockets`: the parts of the configuration, each in the
+//! 2. `settings`, `servers`, `tls`, `admin`, `authorization`, `facts`, `sockets`: the parts of the configuration, each in the
 //!    form of a room. `check`: a look at the files.
 //! 3. `parts`: all that a configuration asks for: data on disk, sockets. Nothing is served yet.
 //! 4. `handover`: an upgrade, from the old process to the new one.
@@ -17,7 +17,9 @@ mod settings;
 mod servers;
 mod tls;
 mod admin;
+mod watched_file;
 mod authorization;
+mod facts;
 mod sockets;
 mod check;
 mod handover;
@@ -41,7 +43,7 @@ use self::reload::Reloader;
 use self::running::{OwnProcess, Running};
 use crate::config::{Config, Loaded, LogFormat};
 
-pub use check::{Faults, check_certificates, check_host, needs_of_host};
+pub use check::{Faults, check_files, check_host, explain_classes, needs_of_host};
 pub use handover::{Refusal, Start};
 pub use reload::{ConfigFile, with_collector};
 

@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::admin::AdminServer;
 use super::authorization;
 use super::base::Base;
+use super::facts;
 use super::handover::Pool;
 use super::handover::successor::Predecessor;
 use super::servers::{self, Channels};
@@ -23,6 +24,8 @@ pub(super) struct Parts {
     pub channels: Channels,
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
+    /// Follows the file of the facts, if there is one.
+    pub facts: Option<AbortOnDropHandle<()>>,
     /// The sockets of the listeners, in the same order.
     pub sockets: Vec<server::Listener>,
     pub listeners: Vec<LiveListener>,
@@ -43,7 +46,8 @@ impl Parts {
         let metrics = &base.metrics;
         let (lists, channels) =
             servers::lists(&config.servers, default_response_bytes(config), metrics, &Channels::default())?;
-        let relay = Relay::new(relay_settings(config, lists, 1), metrics.clone());
+        let facts = facts::load(config).map_err(io::Error::other)?;
+        let relay = Relay::new(relay_settings(config, (lists, facts), 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
             relay.await_plans();
             predecessor.pass_lock(&relay).await;
@@ -55,6 +59,8 @@ impl Parts {
 
         let policy = authorization::follow(&relay, config, &metrics.events);
         let policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
+        let facts = facts::follow(&relay, config, metrics);
+        let facts = facts.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
 
         let (mut sockets, mut listeners) = (Vec::new(), Vec::new());
         for (index, listener) in config.listeners.iter().enumerate() {
@@ -74,6 +80,6 @@ impl Parts {
         if let Some(predecessor) = predecessor {
             predecessor.inherit(&relay).await.map_err(io::Error::other)?;
         }
-        Ok(Parts { relay, channels, policy, sockets, listeners, admin, server })
+        Ok(Parts { relay, channels, policy, facts, sockets, listeners, admin, server })
     }
 }

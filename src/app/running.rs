@@ -86,7 +86,7 @@ impl Running {
         (reloader, requests, file): (Reloader, Requests, ConfigFile),
         process: OwnProcess,
     ) -> Result<Running> {
-        let Parts { relay, channels, policy, sockets, listeners, admin, server } = parts;
+        let Parts { relay, channels, policy, facts, sockets, listeners, admin, server } = parts;
         let (of_listeners, of_servers) = (listener_files(&listeners), channels.files());
         let certificates = InForce::new(Certificates { listeners: of_listeners, servers: of_servers });
         let (emptying, expiring) = (server.emptying(), certificates.clone());
@@ -115,6 +115,7 @@ impl Running {
             admin: admin.live(),
             certificates,
             policy,
+            facts,
         };
         let (stop_admin, stop_reloads) = (Shutdown::from(CancellationToken::new()), CancellationToken::new());
         let reloads = Reloads::new(requests, file, live, loaded);

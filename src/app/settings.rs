@@ -1,5 +1,6 @@
 //! From the configuration to the settings of the rooms.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::ClientSettings;
@@ -7,12 +8,17 @@ use crate::config::{Config, Listener};
 use crate::driver::DriverSettings;
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::servers::ServerLists;
+use crate::engine::class::facts::FactTable;
 use crate::engine::source;
 use crate::server::ServerLimits;
 use crate::telemetry::cgroup_memory_limit;
 
 /// `generation`: the number of the configuration, counted from 1.
-pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u64) -> DriverSettings {
+pub(super) fn relay_settings(
+    config: &Config,
+    (lists, facts): (ServerLists, Arc<FactTable>),
+    generation: u64,
+) -> DriverSettings {
     let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
     DriverSettings {
         generation,
@@ -22,7 +28,7 @@ pub(super) fn relay_settings(config: &Config, lists: ServerLists, generation: u6
             content_bytes: source_bytes(config).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             ..config.source.clone()
         },
-        classes: config.node_classes.clone(),
+        classes: config.node_classes.clone().with_facts(facts),
         rollouts: config.rollouts.clone(),
         policy: config.authorization.policy().cloned().unwrap_or_default(),
         admin_has_tls: config.admin.tls.is_some(),

@@ -211,7 +211,7 @@ fn serve(file: Option<PathBuf>, start: Start) -> Result<(), Failure> {
         print_warnings(&file, &loaded);
     }
     let config = sluice::app::with_collector(loaded.config).map_err(Failure::Usage)?;
-    check_certificates(&config)?;
+    check_files(&config)?;
     let file = ConfigFile::new(absolute(&file), hostname());
     sluice::app::serve(Loaded { config, ..loaded }, file, start).map_err(|error| {
         // Sockets and files belong to the host; any other error is a bug in sluice.
@@ -246,7 +246,8 @@ fn check(file: &Path, offline: bool, node: Option<&Path>, asks: &Asks) -> Result
     let identity = asks.identity.as_deref().map(read_identity).transpose()?;
     if let Some(node) = &node {
         let claimed = identity.as_ref().unwrap_or(&Identity::Anonymous);
-        print!("{}", config::explain_classes(&config.node_classes, node, claimed));
+        let classes = sluice::app::explain_classes(&config, node, claimed, !offline);
+        print!("{}", classes.map_err(Failure::Usage)?);
         print!("{}", config::explain_servers(&config.servers));
     }
     if let Some(identity) = identity {
@@ -300,12 +301,12 @@ fn migrate_xds_relay(files: &[PathBuf]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!is_whole)))
 }
 
-/// Reads the files with certificates, keys and tokens, as `serve` would.
-fn check_certificates(config: &Config) -> Result<(), Failure> {
-    sluice::app::check_certificates(config).map_err(|faults| {
+/// Reads the files with certificates, keys, tokens and facts, as `serve` would.
+fn check_files(config: &Config) -> Result<(), Failure> {
+    sluice::app::check_files(config).map_err(|faults| {
         let noun = if faults.len() == 1 { "error" } else { "errors" };
         Failure::Usage(format!(
-            "{} {noun} in files with certificates or tokens:\n  {}",
+            "{} {noun} in files with certificates, tokens or facts:\n  {}",
             faults.len(),
             faults.join("\n  ")
         ))

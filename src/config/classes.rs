@@ -1,6 +1,7 @@
 //! `node_classes:`: the clients that may share upstream answers (RLY-10 to RLY-12).
 
 use super::error::Problem;
+use super::facts::read_key;
 use super::form::{Form, Shaped};
 use super::node::to_value;
 use super::reader::{Item, Map};
@@ -25,11 +26,12 @@ const DEPTHS: &[(&str, Option<LocalityDepth>)] = &[
 const VERSIONS: &[(&str, VersionPart)] =
     &[("none", VersionPart::None), ("major", VersionPart::Major), ("full", VersionPart::Full)];
 
-pub(super) fn read_classes(items: &[Item<'_>]) -> NodeClasses {
+/// `has_facts`: there is a table of facts.
+pub(super) fn read_classes(items: &[Item<'_>], has_facts: bool) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for (entry, item) in items.iter().enumerate() {
         let before = item.error_count();
-        let read = item.map(|map| read_rule(entry, map)).unwrap_or_default();
+        let read = item.map(|map| read_rule((entry, has_facts), map)).unwrap_or_default();
         // Without its invalid conditions, the rule would seem to match too much.
         if item.error_count() != before {
             continue;
@@ -54,9 +56,11 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 
 /// Reads one entry. Without `split_by`, the rule has RLY-11's projections. They differ by style, so the entry
 /// becomes two rules.
-fn read_rule(entry: usize, map: &mut Map<'_>) -> Vec<ClassRule> {
+fn read_rule((entry, has_facts): (usize, bool), map: &mut Map<'_>) -> Vec<ClassRule> {
     let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
-    let projection = map.item("split_by").map(|item| item.map(read_projection).unwrap_or_default());
+    let projection = map.item("split_by");
+    let projection =
+        projection.map(|item| item.map(|map| read_projection(map, has_facts)).unwrap_or_default());
     let share_secrets =
         map.or("share_secrets", ShareSecrets::No, Shaped(&[Form::Boolean, Form::Word("identity")], share));
     let legacy_wildcard = map.or("legacy_wildcard", true, boolean());
@@ -273,7 +277,11 @@ pub(super) fn read_type_name(item: &Item<'_>, text: &str) -> Option<TypeUrl> {
     Some(url)
 }
 
-fn read_projection(map: &mut Map<'_>) -> Projection {
+fn read_projection(map: &mut Map<'_>, has_facts: bool) -> Projection {
+    let facts = map.item("facts").and_then(|item| read_metadata_parts(&item)).unwrap_or_default();
+    if facts.keeps_any() && !has_facts {
+        map.contradiction("facts", "needs the key `facts` of the file, with the table of the clients' facts");
+    }
     Projection {
         id: map.item("id").map(|item| read_id_part(&item)).unwrap_or_default(),
         cluster: map.or("cluster", false, boolean()),
@@ -282,12 +290,25 @@ fn read_projection(map: &mut Map<'_>) -> Projection {
         user_agent_name: map.or("user_agent_name", false, boolean()),
         user_agent_version: map.or("user_agent_version", VersionPart::None, word(VERSIONS)),
         identity: map.item("identity").map(|item| read_identity_part(&item)).unwrap_or_default(),
+        address_family: map.item("address_family").and_then(|item| read_key(&item)),
+        facts,
     }
 }
 
 /// Ids have fewer parts than this.
 const PLACES: u64 = 64;
 const PLACE: &[Form] = &[Form::Integer { least: 0, most: PLACES - 1 }];
+
+/// The number of a part of the id, from 0.
+pub(super) fn read_place(item: &Item<'_>) -> Option<usize> {
+    let place = |tree: &Tree| match tree {
+        Tree::Integer(place) if (0..i128::from(PLACES)).contains(place) => {
+            usize::try_from(*place).map_err(|error| error.to_string())
+        }
+        _ => Err(format!("the number of a part, from 0 to {}", PLACES - 1)),
+    };
+    item.parse(Shaped(PLACE, place))
+}
 
 /// `true`, `false`, or `{ separator: TEXT, parts: [NUMBER, …] }`.
 fn read_id_part(item: &Item<'_>) -> IdPart {
@@ -312,13 +333,7 @@ fn read_parts_of_id(map: &mut Map<'_>) -> Option<IdPart> {
         parts.invalid("at least one number; `id: false` keeps nothing of the id");
         return None;
     }
-    let place = |tree: &Tree| match tree {
-        Tree::Integer(place) if (0..i128::from(PLACES)).contains(place) => {
-            usize::try_from(*place).map_err(|error| error.to_string())
-        }
-        _ => Err(format!("the number of a part, from 0 to {}", PLACES - 1)),
-    };
-    let mut places = items.iter().map(|item| item.parse(Shaped(PLACE, place))).collect::<Option<Vec<_>>>()?;
+    let mut places = items.iter().map(read_place).collect::<Option<Vec<_>>>()?;
     places.sort_unstable();
     places.dedup();
     Some(IdPart::At { separator: separator?, places })
@@ -343,7 +358,7 @@ fn read_all_but(map: &mut Map<'_>) -> Option<MetadataParts> {
     map.can_be("all_but", &[Form::List]);
     let item = map.required("all_but", "a list of paths")?;
     if item.list()?.is_empty() {
-        item.invalid("at least one path; `metadata: all` leaves nothing out");
+        item.invalid("at least one path; `all` leaves nothing out");
         return None;
     }
     read_paths(&item).map(MetadataParts::AllBut)

@@ -58,6 +58,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("authorities[].client_listener_resource_name_template", Effect::Live),
     ("types", Effect::Lists),
     ("node_classes", Effect::Classes),
+    ("facts", Effect::Classes),
     ("rollouts", Effect::Live),
     ("history.pushes", Effect::Live),
     ("authorization", Effect::Live),

@@ -8,7 +8,9 @@ use super::{Address, Config, Listener};
 use crate::engine::authorization::{
     Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
 };
-use crate::engine::class::{IdPart, MetadataParts, NodeMatch, Projection, ShareSecrets, VersionPart};
+use crate::engine::class::{
+    IdPart, MetadataParts, NodeKey, NodeMatch, Projection, ShareSecrets, VersionPart,
+};
 use crate::identity::spiffe::check_trust_domain;
 use crate::identity::{Identity, SpiffeId};
 use crate::xds::{Node, ResourceName, TypeUrl};
@@ -162,10 +164,21 @@ fn looked_at(config: &Config) -> BTreeSet<String> {
     for rule in &config.node_classes.rules {
         fields.extend(of_match(&rule.nodes).map(|field| field.to_string()));
         fields.extend(of_projection(&rule.projection));
+        if rule.projection.facts.keeps_any() {
+            fields.insert(of_key(&config.node_classes.facts.key).to_string());
+        }
         // Secrets are split by the id, too (RLY-21).
         fields.extend((rule.share_secrets != ShareSecrets::Yes).then(|| Field::Id.to_string()));
     }
     fields
+}
+
+/// The claim by which the facts of a client are found.
+fn of_key(key: &NodeKey) -> Field {
+    match key {
+        NodeKey::Id | NodeKey::IdPart { .. } => Field::Id,
+        NodeKey::Metadata(path) => Field::Metadata(path.clone()),
+    }
 }
 
 fn of_match(nodes: &NodeMatch) -> impl Iterator<Item = Field> {
@@ -198,6 +211,7 @@ fn of_projection(projection: &Projection) -> Vec<String> {
             fields.extend(paths.iter().map(|path| Field::Metadata(path.clone()).to_string()));
         }
     }
+    fields.extend(projection.address_family.as_ref().map(|key| of_key(key).to_string()));
     if projection.user_agent_version != VersionPart::None {
         fields.push("user_agent_version".to_owned());
     }

@@ -3,7 +3,7 @@
 //! A file is read twice: first into a tree of pure syntax, then by readers that collect every error, so that
 //! one run reports all of them. The result is complete: every default is filled in, every relative path is
 //! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
-//! the given one and the file of `authorization`, which the text of a caller does not open. `docs/configuration.md` explains each key.
+//! the given one, the file of `authorization`, which the text of a caller does not open, and the file of `facts`. `docs/configuration.md` explains each key.
 
 mod place;
 pub mod error;
@@ -36,6 +36,7 @@ mod rollouts;
 mod authorization;
 mod admin;
 mod node;
+mod facts;
 mod effect;
 mod shown;
 mod read;
@@ -46,6 +47,7 @@ pub mod xds_relay;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +59,7 @@ pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use expand::{Origin, Variables, environment};
 pub use explain::{explain_classes, explain_servers};
 pub use explain_grant::{explain_decision, explain_unbound, find_listener, parse_identity};
+pub use facts::load_facts;
 pub use limits::Limits;
 pub use listener::{Address, Listener};
 pub use node::parse_client_node;
@@ -89,7 +92,10 @@ pub struct Config {
     pub node: Node,
     /// The control planes, and the resources that each list is responsible for.
     pub servers: Servers,
+    /// The rules. The table of facts is empty here: its file has a life of its own.
     pub node_classes: NodeClasses,
+    /// The file with the facts of clients, by [`NodeClasses::facts`]' key.
+    pub facts: Option<PathBuf>,
     /// In order; the first plan that matches a unit decides. Empty: off.
     pub rollouts: Vec<Arc<Plan>>,
     /// The past that plans remember; each plan has it, too.
@@ -125,6 +131,7 @@ impl Config {
             node: relay_node(format!("sluice-{hostname}")),
             servers: Servers::new(vec![server]),
             node_classes: NodeClasses::default(),
+            facts: None,
             rollouts: Vec::new(),
             history: History::default(),
             authorization: Authorization::default(),

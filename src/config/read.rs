@@ -1,5 +1,7 @@
 //! Builds a [`Config`] from a file: the top level, and the checks across its parts.
 
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::authorization::{Authorization, read_authorization, warn_of_domains};
@@ -7,6 +9,7 @@ use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
 use super::expand::{Origin, environment, no_environment};
+use super::facts::read_facts;
 use super::handover::read_handover;
 use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
@@ -67,9 +70,30 @@ pub fn parse_foreign(
     parse_as(text, file, Origin { directory, hostname, variables: &no_environment, policy })
 }
 
+/// Whether a file is JSON, by its name. All others are YAML.
+pub(super) fn is_json(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+/// Reads a file that the configuration names. Nothing that is no file is opened, and no more than `bytes` are read.
+pub(super) fn read_bounded(file: &Path, bytes: u64) -> Result<String, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
+    // Looked at first: to open a pipe waits for a writer.
+    if !fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+    }
+    let open = File::open(file).map_err(unreadable)?;
+    let mut text = String::new();
+    open.take(bytes + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > bytes {
+        let text = format!("the file is too long; at most {bytes} bytes are read");
+        return Err(unreadable(io::Error::new(io::ErrorKind::FileTooLarge, text)));
+    }
+    Ok(text)
+}
+
 fn parse_as(text: &str, file: &Path, origin: Origin<'_>) -> Result<Loaded, ConfigError> {
-    let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let format = if is_json { Format::Json } else { Format::Yaml };
+    let format = if is_json(file) { Format::Json } else { Format::Yaml };
     let mut loaded = parse(text, format, origin)?;
     loaded.config.hash = blake3::hash(text.as_bytes()).to_hex().chars().take(HASH_DIGITS).collect();
     Ok(loaded)
@@ -113,7 +137,13 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let servers = read_servers(map, directory);
     let classes = map.list("node_classes");
     let listeners = read_listeners(map, directory);
-    let node_classes = read_classes(&classes);
+    let facts = map.item("facts").map(|item| item.map(|map| read_facts(map, directory)).flatten());
+    let mut node_classes = read_classes(&classes, facts.is_some());
+    if facts.is_some() && !node_classes.read_facts() {
+        map.warn_at("facts", "no rule of `node_classes` splits by facts (`split_by.facts`)");
+    }
+    let facts = facts.flatten();
+    node_classes.facts.key = facts.as_ref().map(|of| of.key.clone()).unwrap_or_default();
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, (checkpoint.is_some(), history));
@@ -131,6 +161,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let config = Config {
         node,
         node_classes,
+        facts: facts.map(|of| of.file),
         rollouts,
         history,
         authorization: authorization.unwrap_or_default(),

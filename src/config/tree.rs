@@ -177,26 +177,29 @@ fn parse_yaml(text: &str) -> Result<Node, ConfigError> {
             enforce_alias_anchor_ratio: false,
         },
     };
-    serde_saphyr::from_str_with_options(text, options).map(Yaml::node).map_err(|error| {
-        let location = error.location();
-        let message = match error.without_snippet() {
-            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => repeated_key(key),
-            error => without_position(&error.to_string()),
-        };
-        ConfigError::Syntax {
-            place: location.map_or(Place::START, |at| Place::new(at.line(), at.column())),
-            message,
-        }
-    })
+    serde_saphyr::from_str_with_options(text, options).map(Yaml::node).map_err(|error| syntax_error(&error))
 }
 
-fn repeated_key(key: &str) -> String {
+/// An error of the YAML parser, with its place.
+pub(super) fn syntax_error(error: &serde_saphyr::Error) -> ConfigError {
+    let location = error.location();
+    let message = match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => repeated_key(key),
+        error => without_position(&error.to_string()),
+    };
+    ConfigError::Syntax {
+        place: location.map_or(Place::START, |at| Place::new(at.line(), at.column())),
+        message,
+    }
+}
+
+pub(super) fn repeated_key(key: &str) -> String {
     format!("the key {key:?} is repeated")
 }
 
 /// Each parser adds the position to its messages in another place. Our messages begin with the position, so
 /// remove theirs.
-fn without_position(message: &str) -> String {
+pub(super) fn without_position(message: &str) -> String {
     let message = message.split(" at line ").next().unwrap_or(message);
     let message = match message.strip_prefix("error: ").unwrap_or(message) {
         positioned if positioned.starts_with("line ") => {

@@ -1,6 +1,7 @@
 //! The identity that a client states (`core.v3.Node`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 
@@ -14,6 +15,37 @@ pub enum Value {
     String(String),
     List(Vec<Value>),
     Struct(BTreeMap<String, Value>),
+}
+
+impl Value {
+    /// The value at a path of keys, from the outermost in.
+    pub fn at<'a>(fields: &'a BTreeMap<String, Value>, path: &[String]) -> Option<&'a Value> {
+        let (first, rest) = path.split_first()?;
+        rest.iter().try_fold(fields.get(first)?, |value, key| match value {
+            Value::Struct(fields) => fields.get(key),
+            _ => None,
+        })
+    }
+}
+
+/// One line that no other value has.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("null"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Number(bits) => write!(f, "{}", f64::from_bits(*bits)),
+            Value::String(text) => write!(f, "{text:?}"),
+            Value::List(items) => {
+                let items: Vec<String> = items.iter().map(Value::to_string).collect();
+                write!(f, "[{}]", items.join(", "))
+            }
+            Value::Struct(fields) => {
+                let field = |(key, value): (&String, &Value)| format!("{key:?}: {value}");
+                write!(f, "{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,10 +98,6 @@ impl Node {
 
     /// The metadata value at a path of keys.
     pub fn metadata_at(&self, path: &[String]) -> Option<&Value> {
-        let (first, rest) = path.split_first()?;
-        rest.iter().try_fold(self.metadata.get(first)?, |value, key| match value {
-            Value::Struct(fields) => fields.get(key),
-            _ => None,
-        })
+        Value::at(&self.metadata, path)
     }
 }

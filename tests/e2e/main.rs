@@ -23,6 +23,7 @@ mod commands;
 mod configure;
 mod credentials;
 mod documents;
+mod facts;
 mod failover;
 mod enforced;
 mod fallback;

@@ -9,6 +9,7 @@ use super::next::Next;
 use crate::app::admin::LiveAdmin;
 use crate::app::authorization;
 use crate::app::base::Base;
+use crate::app::facts;
 use crate::app::servers::Channels;
 use crate::app::settings::server_limits;
 use crate::app::sockets::{LiveListener, listener_files};
@@ -30,6 +31,8 @@ pub(in crate::app) struct Live {
     pub certificates: InForce<Certificates>,
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
+    /// Follows the file of the facts, if there is one.
+    pub facts: Option<AbortOnDropHandle<()>>,
 }
 
 impl Live {
@@ -40,6 +43,7 @@ impl Live {
             node: _,
             servers: _,
             node_classes: _,
+            facts: _,
             rollouts: _,
             history: _,
             authorization,
@@ -57,7 +61,7 @@ impl Live {
             reload: _,
             hash: _,
         } = config;
-        let Next { driver, channels, listeners: next_listeners, admin, traces } = next;
+        let Next { mut driver, channels, listeners: next_listeners, admin, traces } = next;
         let tls = &self.base.metrics.downstream.tls;
 
         self.base.configure(config);
@@ -68,7 +72,17 @@ impl Live {
         self.admin.commit(admin, config, tls);
 
         channels.configure();
+        // From here on, nobody else changes the facts.
+        if let Some(former) = self.facts.take() {
+            former.abort();
+            let _ = former.await;
+        }
+        if before.facts == config.facts {
+            driver.classes = driver.classes.with_facts(self.relay.facts());
+        }
         self.relay.configure(driver);
+        let follow = facts::follow(&self.relay, config, &self.base.metrics);
+        self.facts = follow.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
         self.channels = channels;
         self.listeners = next_listeners.commit(&self.listeners, &self.listening, config, tls).await;
         let (of_listeners, of_servers) = (listener_files(&self.listeners), self.channels.files());

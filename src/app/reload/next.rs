@@ -8,13 +8,15 @@ use anyhow::{Result, anyhow};
 use super::listeners::{self, NextListeners};
 use super::live::Live;
 use crate::app::admin::NextAdmin;
-use crate::app::check::check_certificates;
+use crate::app::check::check_files;
+use crate::app::facts;
 use crate::app::handover::Ways;
 use crate::app::servers::{self, Channels};
 use crate::app::settings::{default_response_bytes, relay_settings};
 use crate::app::sockets::LiveListener;
 use crate::config::Config;
 use crate::driver::DriverSettings;
+use crate::engine::class::facts::FactTable;
 use crate::telemetry::logging::parse_directives;
 use crate::telemetry::traces::TraceThread;
 use crate::telemetry::{Metrics, resident_bytes};
@@ -62,6 +64,7 @@ pub(super) struct Preparation {
     channels: Channels,
     listeners: Vec<LiveListener>,
     admin: crate::app::admin::LiveAdmin,
+    facts: Arc<FactTable>,
     metrics: Arc<Metrics>,
     ways: Arc<Ways>,
 }
@@ -74,6 +77,7 @@ impl Preparation {
             channels: live.channels.clone(),
             listeners: live.listeners.clone(),
             admin: live.admin.clone(),
+            facts: live.relay.facts(),
             metrics: live.base.metrics.clone(),
             ways: live.base.ways.clone(),
         }
@@ -82,7 +86,7 @@ impl Preparation {
     pub(super) fn prepare(&self, config: &Config, depth: Depth) -> Result<Next, Obstacle> {
         let (has_files, binds) = (depth != Depth::Text, depth == Depth::Sockets);
         if has_files {
-            check_certificates(config).map_err(Obstacle::Invalid)?;
+            check_files(config).map_err(Obstacle::Invalid)?;
         }
         let failed = |error: anyhow::Error| Obstacle::failed(&error);
         self.check_host(config).map_err(failed)?;
@@ -94,13 +98,26 @@ impl Preparation {
             }
         };
         let (lists, channels) = lists.map_err(failed)?;
-        let driver = relay_settings(config, lists, self.generation);
+        let facts = self.facts(config, has_files)?;
+        let driver = relay_settings(config, (lists, facts), self.generation);
         let ways = binds.then_some(&*self.ways);
         let both = (&self.before, config);
         let listeners = listeners::prepare(&self.listeners, both, ways, has_files).map_err(failed)?;
         let admin = NextAdmin::prepare(&self.admin, both, has_files).map_err(failed)?;
         let traces = self.traces(config, binds).map_err(failed)?;
         Ok(Next { driver, channels, listeners, admin, traces })
+    }
+
+    /// The facts in force, or those of another file.
+    fn facts(&self, config: &Config, has_files: bool) -> Result<Arc<FactTable>, Obstacle> {
+        if config.facts == self.before.facts {
+            return Ok(self.facts.clone());
+        }
+        if config.facts.is_some() && !has_files {
+            let text = "facts.file: the text of a caller opens no file, and this one is not in force";
+            return Err(Obstacle::Invalid(vec![text.to_owned()]));
+        }
+        facts::load(config).map_err(|fault| Obstacle::Invalid(vec![fault]))
     }
 
     fn check_host(&self, config: &Config) -> Result<()> {

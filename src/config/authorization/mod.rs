@@ -4,13 +4,12 @@ mod node;
 mod allow;
 mod domains;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, KeyError, Problem};
 use super::expand::{Origin, Variables, environment};
 use super::form::{Form, Shaped};
+use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map, Report};
 use super::tree::{Format, Node, Tree};
 use super::units::{Parsed, boolean, word};
@@ -114,20 +113,8 @@ pub fn load_policy(file: &Path, listeners: &[&str]) -> Result<Policy, ConfigErro
 }
 
 fn load_from(file: &Path, listeners: &[&str], variables: Variables<'_>) -> Result<Policy, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
-    // Looked at first: to open a pipe waits for a writer.
-    if !std::fs::metadata(file).map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
-    }
-    let open = File::open(file).map_err(unreadable)?;
-    let mut text = String::new();
-    open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let text = format!("the file is too long; at most {FILE_BYTES_MAX} are read");
-        return Err(unreadable(io::Error::new(io::ErrorKind::FileTooLarge, text)));
-    }
-    let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let format = if is_json { Format::Json } else { Format::Yaml };
+    let text = read_bounded(file, FILE_BYTES_MAX)?;
+    let format = if is_json(file) { Format::Json } else { Format::Yaml };
     parse_policy(&text, format, listeners, variables)
 }
 

@@ -140,7 +140,7 @@ fn aut_12_a_file_of_rules_is_read_with_its_errors() {
     std::fs::write(&file, "{").unwrap();
     assert!(load().unwrap_err().to_string().contains("rules.json:1:"));
     std::fs::write(&file, " ".repeat((4 << 20) + 1)).unwrap();
-    assert!(load().unwrap_err().to_string().contains("at most 4194304 are read"));
+    assert!(load().unwrap_err().to_string().contains("at most 4194304 bytes are read"));
     std::fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
     assert!(load().unwrap_err().to_string().contains("not a regular file"));

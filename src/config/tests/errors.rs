@@ -276,7 +276,7 @@ node_classes:
             "node_classes[1].split_by.metadata: found \"some\"; expected all, none, a list of paths, each \
              a key or a list of keys, or { all_but: PATHS }",
             "node_classes[1].legacy_wildcard: does not apply to `names: xdstp`: the wildcard is an old-style name",
-            "node_classes[2].split_by.metadata.all_but: found a list; expected at least one path; `metadata: all` \
+            "node_classes[2].split_by.metadata.all_but: found a list; expected at least one path; `all` \
              leaves nothing out",
             "node_classes[3].split_by.metadata.all_but[0]: found a list; expected at least one key",
             "node_classes[3].split_by.metadata.but: unknown key; known here: all_but",

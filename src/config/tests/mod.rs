@@ -8,6 +8,7 @@ mod deletion;
 mod documents;
 mod errors;
 mod expand;
+mod facts;
 mod fallback;
 mod places;
 mod rollouts;

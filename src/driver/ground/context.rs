@@ -38,7 +38,7 @@ use crate::telemetry::{Metrics, Throttle};
 use crate::xds::{Code, Node, RelayId, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DriverSettings {
     /// The number of the configuration, from 1 (REL-4). Reasons and explanations name it.
     pub generation: u64,

@@ -18,6 +18,7 @@ use crate::driver::source::changes::ChangeRing;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::driver::source::losses::Losses;
 use crate::engine::cache::SessionId;
+use crate::engine::class::UpstreamNode;
 use crate::engine::collection::{Collection, NameSet};
 use crate::engine::downstream::SourceId;
 use crate::engine::lanes::Published;
@@ -75,6 +76,11 @@ pub trait Subscriber: Send + Sync {
 
     /// This source gave its place to another class (RLY-14).
     fn displaced(self: Arc<Self>, source: SourceId);
+
+    /// Whether the client is on its way to other sources than this one.
+    fn is_leaving(&self, _source: SourceId) -> bool {
+        false
+    }
 }
 
 /// A message of a stream to a source.
@@ -101,6 +107,8 @@ pub enum Command {
     Dismiss(SessionId),
     /// The source is off the table, because another class has its place.
     Displace,
+    /// A client of the source is on its way to another class.
+    Leaving,
     /// There is a new configuration in force.
     Configure,
     /// The successor of the process has died: streams to servers may be opened again.
@@ -358,6 +366,13 @@ impl SourceHandle {
     /// The successor of the process has died.
     pub fn reconnect(&self) {
         let _ = self.commands.send((Command::Reconnect, None));
+    }
+
+    /// A client of the source is on its way to another class, and may be the member that the server sees.
+    pub fn note_leaving(&self) {
+        if self.key.class.upstream_node == UpstreamNode::Member {
+            let _ = self.commands.send((Command::Leaving, None));
+        }
     }
 
     /// There is a new configuration in force.

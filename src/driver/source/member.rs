@@ -10,12 +10,16 @@ use tokio::time::Instant;
 use super::handle::Subscriber;
 use crate::driver::ground::class_identity::of_member;
 use crate::engine::cache::SessionId;
+use crate::engine::downstream::SourceId;
 use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node};
 
 /// The minimum time between two changes of the member. Each change costs the server a stream, and in a restart
 /// of a fleet every member departs.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Clients that leave a class by one change begin to move within this time.
+const GATHER: Duration = Duration::from_millis(200);
 
 /// Only the shown node is kept. The streams keep the nodes of the other members.
 #[derive(Debug, Default)]
@@ -35,17 +39,22 @@ impl Member {
         self.not_before.filter(|_| self.is_due)
     }
 
-    /// Updates the set of members. Returns the node to show from now on, if it differs from the last.
+    /// Updates the set of members of a source. Returns the node to show from now on, if it differs from the last. A
+    /// client on its way to another class is no member any more: the server may know already what makes it another.
     pub fn follow(
         &mut self,
         streams: &HashMap<SessionId, Arc<dyn Subscriber>>,
+        source: SourceId,
         now: Instant,
     ) -> Option<Node> {
         self.is_due = false;
-        if self.chosen.is_some_and(|chosen| streams.contains_key(&chosen)) || streams.is_empty() {
-            // Without members, the last node stays for as long as subscriptions linger.
+        let stays = |stream: &Arc<dyn Subscriber>| !stream.is_leaving(source);
+        if self.chosen.is_some_and(|chosen| streams.get(&chosen).is_some_and(stays)) {
             return None;
         }
+        let members = || streams.iter().filter(|(_, stream)| stays(stream)).map(|(id, _)| id);
+        // Without members, the last node stays for as long as subscriptions linger.
+        members().next()?;
         if self.not_before.is_some_and(|at| now < at) {
             self.is_due = true;
             return None;
@@ -53,7 +62,7 @@ impl Member {
         // In a restart of a fleet, the newest member has restarted already. After a refusal, the next older
         // member is tried.
         let before = |id: &SessionId| self.refused.is_none_or(|refused| *id < refused);
-        let newest = streams.keys().filter(|id| before(id)).max().or_else(|| streams.keys().max());
+        let newest = members().filter(|id| before(id)).max().or_else(|| members().max());
         let (id, stream) = newest.and_then(|id| Some((*id, streams.get(id)?)))?;
         let node = of_member(&*stream.node()?);
         self.chosen = Some(id);
@@ -81,6 +90,13 @@ impl Member {
         }
     }
 
+    /// The shown member may be on its way to another class. Others that go the same way are awaited for a moment, so that
+    /// none of them is shown next.
+    pub fn note_leaving(&mut self, now: Instant) {
+        self.not_before = self.not_before.max(Some(now + GATHER));
+        self.is_due = true;
+    }
+
     /// The server accepts the shown node.
     pub fn accepted(&mut self) {
         self.refused = None;
@@ -91,10 +107,10 @@ impl Member {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::engine::downstream::SourceId;
     use crate::xds::{RelayPath, Status, TypeUrl};
 
-    struct Client(u64);
+    /// A number, and whether the client is on its way to another class.
+    struct Client(u64, bool);
 
     impl Subscriber for Client {
         fn id(&self) -> SessionId {
@@ -113,6 +129,10 @@ mod tests {
 
         fn displaced(self: Arc<Self>, _: SourceId) {}
 
+        fn is_leaving(&self, _: SourceId) -> bool {
+            self.1
+        }
+
         fn node(&self) -> Option<Arc<Node>> {
             Some(Arc::new(Node { id: format!("client-{}", self.0), ..Node::default() }))
         }
@@ -122,13 +142,15 @@ mod tests {
         }
     }
 
-    fn streams(ids: &[u64]) -> HashMap<SessionId, Arc<dyn Subscriber>> {
-        let stream = |id: &u64| (SessionId(*id), Arc::new(Client(*id)) as Arc<dyn Subscriber>);
-        ids.iter().map(stream).collect()
+    /// `leaving`: the clients on their way to another class.
+    fn shown_of(member: &mut Member, ids: &[u64], leaving: &[u64], now: Instant) -> Option<String> {
+        let client = |id: &u64| Arc::new(Client(*id, leaving.contains(id))) as Arc<dyn Subscriber>;
+        let streams = ids.iter().map(|id| (SessionId(*id), client(id))).collect();
+        member.follow(&streams, SourceId(1), now).map(|node| node.id)
     }
 
     fn shown(member: &mut Member, ids: &[u64], now: Instant) -> Option<String> {
-        member.follow(&streams(ids), now).map(|node| node.id)
+        shown_of(member, ids, &[], now)
     }
 
     #[test]
@@ -143,6 +165,25 @@ mod tests {
         assert_eq!(member.due(), Some(later + PAUSE));
         assert_eq!(shown(&mut member, &[4], later + PAUSE).unwrap(), "client-4");
         assert_eq!(member.due(), None);
+    }
+
+    /// The server tells the relabelled client's class at once, to all who see the class by this client.
+    #[test]
+    fn rly_11_a_client_on_its_way_to_another_class_is_shown_no_more() {
+        let (mut member, start) = (Member::default(), Instant::now());
+        assert_eq!(shown(&mut member, &[1, 2, 3], start).unwrap(), "client-3");
+        let later = start + PAUSE;
+        member.note_leaving(later);
+        assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3], later), None, "others may follow");
+        assert_eq!(member.due(), Some(later + GATHER));
+        assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3, 2], later + GATHER).unwrap(), "client-1");
+        let last = later + GATHER + PAUSE;
+        assert_eq!(shown_of(&mut member, &[1, 2, 3], &[1, 2, 3], last), None, "nobody else is there");
+        assert_eq!(
+            (shown(&mut member, &[1, 2, 3], last), member.due()),
+            (None, None),
+            "the move was taken back"
+        );
     }
 
     #[test]

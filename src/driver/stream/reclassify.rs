@@ -10,9 +10,9 @@ use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::destination::{destinations, regroups};
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
-use crate::engine::downstream::Watch;
+use crate::engine::downstream::{SourceId, Watch};
 use crate::setting::Epoch;
-use crate::xds::{Code, Status};
+use crate::xds::{Code, Node, Status};
 
 impl StreamState {
     /// Takes a configuration over without a move. False: the stream has to move. `is_alike`:
@@ -20,15 +20,25 @@ impl StreamState {
     pub(crate) fn adopt(
         &self,
         in_force: &Arc<Epoch<DriverSettings>>,
-        is_alike: impl FnOnce(&Epoch<DriverSettings>) -> bool,
+        mut is_alike: impl FnMut(&Epoch<DriverSettings>) -> bool,
     ) -> bool {
         let inner = &mut *lock(&self.inner);
         if inner.routing.number() >= in_force.number() {
             return true;
         }
-        let stays = inner.moving_to.is_none()
-            && (is_alike(&inner.routing)
-                || !regroups(inner, in_force) && destinations(self, inner, in_force).all(|of| of.stays()));
+        let facts = &in_force.classes.facts;
+        let is_known = |other: &DriverSettings, node: &Option<Arc<Node>>| {
+            node.as_deref().is_none_or(|node| facts.are_alike(&other.classes.facts, node))
+        };
+        if let Some(to) = &mut inner.moving_to {
+            let goes_on = is_alike(to) && is_known(to, &inner.node);
+            if goes_on {
+                *to = in_force.clone();
+            }
+            return goes_on;
+        }
+        let stays = is_alike(&inner.routing) && is_known(&inner.routing, &inner.node)
+            || !regroups(inner, in_force) && destinations(self, inner, in_force).all(|of| of.stays());
         if stays {
             inner.routing = in_force.clone();
         }
@@ -46,7 +56,10 @@ impl StreamState {
             self.begin_move(inner)
         };
         match begun {
-            Ok(watches) => self.send_watches(watches).await,
+            Ok(watches) => {
+                lock(&self.inner).sources_left().for_each(|source| source.note_leaving());
+                self.send_watches(watches).await;
+            }
             // The other configuration withholds Secrets that the client shares by the former one (IDN-5).
             Err(status) if status.code == Code::PermissionDenied => self.end(status),
             Err(status) => {
@@ -121,6 +134,17 @@ impl StreamState {
 }
 
 impl Inner {
+    /// Whether the session is on its way to other sources than this one.
+    pub(crate) fn is_leaving(&self, source: SourceId) -> bool {
+        let mut parts = self.session.subscriptions().iter().flat_map(|of| &of.parts);
+        self.session.is_moving() && !parts.any(|part| part.bound_for().sources().any(|to| to == source))
+    }
+
+    /// The sources that serve the session until it has moved.
+    fn sources_left(&self) -> impl Iterator<Item = &Arc<SourceHandle>> {
+        self.sources.iter().filter(|(id, _)| self.is_leaving(*id)).map(|(_, source)| source)
+    }
+
     /// Forgets the servers of lists that the session has left.
     fn leave_former_lists(&mut self) {
         let session = &self.session;

@@ -59,6 +59,7 @@ impl Router for Routes<'_> {
         let Destination { listed, class, owner, is_for_secrets, .. } =
             settings.destination((self.stream, self.node), type_url, group, server)?;
         self.warn_of_nobody(type_url, group, server, listed);
+        let lacks_facts = class.lacks_facts();
         let claim = Claim {
             listed,
             class,
@@ -71,6 +72,9 @@ impl Router for Routes<'_> {
             Ok((handle, is_new)) => {
                 if is_new {
                     self.stream.peer.connection.account().note_opened();
+                    if lacks_facts {
+                        self.note_no_facts();
+                    }
                 }
                 handle
             }
@@ -124,6 +128,22 @@ impl Routes<'_> {
         let asked = self.settings.lists.route(type_url, group.authority).at(server);
         if listed.place() != asked.place() {
             self.warn("hosts without delta", type_url, "virtual hosts, which need a server with delta");
+        }
+    }
+
+    /// Counts a class of one client, of whom nothing is known.
+    fn note_no_facts(&self) {
+        let shared = &self.stream.shared;
+        shared.metrics.facts.missed();
+        if let Some(suppressed) = shared.throttle.allow("clients without facts") {
+            let node = self.node.map_or("", |node| node.id.as_str());
+            warn!(
+                node,
+                stream = self.stream.number(),
+                suppressed,
+                "the table of `facts` has no entry for this client, \
+                which has a class of its own"
+            );
         }
     }
 

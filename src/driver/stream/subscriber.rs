@@ -45,6 +45,10 @@ impl Subscriber for StreamState {
     fn displaced(self: Arc<Self>, source: SourceId) {
         self.look_for_room(source);
     }
+
+    fn is_leaving(&self, source: SourceId) -> bool {
+        lock(&self.inner).is_leaving(source)
+    }
 }
 
 /// The stream as a subscriber of the source with this id.

@@ -1,5 +1,6 @@
 //! The rule behind a class, for people (ADM-9). `sluice check --node` and the admin API share these words.
 
+use super::facts::Fields;
 use super::{
     ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch,
     Projection, RuleId, TextMatch, ValueMatch, VersionPart,
@@ -153,14 +154,14 @@ impl ValueMatch {
 }
 
 impl Projection {
-    /// The parts of a node that split classes, with their values. Metadata values may be confidential, so only their
-    /// paths are shown.
-    pub fn describe(&self, node: &Node) -> String {
+    /// The parts of a node and of the client's facts that split classes, with their values. Metadata values may be
+    /// confidential, so only their paths are shown.
+    pub fn describe(&self, node: &Node, fields: Option<&Fields>) -> String {
         let mut parts = Vec::new();
         if self.id == IdPart::Whole {
             parts.push(format!("id={:?}", node.id));
         }
-        parts.extend(self.attributes(node).iter().map(|(name, value)| format!("{name}={value:?}")));
+        parts.extend(self.attributes(node, fields).iter().map(|(name, value)| format!("{name}={value:?}")));
         if self.cluster {
             parts.push(format!("cluster={:?}", node.cluster));
         }
@@ -197,7 +198,7 @@ impl MetadataParts {
     fn describe(&self, node: &Node) -> Option<String> {
         match self {
             MetadataParts::AllBut(left_out) => {
-                let kept = self.apply(node);
+                let kept = self.apply(&node.metadata);
                 let keys: Vec<&str> = kept.keys().map(String::as_str).collect();
                 let keys = if keys.is_empty() { "none".to_owned() } else { keys.join(",") };
                 let left_out: Vec<String> = left_out.iter().map(|path| path.join("/")).collect();

@@ -6,15 +6,20 @@
 mod classify;
 mod disjoint;
 mod explain;
+pub mod facts;
+mod node_key;
 mod upstream_node;
 
 use std::fmt;
+use std::sync::Arc;
 
+use self::facts::{FactTable, Facts};
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, Value};
 
-pub use classify::{Attributes, NodeClass, NodeNeeded, splitting_field};
+pub use classify::{Attributes, NodeClass, Unclassified, splitting_field};
 pub use explain::{NearMiss, RuleChoice};
+pub use node_key::NodeKey;
 pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 
 /// The complete rules of a relay: some rule matches every subscription.
@@ -22,6 +27,7 @@ pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 pub struct NodeClasses {
     /// In order; the first match decides.
     pub rules: Vec<ClassRule>,
+    pub facts: Facts,
 }
 
 /// The place of a rule in `node_classes`, as operators count: from 0, with the built-in rules behind the last entry
@@ -126,6 +132,10 @@ pub struct Projection {
     pub user_agent_version: VersionPart,
     /// The part of the proved identity; no claim of the node.
     pub identity: IdentityPart,
+    /// The addresses whose family splits classes.
+    pub address_family: Option<NodeKey>,
+    /// The parts of the client's facts. A client without facts has a class of its own.
+    pub facts: MetadataParts,
 }
 
 /// The part of the id that splits classes.
@@ -230,6 +240,11 @@ pub enum MetadataParts {
 impl MetadataParts {
     pub const ALL: MetadataParts = MetadataParts::AllBut(Vec::new());
 
+    /// Whether some value can split classes.
+    pub fn keeps_any(&self) -> bool {
+        !matches!(self, MetadataParts::Paths(paths) if paths.is_empty())
+    }
+
     /// Whether all or part of the value under a path splits classes.
     pub fn covers(&self, path: &[String]) -> bool {
         match self {
@@ -266,6 +281,8 @@ impl Projection {
             user_agent_name: true,
             user_agent_version: VersionPart::Full,
             identity: IdentityPart::None,
+            address_family: None,
+            facts: MetadataParts::default(),
         }
     }
 
@@ -310,7 +327,24 @@ impl NodeClasses {
                 rules.push(ClassRule { id: RuleId { entry, is_default: true }, ..rule });
             }
         }
-        NodeClasses { rules }
+        NodeClasses { rules, facts: Facts::default() }
+    }
+
+    /// The same rules with these facts.
+    #[must_use]
+    pub fn with_facts(mut self, table: Arc<FactTable>) -> NodeClasses {
+        self.facts.table = table;
+        self
+    }
+
+    /// Whether all rules and the key of the facts are as there.
+    pub fn has_rules_of(&self, other: &NodeClasses) -> bool {
+        self.rules == other.rules && self.facts.key == other.facts.key
+    }
+
+    /// Whether some rule reads facts.
+    pub fn read_facts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.projection.facts.keeps_any())
     }
 }
 
@@ -342,9 +376,13 @@ impl ClassRule {
     }
 
     /// The projection for this type and a client with this identity. The `id` and the whole identity split secrets,
-    /// too, unless clients may share secrets (RLY-21, ISO-1).
-    pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity) -> Projection {
+    /// too, unless clients may share secrets (RLY-21, ISO-1). `has_facts`: the facts of the client are known, or nothing
+    /// depends on facts. Otherwise the `id` splits, so that no client has the class of a neighbour.
+    pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity, has_facts: bool) -> Projection {
         let mut projection = self.projection.clone();
+        if !has_facts {
+            projection.id = IdPart::Whole;
+        }
         if self.share_secrets == ShareSecrets::Yes {
             return projection;
         }
@@ -424,69 +462,4 @@ impl ValueMatch {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(text: &str) -> Value {
-        Value::String(text.into())
-    }
-
-    #[test]
-    fn rly_11_every_condition_of_a_match_must_hold() {
-        let path = vec!["labels".to_string(), "rev".to_string()];
-        let labels = Value::Struct([("rev".to_string(), text("v7-canary"))].into());
-        let node = Node {
-            id: "envoy-1".into(),
-            cluster: "edge".into(),
-            locality: Some(Locality { zone: "z1".into(), ..Locality::default() }),
-            metadata: [("labels".to_string(), labels)].into(),
-            ..Node::default()
-        };
-        let id = |id| NodeMatch { id: Some(id), ..NodeMatch::default() };
-        let metadata = |value| {
-            let condition = MetadataMatch { path: path.clone(), value };
-            NodeMatch { metadata: vec![condition], ..NodeMatch::default() }
-        };
-        let cases = [
-            (NodeMatch::default(), true),
-            (id(TextMatch::Prefix("envoy-".into())), true),
-            (id(TextMatch::Exact("envoy-".into())), false),
-            (id(TextMatch::Suffix("-1".into())), true),
-            (id(TextMatch::Suffix("envoy".into())), false),
-            (NodeMatch { zone: Some(TextMatch::Exact("z2".into())), ..NodeMatch::default() }, false),
-            (
-                NodeMatch {
-                    cluster: Some(TextMatch::Exact("x".into())),
-                    ..id(TextMatch::Prefix("e".into()))
-                },
-                false,
-            ),
-            (metadata(ValueMatch::Present), true),
-            (metadata(ValueMatch::Equal(text("v7-canary"))), true),
-            (metadata(ValueMatch::Equal(Value::Null)), false),
-            (metadata(ValueMatch::Text(TextMatch::Prefix("v7".into()))), true),
-            (metadata(ValueMatch::Text(TextMatch::Suffix("v7".into()))), false),
-        ];
-        for (nodes, expected) in cases {
-            assert_eq!(nodes.matches(&node), expected, "{nodes:?}");
-        }
-        assert!(!metadata(ValueMatch::Present).matches(&Node::default()));
-    }
-
-    #[test]
-    fn secrets_split_by_id_unless_stated_otherwise() {
-        let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
-        let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
-        let mut rule = ClassRule::for_names(NameStyle::Xdstp, Projection::features_only());
-        let projection_of = |rule: &ClassRule, url| rule.projection_of(url, &Identity::Anonymous);
-        assert_eq!(projection_of(&rule, &secret).id, IdPart::Whole);
-        assert_eq!(projection_of(&rule, &cluster).id, IdPart::None);
-        rule.types = vec![secret.clone()];
-        let node = Node::default();
-        assert!(rule.matches(&node, &secret, NameStyle::Xdstp));
-        assert!(!rule.matches(&node, &cluster, NameStyle::Xdstp));
-        assert!(!rule.matches(&node, &secret, NameStyle::Old));
-        rule.share_secrets = ShareSecrets::Yes;
-        assert_eq!(projection_of(&rule, &secret).id, IdPart::None);
-    }
-}
+mod tests;

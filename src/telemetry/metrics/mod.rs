@@ -34,6 +34,7 @@ mod checkpoint;
 mod client;
 mod config;
 mod downstream;
+mod facts;
 mod fallback;
 mod rollouts;
 mod handover;
@@ -45,6 +46,7 @@ pub use checkpoint::CheckpointMetrics;
 pub use client::ClientMetrics;
 pub use config::{ConfigMetrics, RELOAD_RESULTS};
 pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
+pub use facts::FactMetrics;
 pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
 pub use rollouts::{PlanMetrics, RolloutMetrics};
@@ -66,6 +68,7 @@ pub struct Metrics {
     pub rollouts: RolloutMetrics,
     pub handover: HandoverMetrics,
     pub config: ConfigMetrics,
+    pub facts: FactMetrics,
     pub log: LogMetrics,
     pub traces: Arc<Traces>,
     pub events: Events,
@@ -114,6 +117,7 @@ impl Metrics {
         let checkpoint = Arc::new(CheckpointMetrics::new(&mut catalogue, traces.clone()));
         let handover = HandoverMetrics::new(&mut catalogue);
         let config = ConfigMetrics::new(&mut catalogue);
+        let facts = FactMetrics::new(&mut catalogue);
         let process = ProcessMetrics::new(&mut catalogue);
         Metrics {
             downstream,
@@ -124,6 +128,7 @@ impl Metrics {
             fallback,
             rollouts,
             config,
+            facts,
             log,
             traces,
             events: catalogue.events.clone(),

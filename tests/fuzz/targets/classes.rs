@@ -1,11 +1,13 @@
 //! Nodes and rules of node classes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sluice::config::{explain_classes, parse_client_node};
+use sluice::engine::class::facts::FactTable;
 use sluice::engine::class::{
-    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch,
-    Projection, ShareSecrets, TextMatch, VersionPart,
+    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeKey,
+    NodeMatch, Projection, ShareSecrets, TextMatch, VersionPart,
 };
 use sluice::identity::{Identity, SpiffeId};
 use sluice::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
@@ -35,7 +37,7 @@ pub const NODE_CLASSES: Target = Target {
     memory: MEMORY,
 };
 
-const TEXTS: &[&str] = &["", "a", "b", "ab", "ba"];
+const TEXTS: &[&str] = &["", "a", "b", "ab", "ba", "1.1.1.1", "::1"];
 
 fn run(data: &[u8]) {
     let mut draw = Draw::new(data);
@@ -43,12 +45,19 @@ fn run(data: &[u8]) {
     let message = ["envoy.config.cluster.v3.Cluster", "envoy.extensions.transport_sockets.tls.v3.Secret"];
     let type_url = TypeUrl::of_message(message[usize::from(is_secret)]);
     let rules: Vec<ClassRule> = (0..draw.below(4)).map(|_| rule(&mut draw, style)).collect();
-    let classes = NodeClasses::new(rules);
+    let classes = NodeClasses::new(rules).with_facts(table(&mut draw).into());
     let clients = [(node(&mut draw), identity(&mut draw)), (node(&mut draw), identity(&mut draw))];
-    let classify = |(node, identity): &(Node, Identity)| {
-        classes.classify(Some(node), identity, &type_url, style).expect("a node")
+    let classify =
+        |(node, identity): &(Node, Identity)| classes.classify(Some(node), identity, &type_url, style);
+    let found = match [classify(&clients[0]), classify(&clients[1])] {
+        [Ok(one), Ok(other)] => [one, other],
+        refused => {
+            let nameless =
+                |(node, _): &(Node, Identity)| node.id.is_empty() && classes.facts.of(node).is_none();
+            assert!(clients.iter().any(nameless), "{refused:?} {clients:?}");
+            return;
+        }
     };
-    let found = [classify(&clients[0]), classify(&clients[1])];
     // RLY-10: the first matching rule decides, and the class is the parts that the rule keeps.
     let kept = |(node, identity): &(Node, Identity)| {
         let rule = classes
@@ -56,7 +65,7 @@ fn run(data: &[u8]) {
             .iter()
             .find(|rule| matches(rule, node, &type_url, style))
             .expect("the last rules match all");
-        naive(rule, node, identity, is_secret)
+        naive(rule, node, (identity, is_secret), &classes)
     };
     let equal = (kept(&clients[0]) == kept(&clients[1]), found[0] == found[1]);
     assert_eq!(equal.0, equal.1, "{:?} {:?} {classes:?}", found[0], found[1]);
@@ -88,6 +97,11 @@ fn rule(draw: &mut Draw<'_>, style: NameStyle) -> ClassRule {
     paths.sort();
     paths.dedup();
     let metadata = if draw.flag() { MetadataParts::AllBut(paths) } else { MetadataParts::Paths(paths) };
+    let facts = match draw.below(4) {
+        0 => MetadataParts::ALL,
+        1 => MetadataParts::Paths(vec![vec!["a".to_owned()]]),
+        _ => MetadataParts::default(),
+    };
     let projection = Projection {
         id: id_part(draw),
         cluster: draw.flag(),
@@ -106,10 +120,23 @@ fn rule(draw: &mut Draw<'_>, style: NameStyle) -> ClassRule {
             IdentityPart::Segments(1),
             IdentityPart::Full,
         ]),
+        address_family: draw.flag().then_some(NodeKey::Id),
+        facts,
     };
     let share_secrets = draw.one_of(&[ShareSecrets::No, ShareSecrets::Identity, ShareSecrets::Yes]);
     let names = draw.flag().then_some(style);
     ClassRule { nodes, names, share_secrets, ..ClassRule::for_names(style, projection) }
+}
+
+/// Facts of some clients, by their ids.
+fn table(draw: &mut Draw<'_>) -> FactTable {
+    let mut table = FactTable::default();
+    for _ in 0..draw.below(4) {
+        let fields =
+            (0..draw.below(3)).map(|_| (draw.one_of(&TEXTS[1..3]).to_owned(), value(draw, 1))).collect();
+        table.add(draw.one_of(TEXTS), Arc::new(fields));
+    }
+    table
 }
 
 fn id_part(draw: &mut Draw<'_>) -> IdPart {
@@ -189,7 +216,12 @@ fn matches(rule: &ClassRule, node: &Node, type_url: &TypeUrl, style: NameStyle) 
 }
 
 /// The kept parts, as texts by field.
-fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) -> BTreeMap<String, String> {
+fn naive(
+    rule: &ClassRule,
+    node: &Node,
+    (identity, is_secret): (&Identity, bool),
+    classes: &NodeClasses,
+) -> BTreeMap<String, String> {
     let mut kept = BTreeMap::from([("features".to_owned(), format!("{:?}", node.client_features))]);
     let mut keep = |key: &str, is_kept: bool, value: String| {
         if is_kept {
@@ -197,10 +229,11 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
         }
     };
     let by = &rule.projection;
+    let is_unknown = naive_facts(by, node, classes, &mut keep);
     let splits_secrets = is_secret && rule.share_secrets != ShareSecrets::Yes;
     let splits_by_id =
         splits_secrets && (rule.share_secrets == ShareSecrets::No || *identity == Identity::Anonymous);
-    let id = if splits_by_id { &IdPart::Whole } else { &by.id };
+    let id = if splits_by_id || is_unknown { &IdPart::Whole } else { &by.id };
     naive_id(id, &node.id, &mut keep);
     keep("cluster", by.cluster && !node.cluster.is_empty(), node.cluster.clone());
     keep("agent", by.user_agent_name && !node.user_agent_name.is_empty(), node.user_agent_name.clone());
@@ -244,8 +277,18 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
             }
         }
     }
-    let part = if splits_secrets { IdentityPart::Full } else { by.identity };
-    let text = match (part, identity) {
+    // A class of one client is of one identity.
+    let is_alone = (is_unknown || by.id == IdPart::Whole) && rule.share_secrets != ShareSecrets::Yes;
+    let part = if splits_secrets || is_alone { IdentityPart::Full } else { by.identity };
+    let text = naive_identity(part, identity);
+    keep("identity", text.is_some(), text.unwrap_or_default());
+    // Rules differ in the rest of the class.
+    keep("wildcard", true, rule.legacy_wildcard.to_string());
+    kept
+}
+
+fn naive_identity(part: IdentityPart, identity: &Identity) -> Option<String> {
+    match (part, identity) {
         (IdentityPart::None, _) => None,
         (IdentityPart::TrustDomain, Identity::Spiffe(id)) => Some(format!("spiffe {}", id.trust_domain())),
         (IdentityPart::Segments(count), Identity::Spiffe(id)) => {
@@ -253,11 +296,25 @@ fn naive(rule: &ClassRule, node: &Node, identity: &Identity, is_secret: bool) ->
             Some(format!("spiffe {} {path:?}", id.trust_domain()))
         }
         (_, identity) => Some(format!("{identity:?}")),
-    };
-    keep("identity", text.is_some(), text.unwrap_or_default());
-    // Rules differ in the rest of the class.
-    keep("wildcard", true, rule.legacy_wildcard.to_string());
-    kept
+    }
+}
+
+/// Keeps what is no field of the node. True if the class depends on facts, and there are none.
+fn naive_facts(
+    by: &Projection,
+    node: &Node,
+    classes: &NodeClasses,
+    keep: &mut impl FnMut(&str, bool, String),
+) -> bool {
+    let family = node.id.find([':', '.']).map(|at| node.id[at..=at].to_owned());
+    keep("family", by.address_family.is_some(), family.unwrap_or_default());
+    let (has_facts, known) = (by.facts != MetadataParts::default(), classes.facts.of(node));
+    let is_unknown = has_facts && known.is_none();
+    keep("no facts", is_unknown, String::new());
+    for (name, value) in known.filter(|_| has_facts).into_iter().flat_map(|fields| fields.iter()) {
+        keep(&format!("fact {name}"), by.facts == MetadataParts::ALL || name == "a", format!("{value:?}"));
+    }
+    is_unknown
 }
 
 fn naive_id(part: &IdPart, id: &str, keep: &mut impl FnMut(&str, bool, String)) {

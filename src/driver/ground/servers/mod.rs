@@ -162,7 +162,7 @@ fn hash_of(content: &impl Hash) -> u64 {
 
 /// Servers that are asked for the same names, in the order of priority. Two lists never share a cache, even if
 /// they contain the same servers (FED-6).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServerList {
     /// The list's key in the configuration: `xds_servers`, `authorities[NAME]` or `types[NAME]`.
     pub label: Arc<str>,
@@ -285,7 +285,7 @@ impl<'a> ListedServer<'a> {
 }
 
 /// All server lists of the relay, and the names that each list serves.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServerLists {
     /// The constants below come first, then the lists of types and authorities.
     lists: Vec<ServerList>,

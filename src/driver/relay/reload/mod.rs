@@ -14,6 +14,7 @@ use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::source::table::any_class;
+use crate::engine::class::facts::FactTable;
 use crate::setting::Epoch;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::xds::Status;
@@ -69,6 +70,20 @@ impl Relay {
         tokio::spawn(self.clone().move_streams());
     }
 
+    /// Puts other facts of clients in force. Clients whose class changes by them move as in [`Relay::configure`], and
+    /// no other client notices. Must be called within a tokio runtime, by one caller of both at a time.
+    pub fn learn(&self, table: Arc<FactTable>) {
+        let settings = DriverSettings::clone(&self.shared.settings());
+        let classes = settings.classes.clone().with_facts(table);
+        self.shared.publish(DriverSettings { classes, ..settings });
+        tokio::spawn(self.clone().move_streams());
+    }
+
+    /// The facts in force.
+    pub fn facts(&self) -> Arc<FactTable> {
+        self.shared.settings().classes.facts.table.clone()
+    }
+
     /// Moves all streams to the configuration in force, paced like first answers (REL-9). Ends early when another
     /// configuration comes into force: its own walk finds the rest.
     async fn move_streams(self) {
@@ -82,8 +97,8 @@ impl Relay {
             let is_alike = |former: &Epoch<DriverSettings>| match alike {
                 Some((number, is_alike)) if number == former.number() => is_alike,
                 _ => {
-                    let is_alike =
-                        former.classes == in_force.classes && former.lists.routes_as(&in_force.lists);
+                    let is_alike = former.classes.has_rules_of(&in_force.classes)
+                        && former.lists.routes_as(&in_force.lists);
                     alike = Some((former.number(), is_alike));
                     is_alike
                 }

@@ -14,11 +14,13 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Server;
 use crate::driver::stream::handle::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
-use crate::engine::class::{ClassRule, IdPart, NameStyle, NodeClasses, NodeMatch, Projection, TextMatch};
+use crate::engine::class::{
+    ClassRule, IdPart, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, TextMatch,
+};
 use crate::engine::fallback::FallbackSettings;
 use crate::engine::upstream::UpstreamSettings;
 use crate::telemetry::Metrics;
-use crate::xds::{DeltaRequest, Node, Request, StreamKind, Variant};
+use crate::xds::{Code, DeltaRequest, Node, Request, StreamKind, Value, Variant};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
@@ -152,6 +154,99 @@ async fn rel_6_a_plan_refuses_more_classes_than_the_limit() {
     let mut roomy = with_classes(2, split_by_id("web"));
     roomy.limits.node_classes = 11;
     assert_eq!(relay.plan(&roomy).refused, None);
+}
+
+/// Classes by the zone of the client's facts.
+fn by_zone() -> NodeClasses {
+    let facts = MetadataParts::Paths(vec![vec!["zone".to_owned()]]);
+    let projection = Projection { cluster: true, facts, ..Projection::default() };
+    NodeClasses::new(vec![ClassRule::for_names(NameStyle::Old, projection)])
+}
+
+/// Zones by the ids of clients.
+fn zones(of: &[(&str, &str)]) -> Arc<FactTable> {
+    let mut table = FactTable::default();
+    for (id, zone) in of {
+        let fields = [("zone".to_owned(), Value::String((*zone).to_owned()))].into();
+        table.add(id, Arc::new(fields));
+    }
+    Arc::new(table)
+}
+
+/// The classes in use, by their attributes, or the ids of clients without facts.
+fn classes(relay: &Relay) -> Vec<String> {
+    let all = relay.tables.sources.all().into_iter();
+    let class = |source: Arc<SourceHandle>| {
+        let class = &source.key().class;
+        let values =
+            class.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+        format!("{}{}", class.node.id, values.join(","))
+    };
+    let mut classes: Vec<_> = all.map(class).collect();
+    classes.sort();
+    classes
+}
+
+#[tokio::test(start_paused = true)]
+async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
+    let settings = with_classes(1, by_zone().with_facts(zones(&[("1", "a"), ("2", "a"), ("3", "b")])));
+    let relay = Relay::new(settings, Arc::new(Metrics::new()));
+    let mut streams = Vec::new();
+    for id in ["1", "2", "3", "4"] {
+        streams.push(open(&relay, id, "web").await);
+    }
+    assert_eq!(classes(&relay), [r#"4facts=unknown"#, r#"facts.zone="a""#, r#"facts.zone="b""#]);
+    let before: Vec<_> = streams.iter().map(of).collect();
+    relay.learn(zones(&[("1", "b"), ("2", "a"), ("3", "b"), ("4", "c")]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let moving = || -> Vec<bool> {
+        streams.iter().map(|stream| lock(&stream.state().inner).moving_to.is_some()).collect()
+    };
+    assert_eq!(moving(), [true, false, false, true]);
+    // The others change, and the moves go on with the time that they had.
+    let is_of_all = |number| {
+        streams.iter().all(|stream| {
+            let inner = lock(&stream.state().inner);
+            inner.moving_to.as_ref().unwrap_or(&inner.routing).number() == number
+        })
+    };
+    assert!(is_of_all(1));
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    relay.learn(zones(&[("1", "b"), ("2", "a"), ("3", "d"), ("4", "c")]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(moving(), [true, false, true, true]);
+    assert!(is_of_all(2));
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(moving(), [false, false, true, false], "the time of a move is not given again");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(moving(), [false; 4]);
+    let after: Vec<_> = streams.iter().map(of).collect();
+    assert_eq!(after[1], before[1], "nothing is known anew of this client");
+    assert_eq!(classes(&relay), ["a", "b", "c", "d"].map(|zone| format!("facts.zone={zone:?}")));
+    // A way back before the move is over is no move.
+    relay.learn(zones(&[("1", "a"), ("2", "a"), ("3", "d"), ("4", "c")]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(moving()[0]);
+    relay.learn(zones(&[("1", "b"), ("2", "a"), ("3", "d"), ("4", "c")]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(moving(), [false; 4]);
+    assert_eq!(of(&streams[0]), after[0]);
+}
+
+/// Nothing would tell such a client apart from others.
+#[tokio::test(start_paused = true)]
+async fn rly_11_a_client_without_facts_and_without_an_id_is_refused() {
+    let relay = Relay::new(with_classes(1, by_zone()), Arc::new(Metrics::new()));
+    let stream = relay.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    let request = DeltaRequest {
+        node: Some(Box::new(Node { cluster: "web".into(), ..Node::default() })),
+        type_url: CLUSTER.into(),
+        subscribe: vec!["x".into()],
+        ..DeltaRequest::default()
+    };
+    let status = stream.request(Request::Delta(request)).await.unwrap_err();
+    assert_eq!(status.code, Code::InvalidArgument);
+    assert!(status.message.contains("nothing is known of this client (`facts`)"), "{}", status.message);
 }
 
 /// REL-9: a hundred first answers at once, and then a hundred a second.

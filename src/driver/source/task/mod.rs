@@ -298,6 +298,9 @@ impl SourceTask {
                 self.follow_members();
             }
             Command::Configure => self.follow_configuration(),
+            Command::Leaving => {
+                self.member.iter_mut().for_each(|member| member.note_leaving(Instant::now()));
+            }
             Command::Reconnect => self.open_withheld(),
             Command::Order(ordered) => self.take_order(ordered),
             Command::Save(done) => self.save_last(done, now),
@@ -415,7 +418,7 @@ impl SourceTask {
     /// Chooses another member if the shown member has left.
     fn follow_members(&mut self) {
         let Some(member) = &mut self.member else { return };
-        let Some(node) = member.follow(&self.streams, Instant::now()) else { return };
+        let Some(node) = member.follow(&self.streams, self.handle.id(), Instant::now()) else { return };
         let node = self.handle.key().class.told_identity(node);
         debug!(
             source = self.handle.id().0,

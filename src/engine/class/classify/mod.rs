@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::facts::{self, Fields};
 use super::{
     IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
     SecretsWithheld, UpstreamNode, VersionPart,
@@ -43,6 +44,11 @@ impl NodeClass {
         }
     }
 
+    /// Whether the class is of one client, whose facts are unknown.
+    pub fn lacks_facts(&self) -> bool {
+        facts::are_unknown(&self.attributes)
+    }
+
     /// Puts the verified identity into a node for the server. Clients cannot set the key.
     #[must_use]
     pub fn told_identity(&self, mut node: Node) -> Node {
@@ -53,13 +59,25 @@ impl NodeClass {
     }
 }
 
-/// The first request of a stream has no node, and the class depends on the node (STR-4).
+/// The reason why a client has no class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeNeeded;
+pub enum Unclassified {
+    /// The first request of a stream has no node, and the class depends on the node (STR-4).
+    NoNode,
+    /// Nothing tells the client apart from others without facts.
+    NoFacts,
+}
 
-impl fmt::Display for NodeNeeded {
+impl fmt::Display for Unclassified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the first request of the stream has no node, which decides what this client is served")
+        f.write_str(match self {
+            Unclassified::NoNode => {
+                "the first request of the stream has no node, which decides what this client is served"
+            }
+            Unclassified::NoFacts => {
+                "nothing is known of this client (`facts`), and it has no `node.id` for a class of its own"
+            }
+        })
     }
 }
 
@@ -71,21 +89,25 @@ impl NodeClasses {
         identity: &Identity,
         type_url: &TypeUrl,
         style: NameStyle,
-    ) -> Result<NodeClass, NodeNeeded> {
+    ) -> Result<NodeClass, Unclassified> {
         let anonymous = Node::default();
         let known = node.unwrap_or(&anonymous);
         // The last rules match everything, so there always is a rule.
-        let rule = self.rule(known, type_url, style).ok_or(NodeNeeded)?;
-        let projection = rule.projection_of(type_url, identity);
+        let rule = self.rule(known, type_url, style).ok_or(Unclassified::NoNode)?;
+        let facts = rule.projection.facts.keeps_any().then(|| self.facts.of(known));
+        let projection = rule.projection_of(type_url, identity, facts != Some(None));
         let rules_read_it = self.rules.iter().any(|rule| rule.nodes != NodeMatch::default());
         let of_node = Projection { identity: IdentityPart::None, ..projection.clone() };
         let needs_node = rules_read_it || of_node != Projection::features_only();
         if node.is_none() && needs_node {
-            return Err(NodeNeeded);
+            return Err(Unclassified::NoNode);
+        }
+        if facts == Some(None) && known.id.is_empty() {
+            return Err(Unclassified::NoFacts);
         }
         Ok(NodeClass {
             node: projection.apply(known),
-            attributes: projection.attributes(known),
+            attributes: projection.attributes(known, facts.flatten().map(|fields| &**fields)),
             legacy_wildcard: rule.legacy_wildcard,
             upstream_node: rule.upstream_node.clone(),
             identity: projection.identity.of(identity),
@@ -119,7 +141,7 @@ impl Projection {
         Node {
             id: keep(self.id == IdPart::Whole, &node.id),
             cluster: keep(self.cluster, &node.cluster),
-            metadata: self.metadata.apply(node),
+            metadata: self.metadata.apply(&node.metadata),
             locality: self.locality.and_then(|depth| Some(depth.apply(node.locality.as_ref()?))),
             user_agent_name: keep(self.user_agent_name, &node.user_agent_name),
             user_agent_version: node
@@ -131,10 +153,15 @@ impl Projection {
         }
     }
 
-    /// The values that split classes without a field in [`Projection::apply`].
-    pub fn attributes(&self, node: &Node) -> Attributes {
+    /// The values that split classes without a field in [`Projection::apply`]. `fields`: the facts of the client.
+    pub fn attributes(&self, node: &Node, fields: Option<&Fields>) -> Attributes {
         let id = self.id.parts_of(&node.id).map(|parts| (Box::from("id.parts"), parts.into()));
-        id.into_iter().collect()
+        let family = self
+            .address_family
+            .as_ref()
+            .map(|key| ("address_family".into(), key.address_family(node).into()));
+        let facts = self.facts.keeps_any().then(|| facts::attributes(&self.facts, fields));
+        id.into_iter().chain(family).chain(facts.into_iter().flatten()).collect()
     }
 }
 
@@ -149,10 +176,10 @@ impl IdPart {
 }
 
 impl MetadataParts {
-    pub(super) fn apply(&self, node: &Node) -> BTreeMap<String, Value> {
+    pub(super) fn apply(&self, fields: &Fields) -> Fields {
         let paths = match self {
             MetadataParts::AllBut(left_out) => {
-                let mut kept = node.metadata.clone();
+                let mut kept = fields.clone();
                 for (last, parents) in left_out.iter().filter_map(|path| path.split_last()) {
                     remove_at(&mut kept, parents, last);
                 }
@@ -162,7 +189,7 @@ impl MetadataParts {
         };
         let mut kept = BTreeMap::new();
         for path in paths {
-            if let (Some(value), Some((last, parents))) = (node.metadata_at(path), path.split_last()) {
+            if let (Some(value), Some((last, parents))) = (Value::at(fields, path), path.split_last()) {
                 insert_at(&mut kept, parents, last, value.clone());
             }
         }

@@ -119,7 +119,7 @@ fn a_projection_keeps_parts_of_the_id() {
         (places("|", &[1]), r#"id.parts="""#.to_owned()),
     ] {
         let projection = Projection { id: part, ..Projection::default() };
-        assert_eq!(projection.describe(&node), shown);
+        assert_eq!(projection.describe(&node, None), shown);
         // A part is no id that a server could look up.
         let is_whole = projection.id == IdPart::Whole;
         assert_eq!(projection.apply(&node).id, if is_whole { id } else { "" });
@@ -144,7 +144,7 @@ fn a_projection_keeps_all_but_what_it_leaves_out() {
     assert_eq!(with("gold", None), with("iron", None));
     assert_ne!(with("gold", None), with("gold", Some("made-up")));
     assert_ne!(with("gold", None), projection.apply(&Node::default()).metadata, "a node without the map");
-    let text = projection.describe(&node());
+    let text = projection.describe(&node(), None);
     assert_eq!(text, "metadata=tier (all but team,tier/name,tier/x/y)");
 }
 
@@ -179,7 +179,10 @@ fn the_first_rule_that_matches_decides() {
 #[test]
 fn str_4_a_node_is_required_only_where_it_decides() {
     let classes = NodeClasses::default();
-    assert_eq!(classes.classify(None, &Identity::Anonymous, &clusters(), NameStyle::Old), Err(NodeNeeded));
+    assert_eq!(
+        classes.classify(None, &Identity::Anonymous, &clusters(), NameStyle::Old),
+        Err(Unclassified::NoNode)
+    );
     assert!(classes.classify(None, &Identity::Anonymous, &clusters(), NameStyle::Xdstp).is_ok());
 }
 

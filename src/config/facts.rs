@@ -1,0 +1,219 @@
+//! `facts:`, fields of clients that their nodes lack, and the file with the table.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::classes::{read_path, read_place};
+use super::error::ConfigError;
+use super::form::Form;
+use super::place::Place;
+use super::read::{is_json, read_bounded};
+use super::reader::{Item, Map};
+use super::tree::{Tree, repeated_key, syntax_error, without_position};
+use super::units::TEXT;
+use crate::engine::class::NodeKey;
+use crate::engine::class::facts::{FactTable, Fields};
+use crate::xds::Value;
+
+/// The longest file of facts, in bytes: 100,000 entries with ten labels take half of it.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// The most values in a file. Copies by aliases count, so a few lines of nested aliases end here.
+const VALUES_MAX: usize = 4_000_000;
+
+/// The facts of clients: the key in their nodes, and the file with the table.
+pub(super) struct FactsFile {
+    pub key: NodeKey,
+    pub file: PathBuf,
+}
+
+/// `None` only if an error was reported.
+pub(super) fn read_facts(map: &mut Map<'_>, directory: &Path) -> Option<FactsFile> {
+    let key = map.required("key", KEY).and_then(|item| read_key(&item));
+    map.can_be("file", &[Form::Text]);
+    let file = map.required("file", "the path of a file").and_then(|item| item.text());
+    Some(FactsFile { file: directory.join(file?), key: key? })
+}
+
+const KEY: &str = "id, { id: { separator: TEXT, part: NUMBER } } or { metadata: PATH }";
+
+/// `id`, `{ id: { separator: TEXT, part: NUMBER } }` or `{ metadata: PATH }`.
+pub(super) fn read_key(item: &Item<'_>) -> Option<NodeKey> {
+    if item.is_word("id") {
+        return Some(NodeKey::Id);
+    }
+    if !matches!(item.tree, Tree::Map(_)) {
+        item.invalid(KEY);
+        return None;
+    }
+    item.map(|map| {
+        map.can_be("metadata", &[Form::Text, Form::List]);
+        map.can_be("metadata[]", &[Form::Text]);
+        let of_id = map.item("id").map(|item| item.map(read_part).flatten());
+        let metadata = map.item("metadata").map(|item| read_path(&item).map(NodeKey::Metadata));
+        match (of_id, metadata) {
+            (Some(key), None) | (None, Some(key)) => key,
+            (None, None) | (Some(_), Some(_)) => {
+                map.invalid("one of `id` and `metadata`");
+                None
+            }
+        }
+    })
+    .flatten()
+}
+
+fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
+    let separator = map.required("separator", "a text").and_then(|item| Some(item.text()?.into()));
+    let place = map.required("part", "the number of a part").and_then(|item| read_place(&item));
+    Some(NodeKey::IdPart { separator: separator?, place: place? })
+}
+
+/// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each client.
+///
+/// # Errors
+/// The first error of the file. The file as a whole is not used then.
+pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
+    let text = read_bounded(file, FILE_BYTES_MAX)?;
+    if is_json(file) {
+        let of = serde_json::from_str::<Entries>(&text);
+        return of.map(|Entries(table)| table).map_err(|error| ConfigError::Syntax {
+            place: Place::new(error.line() as u64, error.column() as u64),
+            message: without_position(&error.to_string()),
+        });
+    }
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: VALUES_MAX,
+            max_events: 2 * VALUES_MAX,
+            max_aliases: VALUES_MAX,
+            enforce_alias_anchor_ratio: false,
+        },
+    };
+    let entries = serde_saphyr::from_str_with_options::<Option<Entries>>(&text, options)
+        .map_err(|error| syntax_error(&error))?;
+    // A file with comments alone has no entries.
+    Ok(entries.map(|Entries(table)| table).unwrap_or_default())
+}
+
+/// The entries of a file. Equal fields are kept once: the Pods of a workload have mostly the same.
+struct Entries(FactTable);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
+        deserializer.deserialize_any(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map from keys to fields")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let (mut table, mut known) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
+        while let Some(key) = map.next_key::<String>()? {
+            let Value::Struct(fields) = map.next_value_seed(At(&key))? else {
+                return Err(A::Error::custom(format!("{key}: expected a map of fields")));
+            };
+            let fields = Arc::new(fields);
+            let fields = known.get(&fields).cloned().unwrap_or(fields);
+            known.insert(fields.clone());
+            if !table.add(&key, fields) {
+                return Err(A::Error::custom(format!(
+                    "{}, in this or in another spelling",
+                    repeated_key(&key)
+                )));
+            }
+        }
+        Ok(Entries(table))
+    }
+}
+
+/// A value at a path. Scalars are texts: as numbers, `1.10` and `1.1` would be one, and two clients one class.
+struct At<'a>(&'a str);
+
+impl At<'_> {
+    fn refuse<E: Error>(&self, found: &dyn fmt::Display) -> E {
+        E::custom(format!("{}: found {found}; expected {TEXT}", self.0))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a list or a map")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.into()))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Err(self.refuse(&"nothing"))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Err(self.refuse(&"nothing"))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Err(self.refuse(&value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Err(self.refuse(&value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Err(self.refuse(&value))
+    }
+
+    fn visit_i128<E: Error>(self, value: i128) -> Result<Value, E> {
+        Err(self.refuse(&value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Err(self.refuse(&value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element_seed(At(&format!("{}[{}]", self.0, items.len())))? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = map.next_value_seed(At(&format!("{}.{key}", self.0)))?;
+            if fields.insert(key.clone(), value).is_some() {
+                return Err(A::Error::custom(repeated_key(&key)));
+            }
+        }
+        Ok(Value::Struct(fields))
+    }
+}

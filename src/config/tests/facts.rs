@@ -1,0 +1,148 @@
+//! `facts:`, and the file with the table.
+
+use super::*;
+use crate::engine::class::facts::{FactTable, Facts};
+use crate::engine::class::{MetadataParts, NodeKey};
+use crate::xds::Node;
+
+const RULE: &str = "node_classes: [{split_by: {facts: [zone]}}]\n";
+
+fn key(text: &str) -> NodeKey {
+    let config = with_server(&format!("{RULE}facts: {{file: facts.yaml, key: {text}}}"));
+    assert_eq!(config.facts.as_deref(), Some(Path::new("/etc/sluice/facts.yaml")));
+    config.node_classes.facts.key
+}
+
+#[test]
+fn rly_11_the_key_of_the_facts_is_an_id_a_part_of_the_id_or_metadata() {
+    assert_eq!(key("id"), NodeKey::Id);
+    assert_eq!(key("{id: {separator: '~', part: 2}}"), NodeKey::IdPart { separator: "~".into(), place: 2 });
+    assert_eq!(key("{metadata: INSTANCE_IPS}"), NodeKey::Metadata(vec!["INSTANCE_IPS".into()]));
+    assert_eq!(key("{metadata: [a, b]}"), NodeKey::Metadata(vec!["a".into(), "b".into()]));
+    let by_family = with_server("node_classes: [{split_by: {address_family: {metadata: INSTANCE_IPS}}}]");
+    let family = by_family.node_classes.rules[0].projection.address_family.clone();
+    assert_eq!(family, Some(NodeKey::Metadata(vec!["INSTANCE_IPS".into()])));
+    let rules = with_server(
+        "node_classes: [{split_by: {facts: {all_but: [[labels, hash]]}}}]\nfacts: {key: id, file: a}",
+    );
+    let parts = MetadataParts::AllBut(vec![vec!["labels".into(), "hash".into()]]);
+    assert_eq!(rules.node_classes.rules[0].projection.facts, parts);
+}
+
+#[test]
+fn rly_11_faults_of_the_keys_are_named() {
+    for (text, expected) in [
+        (RULE, "node_classes[0].split_by.facts: needs the key `facts` of the file"),
+        ("facts: {}", "facts.key: missing; expected id, { id: { separator: TEXT, part: NUMBER } }"),
+        ("facts: {key: name, file: a}", "facts.key: found \"name\"; expected id, {"),
+        (
+            "facts: {key: {}, file: a}",
+            "facts.key: found none or several; expected one of `id` and `metadata`",
+        ),
+        (
+            "facts: {key: {id: {separator: '~', part: 64}}, file: a}",
+            "facts.key.id.part: found 64; expected the number",
+        ),
+        ("facts: {key: {id: {part: 1}}, file: a}", "facts.key.id.separator: missing"),
+        (
+            "facts: {key: {metadata: []}, file: a}",
+            "facts.key.metadata: found a list; expected at least one key",
+        ),
+        ("facts: {key: id}", "facts.file: missing; expected the path of a file"),
+    ] {
+        let error = messages(&read(&format!("{SERVER}{text}")).unwrap_err()).join("\n");
+        assert!(error.contains(expected), "{text}\n{error}");
+    }
+    let unused = read(&format!("{SERVER}facts: {{key: id, file: a}}")).unwrap();
+    let warnings: Vec<_> = unused.warnings.iter().map(|of| format!("{}: {}", of.path, of.text)).collect();
+    assert_eq!(warnings[1..], ["facts: no rule of `node_classes` splits by facts (`split_by.facts`)"]);
+}
+
+/// The table of a file, or its fault.
+fn load(name: &str, text: &str) -> Result<FactTable, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    load_facts(&file).map_err(|error| error.in_file(Path::new(name)))
+}
+
+#[test]
+fn rly_11_a_file_of_facts_is_read_in_both_formats() {
+    let yaml = "# Pods\n10.1.1.1: { zone: z1, labels: { version: \"1.10\", on: yes } }\n'::1': {}\n";
+    let json = r#"{"10.1.1.1": {"zone": "z1", "labels": {"version": "1.10", "on": "yes"}}, "0:0::1": {}}"#;
+    let table = load("facts.yaml", yaml).unwrap();
+    assert_eq!(table, load("facts.json", json).unwrap());
+    let facts = Facts { key: NodeKey::Id, table: table.into() };
+    let of = |id: &str| facts.of(&Node { id: id.into(), ..Node::default() }).cloned();
+    assert_eq!(of("10.1.1.1").unwrap().get("zone"), Some(&crate::xds::Value::String("z1".into())));
+    assert_eq!(of("::1").unwrap().len(), 0);
+    assert_eq!(of("10.1.1.2"), None);
+    for empty in ["", "# nobody yet\n", "{}"] {
+        assert_eq!(load("facts.yaml", empty).unwrap().len(), 0, "{empty:?}");
+    }
+}
+
+/// Two clients whose labels are `1.10` and `1.1` never share a class by a number.
+#[test]
+fn rly_11_faults_of_a_file_are_named_with_the_key() {
+    let text = "expected text (in quotes if it looks like a number)";
+    for (name, file, expected) in [
+        (
+            "a.yaml",
+            "10.1.1.1: { labels: { version: 1.10 } }",
+            format!("10.1.1.1.labels.version: found 1.1; {text}"),
+        ),
+        ("a.yaml", "a: { zone: true }", format!("a.zone: found true; {text}")),
+        ("a.yaml", "a: { zone: 08 }", format!("a.zone: found 8; {text}")),
+        ("a.yaml", "a: { zone: }", format!("a.zone: found nothing; {text}")),
+        ("a.yaml", "a: { zones: [z1, 2] }", format!("a.zones[1]: found 2; {text}")),
+        ("a.yaml", "a: z1", "a: expected a map of fields".to_owned()),
+        ("a.yaml", "[a, b]", "expected a map from keys to fields".to_owned()),
+        ("a.yaml", "a: {zone: z1}\na: {zone: z2}", "the key \"a\" is repeated".to_owned()),
+        (
+            "a.yaml",
+            "'::1': {}\n'0:0::1': {}",
+            "the key \"0:0::1\" is repeated, in this or in another spelling".to_owned(),
+        ),
+        ("a.json", r#"{"a": {"zone": "z1", "zone": "z2"}}"#, "the key \"zone\" is repeated".to_owned()),
+        ("a.json", r#"{"a": {"zone": 1}}"#, format!("a.json:1:16: a.zone: found 1; {text}")),
+        ("a.json", r#"{"a": {}"#, "a.json:1:8: EOF".to_owned()),
+    ] {
+        let error = load(name, file).unwrap_err();
+        assert!(error.contains(&expected), "{file}\n{error}");
+        assert!(
+            error.starts_with(&format!("{name}:1:")) || error.starts_with(&format!("{name}:2:")),
+            "{error}"
+        );
+    }
+    assert!(load_facts(Path::new("/nowhere")).unwrap_err().to_string().contains("cannot read /nowhere"));
+}
+
+/// Aliases may repeat an entry, and may not multiply without bound.
+#[test]
+fn rly_11_copies_by_aliases_are_bounded() {
+    let many = (0..2_000).map(|number| format!("10.0.{}.{}: *web\n", number / 256, number % 256));
+    let text = format!("web: &web {{ zone: z1 }}\n{}", many.collect::<String>());
+    assert_eq!(load("a.yaml", &text).unwrap().len(), 2_001);
+    let mut bomb = "a0: &a0 { f: [x, x, x, x, x, x, x, x, x, x] }\n".to_owned();
+    for depth in 1..9 {
+        let copies = vec![format!("*a{}", depth - 1); 10].join(", ");
+        bomb += &format!("a{depth}: &a{depth} {{ f: [{copies}] }}\n");
+    }
+    let error = load("a.yaml", &bomb).unwrap_err();
+    assert!(error.contains("budget") || error.contains("limit"), "{error}");
+}
+
+/// Pods of a workload have the same labels: the table keeps them once.
+#[test]
+fn rly_11_a_table_of_many_entries_is_read() {
+    let entry = |number: u32| {
+        let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + number);
+        let labels =
+            format!("{{ app: app-{}, version: v1, team: edge, tier: web, part: api }}", number / 100);
+        format!("{address}: {{ zone: z{}, labels: {labels} }}\n", number % 3)
+    };
+    let text: String = (0..20_000).map(entry).collect();
+    let table = load("a.yaml", &text).unwrap();
+    assert_eq!((table.len(), table.distinct()), (20_000, 600));
+}

@@ -1,0 +1,188 @@
+//! Facts: fields of clients that their nodes lack, such as the labels that a control plane reads in its registry.
+//!
+//! A class without them would give a client the answers for another client's registry entry, in silence. A client
+//! without an entry has a class of its own.
+
+use core::net::IpAddr;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::MetadataParts;
+use super::classify::Attributes;
+use super::node_key::NodeKey;
+use crate::xds::{Node, Value};
+
+/// Fields by name, like the metadata of a node.
+pub type Fields = BTreeMap<String, Value>;
+
+/// The facts of all clients, and the way from a node to an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub key: NodeKey,
+    pub table: Arc<FactTable>,
+}
+
+/// Entries by key. Addresses have one spelling.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FactTable(HashMap<Box<str>, Arc<Fields>>);
+
+impl FactTable {
+    /// Adds an entry. Returns false if the key has one already.
+    pub fn add(&mut self, key: &str, fields: Arc<Fields>) -> bool {
+        self.0.insert(canonical(key).into(), fields).is_none()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of different entries in memory.
+    pub fn distinct(&self) -> usize {
+        let all: std::collections::HashSet<_> = self.0.values().map(Arc::as_ptr).collect();
+        all.len()
+    }
+
+    /// Whether some entry has a value under a path.
+    pub fn has_field(&self, path: &[String]) -> bool {
+        self.0.values().any(|fields| Value::at(fields, path).is_some())
+    }
+}
+
+impl Facts {
+    /// The facts of the client with this node: of its first key with an entry. `None`: nothing is known.
+    pub fn of(&self, node: &Node) -> Option<&Arc<Fields>> {
+        self.key.texts(node).into_iter().find_map(|key| self.table.0.get(&*canonical(key)))
+    }
+
+    /// Whether the client with this node has the same facts here as there.
+    pub fn are_alike(&self, other: &Facts, node: &Node) -> bool {
+        Arc::ptr_eq(&self.table, &other.table) || self.of(node) == other.of(node)
+    }
+}
+
+/// The one spelling of a key. An address has many.
+fn canonical(key: &str) -> Cow<'_, str> {
+    let key = key.trim();
+    match key.parse::<IpAddr>() {
+        Ok(address) => Cow::Owned(address.to_canonical().to_string()),
+        Err(_) => Cow::Borrowed(key),
+    }
+}
+
+/// The name of the attribute of a class whose client has no facts.
+const UNKNOWN: &str = "facts";
+
+/// The facts that split classes, as attributes: one for each field.
+pub(super) fn attributes(parts: &MetadataParts, fields: Option<&Fields>) -> Attributes {
+    let Some(fields) = fields else { return [(UNKNOWN.into(), "unknown".into())].into() };
+    let kept = parts.apply(fields).into_iter();
+    kept.map(|(name, value)| (format!("facts.{name}").into(), value.to_string().into())).collect()
+}
+
+/// Whether a class is of a client without facts.
+pub(super) fn are_unknown(attributes: &Attributes) -> bool {
+    attributes.contains_key(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::String(text.into())
+    }
+
+    fn zone(zone: &str) -> Arc<Fields> {
+        Arc::new([("zone".to_owned(), text(zone))].into())
+    }
+
+    fn facts(key: NodeKey, entries: &[(&str, &str)]) -> Facts {
+        let mut table = FactTable::default();
+        entries.iter().for_each(|(key, value)| assert!(table.add(key, zone(value)), "{key}"));
+        Facts { key, table: Arc::new(table) }
+    }
+
+    fn node(id: &str, addresses: Option<Value>) -> Node {
+        let metadata = addresses.map(|value| ("INSTANCE_IPS".to_owned(), value)).into_iter().collect();
+        Node { id: id.into(), metadata, ..Node::default() }
+    }
+
+    #[test]
+    fn rly_11_an_entry_is_found_by_each_kind_of_key() {
+        let by_ip = || NodeKey::Metadata(vec!["INSTANCE_IPS".into()]);
+        let part = |place| NodeKey::IdPart { separator: "~".into(), place };
+        let entries =
+            [("10.1.1.1", "a"), ("2001:DB8:0::1", "b"), ("web-1.prod", "c"), ("sidecar~10.1.1.9~x~y", "d")];
+        let list = |texts: &[&str]| Some(Value::List(texts.iter().map(|of| text(of)).collect()));
+        let cases = [
+            (by_ip(), node("", Some(text("10.1.1.1"))), Some("a")),
+            (by_ip(), node("", Some(text("10.9.9.9, 2001:db8::1"))), Some("b")),
+            (by_ip(), node("", Some(text("::ffff:10.1.1.1"))), Some("a")),
+            (by_ip(), node("", list(&["10.9.9.9", "10.1.1.1"])), Some("a")),
+            (by_ip(), node("", list(&["10.9.9.9"])), None),
+            (by_ip(), node("", Some(Value::Bool(true))), None),
+            (by_ip(), node("10.1.1.1", None), None),
+            (part(1), node("sidecar~10.1.1.1~web-1.prod~prod.svc", None), Some("a")),
+            (part(2), node("sidecar~10.1.1.1~web-1.prod~prod.svc", None), Some("c")),
+            (part(7), node("sidecar~10.1.1.1~web-1.prod~prod.svc", None), None),
+            (NodeKey::Id, node("sidecar~10.1.1.9~x~y", None), Some("d")),
+            (NodeKey::Id, node("", None), None),
+        ];
+        for (key, node, expected) in cases {
+            let facts = facts(key, &entries);
+            assert_eq!(facts.of(&node), expected.map(zone).as_ref(), "{:?} {node:?}", facts.key);
+        }
+    }
+
+    #[test]
+    fn rly_11_two_spellings_of_an_address_are_one_key() {
+        let mut table = FactTable::default();
+        assert!(table.add("::1", zone("a")) && table.add("::2", zone("a")));
+        assert!(!table.add("0:0::1", zone("a")));
+        assert_eq!((table.len(), table.is_empty()), (2, false));
+    }
+
+    /// Other entries change without a look at this client.
+    #[test]
+    fn rly_11_facts_are_alike_for_a_client_whose_own_entry_is() {
+        let (before, after) =
+            (facts(NodeKey::Id, &[("a", "x"), ("b", "x")]), facts(NodeKey::Id, &[("a", "x"), ("b", "y")]));
+        let alike = |id: &str| before.are_alike(&after, &node(id, None));
+        assert!(alike("a") && !alike("b") && alike("nobody"));
+    }
+
+    /// A text and a number with the same digits are different values.
+    #[test]
+    fn rly_11_values_split_by_kind_and_by_path() {
+        let of =
+            |value: Value| BTreeMap::from([("labels".to_owned(), value), ("zone".to_owned(), text("z"))]);
+        let told = |parts: &MetadataParts, fields: Option<&Fields>| {
+            let told = attributes(parts, fields).into_iter();
+            told.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let labels = Value::Struct([("app".to_owned(), text("web")), ("v".to_owned(), text("1"))].into());
+        let only =
+            |path: &[&str]| MetadataParts::Paths(vec![path.iter().map(|key| (*key).to_owned()).collect()]);
+        assert_eq!(told(&only(&["zone"]), Some(&of(Value::Null))), r#"facts.zone="z""#);
+        assert_eq!(
+            told(&only(&["labels", "app"]), Some(&of(labels.clone()))),
+            r#"facts.labels={"app": "web"}"#
+        );
+        let all = r#"facts.labels={"app": "web", "v": "1"} facts.zone="z""#;
+        assert_eq!(told(&MetadataParts::ALL, Some(&of(labels))), all);
+        assert_ne!(
+            told(&only(&["labels"]), Some(&of(text("1")))),
+            told(&only(&["labels"]), Some(&of(Value::Number(1_f64.to_bits()))))
+        );
+        assert_eq!(told(&only(&["none"]), Some(&of(Value::Null))), "");
+        assert_eq!(told(&only(&["zone"]), None), "facts=unknown");
+        assert!(are_unknown(&attributes(&MetadataParts::ALL, None)));
+        assert!(!are_unknown(&attributes(&MetadataParts::ALL, Some(&of(Value::Null)))));
+    }
+}
