@@ -12,15 +12,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::client::class_text;
+use super::item::rfc_3339;
 use super::list::{self, ITEMS_PER_TURN};
 use super::page::{Page, cursor};
 use super::params::{Params, bad_request};
 use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
+use crate::driver::api::evidence::EvidenceStatus;
 use crate::driver::api::status::SourceStatus;
 use crate::wire::json::parse_node;
-use crate::xds::Node;
+use crate::xds::{Node, ResourceName};
 
 /// The most bytes of a node. Envoy's nodes have a few KiB.
 const NODE_BYTES_MAX: usize = 64 << 10;
@@ -42,6 +44,9 @@ pub(super) struct Class {
     types: BTreeSet<String>,
     sources: Vec<u64>,
     servers: BTreeSet<String>,
+    /// Other answers for other members, the latest of each source.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Value>,
 }
 
 impl Class {
@@ -81,12 +86,13 @@ pub(super) async fn classes(
 pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, Class> {
     let mut classes: BTreeMap<String, Class> = BTreeMap::new();
     for source in admin.relay.sources() {
-        let SourceStatus { id, ref class, ref server, ref shown, .. } = *source;
+        let SourceStatus { id, ref class, ref server, ref shown, ref evidence, .. } = *source;
         let of = classes.entry(class.digest.to_string()).or_default();
         of.class = class.digest.to_string();
         of.fields = class.fields.to_vec();
         of.upstream_id = shown.to_string();
         of.sources.push(id);
+        of.evidence.extend(evidence.as_deref().map(evidence_item));
         of.servers.insert(server.to_string());
         of.types.extend(source.types.iter().map(|of| of.type_url.message().to_owned()));
     }
@@ -105,6 +111,18 @@ pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, Class> {
         }
     }
     classes
+}
+
+fn evidence_item(of: &EvidenceStatus) -> Value {
+    let first: Vec<&str> = of.first.iter().map(ResourceName::as_str).collect();
+    json!({
+        "at": rfc_3339(of.at),
+        "type": of.type_url.message(),
+        "count": of.names,
+        "names": first,
+        "members": [of.former, of.next],
+        "differ": of.fields,
+    })
 }
 
 /// `POST /classes/explain`: the class of the node in the body. Nothing changes; a node is too long for a query.

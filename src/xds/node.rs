@@ -92,6 +92,29 @@ impl Node {
         text.take(USER_AGENT_CHARS_MAX).collect::<String>().trim_start().to_owned()
     }
 
+    /// The paths at which two nodes differ, as `metadata.LABELS.app`; `most` at most.
+    pub fn differences(&self, other: &Node, most: usize) -> Vec<String> {
+        let none = Locality::default();
+        let (place, others) =
+            (self.locality.as_ref().unwrap_or(&none), other.locality.as_ref().unwrap_or(&none));
+        let fields = [
+            ("id", self.id != other.id),
+            ("cluster", self.cluster != other.cluster),
+            ("locality.region", place.region != others.region),
+            ("locality.zone", place.zone != others.zone),
+            ("locality.sub_zone", place.sub_zone != others.sub_zone),
+            ("user_agent_name", self.user_agent_name != other.user_agent_name),
+            ("user_agent_version", self.user_agent_version != other.user_agent_version),
+            ("client_features", self.client_features != other.client_features),
+            ("dynamic_parameters", self.dynamic_parameters != other.dynamic_parameters),
+        ];
+        let differing = fields.into_iter().filter(|(_, differs)| *differs);
+        let mut paths: Vec<String> = differing.map(|(name, _)| name.to_owned()).collect();
+        compare("metadata", &self.metadata, &other.metadata, &mut paths);
+        paths.truncate(most);
+        paths
+    }
+
     pub fn has_feature(&self, feature: &str) -> bool {
         self.client_features.iter().any(|f| f == feature)
     }
@@ -99,5 +122,46 @@ impl Node {
     /// The metadata value at a path of keys.
     pub fn metadata_at(&self, path: &[String]) -> Option<&Value> {
         Value::at(&self.metadata, path)
+    }
+}
+
+fn compare(
+    path: &str,
+    one: &BTreeMap<String, Value>,
+    other: &BTreeMap<String, Value>,
+    paths: &mut Vec<String>,
+) {
+    let added = other.keys().filter(|key| !one.contains_key(*key));
+    for key in one.keys().chain(added) {
+        let path = format!("{path}.{key}");
+        match (one.get(key), other.get(key)) {
+            (one, other) if one == other => {}
+            (Some(Value::Struct(one)), Some(Value::Struct(other))) => compare(&path, one, other, paths),
+            _ => paths.push(path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rly_10_the_paths_at_which_nodes_differ_are_named() {
+        let text = |text: &str| Value::String(text.into());
+        let labels =
+            |app: &str| Value::Struct([("app".to_owned(), text(app)), ("v".to_owned(), text("1"))].into());
+        let node = |id: &str, zone: Option<&str>, app: &str, more: Option<&str>| {
+            let locality = zone.map(|zone| Locality { zone: zone.into(), ..Locality::default() });
+            let more = more.map(|key| (key.to_owned(), Value::Null));
+            let metadata = [("LABELS".to_owned(), labels(app))].into_iter().chain(more).collect();
+            Node { id: id.into(), locality, metadata, ..Node::default() }
+        };
+        let (one, other) = (node("a", None, "web", None), node("b", Some("z"), "api", Some("NEW")));
+        let all = ["id", "locality.zone", "metadata.LABELS.app", "metadata.NEW"];
+        assert_eq!(one.differences(&other, 9), all);
+        assert_eq!(other.differences(&one, 9), all);
+        assert_eq!(one.differences(&other, 2), all[..2]);
+        assert_eq!(one.differences(&node("a", Some(""), "web", None), 9), [""; 0]);
     }
 }

@@ -133,6 +133,44 @@ async fn rly_11_parts_of_the_id_and_all_metadata_but_some_split_classes() {
     }
 }
 
+/// Two members of a class, and a server that gives the second another answer: the class is told to be too coarse, with the names and the
+/// fields. Names that are the same, and names that somebody asks for just then, are no evidence.
+#[tokio::test]
+async fn rly_10_another_answer_for_another_member_is_told() {
+    let rule = rule("member");
+    let Some(bench) = Bench::scripted(|setup| setup.line(&rule)).await else { return };
+    let items = |text: &str| vec![Item::new(EDS, "e", text, text), Item::new(EDS, "same", "1", "1")];
+    let mut first = client(&bench, Variant::Delta, sidecar("one", "prod", "10.0.0.1")).await;
+    first.want(EDS, &["e", "same"]);
+    let asked = bench.origin.expect(EDS).await;
+    bench.origin.answer(&asked, "1", items("of one"), &[]);
+    first.settle(EDS, &[("e", "of one"), ("same", "1")]).await;
+    let mut second = client(&bench, Variant::Delta, sidecar("two", "prod", "10.0.0.2")).await;
+    second.want(EDS, &["e", "same"]);
+    second.settle(EDS, &[("e", "of one"), ("same", "1")]).await;
+    drop(first);
+    let asked = bench.origin.expect_that(EDS, |ask| ask.node.is_some()).await;
+    bench.origin.answer(&asked, "2", items("of two"), &[]);
+    second.settle(EDS, &[("e", "of two"), ("same", "1")]).await;
+    let warnings = bench.warned_of("answers another client of a class otherwise").await;
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    let differ = "id, metadata.INSTANCE_IPS, metadata.NAME";
+    assert!(
+        warning.contains(&format!("differ=\"{differ}\"")) && warning.contains("names=\"e\""),
+        "{warning}"
+    );
+    let (_, classes) = bench.process().get("/classes").await;
+    let found: serde_json::Value = serde_json::from_str(&classes).expect("JSON");
+    let evidence = &found["classes"][0]["evidence"][0];
+    assert_eq!((&evidence["names"], &evidence["count"]), (&serde_json::json!(["e"]), &serde_json::json!(1)));
+    assert_eq!(evidence["differ"], serde_json::json!(differ.split(", ").collect::<Vec<_>>()));
+    assert_eq!(bench.process().metric("sluice_class_evidence_total", &[]).await, 1.0);
+    // A push on the same stream is none.
+    bench.origin.answer(&asked, "3", items("pushed"), &[]);
+    second.settle(EDS, &[("e", "pushed"), ("same", "1")]).await;
+    assert_eq!(bench.process().metric("sluice_class_evidence_total", &[]).await, 1.0);
+}
+
 /// A member with a node that the server refuses blocks no other member.
 #[tokio::test]
 async fn rly_15_a_member_that_is_refused_makes_way() {

@@ -310,16 +310,15 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         bytes: 4711,
         version: Some(Version(0xabc)),
     };
+    let fields = Arc::from([("cluster".to_owned(), "edge".to_owned())]);
     Arc::new(SourceStatus {
         id: server.bytes().map(u64::from).sum(),
         server: server.into(),
         list: "xds_servers".into(),
         stream: None,
-        class: ClassStatus {
-            digest: "c0ffee".into(),
-            fields: Arc::from([("cluster".to_owned(), "edge".to_owned())]),
-        },
+        class: ClassStatus { digest: "c0ffee".into(), fields },
         shown: "relay/c0ffee".into(),
+        evidence: None,
         state,
         since: now(),
         last_error: stale.then(|| Status::new(Code::Unavailable, "gone")),

@@ -3,6 +3,7 @@
 pub mod downstream;
 pub mod emptying;
 pub mod why;
+pub mod evidence;
 pub mod status;
 pub mod content;
 pub mod estate;

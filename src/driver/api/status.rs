@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::evidence::EvidenceStatus;
 pub use crate::driver::api::why::Why;
 pub use crate::engine::cache::EntryState;
 pub use crate::engine::class::RuleId;
@@ -78,6 +79,8 @@ pub struct SourceStatus {
     pub class: ClassStatus,
     /// The node id that the server sees.
     pub shown: Arc<str>,
+    /// The latest other answer for another member of the class.
+    pub evidence: Option<Arc<EvidenceStatus>>,
     pub state: SourceState,
     /// The time of the last change of state.
     pub since: SystemTime,

@@ -108,7 +108,7 @@ pub enum Command {
     /// The source is off the table, because another class has its place.
     Displace,
     /// A client of the source is on its way to another class.
-    Leaving,
+    Leaving(SessionId),
     /// There is a new configuration in force.
     Configure,
     /// The successor of the process has died: streams to servers may be opened again.
@@ -369,9 +369,9 @@ impl SourceHandle {
     }
 
     /// A client of the source is on its way to another class, and may be the member that the server sees.
-    pub fn note_leaving(&self) {
+    pub fn note_leaving(&self, session: SessionId) {
         if self.key.class.upstream_node == UpstreamNode::Member {
-            let _ = self.commands.send((Command::Leaving, None));
+            let _ = self.commands.send((Command::Leaving(session), None));
         }
     }
 

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::handle::Subscriber;
+use super::witness::Witness;
 use crate::driver::ground::class_identity::of_member;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
-use crate::wire::upstream::encode_node;
 use crate::xds::{Code, Node};
 
 /// The minimum time between two changes of the member. Each change costs the server a stream, and in a restart
@@ -21,11 +20,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Clients that leave a class by one change begin to move within this time.
 const GATHER: Duration = Duration::from_millis(200);
 
-/// Only the shown node is kept. The streams keep the nodes of the other members.
+/// The streams keep the nodes of the members.
 #[derive(Debug, Default)]
 pub struct Member {
     chosen: Option<SessionId>,
-    node: Bytes,
+    /// The latest node before the server.
+    node: Option<Arc<Node>>,
+    /// The member with this node has left for another class: other answers are no wonder.
+    has_moved: bool,
+    /// The members before and now, until the server has answered.
+    pub witness: Option<Witness>,
     /// The member whose node the server refused.
     refused: Option<SessionId>,
     not_before: Option<Instant>,
@@ -64,13 +68,15 @@ impl Member {
         let before = |id: &SessionId| self.refused.is_none_or(|refused| *id < refused);
         let newest = members().filter(|id| before(id)).max().or_else(|| members().max());
         let (id, stream) = newest.and_then(|id| Some((*id, streams.get(id)?)))?;
-        let node = of_member(&*stream.node()?);
+        let node = stream.node()?;
+        let shown = of_member(&node);
         self.chosen = Some(id);
         self.not_before = Some(now + PAUSE);
-        let encoded = Bytes::from(encode_node(&node));
-        let is_other = self.node != encoded;
-        self.node = encoded;
-        is_other.then_some(node)
+        let former = self.node.replace(node.clone());
+        let is_other = former.as_ref().is_none_or(|former| of_member(former) != shown);
+        let is_evidence = is_other && !std::mem::take(&mut self.has_moved);
+        self.witness = former.filter(|_| is_evidence).map(|former| Witness::new(former, node));
+        is_other.then_some(shown)
     }
 
     /// A stream that began with the shown node ended without an answer. If the node may be the cause, the next
@@ -92,7 +98,8 @@ impl Member {
 
     /// The shown member may be on its way to another class. Others that go the same way are awaited for a moment, so that
     /// none of them is shown next.
-    pub fn note_leaving(&mut self, now: Instant) {
+    pub fn note_leaving(&mut self, session: SessionId, now: Instant) {
+        self.has_moved |= self.chosen == Some(session);
         self.not_before = self.not_before.max(Some(now + GATHER));
         self.is_due = true;
     }
@@ -160,6 +167,7 @@ mod tests {
         let later = start + PAUSE;
         assert_eq!(shown(&mut member, &[1, 2, 3], later), None, "it is still there");
         assert_eq!(shown(&mut member, &[2, 3], later).unwrap(), "client-3");
+        assert!(member.witness.is_some());
         assert_eq!(shown(&mut member, &[], later), None, "nobody is there to take over");
         assert_eq!(shown(&mut member, &[4], later), None, "not twice within the pause");
         assert_eq!(member.due(), Some(later + PAUSE));
@@ -173,10 +181,11 @@ mod tests {
         let (mut member, start) = (Member::default(), Instant::now());
         assert_eq!(shown(&mut member, &[1, 2, 3], start).unwrap(), "client-3");
         let later = start + PAUSE;
-        member.note_leaving(later);
+        member.note_leaving(SessionId(3), later);
         assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3], later), None, "others may follow");
         assert_eq!(member.due(), Some(later + GATHER));
         assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3, 2], later + GATHER).unwrap(), "client-1");
+        assert!(member.witness.is_none(), "the one that moved had another class already");
         let last = later + GATHER + PAUSE;
         assert_eq!(shown_of(&mut member, &[1, 2, 3], &[1, 2, 3], last), None, "nobody else is there");
         assert_eq!(

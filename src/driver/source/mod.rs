@@ -8,6 +8,7 @@ pub mod handle;
 pub mod keeper;
 pub mod health;
 pub mod member;
+pub mod witness;
 pub mod checkpoint;
 pub mod report;
 pub mod task;

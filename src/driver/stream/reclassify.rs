@@ -57,7 +57,7 @@ impl StreamState {
         };
         match begun {
             Ok(watches) => {
-                lock(&self.inner).sources_left().for_each(|source| source.note_leaving());
+                lock(&self.inner).sources_left().for_each(|source| source.note_leaving(self.session()));
                 self.send_watches(watches).await;
             }
             // The other configuration withholds Secrets that the client shares by the former one (IDN-5).

@@ -74,6 +74,7 @@ pub struct Metrics {
     pub events: Events,
     types: TypeTable,
     node_classes: Gauge,
+    class_evidence: Counter,
     private_sources: Gauge,
     admin_streams: Gauge,
     unwatched_bytes: Gauge,
@@ -106,6 +107,10 @@ impl Metrics {
         let fallback = FallbackMetrics::new(&mut catalogue);
         let rollouts = RolloutMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
+        let class_evidence = catalogue.add(
+            "sluice_class_evidence",
+            "Types that a server answered otherwise for another client of a class",
+        );
         let private_sources =
             catalogue.add("sluice_private_sources", "Sources that serve one client stream alone");
         let admin_streams = catalogue.add("sluice_admin_streams", "Open live streams of the admin listener");
@@ -134,6 +139,7 @@ impl Metrics {
             events: catalogue.events.clone(),
             types,
             node_classes,
+            class_evidence,
             private_sources,
             admin_streams,
             unwatched_bytes,
@@ -157,6 +163,11 @@ impl Metrics {
     /// Counts a node class until the handle is dropped.
     pub fn node_class(&self) -> GaugePart {
         GaugePart::new(&self.node_classes, 1)
+    }
+
+    /// A server has answered another client of a class otherwise.
+    pub fn class_evidence(&self) {
+        self.class_evidence.inc();
     }
 
     /// Counts a source for a single client stream until the handle is dropped.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Report;
 use crate::driver::api::change_name::ChangeName;
+use crate::driver::api::evidence::EvidenceStatus;
 use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
-use crate::engine::change::NameList;
+use crate::driver::source::witness::Testimony;
+use crate::engine::change::{Altered, Change, NameList};
 use crate::engine::downstream::SourceId;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::ChangeOutcome;
@@ -42,6 +44,35 @@ impl Report {
             removed = altered.removed.count, added_names = names(&altered.added), changed_names = names(&altered.changed),
             removed_names = names(&altered.removed), bytes = altered.bytes, clients = change.sessions, suppressed,
             "published a change");
+    }
+
+    /// The server answered another member of the class otherwise (RLY-10).
+    pub fn testified(&mut self, change: &Change, testimony: Testimony) {
+        let Testimony { former, next, fields } = testimony;
+        let Altered { added, changed, removed, .. } = &change.altered;
+        let mut all = changed.clone();
+        [removed, added].into_iter().for_each(|list| all.merge(list));
+        let (differ, type_url) = (fields.join(", "), &change.type_url);
+        let text = "the server answers another client of a class otherwise: this is a push at the same moment, or the two need different classes";
+        let detail = format_args!(
+            "{former} and {next}, which differ in {differ}: {}",
+            names(&all).unwrap_or_default()
+        );
+        self.tell(Occurrence::warn(Kind::Class, text).of_type(type_url).detail(detail));
+        self.shared.metrics.class_evidence();
+        if let Some(suppressed) = self.allow("evidence") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, former, next, differ,
+                names = names(&all), count = all.count, suppressed, "{text}");
+        }
+        self.evidence = Some(Arc::new(EvidenceStatus {
+            at: self.shared.clock.wall(change.at),
+            type_url: type_url.clone(),
+            names: all.count,
+            first: all.names,
+            former,
+            next,
+            fields,
+        }));
     }
 
     /// All clients have answered the change, or the time for answers is over.

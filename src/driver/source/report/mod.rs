@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::checkpoint::Confirmed;
 use super::health::Health;
+use crate::driver::api::evidence::EvidenceStatus;
 use crate::driver::api::status::{ClassStatus, Refused, SourceState};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
@@ -73,6 +74,8 @@ pub struct Report {
     last_error: Option<Status>,
     /// The node id that the server sees.
     shown: Arc<str>,
+    /// The latest other answer for another member.
+    evidence: Option<Arc<EvidenceStatus>>,
     answered: bool,
     /// The server has left all requests unanswered for a while.
     is_mute: bool,
@@ -141,6 +144,7 @@ impl Report {
             failures: 0,
             last_error: None,
             shown: node.id.as_str().into(),
+            evidence: None,
             answered: is_whole,
             is_mute: false,
             stale_since: (!is_whole).then_some(now),

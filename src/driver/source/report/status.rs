@@ -31,6 +31,7 @@ impl Report {
             stream: self.stream,
             class: self.class.clone(),
             shown: self.shown.clone(),
+            evidence: self.evidence.clone(),
             state: self.state,
             since: clock.wall(self.since),
             last_error: self.last_error.clone(),

@@ -298,8 +298,8 @@ impl SourceTask {
                 self.follow_members();
             }
             Command::Configure => self.follow_configuration(),
-            Command::Leaving => {
-                self.member.iter_mut().for_each(|member| member.note_leaving(Instant::now()));
+            Command::Leaving(session) => {
+                self.member.iter_mut().for_each(|member| member.note_leaving(session, Instant::now()));
             }
             Command::Reconnect => self.open_withheld(),
             Command::Order(ordered) => self.take_order(ordered),
@@ -372,6 +372,12 @@ impl SourceTask {
                 self.source.handle_upstream(index, input, now);
             }
             LinkEvent::Next(index, is_open) => {
+                if let Some(witness) = self.member.as_mut().and_then(|member| member.witness.as_mut())
+                    && is_open
+                {
+                    let types = self.source.types().map(|(type_url, ..)| type_url.clone());
+                    witness.opened(index, types, Instant::now());
+                }
                 let input = if is_open { Input::NextOpened } else { Input::NextFailed };
                 self.source.handle_upstream(index, input, now);
             }
@@ -381,7 +387,11 @@ impl SourceTask {
 
     fn take_response(&mut self, index: StreamIndex, response: Response, arrival: Arrival, now: Time) {
         self.report.response(&response, now);
-        self.member.iter_mut().for_each(Member::accepted);
+        if let Some(member) = &mut self.member {
+            member.accepted();
+            let type_url = response.type_url();
+            member.witness.iter_mut().for_each(|witness| witness.heard(index, type_url, Instant::now()));
+        }
         self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
         self.response = Some((response.version().to_owned(), arrival));
