@@ -479,6 +479,8 @@ const CORPUS: &[u64] = &[
     140737498430792,
     // A unit without clients forgets a name, and has another content of it at its next push.
     1125900541061962,
+    // A push settles the content of a halted one with more names, and later pushes return to it twice.
+    1125899960445118,
     // A glob whose server never answers: listeners wait for its members for a second, and no longer.
     2251799813685370,
 ];

@@ -433,7 +433,10 @@ impl Releases {
         let was_served = self.served.take().is_some();
         let is_return = |of: &Contents| of.is_same(&content) || !was_served && !of.differs(&content);
         let is_seen = |of: &Trusted| !self.unseen.contains(&of.at.0) && is_return(&of.content);
-        let is_doubted = self.doubted.iter().any(is_return);
+        // A content that has settled since is trusted, whatever became of a part of it before.
+        let is_same = |of: &Contents| of.is_same(&content);
+        let is_sure = self.trusted.iter().any(|of| is_seen(of) && is_same(&of.content));
+        let is_doubted = self.doubted.iter().any(|of| is_same(of) || is_return(of) && !is_sure);
         if let Some((stable, candidate)) = &self.cut
             && self.trusted.iter().any(is_seen)
             && !is_doubted
