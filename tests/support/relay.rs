@@ -194,8 +194,11 @@ impl Relay {
         }
     }
 
+    /// The whole lines so far: a line may be in the middle of its write.
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        let mut text = fs::read_to_string(&self.log).unwrap_or_default();
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        text
     }
 
     /// The lines of the log with this level.
