@@ -96,8 +96,12 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
     };
     let entries = serde_saphyr::from_str_with_options::<Option<Entries>>(&text, options)
         .map_err(|error| syntax_error(&error))?;
-    // A file with comments alone has no entries.
-    Ok(entries.map(|Entries(table)| table).unwrap_or_default())
+    // Half a write may be empty, and would take the facts of all clients away.
+    let empty = || ConfigError::Syntax {
+        place: Place::START,
+        message: "empty; `{}` is a table without entries".into(),
+    };
+    entries.map(|Entries(table)| table).ok_or_else(empty)
 }
 
 /// The entries of a file. Equal fields are kept once: the Pods of a workload have mostly the same.
