@@ -1,11 +1,12 @@
 //! The policy of authorization, and its file while the relay runs (AUT-12).
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::watched_file::WatchedFile;
+use super::watched_file::{Look, WatchedFile};
 use crate::config::{self, Authorization, Config};
 use crate::driver::Relay;
 use crate::engine::authorization::{Mode, Policy};
@@ -27,7 +28,6 @@ pub(super) fn follow(
         file: WatchedFile::new(file.clone(), LOOK),
         listeners,
         in_force: policy.clone(),
-        refused: None,
         events: events.clone(),
     };
     Some(file.watch(relay.clone()))
@@ -43,35 +43,26 @@ struct PolicyFile {
     file: WatchedFile,
     listeners: Vec<String>,
     in_force: Policy,
-    /// The reason why the last content is not used. Each reason is logged once.
-    refused: Option<String>,
     events: Events,
 }
 
 impl PolicyFile {
     async fn watch(mut self, relay: Relay) {
         loop {
-            match self.file.look().await {
-                Ok(true) => self.reload(&relay).await,
-                Ok(false) => {}
-                Err(error) => self.refuse(error.to_string()),
+            let listeners = self.listeners.clone();
+            let load = move |path: &Path| {
+                let names: Vec<&str> = listeners.iter().map(String::as_str).collect();
+                config::load_policy(path, &names)
+            };
+            match self.file.look(load).await {
+                Look::Content(policy) => self.take(policy, &relay).await,
+                Look::Fault(reason) => self.tell(&reason),
+                Look::Confirmed | Look::Nothing => {}
             }
         }
     }
 
-    /// Reads the file, and puts its policy in force. A bad file changes nothing.
-    async fn reload(&mut self, relay: &Relay) {
-        let (path, listeners) = (self.file.path().to_owned(), self.listeners.clone());
-        let load = move || {
-            let names: Vec<&str> = listeners.iter().map(String::as_str).collect();
-            config::load_policy(&path, &names).map_err(|error| error.to_string())
-        };
-        let loaded = tokio::task::spawn_blocking(load).await.map_err(|error| error.to_string());
-        let policy = match loaded.and_then(|loaded| loaded) {
-            Ok(policy) => policy,
-            Err(reason) => return self.refuse(reason),
-        };
-        self.refused = None;
+    async fn take(&mut self, policy: Policy, relay: &Relay) {
         if policy == self.in_force {
             return;
         }
@@ -86,13 +77,10 @@ impl PolicyFile {
             lost a right, or may ask again for a name that was denied");
     }
 
-    fn refuse(&mut self, reason: String) {
-        if self.refused.as_ref() != Some(&reason) {
-            let event = Occurrence::warn(Kind::Reload, "cannot use the rules of authorization");
-            self.events.add(event.place(self.file.path().display()).detail(&reason));
-            warn!(file = %self.file.path().display(), %reason, "cannot use the rules of authorization; the last good rules \
-                stay in force");
-            self.refused = Some(reason);
-        }
+    fn tell(&self, reason: &str) {
+        let event = Occurrence::warn(Kind::Reload, "cannot use the rules of authorization");
+        self.events.add(event.place(self.file.path().display()).detail(reason));
+        warn!(file = %self.file.path().display(), reason, "cannot use the rules of authorization; the last good rules \
+            stay in force");
     }
 }

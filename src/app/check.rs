@@ -23,14 +23,22 @@ pub struct Faults {
     pub host: Vec<String>,
 }
 
-/// Reads all files with certificates, tokens and facts once, as the start does.
+/// Reads all files with certificates and tokens once, as the start does.
 ///
 /// # Errors
 /// One line for each place with a file that cannot be used, beginning with the key.
+pub(super) fn check_certificates(config: &Config) -> Result<(), Vec<String>> {
+    let faults = [servers::faults(&config.servers), tls::faults(config), admin::faults(config)].concat();
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// As [`check_certificates`], and the file of the facts.
+///
+/// # Errors
+/// One line for each file that cannot be used, beginning with the key.
 pub fn check_files(config: &Config) -> Result<(), Vec<String>> {
-    let of_facts = facts::load(config).err().into_iter().collect();
-    let faults =
-        [servers::faults(&config.servers), tls::faults(config), admin::faults(config), of_facts].concat();
+    let mut faults = check_certificates(config).err().unwrap_or_default();
+    faults.extend(facts::load(config).err());
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
-use super::watched_file::WatchedFile;
+use super::watched_file::{Look, WatchedFile};
 use crate::config::{self, Config};
 use crate::driver::Relay;
 use crate::engine::class::facts::FactTable;
@@ -27,22 +27,25 @@ pub(super) fn load(config: &Config) -> Result<Arc<FactTable>, String> {
     config::load_facts(file).map(Arc::new).map_err(|error| format!("facts.file: {}", error.in_file(file)))
 }
 
-/// Tells what the facts in force lack, and returns the task that follows their file, if there is one.
+/// Tells what the facts in force lack, and returns the task that follows their file, if there is one. `are_new`: the file was read
+/// just now. Otherwise the file may be bad, and confirms nothing.
 pub(super) fn follow(
     relay: &Relay,
     config: &Config,
     metrics: &Arc<Metrics>,
+    are_new: bool,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let table = relay.facts();
     metrics.facts.in_force(table.len());
-    metrics.facts.confirmed(wall_now());
+    if are_new {
+        metrics.facts.confirmed(wall_now());
+    }
     let path = config.facts.as_ref()?;
     let mut file = FactsFile {
         file: WatchedFile::new(path.clone(), LOOK),
         classes: config.node_classes.clone(),
         in_force: table,
         missing: Vec::new(),
-        refused: None,
         metrics: metrics.clone(),
     };
     file.tell_missing();
@@ -55,35 +58,22 @@ struct FactsFile {
     in_force: Arc<FactTable>,
     /// The fields of rules that no entry has, as last told.
     missing: Vec<String>,
-    /// The reason why the last content is not used. Each reason is told once.
-    refused: Option<String>,
     metrics: Arc<Metrics>,
 }
 
 impl FactsFile {
     async fn watch(mut self, relay: Relay) {
         loop {
-            match self.file.look().await {
-                Ok(true) => self.reload(&relay).await,
-                Ok(false) if self.refused.is_none() => self.metrics.facts.confirmed(wall_now()),
-                Ok(false) => {}
-                Err(error) => self.refuse(error.to_string()),
+            match self.file.look(config::load_facts).await {
+                Look::Content(table) => self.take(table, &relay),
+                Look::Confirmed => self.metrics.facts.confirmed(wall_now()),
+                Look::Fault(reason) => self.tell(&reason),
+                Look::Nothing => {}
             }
         }
     }
 
-    /// Reads the file, and puts its facts in force. A bad file changes nothing.
-    async fn reload(&mut self, relay: &Relay) {
-        let path = self.file.path().to_owned();
-        let load = move || config::load_facts(&path).map_err(|error| error.to_string());
-        let loaded = tokio::task::spawn_blocking(load).await.map_err(|error| error.to_string());
-        let table = match loaded.and_then(|loaded| loaded) {
-            Ok(table) => table,
-            Err(reason) => return self.refuse(reason),
-        };
-        if self.refused.take().is_some() {
-            info!(file = %self.path().display(), "the file with the facts of clients can be used again");
-        }
+    fn take(&mut self, table: FactTable, relay: &Relay) {
         self.metrics.facts.confirmed(wall_now());
         if table == *self.in_force {
             return;
@@ -109,15 +99,11 @@ impl FactsFile {
         self.missing = missing;
     }
 
-    fn refuse(&mut self, reason: String) {
-        if self.refused.as_ref() != Some(&reason) {
-            let event = Occurrence::warn(Kind::Class, "cannot use the facts of clients");
-            self.metrics.events.add(event.place(self.path().display()).detail(&reason));
-            warn!(file = %self.path().display(), %reason, "cannot use the facts of clients; the last good ones stay in \
-                force");
-            self.refused = Some(reason);
-            self.metrics.facts.failing();
-        }
+    fn tell(&self, reason: &str) {
+        let event = Occurrence::warn(Kind::Class, "cannot use the facts of clients");
+        self.metrics.events.add(event.place(self.path().display()).detail(reason));
+        warn!(file = %self.path().display(), reason, "cannot use the facts of clients; the last good ones stay in force");
+        self.metrics.facts.failing();
     }
 }
 

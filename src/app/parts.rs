@@ -59,7 +59,7 @@ impl Parts {
 
         let policy = authorization::follow(&relay, config, &metrics.events);
         let policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
-        let facts = facts::follow(&relay, config, metrics);
+        let facts = facts::follow(&relay, config, metrics, true);
         let facts = facts.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
 
         let (mut sockets, mut listeners) = (Vec::new(), Vec::new());

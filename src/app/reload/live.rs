@@ -77,11 +77,12 @@ impl Live {
             former.abort();
             let _ = former.await;
         }
-        if before.facts == config.facts {
+        let is_other_file = before.facts != config.facts;
+        if !is_other_file {
             driver.classes = driver.classes.with_facts(self.relay.facts());
         }
         self.relay.configure(driver);
-        let follow = facts::follow(&self.relay, config, &self.base.metrics);
+        let follow = facts::follow(&self.relay, config, &self.base.metrics, is_other_file);
         self.facts = follow.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
         self.channels = channels;
         self.listeners = next_listeners.commit(&self.listeners, &self.listening, config, tls).await;

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use super::listeners::{self, NextListeners};
 use super::live::Live;
 use crate::app::admin::NextAdmin;
-use crate::app::check::check_files;
+use crate::app::check::check_certificates;
 use crate::app::facts;
 use crate::app::handover::Ways;
 use crate::app::servers::{self, Channels};
@@ -86,7 +86,7 @@ impl Preparation {
     pub(super) fn prepare(&self, config: &Config, depth: Depth) -> Result<Next, Obstacle> {
         let (has_files, binds) = (depth != Depth::Text, depth == Depth::Sockets);
         if has_files {
-            check_files(config).map_err(Obstacle::Invalid)?;
+            check_certificates(config).map_err(Obstacle::Invalid)?;
         }
         let failed = |error: anyhow::Error| Obstacle::failed(&error);
         self.check_host(config).map_err(failed)?;
@@ -108,7 +108,7 @@ impl Preparation {
         Ok(Next { driver, channels, listeners, admin, traces })
     }
 
-    /// The facts in force, or those of another file.
+    /// The facts in force, whatever their file has now, or those of another file.
     fn facts(&self, config: &Config, has_files: bool) -> Result<Arc<FactTable>, Obstacle> {
         if config.facts == self.before.facts {
             return Ok(self.facts.clone());
