@@ -1,6 +1,6 @@
 //! `facts:`, fields of clients that their nodes lack, and the file with the table.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::tree::{Tree, repeated_key, syntax_error, without_position};
 use super::units::TEXT;
 use crate::engine::class::NodeKey;
 use crate::engine::class::facts::{FactTable, Fields};
+use crate::text::shortened;
 use crate::xds::Value;
 
 /// The longest file of facts, in bytes: 100,000 entries with ten labels take half of it.
@@ -74,11 +75,21 @@ fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
 /// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each client.
 ///
 /// # Errors
-/// The first error of the file. The file as a whole is not used then.
+/// The first error of the file. The file as a whole is not used then. An error quotes keys and numbers, shortened, and no text: the file may
+/// be another than the operator meant.
 pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
     let text = read_bounded(file, FILE_BYTES_MAX)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    // Half a write may be empty, and would take the facts of all clients away.
+    let empty = || ConfigError::Syntax {
+        place: Place::START,
+        message: "empty; `{}` is a table without entries".into(),
+    };
+    if text.trim().is_empty() {
+        return Err(empty());
+    }
     if is_json(file) {
-        let of = serde_json::from_str::<Entries>(&text);
+        let of = serde_json::from_str::<Entries>(text);
         return of.map(|Entries(table)| table).map_err(|error| ConfigError::Syntax {
             place: Place::new(error.line() as u64, error.column() as u64),
             message: without_position(&error.to_string()),
@@ -94,15 +105,13 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
             enforce_alias_anchor_ratio: false,
         },
     };
-    let entries = serde_saphyr::from_str_with_options::<Option<Entries>>(&text, options)
+    let entries = serde_saphyr::from_str_with_options::<Option<Entries>>(text, options)
         .map_err(|error| syntax_error(&error))?;
-    // Half a write may be empty, and would take the facts of all clients away.
-    let empty = || ConfigError::Syntax {
-        place: Place::START,
-        message: "empty; `{}` is a table without entries".into(),
-    };
     entries.map(|Entries(table)| table).ok_or_else(empty)
 }
+
+/// The letters of a key in an error.
+const LETTERS_MAX: usize = 80;
 
 /// The entries of a file. Equal fields are kept once: the Pods of a workload have mostly the same.
 struct Entries(FactTable);
@@ -122,23 +131,65 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         f.write_str("a map from keys to fields")
     }
 
+    fn visit_str<E: Error>(self, _: &str) -> Result<Entries, E> {
+        Err(E::custom("found text; expected a map from keys to fields"))
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
         let (mut table, mut known) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
-        while let Some(key) = map.next_key::<String>()? {
-            let Value::Struct(fields) = map.next_value_seed(At(&key))? else {
-                return Err(A::Error::custom(format!("{key}: expected a map of fields")));
-            };
-            let fields = Arc::new(fields);
+        while let Some(key) = map.next_key_seed(NewKey(|key: &str| table.has(key)))? {
+            let fields = Arc::new(map.next_value_seed(EntryAt(At(&key)))?);
             let fields = known.get(&fields).cloned().unwrap_or(fields);
             known.insert(fields.clone());
-            if !table.add(&key, fields) {
-                return Err(A::Error::custom(format!(
-                    "{}, in this or in another spelling",
-                    repeated_key(&key)
-                )));
-            }
+            table.add(&key, fields);
         }
         Ok(Entries(table))
+    }
+}
+
+/// A key that is not in the map yet. The argument tells those that are.
+struct NewKey<F>(F);
+
+impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for NewKey<F> {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        let key = String::deserialize(deserializer)?;
+        if key.trim().is_empty() {
+            return Err(D::Error::custom("found an empty key"));
+        }
+        if (self.0)(&key) {
+            let repeated = repeated_key(&shortened(&key, LETTERS_MAX));
+            return Err(D::Error::custom(format!("{repeated}, in this or in another spelling")));
+        }
+        Ok(key)
+    }
+}
+
+/// The fields of an entry.
+struct EntryAt<'a>(At<'a>);
+
+impl<'de> DeserializeSeed<'de> for EntryAt<'_> {
+    type Value = Fields;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Fields, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EntryAt<'_> {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a map of fields for {}", shortened(self.0.0, LETTERS_MAX))
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Fields, E> {
+        Err(E::custom(format!("{}: found text; expected a map of fields", shortened(self.0.0, LETTERS_MAX))))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Fields, A::Error> {
+        self.0.fields(map)
     }
 }
 
@@ -147,7 +198,16 @@ struct At<'a>(&'a str);
 
 impl At<'_> {
     fn refuse<E: Error>(&self, found: &dyn fmt::Display) -> E {
-        E::custom(format!("{}: found {found}; expected {TEXT}", self.0))
+        E::custom(format!("{}: found {found}; expected {TEXT}", shortened(self.0, LETTERS_MAX)))
+    }
+
+    fn fields<'de, A: MapAccess<'de>>(&self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Fields::new();
+        while let Some(key) = map.next_key_seed(NewKey(|key: &str| fields.contains_key(key)))? {
+            let value = map.next_value_seed(At(&format!("{}.{key}", self.0)))?;
+            fields.insert(key, value);
+        }
+        Ok(fields)
     }
 }
 
@@ -210,14 +270,7 @@ impl<'de> Visitor<'de> for At<'_> {
         Ok(Value::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = BTreeMap::new();
-        while let Some(key) = map.next_key::<String>()? {
-            let value = map.next_value_seed(At(&format!("{}.{key}", self.0)))?;
-            if fields.insert(key.clone(), value).is_some() {
-                return Err(A::Error::custom(repeated_key(&key)));
-            }
-        }
-        Ok(Value::Struct(fields))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        self.fields(map).map(Value::Struct)
     }
 }

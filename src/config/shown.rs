@@ -8,7 +8,7 @@ use super::effect::{Effect, effect_of};
 use super::place::Place;
 use super::reader::HOLDER;
 use super::tree::{Entry, Node, Tree};
-use crate::text::secrets;
+use crate::text::{secrets, shortened};
 
 /// The only credentials in the text itself; all others are in files of their own.
 const CREDENTIALS: &[&str] = &["xds_servers[].initial_metadata[].value"];
@@ -54,10 +54,7 @@ impl PartialEq for Leaf {
 
 impl Leaf {
     fn text(&self) -> String {
-        if self.text.chars().count() > VALUE_CHARS_MAX {
-            return self.text.chars().take(VALUE_CHARS_MAX).chain(['…']).collect();
-        }
-        self.text.clone()
+        shortened(&self.text, VALUE_CHARS_MAX)
     }
 }
 

@@ -185,7 +185,13 @@ pub(super) fn syntax_error(error: &serde_saphyr::Error) -> ConfigError {
     let location = error.location();
     let message = match error.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => repeated_key(key),
-        error => without_position(&error.to_string()),
+        serde_saphyr::Error::MultipleDocuments { .. } => "more than one YAML document".to_owned(),
+        error => match without_position(&error.to_string()) {
+            library if library.starts_with("budget breached") => {
+                "more values than a file may have, or nested deeper".to_owned()
+            }
+            message => message,
+        },
     };
     ConfigError::Syntax {
         place: location.map_or(Place::START, |at| Place::new(at.line(), at.column())),
@@ -200,7 +206,7 @@ pub(super) fn repeated_key(key: &str) -> String {
 /// Each parser adds the position to its messages in another place. Our messages begin with the position, so
 /// remove theirs.
 pub(super) fn without_position(message: &str) -> String {
-    let message = message.split(" at line ").next().unwrap_or(message);
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     let message = match message.strip_prefix("error: ").unwrap_or(message) {
         positioned if positioned.starts_with("line ") => {
             positioned.split_once(": ").map_or(positioned, |(_, rest)| rest)

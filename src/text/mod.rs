@@ -18,6 +18,14 @@ pub fn is_hidden(letter: char) -> bool {
         || matches!(letter, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// The first letters of a text, with a mark if there are more.
+pub fn shortened(text: &str, letters: usize) -> String {
+    match text.char_indices().nth(letters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// A time span in two units at most: `41ms`, `4.2s`, `9m12s`, `2h11m`, `3d4h`.
 pub fn span(span: Duration) -> String {
     let (seconds, whole) = (span.as_secs_f64(), span.as_secs_f64().round() as u64);

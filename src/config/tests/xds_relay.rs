@@ -21,7 +21,14 @@ fn rules(fragments: &str) -> (Vec<String>, Vec<(String, String)>) {
     let loaded = read(&migrated.yaml).expect(&migrated.yaml);
     let rules = loaded.config.node_classes.rules.iter().filter(|rule| !rule.id.is_default);
     let node = parse_client_node(r#"{"id": "I", "cluster": "C", "locality": {"region": "R", "zone": "Z", "sub_zone": "S"}, "metadata": {"m": {"n": "v"}}}"#).unwrap();
-    let shown = rules.map(|rule| (rule.describe_match(), rule.projection.describe(&node, None))).collect();
+    let shown = rules
+        .map(|rule| {
+            (
+                rule.describe_match(),
+                rule.projection.describe(&node, &crate::identity::Identity::Anonymous, None),
+            )
+        })
+        .collect();
     (warned.into_iter().chain(migrated.lost).collect(), shown)
 }
 

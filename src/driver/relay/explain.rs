@@ -189,7 +189,7 @@ fn rule_text(
     let RuleChoice { rule, nearest, not_reached } = settings.classes.choose(node, type_url, style)?;
     let facts = settings.classes.facts.of(node).map(|fields| &**fields);
     let has_facts = facts.is_some() || !rule.projection.facts.keeps_any();
-    let splits = rule.projection_of(type_url, identity, has_facts).describe(node, facts);
+    let splits = rule.projection_of(type_url, identity, has_facts).describe(node, identity, facts);
     Some(RuleText { id: rule.id, matches: rule.describe_match(), splits, nearest, not_reached })
 }
 

@@ -8,6 +8,7 @@ use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::destination::{destinations, regroups};
+use crate::driver::stream::refusal::RETRY;
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::downstream::{SourceId, Watch};
@@ -26,9 +27,8 @@ impl StreamState {
         if inner.routing.number() >= in_force.number() {
             return true;
         }
-        let facts = &in_force.classes.facts;
         let is_known = |other: &DriverSettings, node: &Option<Arc<Node>>| {
-            node.as_deref().is_none_or(|node| facts.are_alike(&other.classes.facts, node))
+            node.as_deref().is_none_or(|node| in_force.classes.know_alike(&other.classes, node))
         };
         if let Some(to) = &mut inner.moving_to {
             let goes_on = is_alike(to) && is_known(to, &inner.node);
@@ -45,39 +45,57 @@ impl StreamState {
         stays
     }
 
-    /// Begins the move to the configuration in force. The former sources serve meanwhile.
+    /// Begins the move to the configuration in force. The former sources serve meanwhile. A stream whose new class has no room
+    /// stays, and looks for room again until there is another configuration.
     pub(crate) async fn reclassify(self: Arc<Self>) {
+        while let Some(number) = self.try_move().await {
+            tokio::time::sleep(RETRY.mul_f64(0.5 + fastrand::f64())).await;
+            if self.shared.settings().number() != number {
+                // The walk of the other configuration finds the stream.
+                return;
+            }
+        }
+    }
+
+    /// Returns the number of the configuration for which there is no room.
+    async fn try_move(self: &Arc<Self>) -> Option<u64> {
         // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
         // a source after the end.
-        let Some(_held) = self.hold_open() else { return };
+        let _held = self.hold_open()?;
         let _order = self.lock_watch_order().await;
+        let in_force = self.shared.epoch();
+        let number = in_force.number();
         let begun = {
             let inner = &mut *lock(&self.inner);
-            self.begin_move(inner)
+            self.begin_move(inner, in_force)
         };
+        let mut stays = None;
         match begun {
-            Ok(watches) => {
-                lock(&self.inner).sources_left().for_each(|source| source.note_leaving(self.session()));
-                self.send_watches(watches).await;
-            }
-            // The other configuration withholds Secrets that the client shares by the former one (IDN-5).
-            Err(status) if status.code == Code::PermissionDenied => self.end(status),
+            Ok(watches) => self.send_watches(watches).await,
+            Err(status) if is_final(&status) => self.end(status),
             Err(status) => {
                 self.note_stay(&status);
                 // The sources that the refused configuration alone has.
                 self.leave_unused_sources(SourceHandle::forget);
+                stays = Some(number);
             }
         }
         self.wake();
+        stays
     }
 
-    fn begin_move(&self, inner: &mut Inner) -> Result<Vec<Watch>, Status> {
-        let (in_force, node) = (self.shared.epoch(), inner.node.as_deref());
-        let settings: &DriverSettings = &in_force;
+    fn begin_move(
+        &self,
+        inner: &mut Inner,
+        in_force: Arc<Epoch<DriverSettings>>,
+    ) -> Result<Vec<Watch>, Status> {
+        let (settings, node): (&DriverSettings, _) = (&in_force, inner.node.as_deref());
         let mut routes = Routes { stream: self, settings, node, sources: &mut inner.sources, refusal: None };
         let mut watches = inner.session.reclassify(&mut routes, self.shared.clock.now())?;
         inner.moving_to = Some(in_force);
-        if !inner.session.is_moving() {
+        if inner.session.is_moving() {
+            inner.sources_left().for_each(|source| source.note_leaving(self.session()));
+        } else {
             watches.extend(self.settle(inner));
         }
         Ok(watches)
@@ -95,7 +113,7 @@ impl StreamState {
                 }
                 watches
             }
-            Err(status) if status.code == Code::PermissionDenied => {
+            Err(status) if is_final(&status) => {
                 inner.end.get_or_insert_with(|| Box::new(status));
                 Vec::new()
             }
@@ -131,6 +149,12 @@ impl StreamState {
                 "a client stays with its former sources, because the sources of the new configuration cannot be used");
         }
     }
+}
+
+/// Whether the other configuration serves the client nothing, rather than that there is no room: it withholds Secrets that the client shares
+/// by the former one (IDN-5, RLY-21), or nothing tells the client apart any more. To stay would be to share.
+fn is_final(status: &Status) -> bool {
+    matches!(status.code, Code::PermissionDenied | Code::InvalidArgument)
 }
 
 impl Inner {

@@ -5,6 +5,7 @@ use super::{
     ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch,
     Projection, RuleId, TextMatch, ValueMatch, VersionPart,
 };
+use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl};
 
 /// The choice of a rule for one node, type and style of names.
@@ -156,12 +157,14 @@ impl ValueMatch {
 impl Projection {
     /// The parts of a node and of the client's facts that split classes, with their values. Metadata values may be
     /// confidential, so only their paths are shown.
-    pub fn describe(&self, node: &Node, fields: Option<&Fields>) -> String {
+    pub fn describe(&self, node: &Node, identity: &Identity, fields: Option<&Fields>) -> String {
         let mut parts = Vec::new();
         if self.id == IdPart::Whole {
             parts.push(format!("id={:?}", node.id));
         }
-        parts.extend(self.attributes(node, fields).iter().map(|(name, value)| format!("{name}={value:?}")));
+        parts.extend(
+            self.attributes(node, identity, fields).iter().map(|(name, value)| format!("{name}={value:?}")),
+        );
         if self.cluster {
             parts.push(format!("cluster={:?}", node.cluster));
         }

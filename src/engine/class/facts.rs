@@ -1,16 +1,17 @@
 //! Facts: fields of clients that their nodes lack, such as the labels that a control plane reads in its registry.
 //!
-//! A class without them would give a client the answers for another client's registry entry, in silence. A client
-//! without an entry has a class of its own.
+//! A class without facts would give a client the answers for another client's registry entry, in silence. A client
+//! without an entry shares with nobody.
 
 use core::net::IpAddr;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::MetadataParts;
 use super::classify::Attributes;
 use super::node_key::NodeKey;
+use super::{IdentityPart, MetadataParts};
+use crate::identity::Identity;
 use crate::xds::{Node, Value};
 
 /// Fields by name, like the metadata of a node.
@@ -28,9 +29,14 @@ pub struct Facts {
 pub struct FactTable(HashMap<Box<str>, Arc<Fields>>);
 
 impl FactTable {
-    /// Adds an entry. Returns false if the key has one already.
-    pub fn add(&mut self, key: &str, fields: Arc<Fields>) -> bool {
-        self.0.insert(canonical(key).into(), fields).is_none()
+    /// Adds an entry, in place of one that the key has already.
+    pub fn add(&mut self, key: &str, fields: Arc<Fields>) {
+        self.0.insert(canonical(key).into(), fields);
+    }
+
+    /// Whether the key has an entry, in this or in another spelling.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.contains_key(&*canonical(key))
     }
 
     pub fn len(&self) -> usize {
@@ -42,6 +48,7 @@ impl FactTable {
     }
 
     /// The number of different entries in memory.
+    #[cfg(test)]
     pub fn distinct(&self) -> usize {
         let all: std::collections::HashSet<_> = self.0.values().map(Arc::as_ptr).collect();
         all.len()
@@ -58,19 +65,16 @@ impl Facts {
     pub fn of(&self, node: &Node) -> Option<&Arc<Fields>> {
         self.key.texts(node).into_iter().find_map(|key| self.table.0.get(&*canonical(key)))
     }
-
-    /// Whether the client with this node has the same facts here as there.
-    pub fn are_alike(&self, other: &Facts, node: &Node) -> bool {
-        Arc::ptr_eq(&self.table, &other.table) || self.of(node) == other.of(node)
-    }
 }
 
 /// The one spelling of a key. An address has many.
 fn canonical(key: &str) -> Cow<'_, str> {
     let key = key.trim();
-    match key.parse::<IpAddr>() {
-        Ok(address) => Cow::Owned(address.to_canonical().to_string()),
-        Err(_) => Cow::Borrowed(key),
+    let (address, zone) = key.split_once('%').map_or((key, None), |(address, zone)| (address, Some(zone)));
+    match (address.parse::<IpAddr>(), zone) {
+        (Ok(address), None) => Cow::Owned(address.to_canonical().to_string()),
+        (Ok(address), Some(zone)) => Cow::Owned(format!("{}%{zone}", address.to_canonical())),
+        (Err(_), _) => Cow::Borrowed(key),
     }
 }
 
@@ -78,10 +82,16 @@ fn canonical(key: &str) -> Cow<'_, str> {
 const UNKNOWN: &str = "facts";
 
 /// The facts that split classes, as attributes: one for each field.
-pub(super) fn attributes(parts: &MetadataParts, fields: Option<&Fields>) -> Attributes {
-    let Some(fields) = fields else { return [(UNKNOWN.into(), "unknown".into())].into() };
+pub(super) fn attributes(parts: &MetadataParts, fields: &Fields) -> Attributes {
     let kept = parts.apply(fields).into_iter();
     kept.map(|(name, value)| (format!("facts.{name}").into(), value.to_string().into())).collect()
+}
+
+/// The attributes of a client without facts, beside the id: no rule may join two identities with one id.
+pub(super) fn unknown(identity: &Identity) -> Attributes {
+    let identity = (*identity != Identity::Anonymous).then(|| IdentityPart::Full.of(identity)).flatten();
+    let identity = identity.map(|identity| ("facts of".into(), identity));
+    [(UNKNOWN.into(), "unknown".into())].into_iter().chain(identity).collect()
 }
 
 /// Whether a class is of a client without facts.
@@ -104,7 +114,7 @@ mod tests {
 
     fn facts(key: NodeKey, entries: &[(&str, &str)]) -> Facts {
         let mut table = FactTable::default();
-        entries.iter().for_each(|(key, value)| assert!(table.add(key, zone(value)), "{key}"));
+        entries.iter().for_each(|(key, value)| table.add(key, zone(value)));
         Facts { key, table: Arc::new(table) }
     }
 
@@ -143,18 +153,30 @@ mod tests {
     #[test]
     fn rly_11_two_spellings_of_an_address_are_one_key() {
         let mut table = FactTable::default();
-        assert!(table.add("::1", zone("a")) && table.add("::2", zone("a")));
-        assert!(!table.add("0:0::1", zone("a")));
-        assert_eq!((table.len(), table.is_empty()), (2, false));
+        ["::1", "fe80::1%eth0", "web"].into_iter().for_each(|key| table.add(key, zone("a")));
+        assert_eq!((table.len(), table.is_empty()), (3, false));
+        for (key, is_known) in [
+            ("0:0::1", true),
+            (" ::1 ", true),
+            ("FE80::1%eth0", true),
+            ("fe80::1%eth1", false),
+            ("fe80::1", false),
+            ("Web", false),
+            ("", false),
+        ] {
+            assert_eq!(table.has(key), is_known, "{key}");
+        }
     }
 
-    /// Other entries change without a look at this client.
+    /// Nobody without a key is the one without a key in the table.
     #[test]
-    fn rly_11_facts_are_alike_for_a_client_whose_own_entry_is() {
-        let (before, after) =
-            (facts(NodeKey::Id, &[("a", "x"), ("b", "x")]), facts(NodeKey::Id, &[("a", "x"), ("b", "y")]));
-        let alike = |id: &str| before.are_alike(&after, &node(id, None));
-        assert!(alike("a") && !alike("b") && alike("nobody"));
+    fn rly_11_an_empty_key_finds_nothing() {
+        let node = |addresses: &str| node("", Some(text(addresses)));
+        for key in [NodeKey::Id, NodeKey::Metadata(vec!["INSTANCE_IPS".into()])] {
+            let facts = facts(key, &[("", "a"), ("10.1.1.1", "b")]);
+            assert_eq!(facts.of(&node("10.9.9.9,")), None);
+            assert_eq!(facts.of(&node(" ")), None);
+        }
     }
 
     /// A text and a number with the same digits are different values.
@@ -162,27 +184,23 @@ mod tests {
     fn rly_11_values_split_by_kind_and_by_path() {
         let of =
             |value: Value| BTreeMap::from([("labels".to_owned(), value), ("zone".to_owned(), text("z"))]);
-        let told = |parts: &MetadataParts, fields: Option<&Fields>| {
+        let told = |parts: &MetadataParts, fields: &Fields| {
             let told = attributes(parts, fields).into_iter();
             told.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
         };
         let labels = Value::Struct([("app".to_owned(), text("web")), ("v".to_owned(), text("1"))].into());
         let only =
             |path: &[&str]| MetadataParts::Paths(vec![path.iter().map(|key| (*key).to_owned()).collect()]);
-        assert_eq!(told(&only(&["zone"]), Some(&of(Value::Null))), r#"facts.zone="z""#);
-        assert_eq!(
-            told(&only(&["labels", "app"]), Some(&of(labels.clone()))),
-            r#"facts.labels={"app": "web"}"#
-        );
+        assert_eq!(told(&only(&["zone"]), &of(Value::Null)), r#"facts.zone="z""#);
+        assert_eq!(told(&only(&["labels", "app"]), &of(labels.clone())), r#"facts.labels={"app": "web"}"#);
         let all = r#"facts.labels={"app": "web", "v": "1"} facts.zone="z""#;
-        assert_eq!(told(&MetadataParts::ALL, Some(&of(labels))), all);
+        assert_eq!(told(&MetadataParts::ALL, &of(labels)), all);
         assert_ne!(
-            told(&only(&["labels"]), Some(&of(text("1")))),
-            told(&only(&["labels"]), Some(&of(Value::Number(1_f64.to_bits()))))
+            told(&only(&["labels"]), &of(text("1"))),
+            told(&only(&["labels"]), &of(Value::Number(1_f64.to_bits())))
         );
-        assert_eq!(told(&only(&["none"]), Some(&of(Value::Null))), "");
-        assert_eq!(told(&only(&["zone"]), None), "facts=unknown");
-        assert!(are_unknown(&attributes(&MetadataParts::ALL, None)));
-        assert!(!are_unknown(&attributes(&MetadataParts::ALL, Some(&of(Value::Null)))));
+        assert_eq!(told(&only(&["none"]), &of(Value::Null)), "");
+        assert!(are_unknown(&unknown(&Identity::Anonymous)));
+        assert!(!are_unknown(&attributes(&MetadataParts::ALL, &of(Value::Null))));
     }
 }

@@ -337,7 +337,22 @@ impl NodeClasses {
         self
     }
 
-    /// Whether all rules and the key of the facts are as there.
+    /// Whether a client with this node has the same facts by both tables, as far as the rules, which are equal, keep facts.
+    pub fn know_alike(&self, other: &NodeClasses, node: &Node) -> bool {
+        if Arc::ptr_eq(&self.facts.table, &other.facts.table) {
+            return true;
+        }
+        match (self.facts.of(node), other.facts.of(node)) {
+            (None, None) => true,
+            (Some(own), Some(others)) => {
+                let mut parts = self.rules.iter().map(|rule| &rule.projection.facts);
+                own == others || parts.all(|parts| parts.apply(own) == parts.apply(others))
+            }
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
+    /// Whether both have equal rules, and one key of the facts.
     pub fn has_rules_of(&self, other: &NodeClasses) -> bool {
         self.rules == other.rules && self.facts.key == other.facts.key
     }

@@ -16,25 +16,27 @@ pub enum NodeKey {
 }
 
 impl NodeKey {
-    /// The keys, in the order of the node.
+    /// The keys, in the order of the node, trimmed. An empty text is no key.
     pub fn texts<'a>(&self, node: &'a Node) -> Vec<&'a str> {
-        match self {
-            NodeKey::Id => vec![&node.id],
+        let found = match self {
+            NodeKey::Id => vec![node.id.as_str()],
             NodeKey::IdPart { separator, place } => {
                 node.id.split(&**separator).nth(*place).into_iter().collect()
             }
             NodeKey::Metadata(path) => match node.metadata_at(path) {
-                Some(Value::String(texts)) => texts.split(',').map(str::trim).collect(),
+                Some(Value::String(texts)) => texts.split(',').collect(),
                 Some(Value::List(texts)) => texts.iter().filter_map(text).collect(),
                 Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Struct(_)) | None => Vec::new(),
             },
-        }
+        };
+        found.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect()
     }
 
-    /// The family of all addresses among the keys.
+    /// The family of all addresses among the keys. An IPv4 address that is written as IPv6 is of the latter, as for istiod.
     pub(super) fn address_family(&self, node: &Node) -> &'static str {
-        let addresses = self.texts(node).into_iter().filter_map(|text| text.parse::<IpAddr>().ok());
-        let found = addresses.fold((false, false), |(v4, v6), address| match address.to_canonical() {
+        let without_zone = |text: &'_ str| text.split('%').next().unwrap_or(text).parse::<IpAddr>().ok();
+        let addresses = self.texts(node).into_iter().filter_map(without_zone);
+        let found = addresses.fold((false, false), |(v4, v6), address| match address {
             IpAddr::V4(_) => (true, v6),
             IpAddr::V6(_) => (v4, true),
         });
@@ -69,8 +71,9 @@ mod tests {
             (text("fd00::1"), "v6"),
             (text("10.1.1.1,fd00::1"), "dual"),
             (text("fd00::1, 10.1.1.1"), "dual"),
-            (text("::ffff:10.1.1.1"), "v4"),
-            (Value::List(vec![text("10.1.1.1"), text("10.1.1.2"), Value::Null]), "v4"),
+            (text("::ffff:10.1.1.1"), "v6"),
+            (text("fe80::1%eth0"), "v6"),
+            (Value::List(vec![text(" 10.1.1.1"), text("10.1.1.2"), Value::Null]), "v4"),
             (text("web-1"), "none"),
             (Value::Null, "none"),
         ] {

@@ -229,7 +229,7 @@ fn naive(
         }
     };
     let by = &rule.projection;
-    let is_unknown = naive_facts(by, node, classes, &mut keep);
+    let is_unknown = naive_facts(by, (node, identity), classes, &mut keep);
     let splits_secrets = is_secret && rule.share_secrets != ShareSecrets::Yes;
     let splits_by_id =
         splits_secrets && (rule.share_secrets == ShareSecrets::No || *identity == Identity::Anonymous);
@@ -302,7 +302,7 @@ fn naive_identity(part: IdentityPart, identity: &Identity) -> Option<String> {
 /// Keeps what is no field of the node. True if the class depends on facts, and there are none.
 fn naive_facts(
     by: &Projection,
-    node: &Node,
+    (node, identity): (&Node, &Identity),
     classes: &NodeClasses,
     keep: &mut impl FnMut(&str, bool, String),
 ) -> bool {
@@ -310,7 +310,7 @@ fn naive_facts(
     keep("family", by.address_family.is_some(), family.unwrap_or_default());
     let (has_facts, known) = (by.facts != MetadataParts::default(), classes.facts.of(node));
     let is_unknown = has_facts && known.is_none();
-    keep("no facts", is_unknown, String::new());
+    keep("no facts", is_unknown, format!("{identity:?}"));
     for (name, value) in known.filter(|_| has_facts).into_iter().flat_map(|fields| fields.iter()) {
         keep(&format!("fact {name}"), by.facts == MetadataParts::ALL || name == "a", format!("{value:?}"));
     }

@@ -73,9 +73,9 @@ impl Relay {
     /// Puts other facts of clients in force. Clients whose class changes by them move as in [`Relay::configure`], and
     /// no other client notices. Must be called within a tokio runtime, by one caller of both at a time.
     pub fn learn(&self, table: Arc<FactTable>) {
-        let settings = DriverSettings::clone(&self.shared.settings());
-        let classes = settings.classes.clone().with_facts(table);
-        self.shared.publish(DriverSettings { classes, ..settings });
+        let mut settings = DriverSettings::clone(&self.shared.settings());
+        settings.classes.facts.table = table;
+        self.shared.publish(settings);
         tokio::spawn(self.clone().move_streams());
     }
 
@@ -91,7 +91,7 @@ impl Relay {
         let (mut last, mut moved, mut alike) = (None, 0_usize, None);
         while let Some(stream) = self.tables.streams.next(last) {
             if self.shared.settings().number() != in_force.number() {
-                return;
+                break;
             }
             last = Some(stream.number());
             let is_alike = |former: &Epoch<DriverSettings>| match alike {

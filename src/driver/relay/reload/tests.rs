@@ -15,7 +15,7 @@ use crate::driver::ground::servers::Server;
 use crate::driver::stream::handle::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
 use crate::engine::class::{
-    ClassRule, IdPart, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection, TextMatch,
+    ClassRule, IdPart, MetadataParts, NameStyle, NodeClasses, NodeKey, NodeMatch, Projection, TextMatch,
 };
 use crate::engine::fallback::FallbackSettings;
 use crate::engine::upstream::UpstreamSettings;
@@ -195,7 +195,10 @@ async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
     for id in ["1", "2", "3", "4"] {
         streams.push(open(&relay, id, "web").await);
     }
-    assert_eq!(classes(&relay), [r#"4facts=unknown"#, r#"facts.zone="a""#, r#"facts.zone="b""#]);
+    assert_eq!(
+        classes(&relay),
+        [r#"4facts=unknown,facts of=dns:fleet.example"#, r#"facts.zone="a""#, r#"facts.zone="b""#]
+    );
     let before: Vec<_> = streams.iter().map(of).collect();
     relay.learn(zones(&[("1", "b"), ("2", "a"), ("3", "b"), ("4", "c")]));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -231,6 +234,49 @@ async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(moving(), [false; 4]);
     assert_eq!(of(&streams[0]), after[0]);
+}
+
+/// A client whose class has no room shares its former class with nobody for longer than it takes to find room.
+#[tokio::test(start_paused = true)]
+async fn rly_14_a_client_without_room_looks_for_room_again() {
+    let mut settings = with_classes(1, by_zone().with_facts(zones(&[("1", "a"), ("2", "a"), ("3", "b")])));
+    settings.limits.node_classes = 2;
+    let relay = Relay::new(settings, Arc::new(Metrics::new()));
+    let (one, _two, three) =
+        (open(&relay, "1", "web").await, open(&relay, "2", "web").await, open(&relay, "3", "web").await);
+    relay.learn(zones(&[("1", "c"), ("2", "a"), ("3", "b")]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let is_behind = || lock(&one.state().inner).routing.number() == 0;
+    assert!(is_behind() && lock(&one.state().inner).moving_to.is_none(), "there is no room");
+    three.state().end(Status::new(Code::Unavailable, "gone"));
+    drop(three);
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert!(!is_behind());
+    assert_eq!(classes(&relay), ["a", "c"].map(|zone| format!("facts.zone={zone:?}")));
+}
+
+/// To stay in the class would be to share it.
+#[tokio::test(start_paused = true)]
+async fn rly_11_a_client_without_an_id_ends_with_its_facts() {
+    let by_cluster = |of: &[(&str, &str)]| {
+        let mut classes = by_zone().with_facts(zones(of));
+        classes.facts.key = NodeKey::Metadata(vec!["IP".into()]);
+        classes
+    };
+    let relay = Relay::new(with_classes(1, by_cluster(&[("10.0.0.1", "a")])), Arc::new(Metrics::new()));
+    let stream = relay.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    let metadata = [("IP".to_owned(), Value::String("10.0.0.1".into()))].into();
+    let request = DeltaRequest {
+        node: Some(Box::new(Node { metadata, ..Node::default() })),
+        type_url: CLUSTER.into(),
+        subscribe: vec!["x".into()],
+        ..DeltaRequest::default()
+    };
+    stream.request(Request::Delta(request)).await.unwrap();
+    relay.learn(zones(&[]));
+    let end = std::future::poll_fn(|context| stream.poll_message(context));
+    let status = end.await.unwrap().unwrap_err();
+    assert_eq!(status.code, Code::InvalidArgument);
 }
 
 /// Nothing would tell such a client apart from others.

@@ -107,7 +107,7 @@ impl NodeClasses {
         }
         Ok(NodeClass {
             node: projection.apply(known),
-            attributes: projection.attributes(known, facts.flatten().map(|fields| &**fields)),
+            attributes: projection.attributes(known, identity, facts.flatten().map(|fields| &**fields)),
             legacy_wildcard: rule.legacy_wildcard,
             upstream_node: rule.upstream_node.clone(),
             identity: projection.identity.of(identity),
@@ -154,13 +154,15 @@ impl Projection {
     }
 
     /// The values that split classes without a field in [`Projection::apply`]. `fields`: the facts of the client.
-    pub fn attributes(&self, node: &Node, fields: Option<&Fields>) -> Attributes {
+    pub fn attributes(&self, node: &Node, identity: &Identity, fields: Option<&Fields>) -> Attributes {
         let id = self.id.parts_of(&node.id).map(|parts| (Box::from("id.parts"), parts.into()));
         let family = self
             .address_family
             .as_ref()
             .map(|key| ("address_family".into(), key.address_family(node).into()));
-        let facts = self.facts.keeps_any().then(|| facts::attributes(&self.facts, fields));
+        let of_facts =
+            || fields.map_or_else(|| facts::unknown(identity), |of| facts::attributes(&self.facts, of));
+        let facts = self.facts.keeps_any().then(of_facts);
         id.into_iter().chain(family).chain(facts.into_iter().flatten()).collect()
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 use super::super::{ClassRule, MetadataMatch, ShareSecrets, TextMatch, ValueMatch};
 use super::*;
+use crate::engine::class::facts::FactTable;
 
 fn node() -> Node {
     let mut metadata = BTreeMap::new();
@@ -119,7 +120,7 @@ fn a_projection_keeps_parts_of_the_id() {
         (places("|", &[1]), r#"id.parts="""#.to_owned()),
     ] {
         let projection = Projection { id: part, ..Projection::default() };
-        assert_eq!(projection.describe(&node, None), shown);
+        assert_eq!(projection.describe(&node, &Identity::Anonymous, None), shown);
         // A part is no id that a server could look up.
         let is_whole = projection.id == IdPart::Whole;
         assert_eq!(projection.apply(&node).id, if is_whole { id } else { "" });
@@ -144,7 +145,7 @@ fn a_projection_keeps_all_but_what_it_leaves_out() {
     assert_eq!(with("gold", None), with("iron", None));
     assert_ne!(with("gold", None), with("gold", Some("made-up")));
     assert_ne!(with("gold", None), projection.apply(&Node::default()).metadata, "a node without the map");
-    let text = projection.describe(&node(), None);
+    let text = projection.describe(&node(), &Identity::Anonymous, None);
     assert_eq!(text, "metadata=tier (all but team,tier/name,tier/x/y)");
 }
 
@@ -356,4 +357,49 @@ fn iso_4_the_verified_identity_replaces_every_claim_in_the_upstream_node() {
     let told = class.told_identity(class.node.clone());
     assert_eq!(told.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
     assert_eq!(classes.reserved_keys().collect::<Vec<_>>(), ["team"]);
+}
+
+/// Two identities that state one id are two clients, whatever a rule shares.
+#[test]
+fn rly_11_a_client_without_facts_shares_with_no_other_identity() {
+    let facts = MetadataParts::ALL;
+    let rule = ClassRule::for_names(NameStyle::Old, Projection { facts, ..Projection::default() });
+    let sharing = ClassRule { share_secrets: ShareSecrets::Yes, ..rule.clone() };
+    let telling = ClassRule { identity_metadata: Some("WHO".into()), ..rule.clone() };
+    let node = node();
+    for rule in [rule, sharing, telling] {
+        let classes = NodeClasses::new(vec![rule]);
+        for type_url in [clusters(), secrets()] {
+            let class = |identity: &Identity, node: &Node| {
+                classes.classify(Some(node), identity, &type_url, NameStyle::Old).unwrap()
+            };
+            let one = class(&web("prod"), &node);
+            assert!(one.lacks_facts());
+            assert_ne!(one, class(&web("test"), &node));
+            assert_ne!(one, class(&Identity::Anonymous, &node));
+            assert_ne!(one, class(&web("prod"), &Node { id: "client-2".into(), ..node.clone() }));
+        }
+    }
+}
+
+/// A counter in the table moves nobody.
+#[test]
+fn rly_11_facts_are_alike_for_a_client_whose_kept_fields_are() {
+    let facts = |version: &str, count: &str| {
+        let fields = [
+            ("version".to_owned(), Value::String(version.into())),
+            ("count".to_owned(), Value::String(count.into())),
+        ];
+        let mut table = FactTable::default();
+        table.add("client-1", std::sync::Arc::new(fields.into()));
+        let parts = MetadataParts::Paths(vec![vec!["version".to_owned()]]);
+        let rule = ClassRule::for_names(NameStyle::Old, Projection { facts: parts, ..Projection::default() });
+        NodeClasses::new(vec![rule]).with_facts(table.into())
+    };
+    let (before, stranger) = (facts("1", "1"), Node { id: "client-2".into(), ..node() });
+    assert!(before.know_alike(&facts("1", "2"), &node()));
+    assert!(!before.know_alike(&facts("2", "1"), &node()));
+    assert!(before.know_alike(&facts("2", "1"), &stranger));
+    let nobody = before.clone().with_facts(FactTable::default().into());
+    assert!(!before.know_alike(&nobody, &node()) && !nobody.know_alike(&before, &node()));
 }
