@@ -110,7 +110,7 @@ impl Node {
         ];
         let differing = fields.into_iter().filter(|(_, differs)| *differs);
         let mut paths: Vec<String> = differing.map(|(name, _)| name.to_owned()).collect();
-        compare("metadata", &self.metadata, &other.metadata, &mut paths);
+        compare("metadata", (&self.metadata, &other.metadata), &mut paths, most);
         paths.truncate(most);
         paths
     }
@@ -127,16 +127,20 @@ impl Node {
 
 fn compare(
     path: &str,
-    one: &BTreeMap<String, Value>,
-    other: &BTreeMap<String, Value>,
+    (one, other): (&BTreeMap<String, Value>, &BTreeMap<String, Value>),
     paths: &mut Vec<String>,
+    most: usize,
 ) {
     let added = other.keys().filter(|key| !one.contains_key(*key));
-    for key in one.keys().chain(added) {
+    for key in one.keys().chain(added).filter(|key| one.get(*key) != other.get(*key)) {
+        if paths.len() >= most {
+            return;
+        }
         let path = format!("{path}.{key}");
         match (one.get(key), other.get(key)) {
-            (one, other) if one == other => {}
-            (Some(Value::Struct(one)), Some(Value::Struct(other))) => compare(&path, one, other, paths),
+            (Some(Value::Struct(one)), Some(Value::Struct(other))) => {
+                compare(&path, (one, other), paths, most)
+            }
             _ => paths.push(path),
         }
     }

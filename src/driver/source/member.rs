@@ -7,11 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::handle::Subscriber;
-use super::witness::Witness;
+use super::witness::{Testimony, Witness};
 use crate::driver::ground::class_identity::of_member;
 use crate::engine::cache::SessionId;
+use crate::engine::change::Change;
 use crate::engine::downstream::SourceId;
-use crate::xds::{Code, Node};
+use crate::engine::source::StreamIndex;
+use crate::xds::{Code, Node, TypeUrl};
 
 /// The minimum time between two changes of the member. Each change costs the server a stream, and in a restart
 /// of a fleet every member departs.
@@ -26,10 +28,12 @@ pub struct Member {
     chosen: Option<SessionId>,
     /// The latest node before the server.
     node: Option<Arc<Node>>,
-    /// The member with this node has left for another class: other answers are no wonder.
+    /// The latest node that the server has answered.
+    answered: Option<Arc<Node>>,
+    /// The shown member has left for another class: other answers are no wonder.
     has_moved: bool,
     /// The members before and now, until the server has answered.
-    pub witness: Option<Witness>,
+    witness: Option<Witness>,
     /// The member whose node the server refused.
     refused: Option<SessionId>,
     not_before: Option<Instant>,
@@ -54,6 +58,7 @@ impl Member {
         self.is_due = false;
         let stays = |stream: &Arc<dyn Subscriber>| !stream.is_leaving(source);
         if self.chosen.is_some_and(|chosen| streams.get(&chosen).is_some_and(stays)) {
+            self.has_moved = false;
             return None;
         }
         let members = || streams.iter().filter(|(_, stream)| stays(stream)).map(|(id, _)| id);
@@ -73,9 +78,9 @@ impl Member {
         self.chosen = Some(id);
         self.not_before = Some(now + PAUSE);
         let former = self.node.replace(node.clone());
-        let is_other = former.as_ref().is_none_or(|former| of_member(former) != shown);
+        let is_other = former.is_none_or(|former| of_member(&former) != shown);
         let is_evidence = is_other && !std::mem::take(&mut self.has_moved);
-        self.witness = former.filter(|_| is_evidence).map(|former| Witness::new(former, node));
+        self.witness = self.answered.clone().filter(|_| is_evidence).map(|before| Witness::new(before, node));
         is_other.then_some(shown)
     }
 
@@ -96,17 +101,39 @@ impl Member {
         }
     }
 
-    /// The shown member may be on its way to another class. Others that go the same way are awaited for a moment, so that
-    /// none of them is shown next.
+    /// A client begins to move to another class. If the server sees this one, others that go the same way are awaited for a
+    /// moment, so that none of them is shown next.
     pub fn note_leaving(&mut self, session: SessionId, now: Instant) {
-        self.has_moved |= self.chosen == Some(session);
-        self.not_before = self.not_before.max(Some(now + GATHER));
-        self.is_due = true;
+        if self.chosen == Some(session) {
+            self.has_moved = true;
+            self.not_before = self.not_before.max(Some(now + GATHER));
+            self.is_due = true;
+        }
     }
 
-    /// The server accepts the shown node.
-    pub fn accepted(&mut self) {
+    /// A stream with the shown node has begun, and asks for these types.
+    pub fn opened(&mut self, index: StreamIndex, types: impl Iterator<Item = TypeUrl>, now: Instant) {
+        if let Some(witness) = &mut self.witness {
+            witness.opened(index, types, now);
+        }
+    }
+
+    /// The server accepts the shown node, unless the answer is still one to the former.
+    pub fn heard(&mut self, index: StreamIndex, type_url: &TypeUrl, now: Instant) {
         self.refused = None;
+        let is_heard = match &mut self.witness {
+            Some(witness) => witness.heard(index, type_url, now),
+            None => true,
+        };
+        if is_heard {
+            self.answered.clone_from(&self.node);
+        }
+        self.witness.take_if(|witness| witness.is_over(now));
+    }
+
+    /// See [`Witness::testimony`].
+    pub fn testimony(&self, change: &Change) -> Option<Testimony> {
+        self.witness.as_ref()?.testimony(change)
     }
 }
 
@@ -114,7 +141,7 @@ impl Member {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::xds::{RelayPath, Status, TypeUrl};
+    use crate::xds::{RelayPath, Status};
 
     /// A number, and whether the client is on its way to another class.
     struct Client(u64, bool);
@@ -156,6 +183,18 @@ mod tests {
         member.follow(&streams, SourceId(1), now).map(|node| node.id)
     }
 
+    /// The server answers the shown node.
+    fn answered(member: &mut Member, now: Instant) {
+        let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        member.opened(0, [type_url.clone()].into_iter(), now);
+        member.heard(0, &type_url, now);
+    }
+
+    /// The member that a witness compares with the shown one.
+    fn before(member: &Member) -> Option<String> {
+        Some(member.witness.as_ref()?.former().id.clone())
+    }
+
     fn shown(member: &mut Member, ids: &[u64], now: Instant) -> Option<String> {
         shown_of(member, ids, &[], now)
     }
@@ -164,6 +203,8 @@ mod tests {
     fn another_member_takes_over_when_the_one_that_is_shown_is_gone() {
         let (mut member, start) = (Member::default(), Instant::now());
         assert_eq!(shown(&mut member, &[1], start).unwrap(), "client-1");
+        assert!(member.witness.is_none(), "the first has nobody before");
+        answered(&mut member, start);
         let later = start + PAUSE;
         assert_eq!(shown(&mut member, &[1, 2, 3], later), None, "it is still there");
         assert_eq!(shown(&mut member, &[2, 3], later).unwrap(), "client-3");
@@ -180,19 +221,44 @@ mod tests {
     fn rly_11_a_client_on_its_way_to_another_class_is_shown_no_more() {
         let (mut member, start) = (Member::default(), Instant::now());
         assert_eq!(shown(&mut member, &[1, 2, 3], start).unwrap(), "client-3");
+        answered(&mut member, start);
         let later = start + PAUSE;
         member.note_leaving(SessionId(3), later);
         assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3], later), None, "others may follow");
         assert_eq!(member.due(), Some(later + GATHER));
-        assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3, 2], later + GATHER).unwrap(), "client-1");
-        assert!(member.witness.is_none(), "the one that moved had another class already");
-        let last = later + GATHER + PAUSE;
+        // Those that follow one after the other keep the place of the first no longer.
+        member.note_leaving(SessionId(2), later + GATHER / 2);
+        let at = later + GATHER;
+        assert_eq!(shown_of(&mut member, &[1, 2, 3], &[3, 2], at).unwrap(), "client-1");
+        assert_eq!(before(&member), None, "the one that moved had another class already");
+        answered(&mut member, at);
+        let last = at + PAUSE;
         assert_eq!(shown_of(&mut member, &[1, 2, 3], &[1, 2, 3], last), None, "nobody else is there");
-        assert_eq!(
-            (shown(&mut member, &[1, 2, 3], last), member.due()),
-            (None, None),
-            "the move was taken back"
-        );
+        // The move is taken back, and the next departure is evidence again.
+        member.note_leaving(SessionId(1), last);
+        assert_eq!((shown(&mut member, &[1, 2, 3], last + GATHER), member.due()), (None, None));
+        assert_eq!(shown(&mut member, &[2, 3], last + PAUSE).unwrap(), "client-3");
+        assert_eq!(before(&member).unwrap(), "client-1");
+    }
+
+    /// A member that got no content is no witness of the content.
+    #[test]
+    fn rly_10_a_refused_member_is_compared_with_nobody() {
+        let (mut member, start) = (Member::default(), Instant::now());
+        assert_eq!(shown(&mut member, &[1], start).unwrap(), "client-1");
+        answered(&mut member, start);
+        assert_eq!(shown(&mut member, &[2, 3], start + PAUSE).unwrap(), "client-3");
+        member.refused(Code::InvalidArgument);
+        assert_eq!(shown(&mut member, &[2, 3], start + PAUSE * 2).unwrap(), "client-2");
+        assert_eq!(before(&member).unwrap(), "client-1");
+        // An answer on the stream of before is none to the newest.
+        let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        member.heard(0, &type_url, start + PAUSE * 2);
+        assert_eq!(shown(&mut member, &[4], start + PAUSE * 3).unwrap(), "client-4");
+        assert_eq!(before(&member).unwrap(), "client-1");
+        answered(&mut member, start + PAUSE * 3);
+        member.heard(0, &type_url, start + PAUSE * 9);
+        assert_eq!(before(&member), None, "later changes are pushes");
     }
 
     #[test]

@@ -13,14 +13,16 @@ use tokio::time::Instant;
 use crate::driver::ground::class_identity::of_member;
 use crate::engine::change::Change;
 use crate::engine::source::StreamIndex;
+use crate::text::shortened;
 use crate::xds::{Node, TypeUrl};
 
 /// A server answers a new stream within this time, mostly. Later answers are pushes: a server that knows the relay's versions sends nothing
 /// where nothing differs.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// The fields in a report.
+/// The fields in a report, and the letters of each and of an id: clients choose them.
 const FIELDS_MAX: usize = 20;
+const LETTERS_MAX: usize = 128;
 
 /// Two members of a class, until the server has answered the second.
 #[derive(Debug)]
@@ -51,29 +53,42 @@ impl Witness {
         Witness { former, next, streams: BTreeSet::new(), since: None, types: BTreeMap::new(), in_hand: None }
     }
 
+    #[cfg(test)]
+    pub fn former(&self) -> &Node {
+        &self.former
+    }
+
     /// A stream with the next member's node has begun, and asks for these types.
     pub fn opened(&mut self, index: StreamIndex, types: impl Iterator<Item = TypeUrl>, now: Instant) {
         self.streams.insert(index);
-        self.types.extend(types.map(|type_url| (type_url, false)));
         self.since.get_or_insert(now);
+        for type_url in types {
+            // Each type is asked for on one of the streams.
+            self.types.entry(type_url).or_default();
+        }
     }
 
-    /// A response has come.
-    pub fn heard(&mut self, index: StreamIndex, type_url: &TypeUrl, now: Instant) {
-        let is_early = self.since.is_some_and(|since| now < since + ANSWERS) && self.streams.contains(&index);
-        if !is_early {
-            self.in_hand = None;
-            return;
+    /// A response has come. Returns whether the server has answered the next member.
+    pub fn heard(&mut self, index: StreamIndex, type_url: &TypeUrl, now: Instant) -> bool {
+        self.in_hand = None;
+        if self.is_over(now) || !self.streams.contains(&index) {
+            return self.since.is_some();
         }
-        let is_first = match self.types.get_mut(type_url) {
-            Some(answered) => !std::mem::replace(answered, true),
-            None => {
-                // The answer to a later request: the server is done with the first ones.
-                self.types.clear();
-                false
+        match self.types.get_mut(type_url) {
+            Some(answered) if !*answered => {
+                *answered = true;
+                self.in_hand = Some(type_url.clone());
             }
-        };
-        self.in_hand = is_first.then(|| type_url.clone());
+            Some(_) => {}
+            // The answer to a later request: the server is done with the first ones.
+            None => self.types.clear(),
+        }
+        true
+    }
+
+    /// Whether later changes are pushes.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now >= since + ANSWERS)
     }
 
     /// The evidence of a change, if the first answer of its type brought the change. Names that appear among those asked for by
@@ -85,9 +100,13 @@ impl Witness {
         let altered = &change.altered;
         let added = if change.type_url.is_full_state() { altered.added.count } else { 0 };
         (altered.changed.count + altered.removed.count + added > 0).then(|| Testimony {
-            former: self.former.id.clone(),
-            next: self.next.id.clone(),
-            fields: of_member(&self.former).differences(&of_member(&self.next), FIELDS_MAX),
+            former: shortened(&self.former.id, LETTERS_MAX),
+            next: shortened(&self.next.id, LETTERS_MAX),
+            fields: of_member(&self.former)
+                .differences(&of_member(&self.next), FIELDS_MAX)
+                .iter()
+                .map(|path| shortened(path, LETTERS_MAX))
+                .collect(),
         })
     }
 }
@@ -131,6 +150,12 @@ mod tests {
         assert_eq!(says(&mut witness, stream, &change(&clusters, 1, 0), start), told);
         assert_eq!(says(&mut witness, stream, &change(&endpoints, 1, 0), start), None, "somebody asked");
         assert_eq!(says(&mut witness, stream, &change(&clusters, 0, 1), start), None, "a push");
+        witness.opened(other, [&clusters].into_iter().cloned(), start);
+        assert_eq!(
+            says(&mut witness, other, &change(&clusters, 0, 1), start),
+            None,
+            "answered on the first stream"
+        );
         let mut witness = Witness::new(node("a"), node("b"));
         witness.opened(stream, [&clusters, &endpoints].into_iter().cloned(), start);
         assert_eq!(says(&mut witness, stream, &change(&endpoints, 0, 1), start), told);

@@ -42,8 +42,8 @@ impl SourceTask {
             let change = Arc::new(TrackedChange::new(change, origin, published_at));
             self.handle.changes.add(change.clone());
             self.report.published(&change, self.handle.id());
-            let witness = self.member.as_ref().and_then(|member| member.witness.as_ref());
-            if let Some(testimony) = witness.and_then(|witness| witness.testimony(&change.change)) {
+            let member = self.member.as_ref();
+            if let Some(testimony) = member.and_then(|member| member.testimony(&change.change)) {
                 self.report.testified(&change.change, testimony);
             }
             if self.followed.len() == FOLLOWED_MAX

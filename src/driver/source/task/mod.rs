@@ -372,11 +372,9 @@ impl SourceTask {
                 self.source.handle_upstream(index, input, now);
             }
             LinkEvent::Next(index, is_open) => {
-                if let Some(witness) = self.member.as_mut().and_then(|member| member.witness.as_mut())
-                    && is_open
-                {
+                if let Some(member) = self.member.as_mut().filter(|_| is_open) {
                     let types = self.source.types().map(|(type_url, ..)| type_url.clone());
-                    witness.opened(index, types, Instant::now());
+                    member.opened(index, types, Instant::now());
                 }
                 let input = if is_open { Input::NextOpened } else { Input::NextFailed };
                 self.source.handle_upstream(index, input, now);
@@ -387,11 +385,8 @@ impl SourceTask {
 
     fn take_response(&mut self, index: StreamIndex, response: Response, arrival: Arrival, now: Time) {
         self.report.response(&response, now);
-        if let Some(member) = &mut self.member {
-            member.accepted();
-            let type_url = response.type_url();
-            member.witness.iter_mut().for_each(|witness| witness.heard(index, type_url, Instant::now()));
-        }
+        let type_url = response.type_url();
+        self.member.iter_mut().for_each(|member| member.heard(index, type_url, Instant::now()));
         self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
         let type_url = response.type_url().clone();
         self.response = Some((response.version().to_owned(), arrival));
