@@ -481,6 +481,10 @@ const CORPUS: &[u64] = &[
     1125900541061962,
     // A push settles the content of a halted one with more names, and later pushes return to it twice.
     1125899960445118,
+    // A name of a halted push is withdrawn after its last client has gone, and the relay forgets the name at once.
+    1125901480674744,
+    // A stream that gave the wildcard up, to another server, stays silent.
+    562949963447946,
     // A glob whose server never answers: listeners wait for its members for a second, and no longer.
     2251799813685370,
 ];

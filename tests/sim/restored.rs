@@ -174,6 +174,7 @@ impl Source {
                 self.confirmed[ty] |= hears_silence
                     && !said.is_current
                     && said.wildcard
+                    && !said.gave_up_wildcard
                     && self.complete[ty]
                     && said.unconfirmed == 0;
                 // A rejected type is as old as before (I9).

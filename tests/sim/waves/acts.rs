@@ -59,7 +59,7 @@ impl World {
         self.servers[unit].truth[0][ty][name] = None;
     }
 
-    fn has(&self, unit: usize, ty: usize, name: usize) -> u32 {
+    pub fn has(&self, unit: usize, ty: usize, name: usize) -> u32 {
         self.servers[unit].truth[0][ty][name].map_or(0, |entry| entry.content)
     }
 

@@ -7,7 +7,7 @@ use sluice::engine::rollout::command::{PinFor, Until};
 use sluice::engine::rollout::report::{Outcome, Reason};
 use sluice::engine::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, UnitId, What};
 
-use super::content::GATED;
+use super::content::{GATED, is_gated};
 use super::reference::{Contents, Halted, Pin, Push};
 use super::relay::{Open, Stream};
 use super::world::World;
@@ -270,6 +270,17 @@ impl World {
         self.reference.frozen_until.is_some_and(|until| self.now < until)
     }
 
+    /// Whether a push has these halted contents of a unit. If its server says otherwise about a name that nobody asks for any
+    /// more, it is another push.
+    fn is_again(&self, number: u64, unit: usize, of: &Contents) -> bool {
+        let candidate = self.reference.units[unit].candidate.as_ref();
+        let Some((_, now)) = candidate.filter(|(push, _)| *push == number) else { return false };
+        let is_other = |((ty, name), content): (&(usize, usize), &u32)| {
+            is_gated(*ty) && !now.names.contains_key(&(*ty, *name)) && self.has(unit, *ty, *name) != *content
+        };
+        !now.differs_so_far(of) && !of.names.iter().any(is_other)
+    }
+
     fn judge_begin(&mut self, number: u64) {
         if self.is_frozen() || self.reference.pin.is_some() {
             self.fail(Invariant::PinFreeze, || format!("push {number} begins in a freeze or a pin"));
@@ -283,20 +294,14 @@ impl World {
         }
         let is_repeated = std::mem::take(&mut self.reference.is_repeated);
         if let Some(halted) = self.reference.halted.take().filter(|_| !is_repeated) {
-            let is_same = |unit: usize, of: &Contents| {
-                let now = self.reference.units[unit].candidate.as_ref().filter(|(push, _)| *push == number);
-                now.is_some_and(|(_, now)| !now.differs_so_far(of))
-            };
-            let is_whole = !halted.is_barred && halted.contents.iter().all(|(unit, of)| is_same(*unit, of));
+            let is_again = |unit: &usize, of: &Contents| self.is_again(number, *unit, of);
+            let is_whole = !halted.is_barred && halted.contents.iter().all(|(unit, of)| is_again(unit, of));
             if is_whole && !halted.contents.is_empty() {
                 return self.fail(Invariant::BlastRadius, || format!("push {number} is the halted one"));
             }
-            for unit in &halted.blamed {
-                let (of, now) = (&halted.contents[unit], self.reference.units[*unit].candidate.as_ref());
-                if now.is_some_and(|(push, now)| *push == number && !now.differs_so_far(of)) {
-                    let text = format!("push {number} has the content of unit {unit} that was halted");
-                    return self.fail(Invariant::BlastRadius, || text);
-                }
+            if let Some(unit) = halted.blamed.iter().find(|unit| is_again(unit, &halted.contents[*unit])) {
+                let text = format!("push {number} has the content of unit {unit} that was halted");
+                return self.fail(Invariant::BlastRadius, || text);
             }
         }
         self.reference.units.iter_mut().for_each(|of| of.begin(number));
