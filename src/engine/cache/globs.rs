@@ -10,6 +10,7 @@ use imbl::{OrdMap, OrdSet};
 
 use super::members::{Members, put, takes_error};
 use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::watchers::Watchers;
 use super::{CachedBodies, Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::collection::{NameSet, SetId};
@@ -24,7 +25,7 @@ struct Glob {
     /// The membership is complete.
     complete: bool,
     /// The sets that contain the glob; empty while the glob lingers.
-    watchers: BTreeSet<SlotId>,
+    watchers: Watchers,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +44,7 @@ impl WatchedInSets for GlobCache {
         &mut self.slots
     }
 
-    fn watchers(&mut self, glob: &ResourceName) -> Option<&mut BTreeSet<SlotId>> {
+    fn watchers(&mut self, glob: &ResourceName) -> Option<&mut Watchers> {
         self.globs.get_mut(glob).map(|glob| &mut glob.watchers)
     }
 
@@ -186,7 +187,7 @@ impl GlobCache {
         self.annotations.set_error_kind(name, kind);
         self.touch_annotations(&glob, name);
         if let Some(glob) = self.globs.get(name).filter(|glob| error.is_some() && !glob.complete) {
-            self.slots.resolve(&glob.watchers);
+            self.slots.resolve(glob.watchers.iter());
         }
     }
 
@@ -239,7 +240,7 @@ impl GlobCache {
         let is_empty = glob.members.is_empty();
         // Resources that a client holds beside the membership are gone.
         self.members.departed.lose_some();
-        self.slots.resolve(&glob.watchers);
+        self.slots.resolve(glob.watchers.iter());
         self.touch(name, |view| {
             view.resolve_glob(name);
             view.set_glob_empty(name, is_empty);
@@ -247,7 +248,7 @@ impl GlobCache {
     }
 
     fn touch(&mut self, glob: &ResourceName, change: impl Fn(&mut View)) {
-        self.slots.touch(self.globs.get(glob).into_iter().flat_map(|glob| &glob.watchers), change);
+        self.slots.touch(self.globs.get(glob).into_iter().flat_map(|glob| glob.watchers.iter()), change);
     }
 
     /// Restores a complete glob without sessions, after a restart of the relay (RLY-7).
@@ -293,7 +294,7 @@ impl GlobCache {
     /// The sessions that watch some of the globs; sorted.
     pub fn sessions_of<'a>(&self, globs: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let globs = globs.into_iter().filter_map(|glob| self.globs.get(glob));
-        self.slots.sessions_of(globs.flat_map(|glob| &glob.watchers))
+        self.slots.sessions_of(globs.flat_map(|glob| glob.watchers.iter()))
     }
 
     pub fn is_watched(&self, name: &ResourceName) -> bool {

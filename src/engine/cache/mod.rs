@@ -8,6 +8,7 @@ pub mod departed;
 pub mod expiry;
 pub(super) mod members;
 pub mod slots;
+pub mod watchers;
 pub mod state;
 pub mod named;
 pub mod wildcard;

@@ -1,16 +1,18 @@
 //! Resources subscribed to by name, and the watched sets of names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
 use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::watchers::Watchers;
 use super::{
     CachedResource, Counts, Departed, EntryState, Known, Names, News, SessionId, Stamp, StateCounts,
     UNWATCHED_BYTES,
 };
+use crate::engine::CHECKED_NAMES_MAX;
 use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::change::Altered;
 use crate::engine::collection::{NameSet, SetId};
@@ -26,7 +28,7 @@ pub struct NamedCache {
     /// Errors and leases of the names.
     annotations: Annotations,
     /// The slots that contain a name; empty while the name lingers.
-    watchers: BTreeMap<ResourceName, BTreeSet<SlotId>>,
+    watchers: BTreeMap<ResourceName, Watchers>,
     /// The names that are or were an alias of a resource (ALI-2).
     aliases: OrdMap<ResourceName, Arc<Aliased>>,
     /// The aliases that present resources list, requested or not.
@@ -49,7 +51,7 @@ impl WatchedInSets for NamedCache {
         &mut self.slots
     }
 
-    fn watchers(&mut self, name: &ResourceName) -> Option<&mut BTreeSet<SlotId>> {
+    fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers> {
         self.watchers.get_mut(name)
     }
 
@@ -158,7 +160,7 @@ impl NamedCache {
         if !self.known.contains_key(name) {
             self.known.insert(name.clone(), Known::Unknown);
             self.states.add(EntryState::Requested, 1);
-            self.watchers.insert(name.clone(), BTreeSet::new());
+            self.watchers.insert(name.clone(), Watchers::default());
             self.put_as(name, resource, received_at);
         }
     }
@@ -288,7 +290,7 @@ impl NamedCache {
     }
 
     fn touch_annotations(&mut self, name: &ResourceName, is_answer: bool) {
-        let slots = || self.watchers.get(name).into_iter().flatten();
+        let slots = || self.watchers.get(name).into_iter().flat_map(Watchers::iter);
         self.slots.touch(slots(), |view| view.annotate(name, &self.annotations));
         if is_answer && matches!(self.known.get(name), Some(Known::Unknown)) {
             self.slots.resolve(slots());
@@ -328,7 +330,7 @@ impl NamedCache {
     }
 
     fn touch(&mut self, name: &ResourceName, old: &Known, change: impl Fn(&mut View)) {
-        let slots = || self.watchers.get(name).into_iter().flatten();
+        let slots = || self.watchers.get(name).into_iter().flat_map(Watchers::iter);
         self.slots.touch(slots(), change);
         if matches!(old, Known::Unknown) {
             self.slots.resolve(slots());
@@ -357,7 +359,7 @@ impl NamedCache {
     /// The sessions that want some of the names, without duplicates.
     pub fn sessions_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let watchers = names.into_iter().filter_map(|name| self.watchers.get(name));
-        self.slots.sessions_of(watchers.flatten())
+        self.slots.sessions_of(watchers.flat_map(Watchers::iter))
     }
 
     /// The weight of a name without sessions, in bytes.
@@ -397,7 +399,7 @@ impl NamedCache {
 
     /// Panics in debug builds if the cache is inconsistent.
     pub fn check_invariants(&self) {
-        if cfg!(debug_assertions) {
+        if cfg!(debug_assertions) && self.known.len() <= CHECKED_NAMES_MAX {
             self.slots.check_invariants(|view| view.len() + view.absent_len() + view.unknown_len());
             let present = self.known.values().filter(|known| known.resource().is_some()).count();
             debug_assert_eq!(present, self.present, "present names are counted");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::watchers::Watchers;
 use super::{News, SessionId, Stamp};
 use crate::engine::collection::{NameSet, SetId};
 use crate::engine::filling::Filling;
@@ -30,7 +31,7 @@ impl PartialEq for WatchedSet {
 
 /// A watched set inside one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SlotId(u32);
+pub struct SlotId(pub(super) u32);
 
 /// The effect of a session's new collections on the source. In the cache of globs, names are names of globs.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub trait WatchedInSets {
     fn slots(&mut self) -> &mut Slots;
 
     /// The slots that contain a name; `None` for a name without an upstream subscription.
-    fn watchers(&mut self, name: &ResourceName) -> Option<&mut BTreeSet<SlotId>>;
+    fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers>;
 
     /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the texts that
     /// all sets of the cache share, if there are such texts.
@@ -123,7 +124,7 @@ pub trait WatchedInSets {
 
     fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
         if let Some(watchers) = self.watchers(name) {
-            watchers.remove(&slot);
+            watchers.remove(slot);
             if watchers.is_empty() {
                 moved.unwatched.push(name.clone());
             }

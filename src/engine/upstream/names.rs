@@ -6,7 +6,7 @@ use imbl::OrdSet;
 
 use super::pace::Pace;
 use super::variants::Variants;
-use crate::engine::Time;
+use crate::engine::{CHECKED_NAMES_MAX, Time};
 use crate::xds::{Received, Resource, ResourceName, Variant};
 
 /// A resource that the source holds, and the server's version string for the resource.
@@ -90,7 +90,8 @@ struct Wanted {
     in_first_request: bool,
     /// PRESENT earlier on this stream (RLY-27 a).
     seen: bool,
-    timer: Option<Timer>,
+    /// In a box: most names have an answer, and no timer.
+    timer: Option<Box<Timer>>,
     /// The last report about the name was an error. The next report ends the state, even the repetition of an
     /// absence (ERR-3).
     failed: bool,
@@ -257,7 +258,7 @@ impl Names {
         let Some(wanted) = self.wanted.get_mut(name) else { return };
         wanted.in_first_request = in_first_request;
         if matches!(wanted.holding, Holding::Unknown) {
-            wanted.timer = Some(Timer { first_due: due, due, signs });
+            wanted.timer = Some(Box::new(Timer { first_due: due, due, signs }));
             self.due.insert((due, name.clone()));
         }
     }
@@ -404,6 +405,9 @@ impl Names {
 
     /// Timers run only on an open stream, and only for unknown names. Every index agrees with the names.
     pub(super) fn check_invariants(&self, is_open: bool) {
+        if self.wanted.len() > CHECKED_NAMES_MAX {
+            return;
+        }
         let timers = self.wanted.values().filter(|wanted| wanted.timer.is_some()).count();
         let kept_back = self.unproven.len() + self.overdue.len();
         debug_assert_eq!(timers, self.due.len() + kept_back, "a timer is due, or kept back for one reason");
