@@ -57,7 +57,7 @@ settings! {
         request_timeout: Duration = seconds(30), TIMEOUTS;
         /// Memory of the relay that one connection may use alone: incomplete requests, names, polled documents. Also
         /// the number of unread bytes above which its streams get nothing more. Read when a connection opens.
-        connection_bytes: u64 = 64 << 20, bytes(1 << 20..=1 << 40);
+        connection_bytes: u64 = 128 << 20, bytes(1 << 20..=1 << 40);
         /// Requests that are not whole yet, over all connections: a hundred connections with half a request of
         /// `request_bytes` are within their own limits. Above it the heaviest end, those with the most bytes for the longest
         /// time. At most a quarter of `memory_bytes`.

@@ -27,11 +27,12 @@ pub const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, 
 /// unfinished requests, that a crowd of a short run uses up.
 const SHORT_LIMITS: &str = "preface_timeout: 2s, tls_handshake_timeout: 2s, first_request_timeout: 2s, \
     request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256, \
-    unfinished_bytes: 8MiB, connection_bytes: 16MiB";
+    unfinished_bytes: 8MiB, connection_bytes: 8MiB";
 
 /// The honest clients stay for the whole run, which takes longer than a connection lasts by default. The deadline of a request
 /// comes before that of a connection's first request, as in a short run.
-const LONG_LIMITS: &str = "connection_age: off, request_timeout: 10s, unfinished_bytes: 8MiB";
+const LONG_LIMITS: &str = "connection_age: off, request_timeout: 10s, unfinished_bytes: 8MiB, \
+    connection_bytes: 64MiB";
 
 /// The way to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

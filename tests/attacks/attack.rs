@@ -123,6 +123,8 @@ pub struct Attack {
     /// Duration in a short run.
     pub short: Duration,
     pub growth_max: u64,
+    /// The same for a short run, whose limits may be lower.
+    pub short_growth_max: u64,
     /// The bound for the memory [`FREED_WITHIN`] after the attack.
     pub left_max: u64,
     /// The bound for a new client's first answer.
@@ -140,6 +142,7 @@ pub const fn attack(name: &'static str, modes: &'static [Mode], shown_by: Sign, 
         modes,
         short: Duration::from_millis(700),
         growth_max: GROWTH_MAX,
+        short_growth_max: GROWTH_MAX,
         left_max: u64::MAX,
         connect_max: Duration::from_millis(300),
         shown_by: Some(shown_by),
@@ -154,7 +157,11 @@ impl Attack {
     }
 
     pub const fn grows(self, mib: u64) -> Attack {
-        Attack { growth_max: mib << 20, ..self }
+        Attack { growth_max: mib << 20, short_growth_max: mib << 20, ..self }
+    }
+
+    pub const fn grows_in_short(self, mib: u64) -> Attack {
+        Attack { short_growth_max: mib << 20, ..self }
     }
 
     pub const fn leaves(self, left_max: u64) -> Attack {

@@ -29,6 +29,7 @@ const PAUSE: Duration = Duration::from_millis(400);
 const LONG: usize = 4_000;
 /// A request of 400 KB, which is whole in time on a busy machine, too.
 const LONG_PER_REQUEST: usize = 100;
+const SHORT_PER_REQUEST: usize = 1_000;
 
 pub const ALL: &[Attack] = &[
     attack(
@@ -49,10 +50,28 @@ pub const ALL: &[Attack] = &[
         "long names, unread",
         PLAIN,
         limits(&["connection_bytes"]),
-        Script::Own(|strand| Box::pin(long(strand))),
+        Script::Own(|strand| {
+            let requests = strand.count(170, 25);
+            Box::pin(unread(strand, requests, LONG_PER_REQUEST, LONG))
+        }),
     )
-    // The source's tables and the answers take more than the connection's budget, which is a quarter in a short run (ADR 74).
+    // The answers take more than the connection's budget (ADR 74).
     .grows(96)
+    .leaves(LEFT_MAX)
+    .counts_some()
+    .lasts(4),
+    // The account has what the names take (ADR 80).
+    attack(
+        "short names, unread",
+        PLAIN,
+        limits(&["connection_bytes"]),
+        Script::Own(|strand| {
+            let requests = strand.count(200, 30);
+            Box::pin(unread(strand, requests, SHORT_PER_REQUEST, 0))
+        }),
+    )
+    .grows(80)
+    .grows_in_short(16)
     .leaves(LEFT_MAX)
     .counts_some()
     .lasts(4),
@@ -162,8 +181,8 @@ async fn say(requests: &mut SendStream<Bytes>, ask: Ask) -> Result<(), h2::Error
     Ok(())
 }
 
-/// Asks for long names on one stream, gives the answers no room, and waits for the end of the stream.
-async fn long(strand: Strand) -> Outcome {
+/// Asks for names that nobody has on one stream, gives the answers no room, and waits for the end of the stream.
+async fn unread(strand: Strand, requests_max: usize, names: usize, length: usize) -> Outcome {
     let begin = Instant::now();
     let caller = match Caller::open(&strand, 100).await {
         Ok(caller) => caller,
@@ -172,9 +191,9 @@ async fn long(strand: Strand) -> Outcome {
     let Ok(Stream { mut requests, response }) = caller.stream().await else { return Outcome::default() };
     // The head of the response needs no room.
     let _unread = response.await;
-    for request in 0..strand.count(170, 45) {
-        let name = |number: usize| format!("{request}/{number}/{}", "x".repeat(LONG));
-        let names = (0..LONG_PER_REQUEST).map(name).collect();
+    for request in 0..requests_max {
+        let name = |number: usize| format!("{request}/{number}/{}", "x".repeat(length));
+        let names = (0..names).map(name).collect();
         if say(&mut requests, Ask { subscribe: names, ..ask() }).await.is_err() {
             break;
         }

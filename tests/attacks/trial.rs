@@ -155,7 +155,8 @@ impl Trial {
                 faults.push(format!("{mode:?}: no attack took place"));
             }
         }
-        if self.grown > attack.growth_max {
+        let growth_max = if self.is_long { attack.growth_max } else { attack.short_growth_max };
+        if self.grown > growth_max {
             faults.push(format!("the relay grew by {} MiB", self.grown >> 20));
         }
         if self.left > attack.left_max {

@@ -2,12 +2,15 @@
 
 use crate::xds::ResourceName;
 
-/// Approximate memory of a name in addition to the text: the entries in the set of the session and in the sets that
-/// sources share. A name of a single client takes some 450 bytes more at the source (ADR 74). 200,000 names of
-/// 60 bytes fit into the default of `limits.connection_bytes`, together with the request that brings the last names.
-pub const NAME_BYTES: usize = 192;
+/// Approximate memory of a name that a session keeps beside its subscriptions, in addition to the text: an unsubscribed name
+/// that still needs an answer, a further spelling, a version that the client presented.
+const NAME_BYTES: usize = 192;
 
-/// Memory of one name, in bytes.
+/// Approximate memory of a subscribed name, in addition to the text: the entries in the set of the session, and in all tables of
+/// the source if no other client asks for the name (ADR 80).
+pub const SUBSCRIBED_NAME_BYTES: usize = 448;
+
+/// Memory of a name beside the subscriptions, in bytes.
 pub(super) fn weight(name: &ResourceName) -> usize {
     name.allocated() + NAME_BYTES
 }

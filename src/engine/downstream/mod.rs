@@ -19,7 +19,7 @@ pub use answer::composition::Composition;
 pub use answer::key::AnswerKey;
 pub use answer::rest::ToldNames;
 pub use answer::{Answer, AnswerPart};
-pub use memory::NAME_BYTES;
+pub use memory::SUBSCRIBED_NAME_BYTES;
 pub use session::Session;
 pub use session::grant::Regrant;
 pub use session::limits::{Excess, Limits};

@@ -30,7 +30,7 @@ use crate::engine::downstream::answer::client_features::ClientFeatures;
 use crate::engine::downstream::answer::key::AnswerKey;
 use crate::engine::downstream::answer::spelling::{NonCanonicalNames, Refusals, Spellings};
 use crate::engine::downstream::answer::told_variants::ToldVariants;
-use crate::engine::downstream::memory::{NAME_BYTES, weight};
+use crate::engine::downstream::memory::{SUBSCRIBED_NAME_BYTES, weight};
 use crate::engine::downstream::order::acknowledged::AcknowledgedAnswers;
 use crate::engine::downstream::subscription::name_wait::{First, NameWait};
 use crate::engine::downstream::subscription::nonces::Nonces;
@@ -237,7 +237,7 @@ impl Subscription {
 
     pub(super) fn names_bytes(&self) -> usize {
         let sets = self.parts.iter().filter_map(|part| part.names());
-        let wanted: usize = sets.map(|names| names.text_bytes() + names.len() * NAME_BYTES).sum();
+        let wanted: usize = sets.map(|names| names.text_bytes() + names.len() * SUBSCRIBED_NAME_BYTES).sum();
         let departed: usize = self.departed().map(weight).sum();
         let spelled = self.spellings().map_or(0, |spellings| spellings.bytes());
         let refused = self.refusals().map_or(0, Refusals::bytes);
