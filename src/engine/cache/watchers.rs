@@ -2,32 +2,47 @@
 
 use std::collections::BTreeSet;
 
+use arrayvec::ArrayVec;
+
 use super::slots::SlotId;
 
-/// The slots that contain a name: most names have one, and a name that thousands of clients ask for beside names of their own
-/// has as many. One slot takes no allocation.
-#[derive(Debug, Default)]
+/// So many slots take no allocation.
+const FEW: usize = 4;
+
+/// The slots that contain a name. Most names have one or two; a name that thousands of clients request beside names of
+/// their own has as many.
+#[derive(Debug)]
 pub enum Watchers {
-    #[default]
-    Nobody,
-    One(SlotId),
+    /// In ascending order.
+    Few(ArrayVec<SlotId, FEW>),
     Many(Box<BTreeSet<SlotId>>),
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Watchers::Few(ArrayVec::new())
+    }
 }
 
 impl Watchers {
     pub fn is_empty(&self) -> bool {
         match self {
-            Watchers::Nobody => true,
-            Watchers::One(_) => false,
+            Watchers::Few(slots) => slots.is_empty(),
             Watchers::Many(slots) => slots.is_empty(),
         }
     }
 
     pub fn insert(&mut self, slot: SlotId) {
         match self {
-            Watchers::Nobody => *self = Watchers::One(slot),
-            Watchers::One(other) if *other == slot => {}
-            Watchers::One(other) => *self = Watchers::Many(Box::new(BTreeSet::from([*other, slot]))),
+            Watchers::Few(slots) => {
+                let Err(place) = slots.binary_search(&slot) else { return };
+                if slots.is_full() {
+                    let all = slots.iter().copied().chain([slot]);
+                    *self = Watchers::Many(Box::new(all.collect()));
+                } else {
+                    slots.insert(place, slot);
+                }
+            }
             Watchers::Many(slots) => {
                 slots.insert(slot);
             }
@@ -36,12 +51,12 @@ impl Watchers {
 
     pub fn remove(&mut self, slot: SlotId) {
         match self {
-            Watchers::One(only) if *only == slot => *self = Watchers::Nobody,
-            Watchers::Nobody | Watchers::One(_) => {}
+            Watchers::Few(slots) => slots.retain(|other| *other != slot),
             Watchers::Many(slots) => {
                 slots.remove(&slot);
-                if slots.len() <= 1 {
-                    *self = slots.first().map_or(Watchers::Nobody, |slot| Watchers::One(*slot));
+                // Fewer than would fit: a slot that comes and goes allocates no set each time.
+                if slots.len() <= FEW / 2 {
+                    *self = Watchers::Few(slots.iter().copied().collect());
                 }
             }
         }
@@ -49,12 +64,11 @@ impl Watchers {
 
     /// In ascending order.
     pub fn iter(&self) -> impl Iterator<Item = &SlotId> {
-        let (one, many) = match self {
-            Watchers::Nobody => (None, None),
-            Watchers::One(slot) => (Some(slot), None),
+        let (few, many) = match self {
+            Watchers::Few(slots) => (Some(slots.iter()), None),
             Watchers::Many(slots) => (None, Some(slots.iter())),
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        few.into_iter().flatten().chain(many.into_iter().flatten())
     }
 }
 
@@ -63,21 +77,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_slot_takes_no_allocation() {
-        assert_eq!(size_of::<Watchers>(), 16);
+    fn a_few_slots_take_no_allocation() {
+        assert_eq!(size_of::<Watchers>(), 24);
         let mut watchers = Watchers::default();
-        let texts = |watchers: &Watchers| watchers.iter().map(|slot| format!("{slot:?}")).collect::<Vec<_>>();
-        let slots = [SlotId(0), SlotId(2), SlotId(1)];
-        for slot in slots.into_iter().chain(slots) {
-            watchers.insert(slot);
+        let numbers = |watchers: &Watchers| watchers.iter().map(|slot| slot.0).collect::<Vec<_>>();
+        for slot in [3, 1, 2, 3, 0] {
+            watchers.insert(SlotId(slot));
         }
-        assert_eq!(texts(&watchers), ["SlotId(0)", "SlotId(1)", "SlotId(2)"]);
-        watchers.remove(slots[0]);
-        watchers.remove(slots[2]);
-        assert!(matches!(&watchers, Watchers::One(slot) if *slot == slots[1]), "{watchers:?}");
-        watchers.remove(slots[0]);
-        assert!(!watchers.is_empty());
-        watchers.remove(slots[1]);
-        assert!(watchers.is_empty() && texts(&watchers).is_empty());
+        assert!(matches!(watchers, Watchers::Few(_)));
+        for slot in [0, 4, 4] {
+            watchers.insert(SlotId(slot));
+        }
+        assert!(matches!(watchers, Watchers::Many(_)));
+        assert_eq!(numbers(&watchers), [0, 1, 2, 3, 4]);
+        for slot in [1, 4, 9] {
+            watchers.remove(SlotId(slot));
+        }
+        assert!(matches!(watchers, Watchers::Many(_)), "with room for one more");
+        watchers.remove(SlotId(0));
+        assert!(matches!(watchers, Watchers::Few(_)));
+        assert_eq!(numbers(&watchers), [2, 3]);
+        watchers.remove(SlotId(2));
+        watchers.remove(SlotId(3));
+        assert!(watchers.is_empty() && numbers(&watchers).is_empty());
     }
 }
