@@ -57,6 +57,7 @@ pub const ALL: &[Attack] = &[
     )
     // The answers take more than the connection's budget (ADR 74).
     .grows(96)
+    .grows_in_short(24)
     .leaves(LEFT_MAX)
     .counts_some()
     .lasts(4),

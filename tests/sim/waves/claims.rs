@@ -275,8 +275,8 @@ impl World {
     fn is_again(&self, number: u64, unit: usize, of: &Contents) -> bool {
         let candidate = self.reference.units[unit].candidate.as_ref();
         let Some((_, now)) = candidate.filter(|(push, _)| *push == number) else { return false };
-        let is_other = |((ty, name), content): (&(usize, usize), &u32)| {
-            is_gated(*ty) && !now.names.contains_key(&(*ty, *name)) && self.has(unit, *ty, *name) != *content
+        let is_other = |(key, content): (&(usize, usize), &u32)| {
+            is_gated(key.0) && now.is_forgotten(key) && self.has(unit, key.0, key.1) != *content
         };
         !now.differs_so_far(of) && !of.names.iter().any(is_other)
     }

@@ -105,6 +105,11 @@ impl Contents {
         self.members[ty].map_or(partial, |members| Some(members[name]))
     }
 
+    /// Whether nobody asks for a name, and the content of the name is not known.
+    pub fn is_forgotten(&self, key: &(usize, usize)) -> bool {
+        !self.asked.contains(key) && !self.names.contains_key(key)
+    }
+
     /// Whether gated content that both know differs.
     pub fn differs(&self, other: &Contents) -> bool {
         let named = self.names.iter().filter(|((ty, _), _)| is_gated(*ty));
