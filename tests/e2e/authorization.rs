@@ -235,7 +235,7 @@ async fn aut_12_a_changed_file_of_rules_judges_open_streams_again() {
     let line = format!("authorization: {{ file: {:?} }}", file.display().to_string());
     let relay = relay(&origin, &[&line]).await;
     let mut clients = Vec::new();
-    for connection in 0..10 {
+    for connection in 0..20 {
         let channel = connect(&relay.address).await;
         // Other tests run beside this one.
         for number in 0..25 {
