@@ -14,6 +14,7 @@ pub mod wire;
 pub mod telemetry;
 pub mod trust;
 pub mod client;
+pub mod kubernetes;
 pub mod checkpoint;
 pub mod driver;
 pub mod server;

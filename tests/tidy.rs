@@ -56,6 +56,7 @@ const ROOMS: &[Room] = &[
     room("telemetry", &["text", "xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], None, &["tonic", "hyper", "axum"]),
     room("client", &["xds", "setting", "wire", "telemetry", "trust"], None, &["axum"]),
+    room("kubernetes", &["xds", "engine"], None, &["tonic", "hyper", "axum", "tracing"]),
     room("checkpoint", &["xds", "engine", "wire"], None, &["tokio", "tonic", "hyper", "axum"]),
     room(
         "driver",
@@ -94,6 +95,7 @@ const ROOMS: &[Room] = &[
             "telemetry",
             "trust",
             "client",
+            "kubernetes",
             "driver",
             "server",
             "admin",
@@ -141,6 +143,7 @@ const READING_ORDER: &[&str] = &[
     "telemetry",
     "trust",
     "client",
+    "kubernetes",
     "checkpoint",
     "driver",
     "server",

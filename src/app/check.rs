@@ -9,8 +9,10 @@ use std::sync::Arc;
 use super::{admin, facts, servers, tls};
 use crate::checkpoint::store::check_usable;
 use crate::client::{FileServer, FileSettings, MetadataValue};
-use crate::config::{self, Config, Endpoint, ServerKind};
+use crate::config::{self, Config, Endpoint, FactsSource, ServerKind};
+use crate::engine::class::facts::Facts;
 use crate::identity::Identity;
+use crate::kubernetes::{Access, Interest};
 use crate::trust::contents::PlaceFile;
 use crate::xds::Node;
 
@@ -54,14 +56,32 @@ pub fn explain_classes(
     has_files: bool,
 ) -> Result<String, String> {
     let table = if has_files { facts::load(config)? } else { Arc::default() };
-    let missing = facts::missing_fields(&config.node_classes, &table);
     let classes = config.node_classes.clone().with_facts(table);
+    let missing = facts::missing_fields(&classes);
     let mut text = config::explain_classes(&classes, node, identity);
+    if let Some(source) = &config.facts {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "facts.key: {}", explain_key(&classes.facts, node, source));
+    }
     for field in missing {
         // Writing to a String can't fail.
-        let _ = writeln!(text, "split_by.facts: no entry of `facts.file` has the field {field}");
+        let _ = writeln!(text, "split_by.facts: no entry of `facts` has the field {field}");
     }
     Ok(text)
+}
+
+/// The keys of a node in the table of facts, and the one that counts.
+fn explain_key(facts: &Facts, node: &Node, source: &FactsSource) -> String {
+    let keys = facts.key.texts(node);
+    let quoted = keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", ");
+    match (keys.iter().find(|key| facts.table.has(key)), source) {
+        _ if keys.is_empty() => "the node has none".to_owned(),
+        (_, FactsSource::Kubernetes(_)) => {
+            format!("{quoted}; the cluster is not asked here, so nothing is known")
+        }
+        (Some(key), FactsSource::File(_)) => format!("{key:?}"),
+        (None, FactsSource::File(_)) => format!("no entry for {quoted}"),
+    }
 }
 
 /// Looks at all files and directories that the start needs. Binds no address, and asks no server.
@@ -140,7 +160,13 @@ pub fn needs_of_host(config: &Config) -> Vec<String> {
         needs
             .extend(secrets_of(kind).map(|(key, file)| format!("{path}.{key}: the file {}", file.display())));
     }
-    needs.extend(config.facts.iter().map(|file| format!("facts.file: the file {}", file.display())));
+    needs.extend(config.facts.iter().map(|source| match source {
+        FactsSource::File(file) => format!("facts.file: the file {}", file.display()),
+        FactsSource::Kubernetes(Interest { access: Access { kubeconfig: Some(file), .. }, .. }) => {
+            format!("facts.kubernetes: the file {}, and whether it may list Pods", file.display())
+        }
+        FactsSource::Kubernetes(_) => "facts.kubernetes: whether the Pod may list Pods".to_owned(),
+    }));
     if let Some(checkpoint) = &config.checkpoint {
         needs.push(format!("checkpoint.directory: whether {} is writable", checkpoint.directory.display()));
     }

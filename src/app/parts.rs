@@ -24,8 +24,8 @@ pub(super) struct Parts {
     pub channels: Channels,
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
-    /// Follows the file of the facts, if there is one.
-    pub facts: Option<AbortOnDropHandle<()>>,
+    /// Follows the source of the facts, if there is one.
+    pub facts: Option<facts::Following>,
     /// The sockets of the listeners, in the same order.
     pub sockets: Vec<server::Listener>,
     pub listeners: Vec<LiveListener>,
@@ -46,8 +46,8 @@ impl Parts {
         let metrics = &base.metrics;
         let (lists, channels) =
             servers::lists(&config.servers, default_response_bytes(config), metrics, &Channels::default())?;
-        let facts = facts::load(config).map_err(io::Error::other)?;
-        let relay = Relay::new(relay_settings(config, (lists, facts), 1), metrics.clone());
+        let facts = facts::open(config).await.map_err(io::Error::other)?;
+        let relay = Relay::new(relay_settings(config, (lists, facts.table.clone()), 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
             relay.await_plans();
             predecessor.pass_lock(&relay).await;
@@ -59,8 +59,7 @@ impl Parts {
 
         let policy = authorization::follow(&relay, config, &metrics.events);
         let policy = policy.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
-        let facts = facts::follow(&relay, config, metrics, true);
-        let facts = facts.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
+        let facts = facts::follow(&relay, config, metrics, facts);
 
         let (mut sockets, mut listeners) = (Vec::new(), Vec::new());
         for (index, listener) in config.listeners.iter().enumerate() {

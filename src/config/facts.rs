@@ -1,4 +1,4 @@
-//! `facts:`, fields of clients that their nodes lack, and the file with the table.
+//! `facts:`, fields of clients that their nodes lack: their source, and the file with the table.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,9 +14,10 @@ use super::place::Place;
 use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map};
 use super::tree::{Tree, repeated_key, syntax_error, without_position};
-use super::units::TEXT;
+use super::units::{TEXT, boolean};
 use crate::engine::class::NodeKey;
 use crate::engine::class::facts::{FactTable, Fields};
+use crate::kubernetes::{Access, Interest};
 use crate::text::shortened;
 use crate::xds::Value;
 
@@ -25,18 +26,51 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The most values in a file. Copies by aliases count, so a few lines of nested aliases end here.
 const VALUES_MAX: usize = 4_000_000;
 
-/// The facts of clients: the key in their nodes, and the file with the table.
-pub(super) struct FactsFile {
+/// Where the facts of clients come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FactsSource {
+    /// A file with the table.
+    File(PathBuf),
+    /// The Pods of a cluster.
+    Kubernetes(Interest),
+}
+
+/// The facts of clients: the key in their nodes, and the source of the table.
+pub(super) struct Facts {
     pub key: NodeKey,
-    pub file: PathBuf,
+    pub source: FactsSource,
 }
 
 /// `None` only if an error was reported.
-pub(super) fn read_facts(map: &mut Map<'_>, directory: &Path) -> Option<FactsFile> {
+pub(super) fn read_facts(map: &mut Map<'_>, directory: &Path) -> Option<Facts> {
     let key = map.required("key", KEY).and_then(|item| read_key(&item));
     map.can_be("file", &[Form::Text]);
-    let file = map.required("file", "the path of a file").and_then(|item| item.text());
-    Some(FactsFile { file: directory.join(file?), key: key? })
+    let file = map.item("file").map(|item| item.text());
+    let kubernetes = map.item("kubernetes").map(|item| item.map(|map| read_kubernetes(map, directory)));
+    let source = match (file, kubernetes) {
+        (Some(file), None) => FactsSource::File(directory.join(file?)),
+        (None, Some(interest)) => FactsSource::Kubernetes(interest?),
+        (None, None) | (Some(_), Some(_)) => {
+            map.invalid("one of `file` and `kubernetes`");
+            return None;
+        }
+    };
+    Some(Facts { key: key?, source })
+}
+
+fn read_kubernetes(map: &mut Map<'_>, directory: &Path) -> Interest {
+    map.can_be("kubeconfig", &[Form::Text]);
+    map.can_be("context", &[Form::Text]);
+    let kubeconfig = map.item("kubeconfig").and_then(|item| item.text());
+    let context = map.item("context").and_then(|item| item.text());
+    if context.is_some() && kubeconfig.is_none() {
+        map.contradiction("context", "needs the key `kubeconfig` of the file with the context");
+    }
+    let access = Access {
+        kubeconfig: kubeconfig.map(|file| directory.join(file)),
+        context: context.map(str::to_owned),
+    };
+    Interest { access, nodes: map.or("nodes", true, boolean()) }
 }
 
 const KEY: &str = "id, { id: { separator: TEXT, part: NUMBER } } or { metadata: PATH }";
@@ -141,7 +175,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
             let fields = Arc::new(map.next_value_seed(EntryAt(At(&key)))?);
             let fields = known.get(&fields).cloned().unwrap_or(fields);
             known.insert(fields.clone());
-            table.add(&key, fields);
+            table.put(&key, fields);
         }
         Ok(Entries(table))
     }

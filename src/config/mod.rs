@@ -47,7 +47,6 @@ pub mod xds_relay;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +58,7 @@ pub use error::{ConfigError, KeyError, Problem, Warning};
 pub use expand::{Origin, Variables, environment};
 pub use explain::{explain_classes, explain_servers};
 pub use explain_grant::{explain_decision, explain_unbound, find_listener, parse_identity};
-pub use facts::load_facts;
+pub use facts::{FactsSource, load_facts};
 pub use limits::Limits;
 pub use listener::{Address, Listener};
 pub use node::parse_client_node;
@@ -92,10 +91,10 @@ pub struct Config {
     pub node: Node,
     /// The control planes, and the resources that each list is responsible for.
     pub servers: Servers,
-    /// The rules. The table of facts is empty here: its file has a life of its own.
+    /// The rules. The table of facts is empty here: its source has a life of its own.
     pub node_classes: NodeClasses,
-    /// The file with the facts of clients, by [`NodeClasses::facts`]' key.
-    pub facts: Option<PathBuf>,
+    /// The source of the facts of clients, by [`NodeClasses::facts`]' key.
+    pub facts: Option<FactsSource>,
     /// In order; the first plan that matches a unit decides. Empty: off.
     pub rollouts: Vec<Arc<Plan>>,
     /// The past that plans remember; each plan has it, too.

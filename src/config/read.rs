@@ -161,7 +161,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let config = Config {
         node,
         node_classes,
-        facts: facts.map(|of| of.file),
+        facts: facts.map(|of| of.source),
         rollouts,
         history,
         authorization: authorization.unwrap_or_default(),

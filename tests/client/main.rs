@@ -1,9 +1,12 @@
 //! The upstream side against scripted control planes and real directories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/kubernetes.rs"]
+mod api_server;
 mod peer;
 mod calls;
 mod files;
+mod kubernetes;
 mod liveness;
 mod pings;
 mod pool;

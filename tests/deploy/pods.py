@@ -19,7 +19,6 @@ POD_RULES = {
     "runAsUser is a number": lambda pod: pod["securityContext"]["runAsUser"] == 65532,
     "seccomp": lambda pod: pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"},
     "no sysctls": lambda pod: not pod["securityContext"].get("sysctls"),
-    "no token": lambda pod: pod["automountServiceAccountToken"] is False,
 }
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 CONTAINER_RULES = {
@@ -57,12 +56,38 @@ def pods_are_restricted(context):
     for name, template in templates(context):
         pod = template["spec"]
         faults.extend(f"{name}: {rule}" for rule, holds in POD_RULES.items() if not holds(pod))
+        # The one set with `facts.kubernetes`.
+        faults.extend([] if pod["automountServiceAccountToken"] is (name == "facts") else [f"{name}: token"])
         for container in containers(pod):
             rules = CONTAINER_RULES.items()
             faults.extend(f"{name}/{container['name']}: {rule}" for rule, holds in rules if not holds(container["securityContext"]))
             ports = container.get("ports", [])
             faults.extend(f"{name}/{container['name']}: hostPort" for port in ports if "hostPort" in port)
     assert not faults, "\n".join(faults)
+
+
+def the_relay_reads_pods_and_nodes_and_nothing_else(context):
+    """The rights of `facts.kubernetes` are those that it needs, for the account of the pods."""
+
+    def rights(kubernetes, **more):
+        facts = {"facts": {"key": "id", "kubernetes": kubernetes}}
+        objects = context.objects({"controlPlane": "cp:1", "config": facts, **more})
+        kinds = [item for item in objects if item["kind"].startswith("ClusterRole")]
+        pod = find(objects, "Deployment")["spec"]["template"]["spec"]
+        return kinds, pod
+
+    def rule(*resources):
+        return [{"apiGroups": [""], "resources": list(resources), "verbs": ["list", "watch"]}]
+
+    for kubernetes, rules in (({}, rule("pods", "nodes")), ({"nodes": True}, rule("pods", "nodes")), ({"nodes": False}, rule("pods"))):
+        (role, binding), pod = rights(kubernetes)
+        assert role["rules"] == rules and pod["automountServiceAccountToken"] is True, f"{kubernetes}: {role}"
+        assert binding["roleRef"]["name"] == role["metadata"]["name"], binding
+        assert [subject["name"] for subject in binding["subjects"]] == [pod["serviceAccountName"]], binding
+    none, pod = rights({"kubeconfig": "/etc/other"})
+    assert not none and pod["automountServiceAccountToken"] is False, "another cluster is asked with its own file"
+    none, pod = rights({}, rbac={"create": False})
+    assert not none and pod["automountServiceAccountToken"] is True, "somebody else gives the right"
 
 
 def names_refer_to_each_other(context):
@@ -220,6 +245,7 @@ def ask(port, path, host):
 
 CHECKS = [
     pods_are_restricted,
+    the_relay_reads_pods_and_nodes_and_nothing_else,
     names_refer_to_each_other,
     ports_are_those_of_the_listeners,
     pods_are_spread_and_replaced_at_once,

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::support::client::connect;
 use crate::support::control_plane::{Recorded, eventually};
 use crate::support::istiod::sidecar;
+use crate::support::kubernetes::Api;
 use crate::support::relay::run;
 use crate::support::{CDS, Client, ControlPlane, Item, LDS, Relay, Setup, Variant};
 
@@ -176,6 +178,131 @@ async fn rly_11_a_reload_changes_the_table() {
     }
 }
 
+/// A cluster with a Node, and Pods `pod-1`, `pod-2`, … of a version.
+async fn cluster(pods: u8) -> Api {
+    let api = Api::start().await;
+    api.node("n1", "z1");
+    (1..=pods).for_each(|number| relabel(&api, number, "v1"));
+    api
+}
+
+fn relabel(api: &Api, number: u8, version: &str) {
+    api.pod(&format!("pod-{number}"), &format!("10.0.0.{number}"), "n1", &[("version", version)]);
+}
+
+async fn relay_of_cluster(origin: &ControlPlane, kubernetes: &str) -> Relay {
+    let facts = format!("facts: {{ key: {{ metadata: INSTANCE_IPS }}, kubernetes: {kubernetes} }}");
+    Relay::start(Setup::of(origin.address).line("linger: 1s").line(RULES).line(&facts)).await
+}
+
+/// The cluster is the registry: who is relabelled there moves at once, and while its API server is away, everybody stays and a newcomer
+/// shares with nobody.
+#[tokio::test]
+async fn rly_11_classes_follow_the_pods_of_a_cluster() {
+    let (origin, directory) = (ControlPlane::obedient().await, tempfile::tempdir().unwrap());
+    origin.set(CDS, "a", "1");
+    let api = cluster(2).await;
+    let file = api.kubeconfig(directory.path(), "token");
+    let relay = relay_of_cluster(&origin, &format!("{{ kubeconfig: {file:?} }}")).await;
+    let mut clients = served(&relay, 2).await;
+    assert_eq!(
+        (origin.opened(), relay.metric("sluice_facts_entries", &[]).await),
+        (1, 4.0),
+        "by name and by address"
+    );
+    relay.metric_reaches("sluice_facts_failing", &[], 0.0).await;
+
+    let start = Instant::now();
+    relabel(&api, 1, "v2");
+    origin.wait_for("a stream of its own", |origin| origin.opened() == 3 && origin.live_streams() == 2).await;
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    for client in &mut clients {
+        client.quiet().await;
+    }
+
+    api.refuse("pods", 503, "down for a while");
+    relay.logged("cannot use the facts of clients; the last good ones stay in force").await;
+    relay.logged("Pods: status 503: down for a while").await;
+    assert_eq!(relay.metric("sluice_facts_failing", &[]).await, 1.0);
+    let mut third = client(&relay, "pod-3", "10.0.0.3").await;
+    third.want(CDS, &["*"]);
+    third.settle(CDS, &[("a", "1")]).await;
+    clients.push(third);
+    assert_eq!(origin.live_streams(), 3, "a class of its own");
+    origin.set(CDS, "a", "2");
+    for client in &mut clients {
+        client.settle(CDS, &[("a", "2")]).await;
+    }
+
+    api.allow("pods");
+    relabel(&api, 3, "v1");
+    origin.wait_for("two classes", |origin| origin.live_streams() == 2).await;
+    relay.metric_reaches("sluice_facts_failing", &[], 0.0).await;
+    for client in &mut clients {
+        client.quiet().await;
+    }
+    let log = relay.log();
+    assert!(!log.contains("hidden-text") && !log.contains("token"), "{log}");
+}
+
+/// Without a cluster, the relay serves, and says what that means.
+#[tokio::test]
+async fn rly_11_without_a_cluster_each_client_has_a_class() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let relay = relay_of_cluster(&origin, "{}").await;
+    relay.logged("each client has a class of its own until they are known").await;
+    relay.logged(": not in a cluster: ").await;
+    let mut clients = served(&relay, 3).await;
+    assert_eq!(origin.live_streams(), 3);
+    origin.set(CDS, "a", "2");
+    for client in &mut clients {
+        client.settle(CDS, &[("a", "2")]).await;
+    }
+}
+
+/// A reload asks the cluster first. Where it does not answer, everything stays.
+#[tokio::test]
+async fn rly_11_a_reload_to_a_cluster_needs_its_pods() {
+    let (origin, directory) = (ControlPlane::obedient().await, tempfile::tempdir().unwrap());
+    origin.set(CDS, "a", "1");
+    let file = directory.path().join("facts.yaml");
+    write(&file, "10.0.0.1: { labels: { version: v1 } }\n10.0.0.2: { labels: { version: v1 } }\n");
+    let relay = relay(&origin, &file).await;
+    let mut clients = served(&relay, 2).await;
+    let api = cluster(2).await;
+    let kubeconfig = api.kubeconfig(directory.path(), "token");
+    let config = fs::read_to_string(relay.path("sluice.yaml")).unwrap();
+    let next =
+        config.replace(&format!("file: {file:?}"), &format!("kubernetes: {{ kubeconfig: {kubeconfig:?} }}"));
+    assert_ne!(config, next);
+    let (status, answer) = relay.post_body("/reload?dry_run=1", &next).await;
+    assert!(status != 200 && answer.contains("asks no cluster"), "{status} {answer}");
+    fs::write(relay.path("sluice.yaml"), &next).unwrap();
+    api.refuse("nodes", 403, "nodes is forbidden");
+    let (status, answer) = relay.post("/reload").await;
+    assert!(
+        status != 200 && answer.contains("facts.kubernetes: Nodes: status 403: nodes is forbidden"),
+        "{status} {answer}"
+    );
+    api.allow("nodes");
+    relabel(&api, 2, "v2");
+    let (status, answer) = relay.post("/reload?yes=1").await;
+    assert_eq!(status, 200, "{answer}");
+    origin.wait_for("a class each", |origin| origin.live_streams() == 2).await;
+    // A reload that leaves the source alone keeps its facts and goes on with them.
+    fs::write(relay.path("sluice.yaml"), format!("{next}\ndrain: 3s\n")).unwrap();
+    let (status, answer) = relay.post("/reload").await;
+    assert_eq!(status, 200, "{answer}");
+    let lists = api.asked().iter().filter(|asked| asked.contains("limit")).count();
+    relabel(&api, 2, "v1");
+    origin.wait_for("one class", |origin| origin.live_streams() == 1).await;
+    assert_eq!(api.asked().iter().filter(|asked| asked.contains("limit")).count(), lists, "no list anew");
+    for client in &mut clients {
+        client.quiet().await;
+    }
+}
+
 #[test]
 fn rly_11_check_tells_the_class_by_facts() {
     let directory = tempfile::tempdir().unwrap();
@@ -193,8 +320,10 @@ fn rly_11_check_tells_the_class_by_facts() {
     let (code, text, errors) = check("known.json");
     assert_eq!(code, 0, "{errors}");
     assert!(text.contains(r#" facts.labels="{\"app\": \"web\"}" facts.zone="\"z1\"""#), "{text}");
-    assert!(text.contains("no entry of `facts.file` has the field zoen"), "{text}");
+    assert!(text.contains("no entry of `facts` has the field zoen"), "{text}");
+    assert!(text.contains("\nfacts.key: \"10.0.0.1\"\n"), "{text}");
     let (_, text, _) = check("unknown.json");
+    assert!(text.contains("\nfacts.key: no entry for \"10.0.0.2\"\n"), "{text}");
     assert!(text.contains(r#" id="sidecar~10.0.0.2~a.b~c" facts="unknown""#), "{text}");
     write("facts.yaml", "10.0.0.1: { zone: 1 }\n");
     let (code, _, errors) = check("known.json");

@@ -10,6 +10,7 @@ pub mod control_plane;
 pub mod istiod;
 pub mod judge;
 pub mod kind;
+pub mod kubernetes;
 pub mod net;
 pub mod obedient;
 pub mod operator;

@@ -31,8 +31,8 @@ pub(in crate::app) struct Live {
     pub certificates: InForce<Certificates>,
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
-    /// Follows the file of the facts, if there is one.
-    pub facts: Option<AbortOnDropHandle<()>>,
+    /// Follows the source of the facts, if there is one.
+    pub facts: Option<facts::Following>,
 }
 
 impl Live {
@@ -61,7 +61,7 @@ impl Live {
             reload: _,
             hash: _,
         } = config;
-        let Next { mut driver, channels, listeners: next_listeners, admin, traces } = next;
+        let Next { mut driver, channels, listeners: next_listeners, admin, traces, facts } = next;
         let tls = &self.base.metrics.downstream.tls;
 
         self.base.configure(config);
@@ -72,18 +72,25 @@ impl Live {
         self.admin.commit(admin, config, tls);
 
         channels.configure();
-        // From here on, nobody else changes the facts.
-        if let Some(former) = self.facts.take() {
-            former.abort();
-            let _ = former.await;
+        match facts {
+            Some(opened) => {
+                if let Some(former) = self.facts.take() {
+                    former.end().await;
+                }
+                self.relay.configure(driver);
+                self.facts = facts::follow(&self.relay, config, &self.base.metrics, opened);
+            }
+            None => {
+                let held = match &self.facts {
+                    Some(following) => Some(following.hold().await),
+                    None => None,
+                };
+                driver.classes = driver.classes.with_facts(self.relay.facts());
+                self.relay.configure(driver);
+                drop(held);
+                facts::tell_missing(&self.relay, &[]);
+            }
         }
-        let is_other_file = before.facts != config.facts;
-        if !is_other_file {
-            driver.classes = driver.classes.with_facts(self.relay.facts());
-        }
-        self.relay.configure(driver);
-        let follow = facts::follow(&self.relay, config, &self.base.metrics, is_other_file);
-        self.facts = follow.map(|follow| AbortOnDropHandle::new(tokio::spawn(follow)));
         self.channels = channels;
         self.listeners = next_listeners.commit(&self.listeners, &self.listening, config, tls).await;
         let (of_listeners, of_servers) = (listener_files(&self.listeners), self.channels.files());

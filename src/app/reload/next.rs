@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use tokio::runtime::Handle;
 
 use super::listeners::{self, NextListeners};
 use super::live::Live;
 use crate::app::admin::NextAdmin;
 use crate::app::check::check_certificates;
-use crate::app::facts;
+use crate::app::facts::{self, Opened};
 use crate::app::handover::Ways;
 use crate::app::servers::{self, Channels};
 use crate::app::settings::{default_response_bytes, relay_settings};
@@ -29,6 +30,8 @@ pub(super) struct Next {
     pub admin: NextAdmin,
     /// `None`: the traces stay as they are.
     pub traces: Option<Option<TraceThread>>,
+    /// `None`: the source of the facts stays.
+    pub facts: Option<Opened>,
 }
 
 /// The reason why a configuration cannot come into force.
@@ -98,26 +101,37 @@ impl Preparation {
             }
         };
         let (lists, channels) = lists.map_err(failed)?;
-        let facts = self.facts(config, has_files)?;
-        let driver = relay_settings(config, (lists, facts), self.generation);
+        let facts = self.facts(config, depth)?;
+        let table = facts.as_ref().map_or(&self.facts, |opened| &opened.table);
+        let driver = relay_settings(config, (lists, table.clone()), self.generation);
         let ways = binds.then_some(&*self.ways);
         let both = (&self.before, config);
         let listeners = listeners::prepare(&self.listeners, both, ways, has_files).map_err(failed)?;
         let admin = NextAdmin::prepare(&self.admin, both, has_files).map_err(failed)?;
         let traces = self.traces(config, binds).map_err(failed)?;
-        Ok(Next { driver, channels, listeners, admin, traces })
+        Ok(Next { driver, channels, listeners, admin, traces, facts })
     }
 
-    /// The facts in force, whatever their file has now, or those of another file.
-    fn facts(&self, config: &Config, has_files: bool) -> Result<Arc<FactTable>, Obstacle> {
+    /// The facts of another source. `None`: those in force stay, whatever their source has now.
+    fn facts(&self, config: &Config, depth: Depth) -> Result<Option<Opened>, Obstacle> {
         if config.facts == self.before.facts {
-            return Ok(self.facts.clone());
+            return Ok(None);
         }
-        if config.facts.is_some() && !has_files {
-            let text = "facts.file: the text of a caller opens no file, and this one is not in force";
-            return Err(Obstacle::Invalid(vec![text.to_owned()]));
+        let invalid = |fault: String| Obstacle::Invalid(vec![fault]);
+        match depth {
+            Depth::Text if config.facts.is_some() => {
+                let text = "facts: the text of a caller opens no file and asks no cluster, and this source is not in force";
+                Err(invalid(text.to_owned()))
+            }
+            Depth::Text | Depth::Files => Ok(Some(facts::planned(config).map_err(invalid)?)),
+            Depth::Sockets => {
+                let opened = Handle::current().block_on(facts::open(config)).map_err(invalid)?;
+                match opened.fault {
+                    Some(fault) => Err(Obstacle::Failed(vec![fault])),
+                    None => Ok(Some(opened)),
+                }
+            }
         }
-        facts::load(config).map_err(|fault| Obstacle::Invalid(vec![fault]))
     }
 
     fn check_host(&self, config: &Config) -> Result<()> {

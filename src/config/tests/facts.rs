@@ -3,13 +3,14 @@
 use super::*;
 use crate::engine::class::facts::{FactTable, Facts};
 use crate::engine::class::{MetadataParts, NodeKey};
+use crate::kubernetes::{Access, Interest};
 use crate::xds::Node;
 
 const RULE: &str = "node_classes: [{split_by: {facts: [zone]}}]\n";
 
 fn key(text: &str) -> NodeKey {
     let config = with_server(&format!("{RULE}facts: {{file: facts.yaml, key: {text}}}"));
-    assert_eq!(config.facts.as_deref(), Some(Path::new("/etc/sluice/facts.yaml")));
+    assert_eq!(config.facts, Some(FactsSource::File("/etc/sluice/facts.yaml".into())));
     config.node_classes.facts.key
 }
 
@@ -27,6 +28,20 @@ fn rly_11_the_key_of_the_facts_is_an_id_a_part_of_the_id_or_metadata() {
     );
     let parts = MetadataParts::AllBut(vec![vec!["labels".into(), "hash".into()]]);
     assert_eq!(rules.node_classes.rules[0].projection.facts, parts);
+}
+
+#[test]
+fn rly_11_facts_may_come_from_a_cluster() {
+    let of =
+        |text: &str| with_server(&format!("{RULE}facts: {{key: id, kubernetes: {text}}}")).facts.unwrap();
+    let interest = |kubeconfig: Option<&str>, context: Option<&str>, nodes| {
+        let access = Access { kubeconfig: kubeconfig.map(Into::into), context: context.map(str::to_owned) };
+        FactsSource::Kubernetes(Interest { access, nodes })
+    };
+    assert_eq!(of("{}"), interest(None, None, true));
+    assert_eq!(of("{nodes: false}"), interest(None, None, false));
+    let named = of("{kubeconfig: admin.conf, context: west}");
+    assert_eq!(named, interest(Some("/etc/sluice/admin.conf"), Some("west"), true));
 }
 
 #[test]
@@ -48,7 +63,20 @@ fn rly_11_faults_of_the_keys_are_named() {
             "facts: {key: {metadata: []}, file: a}",
             "facts.key.metadata: found a list; expected at least one key",
         ),
-        ("facts: {key: id}", "facts.file: missing; expected the path of a file"),
+        ("facts: {key: id}", "facts: found none or several; expected one of `file` and `kubernetes`"),
+        (
+            "facts: {key: id, file: a, kubernetes: {}}",
+            "facts: found none or several; expected one of `file` and `kubernetes`",
+        ),
+        (
+            "facts: {key: id, kubernetes: {context: a}}",
+            "facts.kubernetes.context: needs the key `kubeconfig`",
+        ),
+        (
+            "facts: {key: id, kubernetes: {nodes: 1}}",
+            "facts.kubernetes.nodes: found 1; expected true or false",
+        ),
+        ("facts: {key: id, kubernetes: {pods: true}}", "facts.kubernetes.pods: unknown key"),
     ] {
         let error = messages(&read(&format!("{SERVER}{text}")).unwrap_err()).join("\n");
         assert!(error.contains(expected), "{text}\n{error}");

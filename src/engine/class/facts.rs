@@ -5,8 +5,10 @@
 
 use core::net::IpAddr;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use imbl::HashMap;
 
 use super::classify::Attributes;
 use super::node_key::NodeKey;
@@ -24,19 +26,33 @@ pub struct Facts {
     pub table: Arc<FactTable>,
 }
 
-/// Entries by key. Addresses have one spelling.
+/// Entries by key. Addresses have one spelling. A clone shares all entries with its original, and each may change for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FactTable(HashMap<Box<str>, Arc<Fields>>);
+pub struct FactTable(HashMap<Arc<str>, Arc<Fields>>);
 
 impl FactTable {
-    /// Adds an entry, in place of one that the key has already.
-    pub fn add(&mut self, key: &str, fields: Arc<Fields>) {
-        self.0.insert(canonical(key).into(), fields);
+    /// Puts an entry in place of the former one. `true`: they differ.
+    pub fn put(&mut self, key: &str, fields: Arc<Fields>) -> bool {
+        let key = canonical(key);
+        let is_other = self.0.get(&*key) != Some(&fields);
+        if is_other {
+            self.0.insert(key.into(), fields);
+        }
+        is_other
+    }
+
+    /// `true`: there was an entry.
+    pub fn remove(&mut self, key: &str) -> bool {
+        self.0.remove(&*canonical(key)).is_some()
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Arc<Fields>> {
+        self.0.get(&*canonical(key))
     }
 
     /// Whether the key has an entry, in this or in another spelling.
     pub fn has(&self, key: &str) -> bool {
-        self.0.contains_key(&*canonical(key))
+        self.get(key).is_some()
     }
 
     pub fn len(&self) -> usize {
@@ -63,7 +79,7 @@ impl FactTable {
 impl Facts {
     /// The facts of the client with this node: of its first key with an entry. `None`: nothing is known.
     pub fn of(&self, node: &Node) -> Option<&Arc<Fields>> {
-        self.key.texts(node).into_iter().find_map(|key| self.table.0.get(&*canonical(key)))
+        self.key.texts(node).into_iter().find_map(|key| self.table.get(key))
     }
 }
 
@@ -114,7 +130,9 @@ mod tests {
 
     fn facts(key: NodeKey, entries: &[(&str, &str)]) -> Facts {
         let mut table = FactTable::default();
-        entries.iter().for_each(|(key, value)| table.add(key, zone(value)));
+        entries.iter().for_each(|(key, value)| {
+            table.put(key, zone(value));
+        });
         Facts { key, table: Arc::new(table) }
     }
 
@@ -153,7 +171,7 @@ mod tests {
     #[test]
     fn rly_11_two_spellings_of_an_address_are_one_key() {
         let mut table = FactTable::default();
-        ["::1", "fe80::1%eth0", "web"].into_iter().for_each(|key| table.add(key, zone("a")));
+        assert!(["::1", "fe80::1%eth0", "web"].into_iter().all(|key| table.put(key, zone("a"))));
         assert_eq!((table.len(), table.is_empty()), (3, false));
         for (key, is_known) in [
             ("0:0::1", true),

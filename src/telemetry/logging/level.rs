@@ -136,7 +136,9 @@ mod tests {
         let published = Arc::new(Mutex::new(Vec::new()));
         let seen = published.clone();
         let filter = LogFilter(Box::new(move |filter| {
-            seen.lock().unwrap().push(filter.to_string().replace("h2=off,", ""));
+            seen.lock()
+                .unwrap()
+                .push(filter.to_string().replace("h2=off,", "").replace("kube_client=off,", ""));
             Ok(())
         }));
         let level = LogLevel::new(filter, "info".to_owned());

@@ -60,11 +60,12 @@ pub enum LogError {
     Ended(reload::Error),
 }
 
-/// A peer can make h2 warn as often as the peer connects. Metrics count such connections.
-const QUIET: &str = "h2=off";
+/// A peer can make h2 warn as often as the peer connects. Metrics count such connections. The client of Kubernetes logs each fault,
+/// which the relay tells as well, and with an answer that it cannot read all secrets in it.
+const QUIET: &str = "h2=off,kube_client=off";
 
 /// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`). The HTTP/2
-/// library logs nothing, unless the directives name `h2`.
+/// library and the client of Kubernetes log nothing, unless the directives name `h2` or `kube_client`.
 pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
     EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| LogError::Directives {
         directives: directives.to_owned(),

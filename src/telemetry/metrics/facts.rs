@@ -23,11 +23,11 @@ impl FactMetrics {
             entries: catalogue.add("sluice_facts_entries", "Clients with facts in the table in force"),
             failing: catalogue.add(
                 "sluice_facts_failing",
-                "1 while the file of the facts cannot be used and the last good ones are in force, otherwise 0",
+                "1 while the source of the facts cannot be used and the last good ones are in force, otherwise 0",
             ),
             confirmed: catalogue.timed(
                 "sluice_facts_confirmed_timestamp",
-                "When the facts in force were last found in their file, since 1970",
+                "When the source of the facts last confirmed those in force, since 1970",
             ),
             missed: catalogue
                 .add("sluice_facts_missed", "Classes of one client that were opened because the client has no facts"),
@@ -38,7 +38,7 @@ impl FactMetrics {
         self.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
     }
 
-    /// The file has the facts in force.
+    /// The source has the facts in force.
     pub fn confirmed(&self, at: SystemTime) {
         self.failing.set(0);
         self.confirmed.set(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());

@@ -134,7 +134,7 @@ fn table(draw: &mut Draw<'_>) -> FactTable {
     for _ in 0..draw.below(4) {
         let fields =
             (0..draw.below(3)).map(|_| (draw.one_of(&TEXTS[1..3]).to_owned(), value(draw, 1))).collect();
-        table.add(draw.one_of(TEXTS), Arc::new(fields));
+        table.put(draw.one_of(TEXTS), Arc::new(fields));
     }
     table
 }

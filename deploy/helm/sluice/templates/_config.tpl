@@ -91,6 +91,18 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- dict "node" $config.node "checkpoint.directory" $directory "admin.address" $config.admin.address | toJson -}}
 {{- end -}}
 
+{{/* What the tier asks the cluster's API for: `nodes` (and Pods), `pods`, or nothing. */}}
+{{- define "sluice.asksCluster" -}}
+{{- $config := include "sluice.config" . | fromYaml -}}
+{{- $facts := default dict $config.facts -}}
+{{- if and (hasKey $facts "kubernetes") (not (include "sluice.isSidecar" .)) -}}
+{{- $kubernetes := default dict $facts.kubernetes -}}
+{{- if not $kubernetes.kubeconfig -}}
+{{- ternary "nodes" "pods" (ne (toString (get $kubernetes "nodes")) "false") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The port of an address that other pods can reach; nothing for loopback and unix sockets. */}}
 {{- define "sluice.port" -}}
 {{- if not (regexMatch "^(unix:|127\\.|\\[::1\\]|localhost)" .) -}}

@@ -14,6 +14,7 @@ use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
 use crate::driver::relay::Relay;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::source::table::any_class;
+use crate::engine::class::NodeClasses;
 use crate::engine::class::facts::FactTable;
 use crate::setting::Epoch;
 use crate::telemetry::events::{Kind, Occurrence};
@@ -77,6 +78,11 @@ impl Relay {
         settings.classes.facts.table = table;
         self.shared.publish(settings);
         tokio::spawn(self.clone().move_streams());
+    }
+
+    /// The rules in force, with the facts.
+    pub fn classes(&self) -> NodeClasses {
+        self.shared.settings().classes.clone()
     }
 
     /// The facts in force.

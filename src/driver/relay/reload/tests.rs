@@ -168,7 +168,7 @@ fn zones(of: &[(&str, &str)]) -> Arc<FactTable> {
     let mut table = FactTable::default();
     for (id, zone) in of {
         let fields = [("zone".to_owned(), Value::String((*zone).to_owned()))].into();
-        table.add(id, Arc::new(fields));
+        table.put(id, Arc::new(fields));
     }
     Arc::new(table)
 }

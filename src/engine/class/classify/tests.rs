@@ -391,7 +391,7 @@ fn rly_11_facts_are_alike_for_a_client_whose_kept_fields_are() {
             ("count".to_owned(), Value::String(count.into())),
         ];
         let mut table = FactTable::default();
-        table.add("client-1", std::sync::Arc::new(fields.into()));
+        table.put("client-1", std::sync::Arc::new(fields.into()));
         let parts = MetadataParts::Paths(vec![vec!["version".to_owned()]]);
         let rule = ClassRule::for_names(NameStyle::Old, Projection { facts: parts, ..Projection::default() });
         NodeClasses::new(vec![rule]).with_facts(table.into())

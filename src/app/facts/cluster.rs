@@ -1,0 +1,14 @@
+//! The facts of a cluster.
+
+use super::keeper::Keeper;
+use crate::kubernetes::{Registry, Report};
+
+pub(super) async fn follow(mut registry: Registry, mut keeper: Keeper) {
+    loop {
+        match registry.next().await {
+            Report::Facts(table) => keeper.take("kubernetes", table).await,
+            Report::Confirmed => keeper.confirm(),
+            Report::Fault(reason) => keeper.tell("kubernetes", &reason),
+        }
+    }
+}

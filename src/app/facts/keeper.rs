@@ -1,0 +1,77 @@
+//! Puts facts in force, and tells what is wrong with them.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tracing::{debug, warn};
+
+use super::tell_missing;
+use crate::driver::Relay;
+use crate::engine::class::facts::FactTable;
+use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::{Metrics, wall_now};
+
+pub(super) struct Keeper {
+    relay: Relay,
+    metrics: Arc<Metrics>,
+    in_force: Arc<FactTable>,
+    /// Held while facts come into force.
+    turn: Arc<Mutex<()>>,
+    /// The fields of rules that no entry has, as last told.
+    missing: Vec<String>,
+}
+
+impl Keeper {
+    pub fn new(
+        relay: &Relay,
+        metrics: &Arc<Metrics>,
+        in_force: Arc<FactTable>,
+        turn: Arc<Mutex<()>>,
+    ) -> Keeper {
+        Keeper { relay: relay.clone(), metrics: metrics.clone(), in_force, turn, missing: Vec::new() }
+    }
+
+    /// Takes facts that may be those in force.
+    pub async fn take(&mut self, source: &str, table: Arc<FactTable>) {
+        if *table == *self.in_force {
+            return;
+        }
+        self.in_force = table;
+        self.metrics.facts.in_force(self.in_force.len());
+        debug!(source, entries = self.in_force.len(), "other facts of clients");
+        let turn = self.turn.lock().await;
+        self.relay.learn(self.in_force.clone());
+        drop(turn);
+        self.tell_missing();
+    }
+
+    /// The source has the facts in force.
+    pub fn confirm(&self) {
+        self.metrics.facts.confirmed(wall_now());
+    }
+
+    pub fn tell_missing(&mut self) {
+        self.missing = tell_missing(&self.relay, &self.missing);
+    }
+
+    /// Tells that the facts may be old.
+    pub fn tell(&self, source: &str, reason: &str) {
+        self.note(source, reason);
+        warn!(source, reason, "cannot use the facts of clients; the last good ones stay in force");
+    }
+
+    /// Tells that there are no facts yet.
+    pub fn tell_absent(&self, reason: &str) {
+        self.note("kubernetes", reason);
+        warn!(
+            reason,
+            "cannot use the facts of clients; each client has a class of its own until they are known"
+        );
+    }
+
+    fn note(&self, source: &str, reason: &str) {
+        let event = Occurrence::warn(Kind::Class, "cannot use the facts of clients");
+        self.metrics.events.add(event.place(source).detail(reason));
+        self.metrics.facts.failing();
+    }
+}

@@ -1,0 +1,249 @@
+//! All objects of a kind, and then each change.
+//!
+//! The age of the facts is the time since the last word of the API server. So each word counts here: bookmarks, and watches that
+//! begin anew. The library's own watcher keeps both to itself (ADR 81).
+
+use std::mem;
+use std::pin::Pin;
+use std::time::Duration;
+use std::vec;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use kube::Client;
+use kube::core::params::{ListParams, WatchParams};
+use kube::core::{ObjectList, Request, WatchEvent};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::access::{Access, reason};
+use super::object::Object;
+
+/// The objects of an answer, as many as `kubectl` asks for.
+const PAGE: u32 = 500;
+/// A watch ends after this time, in seconds, and begins anew. So the server is heard at least as often.
+const WATCH: u32 = 60;
+/// Beyond the time of a watch: nothing comes any more.
+const SILENCE: Duration = Duration::from_secs(WATCH as u64 + 10);
+/// For an answer whose length is bounded.
+const ANSWER: Duration = Duration::from_secs(30);
+/// A watch that ends sooner counts as a fault.
+const SHORT: Duration = Duration::from_secs(1);
+/// The first delay after a fault, doubled by each further fault in a row.
+const DELAY: Duration = Duration::from_millis(500);
+const DELAY_MAX: Duration = Duration::from_secs(30);
+/// The letters of a reason.
+const LETTERS_MAX: usize = 400;
+
+/// A word of the API server.
+#[derive(Debug)]
+pub(super) enum News<K> {
+    /// A list begins. All known objects stay.
+    Begins,
+    /// The present state of an object.
+    Found(K),
+    Gone(K),
+    /// The list is complete: objects without a `Found` since `Begins` are gone.
+    Complete,
+    /// Nothing has changed.
+    Alive,
+}
+
+/// The news of a kind, for ever. A fault is told each time, and followed by another attempt after a delay.
+pub(super) fn follow<K: Object>(access: Access) -> impl Stream<Item = Result<News<K>, String>> + Send {
+    let follower = Follower { access, client: None, state: State::Begin, faults: 0 };
+    stream::unfold(follower, |mut follower| async move {
+        let news = follower.next().await;
+        Some((news, follower))
+    })
+}
+
+struct Follower<K> {
+    access: Access,
+    /// `None` after a fault: the credentials may have changed.
+    client: Option<Client>,
+    state: State<K>,
+    /// The faults in a row.
+    faults: u32,
+}
+
+enum State<K> {
+    Begin,
+    /// Objects of the last page, and the place of the next one.
+    List {
+        page: vec::IntoIter<K>,
+        next: Next,
+    },
+    /// The version from which a watch has to begin.
+    Listed(String),
+    Watch {
+        version: String,
+        events: Events<K>,
+        since: Instant,
+    },
+}
+
+enum Next {
+    First,
+    Page(String),
+    /// No page: the list has this version.
+    End(String),
+}
+
+type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
+
+impl<K: Object> Follower<K> {
+    async fn next(&mut self) -> Result<News<K>, String> {
+        loop {
+            match mem::replace(&mut self.state, State::Begin) {
+                State::Begin => {
+                    self.rest().await;
+                    self.state = State::List { page: Vec::new().into_iter(), next: Next::First };
+                    return Ok(News::Begins);
+                }
+                State::List { mut page, next } => match (page.next(), next) {
+                    (Some(object), next) => {
+                        self.state = State::List { page, next };
+                        return Ok(News::Found(object));
+                    }
+                    (None, Next::End(version)) => {
+                        self.state = State::Listed(version);
+                        return Ok(News::Complete);
+                    }
+                    (None, next) => self.list(next).await?,
+                },
+                State::Listed(version) => {
+                    self.rest().await;
+                    if self.watch(version).await? {
+                        return Ok(News::Alive);
+                    }
+                }
+                State::Watch { version, events, since } => {
+                    if let Some(news) = self.event(version, events, since).await? {
+                        return Ok(news);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits after a fault.
+    async fn rest(&mut self) {
+        if self.faults > 0 {
+            let delay = DELAY.saturating_mul(1 << (self.faults - 1).min(16)).min(DELAY_MAX);
+            sleep(delay.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        }
+    }
+
+    async fn client(&mut self) -> Result<Client, String> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        let client = self.access.client().await.map_err(|reason| self.fault(&reason))?;
+        Ok(self.client.insert(client).clone())
+    }
+
+    async fn list(&mut self, next: Next) -> Result<(), String> {
+        let token = match next {
+            Next::Page(token) => Some(token),
+            Next::First | Next::End(_) => None,
+        };
+        let client = self.client().await?;
+        let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
+        let request = Request::new(K::PATH).list(&params).map_err(|error| self.fault(&error.to_string()))?;
+        let listed = match timeout(ANSWER, client.request::<ObjectList<K>>(request)).await {
+            Err(_) => return Err(self.fault("no answer")),
+            // The server has forgotten the next page.
+            Ok(Err(error)) if is_expired(&error) => {
+                self.faults += 1;
+                return Ok(());
+            }
+            Ok(Err(error)) => return Err(self.fault(&reason(&error))),
+            Ok(Ok(listed)) => listed,
+        };
+        let (token, version) = (listed.metadata.continue_, listed.metadata.resource_version);
+        let next = match (token.filter(|token| !token.is_empty()), version) {
+            (Some(token), _) => Next::Page(token),
+            (None, Some(version)) => Next::End(version),
+            (None, None) => return Err(self.fault("the list has no resourceVersion")),
+        };
+        self.state = State::List { page: listed.items.into_iter(), next };
+        Ok(())
+    }
+
+    /// Begins a watch. `false`: the version is too old for the server, and a list has to be first.
+    async fn watch(&mut self, version: String) -> Result<bool, String> {
+        // The version is as good after a fault.
+        self.state = State::Listed(version.clone());
+        let client = self.client().await?;
+        let params = WatchParams { timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
+        let request = Request::new(K::PATH).watch(&params, &version);
+        let request = request.map_err(|error| self.fault(&error.to_string()))?;
+        match timeout(ANSWER, client.request_events::<K>(request)).await {
+            Err(_) => Err(self.fault("no answer")),
+            Ok(Err(error)) if is_expired(&error) => {
+                self.begin_again();
+                Ok(false)
+            }
+            Ok(Err(error)) => Err(self.fault(&reason(&error))),
+            Ok(Ok(events)) => {
+                self.state = State::Watch { version, events: Box::pin(events), since: Instant::now() };
+                Ok(true)
+            }
+        }
+    }
+
+    /// The next word of a watch. `None`: the watch has ended, as each watch does.
+    async fn event(
+        &mut self,
+        version: String,
+        mut events: Events<K>,
+        since: Instant,
+    ) -> Result<Option<News<K>>, String> {
+        self.state = State::Listed(version.clone());
+        let news = match timeout(SILENCE, events.next()).await {
+            Err(_) => return Err(self.fault("the watch is silent")),
+            Ok(None) => {
+                self.faults = if since.elapsed() < SHORT { self.faults + 1 } else { 0 };
+                return Ok(None);
+            }
+            Ok(Some(Err(error))) => return Err(self.fault(&reason(&error))),
+            Ok(Some(Ok(WatchEvent::Error(status)))) => {
+                let error = kube::Error::Api(status);
+                if is_expired(&error) {
+                    self.begin_again();
+                    return Ok(None);
+                }
+                return Err(self.fault(&reason(&error)));
+            }
+            Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => (mark.metadata.resource_version, News::Alive),
+            Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
+                (object.metadata().resource_version.clone(), News::Found(object))
+            }
+            Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
+                (object.metadata().resource_version.clone(), News::Gone(object))
+            }
+        };
+        self.faults = 0;
+        let (next, news) = news;
+        let version = if next.is_empty() { version } else { next };
+        self.state = State::Watch { version, events, since };
+        Ok(Some(news))
+    }
+
+    /// Lists everything anew, after a delay.
+    fn begin_again(&mut self) {
+        self.state = State::Begin;
+        self.faults += 1;
+    }
+
+    fn fault(&mut self, reason: &str) -> String {
+        self.client = None;
+        self.faults = self.faults.saturating_add(1);
+        let reason: String = reason.chars().take(LETTERS_MAX).collect();
+        format!("{}: {reason}", K::PLURAL)
+    }
+}
+
+/// Whether the server has forgotten the version or the page (410).
+fn is_expired(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 410)
+}

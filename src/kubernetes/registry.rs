@@ -1,0 +1,224 @@
+//! The facts of all Pods, kept up to date.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::time::{Instant, sleep_until};
+
+use super::access::Access;
+use super::follow::{News, follow};
+use super::object::{Node, Pod};
+use super::pods::Pods;
+use crate::engine::class::facts::FactTable;
+
+/// Changes within this time come into force together.
+const GATHER: Duration = Duration::from_millis(10);
+/// The least time between two tables: each makes the relay look at all streams.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// The objects of a cluster to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interest {
+    pub access: Access,
+    /// Whether facts have the place of the Pod's Node: region and zones.
+    pub nodes: bool,
+}
+
+/// News of the registry.
+#[derive(Debug)]
+pub enum Report {
+    /// Other facts. The first report has the facts of all Pods.
+    Facts(Arc<FactTable>),
+    /// The API server was heard just now, and the facts are up to date.
+    Confirmed,
+    /// The facts may be old, or lack some Pods, for this reason. Each reason is told once.
+    Fault(String),
+}
+
+enum Word {
+    Pod(Result<News<Pod>, String>),
+    Node(Result<News<Node>, String>),
+}
+
+/// The facts of all Pods.
+pub struct Registry {
+    words: Pin<Box<dyn Stream<Item = Word> + Send>>,
+    pods: Pods,
+    of_pods: Kind,
+    of_nodes: Kind,
+    /// The time of the next table. `None`: nothing has changed.
+    due: Option<Instant>,
+    last: Option<Instant>,
+    /// Whether the fault of Pods without room was told.
+    is_full: bool,
+}
+
+/// The state of a kind of objects.
+#[derive(Debug, Default)]
+struct Kind {
+    /// All objects were listed once.
+    is_complete: bool,
+    /// The last attempt was no fault.
+    is_well: bool,
+    /// The last fault, until all is well.
+    told: Option<String>,
+    /// The objects so far of the present list.
+    listed: Option<HashSet<Arc<str>>>,
+}
+
+impl Registry {
+    /// Asks the API server as soon as [`Registry::next`] is called.
+    pub fn new(interest: &Interest) -> Registry {
+        let pods = follow::<Pod>(interest.access.clone()).map(Word::Pod);
+        let words: Pin<Box<dyn Stream<Item = Word> + Send>> = if interest.nodes {
+            let nodes = follow::<Node>(interest.access.clone()).map(Word::Node);
+            Box::pin(stream::select(Box::pin(pods), Box::pin(nodes)))
+        } else {
+            Box::pin(pods)
+        };
+        let no_nodes = Kind { is_complete: true, is_well: true, ..Kind::default() };
+        Registry {
+            words,
+            pods: Pods::new(interest.nodes),
+            of_pods: Kind::default(),
+            of_nodes: if interest.nodes { Kind::default() } else { no_nodes },
+            due: None,
+            last: None,
+            is_full: false,
+        }
+    }
+
+    /// Waits for something new. Callers may stop waiting, and lose nothing.
+    pub async fn next(&mut self) -> Report {
+        loop {
+            let due = self.due;
+            let word = tokio::select! {
+                biased;
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => None,
+                word = self.words.next() => word,
+            };
+            let Some(word) = word else {
+                self.due = None;
+                if let Some(table) = self.pods.take_change() {
+                    self.last = Some(Instant::now());
+                    return Report::Facts(Arc::new(table));
+                }
+                continue;
+            };
+            if let Some(report) = self.take(word) {
+                return report;
+            }
+        }
+    }
+
+    fn take(&mut self, word: Word) -> Option<Report> {
+        let was_complete = self.is_complete();
+        let told = match word {
+            Word::Pod(Ok(news)) => self.take_pod(news),
+            Word::Node(Ok(news)) => self.take_node(news),
+            Word::Pod(Err(fault)) => return self.of_pods.tell(fault),
+            Word::Node(Err(fault)) => return self.of_nodes.tell(fault),
+        };
+        if !self.is_complete() {
+            return None;
+        }
+        if !was_complete {
+            return Some(self.first());
+        }
+        if self.pods.has_changed() && self.due.is_none() {
+            let earliest = self.last.map_or_else(Instant::now, |last| last + BETWEEN);
+            self.due = Some(earliest.max(Instant::now() + GATHER));
+        }
+        self.note_refused().or_else(|| (told && self.is_well()).then_some(Report::Confirmed))
+    }
+
+    /// The first table, also if empty.
+    fn first(&mut self) -> Report {
+        self.last = Some(Instant::now());
+        Report::Facts(Arc::new(self.pods.table()))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.of_pods.is_complete && self.of_nodes.is_complete
+    }
+
+    fn is_well(&self) -> bool {
+        self.of_pods.is_well && self.of_nodes.is_well && !self.is_full
+    }
+
+    fn note_refused(&mut self) -> Option<Report> {
+        let refused = self.pods.refused();
+        let was_full = std::mem::replace(&mut self.is_full, refused > 0);
+        (self.is_full && !was_full).then(|| {
+            Report::Fault(format!(
+                "Pods: {refused} have no facts, because the labels of all take more than 64 MiB"
+            ))
+        })
+    }
+
+    /// `true`: the server has confirmed all former news.
+    fn take_pod(&mut self, news: News<Pod>) -> bool {
+        match news {
+            News::Begins => self.of_pods.listed = Some(HashSet::new()),
+            News::Found(pod) => {
+                let name = self.pods.put_pod(pod);
+                self.of_pods.note(name);
+            }
+            News::Gone(pod) => self.pods.remove_pod(&pod.metadata.pod_name()),
+            News::Complete => {
+                let listed = self.of_pods.complete();
+                self.pods.keep_pods(&listed);
+            }
+            News::Alive => return self.of_pods.heard(),
+        }
+        false
+    }
+
+    fn take_node(&mut self, news: News<Node>) -> bool {
+        match news {
+            News::Begins => self.of_nodes.listed = Some(HashSet::new()),
+            News::Found(node) => {
+                let name = self.pods.put_node(node);
+                self.of_nodes.note(name);
+            }
+            News::Gone(node) => self.pods.remove_node(&node.metadata.name),
+            News::Complete => {
+                let listed = self.of_nodes.complete();
+                self.pods.keep_nodes(&listed);
+            }
+            News::Alive => return self.of_nodes.heard(),
+        }
+        false
+    }
+}
+
+impl Kind {
+    fn tell(&mut self, fault: String) -> Option<Report> {
+        self.is_well = false;
+        if self.told.as_ref() == Some(&fault) {
+            return None;
+        }
+        self.told = Some(fault.clone());
+        Some(Report::Fault(fault))
+    }
+
+    fn note(&mut self, name: Arc<str>) {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(name);
+        }
+    }
+
+    fn complete(&mut self) -> HashSet<Arc<str>> {
+        self.is_complete = true;
+        self.listed.take().unwrap_or_default()
+    }
+
+    fn heard(&mut self) -> bool {
+        self.is_well = true;
+        self.told = None;
+        true
+    }
+}
