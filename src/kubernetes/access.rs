@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::Client;
+use kube::client::AuthError;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 /// After this time, a connect counts as failed, and the server is tried again.
@@ -41,7 +42,10 @@ impl Access {
             Some(path) => {
                 let options =
                     KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-                let loaded = Config::from_custom_kubeconfig(read(path)?, &options).await;
+                let file = path.clone();
+                let file = tokio::task::spawn_blocking(move || read(&file)).await;
+                let file = file.map_err(|error| error.to_string())??;
+                let loaded = Config::from_custom_kubeconfig(file, &options).await;
                 loaded.map_err(|error| format!("{}: {}", path.display(), in_words(&error)))?
             }
             None => Config::incluster().map_err(|error| format!("not in a cluster: {}", in_words(&error)))?,
@@ -70,16 +74,42 @@ pub(super) fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// An error and all causes, without repetition.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+/// The text of an error alone. A program for credentials gets secrets, and prints some: its errors are not quoted.
+fn said(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.downcast_ref::<AuthError>() {
+        Some(AuthError::AuthExecRun { out, .. }) => {
+            format!("the program for credentials failed: {}", out.status)
+        }
+        Some(AuthError::AuthExecParse(_)) => "the program for credentials printed something else".to_owned(),
+        Some(AuthError::AuthExecStart(error)) => format!("cannot start the program for credentials: {error}"),
+        Some(AuthError::AuthExec(_)) => "the program for credentials cannot be used".to_owned(),
+        _ => unquoted(error),
+    }
+}
+
+/// The text of an error whose own text has those of its causes, as the errors of the library do.
+fn unquoted(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error.source();
+    while let Some(inner) = cause {
+        if inner.is::<AuthError>() {
+            return "no credentials".to_owned();
+        }
+        cause = inner.source();
+    }
+    error.to_string()
+}
+
+/// An error and all causes, without repetition.
+fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = said(error);
+    let mut cause = error.source().filter(|_| !error.is::<AuthError>());
     while let Some(error) = cause {
-        let more = error.to_string();
+        let more = said(error);
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
-        cause = error.source();
+        // The causes behind such an error have the output of the program.
+        cause = error.source().filter(|_| !error.is::<AuthError>());
     }
     text
 }

@@ -5,6 +5,8 @@
 
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::vec;
 
@@ -17,8 +19,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::access::{Access, reason};
 use super::object::Object;
 
-/// The objects of an answer, as many as `kubectl` asks for.
-const PAGE: u32 = 500;
+/// The objects of an answer. An object has at most 1.5 MB, and the text of an answer is in memory at once.
+const PAGE: u32 = 200;
 /// A watch ends after this time, in seconds, and begins anew. So the server is heard at least as often.
 const WATCH: u32 = 60;
 /// Beyond the time of a watch: nothing comes any more.
@@ -27,6 +29,12 @@ const SILENCE: Duration = Duration::from_secs(WATCH as u64 + 10);
 const ANSWER: Duration = Duration::from_secs(30);
 /// A watch that ends sooner counts as a fault.
 const SHORT: Duration = Duration::from_secs(1);
+/// The server ends each watch after [`WATCH`]. A watch that ends much sooner is no word of the server.
+const WHOLE: Duration = Duration::from_secs(WATCH as u64 - 5);
+/// The faults before are over once a watch has lasted as long.
+const SOUND: Duration = Duration::from_secs(10);
+/// Faults in a row without a message: lists and watches that the server forgets at once, and watches that end at once.
+const SILENT_FAULTS_MAX: u32 = 2;
 /// The first delay after a fault, doubled by each further fault in a row.
 const DELAY: Duration = Duration::from_millis(500);
 const DELAY_MAX: Duration = Duration::from_secs(30);
@@ -43,13 +51,17 @@ pub(super) enum News<K> {
     Gone(K),
     /// The list is complete: objects without a `Found` since `Begins` are gone.
     Complete,
-    /// Nothing has changed.
+    /// A word without a change.
     Alive,
 }
 
-/// The news of a kind, for ever. A fault is told each time, and followed by another attempt after a delay.
-pub(super) fn follow<K: Object>(access: Access) -> impl Stream<Item = Result<News<K>, String>> + Send {
-    let follower = Follower { access, client: None, state: State::Begin, faults: 0 };
+/// The news of a kind, for ever. A fault is told each time, and followed by a list after a delay. `lists_again`: set by the caller for
+/// another list at the end of the present watch.
+pub(super) fn follow<K: Object>(
+    access: Access,
+    lists_again: Arc<AtomicBool>,
+) -> impl Stream<Item = Result<News<K>, String>> + Send {
+    let follower = Follower { access, lists_again, client: None, state: State::Begin, faults: 0 };
     stream::unfold(follower, |mut follower| async move {
         let news = follower.next().await;
         Some((news, follower))
@@ -58,6 +70,7 @@ pub(super) fn follow<K: Object>(access: Access) -> impl Stream<Item = Result<New
 
 struct Follower<K> {
     access: Access,
+    lists_again: Arc<AtomicBool>,
     /// `None` after a fault: the credentials may have changed.
     client: Option<Client>,
     state: State<K>,
@@ -112,9 +125,7 @@ impl<K: Object> Follower<K> {
                 },
                 State::Listed(version) => {
                     self.rest().await;
-                    if self.watch(version).await? {
-                        return Ok(News::Alive);
-                    }
+                    self.watch(version).await?;
                 }
                 State::Watch { version, events, since } => {
                     if let Some(news) = self.event(version, events, since).await? {
@@ -137,7 +148,10 @@ impl<K: Object> Follower<K> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        let client = self.access.client().await.map_err(|reason| self.fault(&reason))?;
+        let client = match timeout(ANSWER, self.access.client()).await {
+            Err(_) => return Err(self.fault("no credentials")),
+            Ok(client) => client.map_err(|reason| self.fault(&reason))?,
+        };
         Ok(self.client.insert(client).clone())
     }
 
@@ -152,15 +166,13 @@ impl<K: Object> Follower<K> {
         let listed = match timeout(ANSWER, client.request::<ObjectList<K>>(request)).await {
             Err(_) => return Err(self.fault("no answer")),
             // The server has forgotten the next page.
-            Ok(Err(error)) if is_expired(&error) => {
-                self.faults += 1;
-                return Ok(());
-            }
+            Ok(Err(error)) if is_expired(&error) => return self.begin_again(),
             Ok(Err(error)) => return Err(self.fault(&reason(&error))),
             Ok(Ok(listed)) => listed,
         };
         let (token, version) = (listed.metadata.continue_, listed.metadata.resource_version);
-        let next = match (token.filter(|token| !token.is_empty()), version) {
+        let is_there = |text: &String| !text.is_empty();
+        let next = match (token.filter(is_there), version.filter(is_there)) {
             (Some(token), _) => Next::Page(token),
             (None, Some(version)) => Next::End(version),
             (None, None) => return Err(self.fault("the list has no resourceVersion")),
@@ -169,48 +181,41 @@ impl<K: Object> Follower<K> {
         Ok(())
     }
 
-    /// Begins a watch. `false`: the version is too old for the server, and a list has to be first.
-    async fn watch(&mut self, version: String) -> Result<bool, String> {
-        // The version is as good after a fault.
-        self.state = State::Listed(version.clone());
+    async fn watch(&mut self, version: String) -> Result<(), String> {
         let client = self.client().await?;
         let params = WatchParams { timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
         let request = Request::new(K::PATH).watch(&params, &version);
         let request = request.map_err(|error| self.fault(&error.to_string()))?;
         match timeout(ANSWER, client.request_events::<K>(request)).await {
             Err(_) => Err(self.fault("no answer")),
-            Ok(Err(error)) if is_expired(&error) => {
-                self.begin_again();
-                Ok(false)
-            }
+            Ok(Err(error)) if is_expired(&error) => self.begin_again(),
             Ok(Err(error)) => Err(self.fault(&reason(&error))),
             Ok(Ok(events)) => {
                 self.state = State::Watch { version, events: Box::pin(events), since: Instant::now() };
-                Ok(true)
+                Ok(())
             }
         }
     }
 
-    /// The next word of a watch. `None`: the watch has ended, as each watch does.
+    /// The next word of a watch. `None`: the watch has ended too soon for a word.
     async fn event(
         &mut self,
         version: String,
         mut events: Events<K>,
         since: Instant,
     ) -> Result<Option<News<K>>, String> {
-        self.state = State::Listed(version.clone());
-        let news = match timeout(SILENCE, events.next()).await {
+        let heard = timeout(SILENCE, events.next()).await;
+        if since.elapsed() > SOUND {
+            self.faults = 0;
+        }
+        let news = match heard {
             Err(_) => return Err(self.fault("the watch is silent")),
-            Ok(None) => {
-                self.faults = if since.elapsed() < SHORT { self.faults + 1 } else { 0 };
-                return Ok(None);
-            }
+            Ok(None) => return self.ended(version, since.elapsed()),
             Ok(Some(Err(error))) => return Err(self.fault(&reason(&error))),
             Ok(Some(Ok(WatchEvent::Error(status)))) => {
                 let error = kube::Error::Api(status);
                 if is_expired(&error) {
-                    self.begin_again();
-                    return Ok(None);
+                    return self.begin_again().map(|()| None);
                 }
                 return Err(self.fault(&reason(&error)));
             }
@@ -222,21 +227,40 @@ impl<K: Object> Follower<K> {
                 (object.metadata().resource_version.clone(), News::Gone(object))
             }
         };
-        self.faults = 0;
         let (next, news) = news;
         let version = if next.is_empty() { version } else { next };
         self.state = State::Watch { version, events, since };
         Ok(Some(news))
     }
 
-    /// Lists everything anew, after a delay.
-    fn begin_again(&mut self) {
-        self.state = State::Begin;
-        self.faults += 1;
+    /// Goes on after the end of a watch.
+    fn ended(&mut self, version: String, lasted: Duration) -> Result<Option<News<K>>, String> {
+        if lasted < SHORT {
+            self.faults += 1;
+            if self.faults > SILENT_FAULTS_MAX {
+                return Err(self.fault("each watch ends at once"));
+            }
+        }
+        if !self.lists_again.swap(false, Ordering::Relaxed) {
+            self.state = State::Listed(version);
+        }
+        Ok((lasted > WHOLE).then_some(News::Alive))
     }
 
+    /// Lists everything anew, after a delay.
+    fn begin_again(&mut self) -> Result<(), String> {
+        self.state = State::Begin;
+        self.faults += 1;
+        if self.faults > SILENT_FAULTS_MAX {
+            return Err(self.fault("the server has forgotten its own version (410)"));
+        }
+        Ok(())
+    }
+
+    /// After a fault, everything is listed anew: behind the address, or with the credentials, there may be another server by now, whose
+    /// versions mean something else.
     fn fault(&mut self, reason: &str) -> String {
-        self.client = None;
+        (self.client, self.state) = (None, State::Begin);
         self.faults = self.faults.saturating_add(1);
         let reason: String = reason.chars().take(LETTERS_MAX).collect();
         format!("{}: {reason}", K::PLURAL)

@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt};
+use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 use super::access::Access;
@@ -18,6 +20,8 @@ use crate::engine::class::facts::FactTable;
 const GATHER: Duration = Duration::from_millis(10);
 /// The least time between two tables: each makes the relay look at all streams.
 const BETWEEN: Duration = Duration::from_millis(500);
+/// The least time between two reports of Pods without room.
+const REFUSED_AGAIN: Duration = Duration::from_secs(600);
 
 /// The objects of a cluster to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +38,10 @@ pub enum Report {
     Facts(Arc<FactTable>),
     /// The API server was heard just now, and the facts are up to date.
     Confirmed,
-    /// The facts may be old, or lack some Pods, for this reason. Each reason is told once.
+    /// The facts may be old, for this reason. A reason is told again when all was well in between.
     Fault(String),
+    /// So many Pods have no facts for want of room.
+    Refused(usize),
 }
 
 enum Word {
@@ -52,8 +58,10 @@ pub struct Registry {
     /// The time of the next table. `None`: nothing has changed.
     due: Option<Instant>,
     last: Option<Instant>,
-    /// Whether the fault of Pods without room was told.
-    is_full: bool,
+    /// The last report of Pods without room.
+    refused_told: Option<Instant>,
+    /// Makes the Pods be listed again.
+    lists_again: Arc<AtomicBool>,
 }
 
 /// The state of a kind of objects.
@@ -72,9 +80,10 @@ struct Kind {
 impl Registry {
     /// Asks the API server as soon as [`Registry::next`] is called.
     pub fn new(interest: &Interest) -> Registry {
-        let pods = follow::<Pod>(interest.access.clone()).map(Word::Pod);
+        let lists_again = Arc::new(AtomicBool::new(false));
+        let pods = follow::<Pod>(interest.access.clone(), lists_again.clone()).map(Word::Pod);
         let words: Pin<Box<dyn Stream<Item = Word> + Send>> = if interest.nodes {
-            let nodes = follow::<Node>(interest.access.clone()).map(Word::Node);
+            let nodes = follow::<Node>(interest.access.clone(), Arc::default()).map(Word::Node);
             Box::pin(stream::select(Box::pin(pods), Box::pin(nodes)))
         } else {
             Box::pin(pods)
@@ -87,13 +96,16 @@ impl Registry {
             of_nodes: if interest.nodes { Kind::default() } else { no_nodes },
             due: None,
             last: None,
-            is_full: false,
+            refused_told: None,
+            lists_again,
         }
     }
 
     /// Waits for something new. Callers may stop waiting, and lose nothing.
     pub async fn next(&mut self) -> Report {
         loop {
+            // A list has all objects of an answer at hand.
+            consume_budget().await;
             let due = self.due;
             let word = tokio::select! {
                 biased;
@@ -146,31 +158,41 @@ impl Registry {
     }
 
     fn is_well(&self) -> bool {
-        self.of_pods.is_well && self.of_nodes.is_well && !self.is_full
+        self.of_pods.is_well && self.of_nodes.is_well
     }
 
+    /// Pods without room: told now and then, and listed again once there is room.
     fn note_refused(&mut self) -> Option<Report> {
         let refused = self.pods.refused();
-        let was_full = std::mem::replace(&mut self.is_full, refused > 0);
-        (self.is_full && !was_full).then(|| {
-            Report::Fault(format!(
-                "Pods: {refused} have no facts, because the labels of all take more than 64 MiB"
-            ))
-        })
+        if refused == 0 {
+            return None;
+        }
+        if self.pods.has_room() {
+            self.lists_again.store(true, Ordering::Relaxed);
+        }
+        if self.refused_told.is_some_and(|told| told.elapsed() < REFUSED_AGAIN) {
+            return None;
+        }
+        self.refused_told = Some(Instant::now());
+        Some(Report::Refused(refused))
     }
 
     /// `true`: the server has confirmed all former news.
     fn take_pod(&mut self, news: News<Pod>) -> bool {
         match news {
-            News::Begins => self.of_pods.listed = Some(HashSet::new()),
+            News::Begins => self.of_pods.begins(),
             News::Found(pod) => {
                 let name = self.pods.put_pod(pod);
-                self.of_pods.note(name);
+                return self.of_pods.found(name);
             }
-            News::Gone(pod) => self.pods.remove_pod(&pod.metadata.pod_name()),
+            News::Gone(pod) => {
+                self.pods.remove_pod(&pod.metadata.pod_name());
+                return self.of_pods.heard();
+            }
             News::Complete => {
                 let listed = self.of_pods.complete();
                 self.pods.keep_pods(&listed);
+                return true;
             }
             News::Alive => return self.of_pods.heard(),
         }
@@ -179,15 +201,19 @@ impl Registry {
 
     fn take_node(&mut self, news: News<Node>) -> bool {
         match news {
-            News::Begins => self.of_nodes.listed = Some(HashSet::new()),
+            News::Begins => self.of_nodes.begins(),
             News::Found(node) => {
                 let name = self.pods.put_node(node);
-                self.of_nodes.note(name);
+                return self.of_nodes.found(name);
             }
-            News::Gone(node) => self.pods.remove_node(&node.metadata.name),
+            News::Gone(node) => {
+                self.pods.remove_node(&node.metadata.name);
+                return self.of_nodes.heard();
+            }
             News::Complete => {
                 let listed = self.of_nodes.complete();
                 self.pods.keep_nodes(&listed);
+                return true;
             }
             News::Alive => return self.of_nodes.heard(),
         }
@@ -205,14 +231,25 @@ impl Kind {
         Some(Report::Fault(fault))
     }
 
-    fn note(&mut self, name: Arc<str>) {
-        if let Some(listed) = &mut self.listed {
-            listed.insert(name);
+    /// Until the end of the list, nobody knows how old the facts are.
+    fn begins(&mut self) {
+        self.is_well = false;
+        self.listed = Some(HashSet::new());
+    }
+
+    /// Notes an object. `true`: the object is news of a watch.
+    fn found(&mut self, name: Arc<str>) -> bool {
+        match &mut self.listed {
+            Some(listed) => {
+                listed.insert(name);
+                false
+            }
+            None => self.heard(),
         }
     }
 
     fn complete(&mut self) -> HashSet<Arc<str>> {
-        self.is_complete = true;
+        (self.is_complete, self.is_well) = (true, true);
         self.listed.take().unwrap_or_default()
     }
 

@@ -23,6 +23,7 @@ struct Site {
 async fn site() -> Site {
     let (api, directory) = (Api::start().await, tempfile::tempdir().unwrap());
     api.node("n1", "z1");
+    api.bookmarks(Duration::from_millis(50));
     let registry = registry(api.kubeconfig(directory.path(), "first"), true);
     Site { api, registry, directory }
 }
@@ -41,7 +42,7 @@ impl Site {
         loop {
             match self.next().await {
                 Report::Facts(table) => return table,
-                Report::Confirmed => {}
+                Report::Confirmed | Report::Refused(_) => {}
                 Report::Fault(fault) => panic!("{fault}"),
             }
         }
@@ -92,8 +93,8 @@ async fn rly_11_the_first_facts_are_those_of_all_pods_and_each_change_follows() 
     let first = site.facts().await;
     assert_eq!((first.len(), told(&first)), (2202, vec!["a web z1".to_owned()]));
     let asked = site.api.asked();
-    let pages = asked.iter().filter(|asked| asked.starts_with("pods") && asked.contains("limit=500"));
-    assert_eq!(pages.count(), 3, "{asked:?}");
+    let pages = asked.iter().filter(|asked| asked.starts_with("pods") && asked.contains("limit=200"));
+    assert_eq!(pages.count(), 6, "{asked:?}");
 
     site.confirmed().await;
     site.api.pod("b", "10.0.0.2", "n1", &[("app", "db")]);
@@ -192,6 +193,76 @@ async fn rly_11_a_missing_right_is_told_and_leaves_clients_alone() {
     site.api.refuse("nodes", 403, text);
     site.registry = registry(site.api.kubeconfig(site.directory.path(), "first"), false);
     assert_eq!(told(&*site.facts().await), ["a web "]);
+}
+
+/// After a fault there may be another server, or another state: versions mean nothing, and everything is listed.
+#[tokio::test]
+async fn rly_11_after_a_fault_everything_is_listed() {
+    let mut site = site().await;
+    site.api.pod("a", "10.0.0.1", "n1", &[("app", "web")]);
+    site.api.pod("b", "10.0.0.2", "n1", &[("app", "db")]);
+    site.facts().await;
+    site.confirmed().await;
+    site.api.refuse("pods", 503, "restoring");
+    assert_eq!(site.fault().await, "Pods: status 503: restoring");
+    site.api.restore_without("a");
+    site.api.allow("pods");
+    site.facts_are(&["b db z1"]).await;
+}
+
+/// Something in between that answers watches and says nothing is no word of the server: facts are listed again and again, and it is told.
+#[tokio::test]
+async fn rly_11_watches_that_end_at_once_confirm_nothing() {
+    let mut site = site().await;
+    site.facts().await;
+    site.confirmed().await;
+    site.api.end_watches(true);
+    let mut faults = [site.fault().await, site.fault().await];
+    faults.sort();
+    assert_eq!(faults, ["Nodes: each watch ends at once", "Pods: each watch ends at once"]);
+    site.api.pod("a", "10.0.0.1", "n1", &[("app", "web")]);
+    site.facts_are(&["a web z1"]).await;
+}
+
+/// A watch without a version would begin somewhere, and lose what went before.
+#[tokio::test]
+async fn rly_11_a_list_without_a_version_is_a_fault() {
+    let mut site = site().await;
+    site.api.list_version("");
+    assert!(site.fault().await.ends_with("the list has no resourceVersion"));
+}
+
+/// A program for credentials gets secrets and prints some.
+#[tokio::test]
+async fn rly_11_the_words_of_a_program_for_credentials_are_not_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("kubeconfig");
+    let config = |command: &str, argument: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "users": [{ "name": "u", "user": { "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+                "command": command, "args": ["-c", argument],
+                "env": [{ "name": "SECRET", "value": "hidden-text" }] } } }],
+        })
+        .to_string()
+    };
+    for (argument, expected) in [
+        (
+            "echo hidden-text; echo hidden-text >&2; exit 3",
+            "the program for credentials failed: exit status: 3",
+        ),
+        ("echo hidden-text", "the program for credentials printed something else"),
+    ] {
+        std::fs::write(&file, config("sh", argument)).unwrap();
+        let fault = match registry(file.clone(), false).next().await {
+            Report::Fault(fault) => fault,
+            other => panic!("{other:?}"),
+        };
+        assert!(fault.contains(expected) && !fault.contains("hidden"), "{fault}");
+    }
 }
 
 /// Silence is no confirmation.

@@ -64,6 +64,8 @@ CONTRADICTIONS = [
     ({"resources": {"limits": {"memory": "1 GB"}}}, "is no quantity of memory"),
     ({"resources": {"limits": {"memory": "64Mi"}}}, "has no room for a set"),
     ({"config": {"drain": "1 minute"}}, "is no duration"),
+    ({"mode": "sidecar", "config": {"facts": {"key": "id", "kubernetes": {}}}}, "would watch the whole cluster"),
+    ({"serviceAccount": {"create": False}, "config": {"facts": {"key": "id", "kubernetes": {}}}}, "set serviceAccount.name"),
     ({"config": {"listeners": [{"name": "a.b", "address": "[::]:1"}, {"name": "a-b", "address": "[::]:2"}]}}, "the same port name"),
 ]
 

@@ -44,6 +44,8 @@ struct Inner {
     /// Watches of a lower number end.
     cut: u64,
     bookmarks: Option<Duration>,
+    ends_watches: bool,
+    list_version: Option<String>,
     /// The requests: plural and query.
     asked: Vec<String>,
 }
@@ -139,6 +141,26 @@ impl Api {
         });
     }
 
+    /// Another state without a word to watches, as after a restore: a Pod is gone, and versions begin anew.
+    pub fn restore_without(&self, pod: &str) {
+        self.change(|inner| {
+            inner.objects.remove(&("pods".to_owned(), pod.to_owned())).unwrap();
+            inner.version = 10;
+            inner.log.clear();
+        });
+    }
+
+    /// Ends each watch at once.
+    pub fn end_watches(&self, ends: bool) {
+        self.change(|inner| inner.ends_watches = ends);
+        self.cut();
+    }
+
+    /// Lists have this version.
+    pub fn list_version(&self, version: &str) {
+        self.change(|inner| inner.list_version = Some(version.to_owned()));
+    }
+
     /// Answers requests for a plural with a status from now on.
     pub fn refuse(&self, plural: &str, status: u16, message: &str) {
         self.change(|inner| inner.refused.insert(plural.to_owned(), (status, message.to_owned())));
@@ -231,7 +253,8 @@ fn list(inner: &Inner, plural: &str, query: &BTreeMap<String, String>) -> Respon
         inner.objects.iter().filter(|((of, _), _)| of == plural).map(|(_, object)| object).collect();
     let page: Vec<&Value> = all.iter().skip(start).take(limit).copied().collect();
     let more = (all.len() > start + page.len()).then(|| format!("{version}/{}", start + page.len()));
-    let metadata = json!({ "resourceVersion": version.to_string(), "continue": more.unwrap_or_default() });
+    let shown = inner.list_version.clone().unwrap_or(version.to_string());
+    let metadata = json!({ "resourceVersion": shown, "continue": more.unwrap_or_default() });
     let text = json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": page });
     Response::builder().header("content-type", "application/json").body(text.to_string().into()).unwrap()
 }
@@ -257,7 +280,7 @@ async fn next_line(mut watch: Watch) -> Option<(Result<String, Infallible>, Watc
                 watch.sent = u64::MAX;
                 return Some((Ok(format!("{gone}\n")), watch));
             }
-            if watch.cut != inner.cut {
+            if watch.cut != inner.cut || inner.ends_watches {
                 return None;
             }
             let next = inner.log.iter().find(|(version, of, _)| *version > watch.sent && *of == watch.plural);

@@ -6,7 +6,8 @@ use crate::kubernetes::{Registry, Report};
 pub(super) async fn follow(mut registry: Registry, mut keeper: Keeper) {
     loop {
         match registry.next().await {
-            Report::Facts(table) => keeper.take("kubernetes", table).await,
+            Report::Facts(table) => keeper.learn("kubernetes", table).await,
+            Report::Refused(pods) => keeper.tell_refused(pods),
             Report::Confirmed => keeper.confirm(),
             Report::Fault(reason) => keeper.tell("kubernetes", &reason),
         }

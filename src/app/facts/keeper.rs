@@ -33,9 +33,13 @@ impl Keeper {
 
     /// Takes facts that may be those in force.
     pub async fn take(&mut self, source: &str, table: Arc<FactTable>) {
-        if *table == *self.in_force {
-            return;
+        if *table != *self.in_force {
+            self.learn(source, table).await;
         }
+    }
+
+    /// Takes other facts.
+    pub async fn learn(&mut self, source: &str, table: Arc<FactTable>) {
         self.in_force = table;
         self.metrics.facts.in_force(self.in_force.len());
         debug!(source, entries = self.in_force.len(), "other facts of clients");
@@ -60,10 +64,22 @@ impl Keeper {
         warn!(source, reason, "cannot use the facts of clients; the last good ones stay in force");
     }
 
+    /// Tells that Pods have too many labels, or all of them too much text.
+    pub fn tell_refused(&self, pods: usize) {
+        let reason = "a Pod has too many labels, or the Pods of the cluster too many different ones";
+        let event = Occurrence::warn(Kind::Class, "Pods have no facts for want of room");
+        self.metrics.events.add(event.place("kubernetes").detail(reason));
+        warn!(
+            pods,
+            reason, "Pods have no facts for want of room; each of their clients has a class of its own"
+        );
+    }
+
     /// Tells that there are no facts yet.
     pub fn tell_absent(&self, reason: &str) {
         self.note("kubernetes", reason);
         warn!(
+            source = "kubernetes",
             reason,
             "cannot use the facts of clients; each client has a class of its own until they are known"
         );

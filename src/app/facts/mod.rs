@@ -21,16 +21,18 @@ use crate::engine::class::{MetadataParts, NodeClasses};
 use crate::kubernetes::{Registry, Report};
 use crate::telemetry::{Metrics, wall_now};
 
-/// The time for all Pods of a cluster, before the relay goes on without.
-const FIRST: Duration = Duration::from_secs(10);
+/// The time for all Pods of a cluster, before a start goes on without, and a reload gives up.
+pub(super) const FIRST: Duration = Duration::from_secs(30);
 /// The same after a fault: the next attempt may succeed.
 const AFTER_FAULT: Duration = Duration::from_secs(2);
 
 /// A source that was opened, and its facts.
 pub(super) struct Opened {
     pub table: Arc<FactTable>,
-    /// The facts are not those of the source: it cannot be used yet.
-    pub fault: Option<String>,
+    /// The table is not that of the source: nothing is known yet.
+    is_absent: bool,
+    /// The last fault of the source.
+    fault: Option<String>,
     source: Source,
 }
 
@@ -38,6 +40,14 @@ enum Source {
     Nowhere,
     File,
     Cluster(Box<Registry>),
+}
+
+impl Opened {
+    /// The reason why nothing is known, with the key.
+    pub fn refusal(&self) -> Option<String> {
+        let fault = self.fault.as_ref().filter(|_| self.is_absent)?;
+        Some(format!("facts.kubernetes: {fault}"))
+    }
 }
 
 /// Follows the source of the facts, until it is dropped.
@@ -82,7 +92,7 @@ fn load_file(file: &Path) -> Result<Arc<FactTable>, String> {
 /// # Errors
 /// The fault of the file, beginning with the key.
 pub(super) fn planned(config: &Config) -> Result<Opened, String> {
-    Ok(Opened { table: load(config)?, fault: None, source: Source::Nowhere })
+    Ok(Opened { table: load(config)?, is_absent: false, fault: None, source: Source::Nowhere })
 }
 
 /// Reads the facts. Those of a cluster have a time, and then the fault is a part of the result.
@@ -92,8 +102,10 @@ pub(super) fn planned(config: &Config) -> Result<Opened, String> {
 pub(super) async fn open(config: &Config) -> Result<Opened, String> {
     let table = load(config)?;
     let interest = match &config.facts {
-        None => return Ok(Opened { table, fault: None, source: Source::Nowhere }),
-        Some(FactsSource::File(_)) => return Ok(Opened { table, fault: None, source: Source::File }),
+        None => return Ok(Opened { table, is_absent: false, fault: None, source: Source::Nowhere }),
+        Some(FactsSource::File(_)) => {
+            return Ok(Opened { table, is_absent: false, fault: None, source: Source::File });
+        }
         Some(FactsSource::Kubernetes(interest)) => interest,
     };
     let mut registry = Box::new(Registry::new(interest));
@@ -101,7 +113,7 @@ pub(super) async fn open(config: &Config) -> Result<Opened, String> {
     let table = loop {
         match timeout_at(end, registry.next()).await {
             Ok(Report::Facts(table)) => break Some(table),
-            Ok(Report::Confirmed) => {}
+            Ok(Report::Confirmed | Report::Refused(_)) => {}
             Ok(Report::Fault(reason)) => {
                 end = end.min(Instant::now() + AFTER_FAULT);
                 fault = Some(reason);
@@ -109,14 +121,11 @@ pub(super) async fn open(config: &Config) -> Result<Opened, String> {
             Err(_) => break None,
         }
     };
-    let fault = match &table {
-        Some(_) => None,
-        None => {
-            Some(fault.unwrap_or_else(|| format!("the list is not complete after {} s", FIRST.as_secs())))
-        }
-    };
-    let fault = fault.map(|fault| format!("facts.kubernetes: {fault}"));
-    Ok(Opened { table: table.unwrap_or_default(), fault, source: Source::Cluster(registry) })
+    let is_absent = table.is_none();
+    if is_absent && fault.is_none() {
+        fault = Some(format!("the lists are not complete after {} s", FIRST.as_secs()));
+    }
+    Ok(Opened { table: table.unwrap_or_default(), is_absent, fault, source: Source::Cluster(registry) })
 }
 
 /// Tells what the facts in force lack, and follows their source, if there is one.
@@ -137,8 +146,12 @@ pub(super) fn follow(
         }
         (Some(FactsSource::Kubernetes(_)), Source::Cluster(registry)) => {
             match &opened.fault {
-                Some(fault) => keeper.tell_absent(fault),
-                None => keeper.tell_missing(),
+                Some(fault) if opened.is_absent => keeper.tell_absent(fault),
+                Some(fault) => keeper.tell("kubernetes", fault),
+                None => keeper.confirm(),
+            }
+            if !opened.is_absent {
+                keeper.tell_missing();
             }
             tokio::spawn(cluster::follow(*registry, keeper))
         }

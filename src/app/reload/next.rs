@@ -126,7 +126,7 @@ impl Preparation {
             Depth::Text | Depth::Files => Ok(Some(facts::planned(config).map_err(invalid)?)),
             Depth::Sockets => {
                 let opened = Handle::current().block_on(facts::open(config)).map_err(invalid)?;
-                match opened.fault {
+                match opened.refusal() {
                     Some(fault) => Err(Obstacle::Failed(vec![fault])),
                     None => Ok(Some(opened)),
                 }

@@ -1,15 +1,22 @@
 //! The table of facts, made of Pods and Nodes.
 
+mod contents;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use self::contents::{Contents, cost};
 use super::object::{Metadata, Node, Pod};
 use crate::engine::class::facts::{FactTable, Fields};
 use crate::xds::Value;
 
-/// The bytes of text in all Pods: as much as a file of facts may have. 100,000 Pods with ten labels take half as much.
-const TEXT_MAX: usize = 64 << 20;
+/// The memory of all facts, in bytes by [`cost`]. 100,000 Pods of 1,000 workloads in three zones take some 65 MiB.
+const BYTES_MAX: usize = 256 << 20;
+/// The bytes of the labels of one Pod. Nobody selects by as many, and one author of Pods must not take the room of all.
+const LABELS_MAX: usize = 64 << 10;
+/// The entries of a Pod by name and by address, without the facts.
+const BYTES_OF_POD: usize = 500;
 
 /// The labels of a Node's place: the current name before the name in old clusters.
 const REGION: [&str; 2] = ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
@@ -25,44 +32,54 @@ pub(super) struct Pods {
     pods: HashMap<Arc<str>, Entry>,
     /// `None`: Nodes are not read, and Pods have no place.
     nodes: Option<HashMap<Box<str>, Place>>,
+    /// The names of the Pods on each Node.
+    on: HashMap<Box<str>, HashSet<Arc<str>>>,
     /// The names of the Pods at each address. Facts go by the address while one Pod has it.
     at: HashMap<IpAddr, BTreeSet<Arc<str>>>,
-    /// Each content once: the Pods of a workload have mostly the same.
-    contents: HashSet<Arc<Fields>>,
+    contents: Contents,
     table: FactTable,
-    text: usize,
-    /// The Pods without room.
+    /// The most bytes of all facts.
+    room: usize,
+    /// The Pods without facts for want of room.
     refused: HashSet<Arc<str>>,
     has_changed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Entry {
-    /// The facts without the place.
-    own: Arc<Fields>,
+    /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses from others.
+    own: Option<Arc<Fields>>,
+    /// The facts with the place, in the table.
+    placed: Option<Arc<Fields>>,
     node: Box<str>,
     addresses: Vec<IpAddr>,
-    text: usize,
+    /// In the host's network: an address is the Node's, and means nobody.
+    is_host: bool,
 }
 
 impl Pods {
     /// `reads_nodes`: facts have the place of the Node, and a Pod without a known Node has no facts.
     pub fn new(reads_nodes: bool) -> Pods {
-        Pods { nodes: reads_nodes.then(HashMap::new), ..Pods::default() }
+        Pods { nodes: reads_nodes.then(HashMap::new), room: BYTES_MAX, ..Pods::default() }
     }
 
     /// The facts, if the last call gave others.
     pub fn take_change(&mut self) -> Option<FactTable> {
-        // Contents without a Pod, once there are as many as with Pods.
-        if self.contents.len() > 2 * self.pods.len() + 64 {
-            self.contents.retain(|content| Arc::strong_count(content) > 1);
-        }
         self.has_changed.then(|| self.table())
     }
 
     /// The number of Pods without facts, because all facts together would take too much room.
     pub fn refused(&self) -> usize {
         self.refused.len()
+    }
+
+    /// Whether refused Pods may fit by now.
+    pub fn has_room(&self) -> bool {
+        self.bytes() < self.room / 10 * 9
+    }
+
+    fn bytes(&self) -> usize {
+        self.contents.bytes() + self.pods.len() * BYTES_OF_POD
     }
 
     /// The present facts.
@@ -78,35 +95,47 @@ impl Pods {
     /// Takes the present state of a Pod, and returns the name.
     pub fn put_pod(&mut self, pod: Pod) -> Arc<str> {
         let name = pod.metadata.pod_name();
-        let Some(entry) = self.entry(pod) else {
+        let Some((mut entry, fields)) = entry_of(pod) else {
             self.remove_pod(&name);
             return name;
         };
-        if self.pods.get(&name).is_some_and(|known| known.is_same(&entry)) {
-            return name;
+        if let Some(known) = self.pods.get(&name) {
+            let is_same = known.own.as_deref() == fields.as_ref() && known.is_at(&entry);
+            if is_same && !self.refused.contains(&name) {
+                return name;
+            }
         }
         self.remove_pod(&name);
-        if self.text + entry.text > TEXT_MAX {
-            self.refused.insert(name.clone());
-            return name;
+        let copies = if self.nodes.is_some() { 2 } else { 1 };
+        let fits = |fields: &Fields| {
+            let new = if self.contents.has(fields) { 0 } else { copies * cost(fields) };
+            self.bytes() + new + BYTES_OF_POD <= self.room
+        };
+        match fields {
+            Some(fields) if fits(&fields) => entry.own = Some(self.contents.keep(fields)),
+            Some(_) | None => drop(self.refused.insert(name.clone())),
         }
-        self.text += entry.text;
-        let addresses = entry.addresses.clone();
+        let (node, addresses) = (entry.node.clone(), entry.addresses.clone());
         self.pods.insert(name.clone(), entry);
+        self.on.entry(node).or_default().insert(name.clone());
         for address in &addresses {
             self.at.entry(*address).or_default().insert(name.clone());
         }
         self.publish(&name);
-        // Two Pods at an address take the entry from each other.
-        addresses.iter().for_each(|address| self.publish_address(address));
         name
     }
 
     pub fn remove_pod(&mut self, name: &str) {
         self.refused.remove(name);
         let Some(entry) = self.pods.remove(name) else { return };
-        self.text -= entry.text;
-        self.withdraw(name);
+        self.set(name, None);
+        entry.own.into_iter().chain(entry.placed).for_each(|fields| self.contents.leave(&fields));
+        if let Some(names) = self.on.get_mut(&entry.node) {
+            names.remove(name);
+            if names.is_empty() {
+                self.on.remove(&entry.node);
+            }
+        }
         for address in &entry.addresses {
             if let Some(names) = self.at.get_mut(address) {
                 names.remove(name);
@@ -122,7 +151,6 @@ impl Pods {
     pub fn keep_pods(&mut self, names: &HashSet<Arc<str>>) {
         let gone: Vec<Arc<str>> = self.pods.keys().filter(|name| !names.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove_pod(name));
-        self.refused.retain(|name| names.contains(name));
     }
 
     /// Takes the present state of a Node, and returns the name.
@@ -157,81 +185,38 @@ impl Pods {
             Some(place) => nodes.insert(name.into(), place),
             None => nodes.remove(name),
         };
-        let on_it = self.pods.iter().filter(|(_, entry)| *entry.node == *name);
-        let on_it: Vec<Arc<str>> = on_it.map(|(pod, _)| pod.clone()).collect();
-        for pod in on_it {
-            self.publish(&pod);
-            let addresses = self.pods.get(&pod).map(|entry| entry.addresses.clone()).unwrap_or_default();
-            addresses.iter().for_each(|address| self.publish_address(address));
-        }
+        let on_it: Vec<Arc<str>> = self.on.get(name).into_iter().flatten().cloned().collect();
+        on_it.iter().for_each(|pod| self.publish(pod));
     }
 
-    /// `None`: no proxy of the Pod can be a client.
-    fn entry(&mut self, pod: Pod) -> Option<Entry> {
-        let Pod { metadata, spec, status } = pod;
-        let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_str());
-        if is_over || spec.node_name.is_empty() {
-            return None;
-        }
-        // In the host's network, the address is the Node's.
-        let of_its_own = if spec.host_network { Vec::new() } else { status.pod_ips };
-        let texts =
-            of_its_own.into_iter().map(|of| of.ip).chain((!spec.host_network).then_some(status.pod_ip));
-        let mut addresses: Vec<IpAddr> = texts
-            .filter_map(|text| text.parse::<IpAddr>().ok())
-            .map(|address| address.to_canonical())
-            .collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let text = metadata.name.len() + metadata.namespace.len();
-        let labels = metadata.labels;
-        let text = text + labels.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        let labels = labels.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
-        let own = [
-            ("namespace", Value::String(metadata.namespace)),
-            ("service_account", Value::String(spec.service_account_name)),
-            ("labels", Value::Struct(labels)),
-        ];
-        let own = own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        Some(Entry { own: self.once(own), node: spec.node_name.into(), addresses, text })
-    }
-
-    /// The facts of a Pod. `None`: the place is not known.
-    fn facts(&mut self, name: &str) -> Option<Arc<Fields>> {
-        let entry = self.pods.get(name)?;
-        let Some(nodes) = &self.nodes else { return Some(entry.own.clone()) };
-        let place = nodes.get(&entry.node)?;
-        let mut facts = Fields::clone(&entry.own);
-        facts.extend(place.iter().map(|(key, value)| ((*key).to_owned(), Value::String(value.clone()))));
-        Some(self.once(facts))
-    }
-
-    fn once(&mut self, fields: Fields) -> Arc<Fields> {
-        match self.contents.get(&fields) {
-            Some(known) => known.clone(),
-            None => {
-                let fields = Arc::new(fields);
-                self.contents.insert(fields.clone());
-                fields
-            }
-        }
-    }
-
-    /// The entry under the Pod's name.
+    /// Brings the entries of a Pod up to date, by name and by address.
     fn publish(&mut self, name: &Arc<str>) {
-        let facts = self.facts(name);
-        self.set(name, facts);
-    }
-
-    fn withdraw(&mut self, name: &str) {
-        self.set(name, None);
+        let Some(entry) = self.pods.get(name) else { return };
+        let place = self.nodes.as_ref().map(|nodes| nodes.get(&entry.node));
+        let facts = match (&entry.own, place) {
+            (Some(own), Some(Some(place))) => {
+                let place =
+                    place.iter().map(|(key, value)| ((*key).to_owned(), Value::String(value.clone())));
+                Some(own.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect())
+            }
+            (Some(own), None) => Some(Fields::clone(own)),
+            // The place is not known, or there is no room.
+            (Some(_), Some(None)) | (None, _) => None,
+        };
+        let placed = facts.map(|facts| self.contents.keep(facts));
+        let addresses = entry.addresses.clone();
+        self.set(name, placed.clone());
+        let former = self.pods.get_mut(name).and_then(|entry| std::mem::replace(&mut entry.placed, placed));
+        former.into_iter().for_each(|fields| self.contents.leave(&fields));
+        addresses.iter().for_each(|address| self.publish_address(address));
     }
 
     /// The entry under an address.
     fn publish_address(&mut self, address: &IpAddr) {
         let names = self.at.get(address);
-        let only = names.filter(|names| names.len() == 1).and_then(|names| names.first().cloned());
-        let facts = only.and_then(|name| self.facts(&name));
+        let only = names.filter(|names| names.len() == 1).and_then(|names| names.first());
+        let entry = only.and_then(|name| self.pods.get(name)).filter(|entry| !entry.is_host);
+        let facts = entry.and_then(|entry| entry.placed.clone());
         self.set_key(&address.to_string(), facts);
     }
 
@@ -251,9 +236,33 @@ impl Pods {
 }
 
 impl Entry {
-    fn is_same(&self, other: &Entry) -> bool {
-        Arc::ptr_eq(&self.own, &other.own) && self.node == other.node && self.addresses == other.addresses
+    fn is_at(&self, other: &Entry) -> bool {
+        (&self.node, &self.addresses, self.is_host) == (&other.node, &other.addresses, other.is_host)
     }
+}
+
+/// A Pod and the facts without the place. No entry: no proxy of the Pod can be a client. No facts: there are too many labels.
+fn entry_of(pod: Pod) -> Option<(Entry, Option<Fields>)> {
+    let Pod { metadata, spec, status } = pod;
+    let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_str());
+    if is_over || spec.node_name.is_empty() {
+        return None;
+    }
+    let texts = status.pod_ips.into_iter().map(|of| of.ip).chain([status.pod_ip]);
+    let addresses = texts.filter_map(|text| text.parse::<IpAddr>().ok());
+    let mut addresses: Vec<IpAddr> = addresses.map(|address| address.to_canonical()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let labels = metadata.labels.into_iter().map(|(key, value)| (key, Value::String(value)));
+    let own = [
+        ("namespace", Value::String(metadata.namespace)),
+        ("service_account", Value::String(spec.service_account_name)),
+        ("labels", Value::Struct(labels.collect())),
+    ];
+    let own: Fields = own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let fields = (cost(&own) <= LABELS_MAX).then_some(own);
+    let (node, is_host) = (spec.node_name.into(), spec.host_network);
+    Some((Entry { own: None, placed: None, node, addresses, is_host }, fields))
 }
 
 impl Metadata {

@@ -79,7 +79,11 @@ fn rly_11_a_pod_has_its_facts_by_name_and_by_each_address() {
     assert!(pods.take_change().is_none());
     pods.remove_pod("web-1.prod");
     assert!(pods.take_change().unwrap().is_empty());
-    assert_eq!((table.len(), pods.text, pods.at.len()), (3, 0, 0), "a table that is in use stays");
+    assert_eq!(
+        (table.len(), pods.bytes(), pods.at.len(), pods.on.len()),
+        (3, 0, 0, 0),
+        "a table that is in use stays"
+    );
 }
 
 /// Two Pods on Nodes that nobody knows may be in two zones.
@@ -190,18 +194,57 @@ fn rly_11_equal_contents_are_kept_once() {
     assert_eq!(pods.contents.len(), 0, "contents of nobody are forgotten");
 }
 
+/// A Pod with labels for half of the room of one Pod, and different from all others.
+fn large(name: &str, number: usize) -> Pod {
+    pod(name, &[], "n1", &format!("{number}{}", "x".repeat(LABELS_MAX / 2)))
+}
+
 #[test]
 fn rly_11_pods_beyond_the_room_have_no_facts_and_are_counted() {
-    let mut pods = Pods::new(false);
-    let big = "x".repeat(TEXT_MAX / 2);
-    for name in ["a", "b", "c"] {
-        pods.put_pod(pod(name, &[], "n1", &big));
+    let mut pods = Pods { room: 8 << 20, ..Pods::new(false) };
+    let mut count = 0;
+    while pods.refused() == 0 {
+        pods.put_pod(large(&format!("p{count}"), count));
+        count += 1;
     }
-    assert_eq!((pods.table.len(), pods.refused()), (1, 2));
-    pods.put_pod(pod("b", &[], "n1", &big));
-    assert_eq!(pods.refused(), 2);
-    pods.put_pod(pod("c", &[], "n1", "small"));
-    assert_eq!((pods.table.len(), pods.refused()), (2, 1));
-    pods.keep_pods(&["c.prod".into()].into());
-    assert_eq!((pods.table.len(), pods.refused()), (1, 0));
+    // The facts with and without the place are one content here.
+    assert!((200..=pods.room / (LABELS_MAX / 2)).contains(&count), "{count}");
+    assert!(pods.bytes() <= pods.room && !pods.has_room());
+    let last = format!("p{}.prod", count - 1);
+    assert_eq!((told(&pods, &last), pods.table.len()), (None, count - 1));
+    // Nothing is kept of the Pods without room, however often they change.
+    let before = pods.bytes();
+    for number in 0..50 {
+        pods.put_pod(large(&format!("p{}", count - 1), count + number));
+    }
+    assert_eq!((pods.bytes(), pods.refused(), pods.contents.len()), (before, 1, count - 1));
+    (0..count / 5).for_each(|number| pods.remove_pod(&format!("p{number}.prod")));
+    assert!(pods.has_room());
+    pods.put_pod(large(&format!("p{}", count - 1), count));
+    assert_eq!(pods.refused(), 0);
+    assert!(told(&pods, &last).is_some());
+}
+
+/// The author of one Pod takes no room from others.
+#[test]
+fn rly_11_a_pod_with_too_many_labels_has_no_facts() {
+    let mut pods = Pods::new(false);
+    pods.put_pod(pod("a", &["10.0.0.1"], "n1", &"x".repeat(LABELS_MAX)));
+    assert_eq!((pods.refused(), pods.table.len(), pods.contents.len()), (1, 0, 0));
+    pods.put_pod(pod("a", &["10.0.0.1"], "n1", "web"));
+    assert_eq!((pods.refused(), told(&pods, "10.0.0.1").as_deref()), (0, Some("web -")));
+}
+
+/// An address has facts only while one Pod alone has it, also beside Pods without facts of their own.
+#[test]
+fn rly_11_pods_without_facts_hold_their_addresses() {
+    let mut pods = Pods::new(false);
+    pods.put_pod(pod("old", &["10.0.0.1"], "n1", "web"));
+    pods.put_pod(pod("next", &["10.0.0.1"], "n2", &"x".repeat(LABELS_MAX)));
+    assert_eq!(told(&pods, "10.0.0.1"), None, "the address of a Pod without room");
+    pods.remove_pod("next.prod");
+    assert_eq!(told(&pods, "10.0.0.1").as_deref(), Some("web -"));
+    pods.put_pod(with(pod("agent", &["10.0.0.1"], "n2", "agent"), |pod| pod.spec.host_network = true));
+    assert_eq!(told(&pods, "10.0.0.1"), None, "the address of a Node");
+    assert_eq!(told(&pods, "agent.prod").as_deref(), Some("agent -"));
 }

@@ -95,7 +95,7 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- define "sluice.asksCluster" -}}
 {{- $config := include "sluice.config" . | fromYaml -}}
 {{- $facts := default dict $config.facts -}}
-{{- if and (hasKey $facts "kubernetes") (not (include "sluice.isSidecar" .)) -}}
+{{- if and (kindIs "map" $facts.kubernetes) (not (include "sluice.isSidecar" .)) -}}
 {{- $kubernetes := default dict $facts.kubernetes -}}
 {{- if not $kubernetes.kubeconfig -}}
 {{- ternary "nodes" "pods" (ne (toString (get $kubernetes "nodes")) "false") -}}
@@ -135,6 +135,13 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 
 {{/* Faults that no schema sees. */}}
 {{- define "sluice.validate" -}}
+{{- $kubernetes := dig "facts" "kubernetes" "" .Values.config -}}
+{{- if and (kindIs "map" $kubernetes) (include "sluice.isSidecar" .) (not (dig "kubeconfig" "" $kubernetes)) -}}
+{{- fail "config.facts.kubernetes: each application's pod would watch the whole cluster; use mode: tier" -}}
+{{- end -}}
+{{- if and (include "sluice.asksCluster" .) .Values.rbac.create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "config.facts.kubernetes: the right to read Pods would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
+{{- end -}}
 {{- $certificates := .Values.certificates -}}
 {{- $hasCertificates := include "sluice.hasCertificates" . -}}
 {{- if and $hasCertificates (ne $certificates.clientCertificate "none") (not $certificates.trustDomain) (not $certificates.clients) -}}

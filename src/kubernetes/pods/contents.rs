@@ -1,0 +1,66 @@
+//! The facts of all Pods, each content once: the Pods of a workload have mostly the same.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::engine::class::facts::Fields;
+use crate::xds::Value;
+
+/// A key and a value with their allocations and their share of a map.
+const BYTES_OF_FIELD: usize = 120;
+
+/// Contents with the number of their users.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    known: HashMap<Arc<Fields>, usize>,
+    /// By [`cost`].
+    bytes: usize,
+}
+
+impl Contents {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn has(&self, fields: &Fields) -> bool {
+        self.known.contains_key(fields)
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// A content for another user.
+    pub fn keep(&mut self, fields: Fields) -> Arc<Fields> {
+        if let Some((known, _)) = self.known.get_key_value(&fields) {
+            let known = known.clone();
+            *self.known.entry(known.clone()).or_default() += 1;
+            return known;
+        }
+        self.bytes += cost(&fields);
+        let fields = Arc::new(fields);
+        self.known.insert(fields.clone(), 1);
+        fields
+    }
+
+    /// A user less.
+    pub fn leave(&mut self, fields: &Arc<Fields>) {
+        let Some(users) = self.known.get_mut(fields) else { return };
+        *users -= 1;
+        if *users == 0 {
+            self.known.remove(fields);
+            self.bytes -= cost(fields);
+        }
+    }
+}
+
+/// The bytes of a content in memory, roughly.
+pub(super) fn cost(fields: &Fields) -> usize {
+    let of_value = |value: &Value| match value {
+        Value::String(text) => text.len(),
+        Value::Struct(fields) => cost(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::List(_) => 0,
+    };
+    fields.iter().map(|(key, value)| BYTES_OF_FIELD + key.len() + of_value(value)).sum()
+}
