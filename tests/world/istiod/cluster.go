@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	"istio.io/istio/pilot/test/xds"
+	"istio.io/istio/pkg/config/mesh"
+	kubelib "istio.io/istio/pkg/kube"
+)
+
+const namespace = "prod"
+
+var workloads = []string{"web", "api", "db", "cache"}
+
+// Pod is a Pod with a sidecar.
+type Pod struct {
+	name, workload, address, node, version string
+}
+
+func (p *Pod) labels() map[string]string {
+	return map[string]string{"app": p.workload, "version": p.version, "pod-template-hash": "1a2b3c"}
+}
+
+func (p *Pod) object() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: namespace, Labels: p.labels()},
+		Spec: corev1.PodSpec{
+			NodeName:           p.node,
+			ServiceAccountName: p.workload,
+			Containers: []corev1.Container{
+				{Name: "app", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}},
+				{Name: "istio-proxy"},
+			},
+		},
+		Status: corev1.PodStatus{
+			Phase:      corev1.PodRunning,
+			PodIP:      p.address,
+			PodIPs:     []corev1.PodIP{{IP: p.address}},
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}
+
+// Cluster is istiod with a Kubernetes API that both istiod and the relay read.
+type Cluster struct {
+	istiod *xds.FakeDiscoveryServer
+	pods   []*Pod
+	api    *httptest.Server
+}
+
+func zone(node int) string { return fmt.Sprintf("z%d", node%3+1) }
+
+// podsOf spreads Pods over all workloads, and each workload over all Nodes.
+func podsOf(count, nodes int) []*Pod {
+	var pods []*Pod
+	for number := range count {
+		workload := workloads[number%len(workloads)]
+		pods = append(pods, &Pod{
+			name:     fmt.Sprintf("%s-%d", workload, number/len(workloads)),
+			workload: workload,
+			address:  fmt.Sprintf("10.1.%d.%d", number/250, number%250+1),
+			node:     fmt.Sprintf("n%d", (number/len(workloads))%nodes),
+			version:  "v1",
+		})
+	}
+	return pods
+}
+
+// newCluster has `services` further Services, with the endpoints of the first workload.
+func newCluster(pods, nodes, services int) *Cluster {
+	cluster := &Cluster{pods: podsOf(pods, nodes)}
+	var objects []runtime.Object
+	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	for node := range nodes {
+		labels := map[string]string{corev1.LabelTopologyRegion: "r", corev1.LabelTopologyZone: zone(node)}
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", node), Labels: labels}})
+	}
+	for _, pod := range cluster.pods {
+		objects = append(objects, pod.object())
+	}
+	for number, workload := range workloads {
+		objects = append(objects, service(workload, fmt.Sprintf("10.96.0.%d", number+1)), cluster.slice(workload))
+	}
+	for number := range services {
+		name := fmt.Sprintf("more-%d", number)
+		more, slice := service(name, fmt.Sprintf("10.97.%d.%d", number/250, number%250+1)), cluster.slice(workloads[0])
+		more.Spec.Selector = map[string]string{"app": workloads[0]}
+		slice.Name, slice.Labels, slice.Endpoints = name, map[string]string{discoveryv1.LabelServiceName: name}, slice.Endpoints[:3]
+		objects = append(objects, more, slice)
+	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	mesh := mesh.DefaultMeshConfig()
+	mesh.OutboundTrafficPolicy = &meshconfig.MeshConfig_OutboundTrafficPolicy{}
+	cluster.istiod = xds.NewFakeDiscoveryServer(&failer{}, xds.FakeOptions{
+		KubernetesObjects: objects,
+		ConfigString:      configuration,
+		MeshConfig:        mesh,
+		ListenerBuilder:   func() (net.Listener, error) { return listener, nil },
+	})
+	// Here all proxies connect at once, from one machine.
+	cluster.istiod.Discovery.RequestRateLimit.SetLimit(rate.Inf)
+	cluster.api = serveKubernetes(cluster.client())
+	return cluster
+}
+
+// configuration makes zones count, and has a policy for a version that no Pod has at first.
+const configuration = `
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: { name: by-zone, namespace: prod }
+spec:
+  host: "*.prod.svc.cluster.local"
+  trafficPolicy:
+    outlierDetection: { consecutive5xxErrors: 5 }
+    loadBalancer: { localityLbSetting: { enabled: true } }
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: { name: deny-v2, namespace: prod }
+spec:
+  selector: { matchLabels: { version: v2 } }
+  action: DENY
+  rules: [{ to: [{ operation: { methods: [DELETE] } }] }]
+`
+
+func service(name, address string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: address,
+			Selector:  map[string]string{"app": name},
+			Ports:     []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}},
+		},
+	}
+}
+
+func (c *Cluster) slice(workload string) *discoveryv1.EndpointSlice {
+	port, name, ready := int32(8080), "http", true
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: workload, Namespace: namespace, Labels: map[string]string{discoveryv1.LabelServiceName: workload}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+	}
+	for _, pod := range c.pods {
+		if pod.workload == workload {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses:  []string{pod.address},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+				NodeName:   &pod.node,
+				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: pod.name, Namespace: namespace},
+			})
+		}
+	}
+	return slice
+}
+
+func (c *Cluster) client() kubelib.Client { return c.istiod.KubeClient() }
+
+func (c *Cluster) address() string { return c.istiod.Listener.Addr().String() }
+
+// relabel gives a Pod another version, as `kubectl label` does. Its proxy goes on with the labels of its start.
+func (c *Cluster) relabel(pod *Pod, version string) {
+	object := pod.object()
+	object.Labels["version"] = version
+	must(c.client().Kube().CoreV1().Pods(namespace).Update(context.Background(), object, metav1.UpdateOptions{}))
+}
+
+// serveKubernetes serves Pods and Nodes as an API server does: lists with a version, and watches from there.
+func serveKubernetes(client kubelib.Client) *httptest.Server {
+	pods := newKind(must(client.Kube().CoreV1().Pods("").List(context.Background(), metav1.ListOptions{})))
+	nodes := newKind(must(client.Kube().CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})))
+	go pods.follow(must(client.Kube().CoreV1().Pods("").Watch(context.Background(), metav1.ListOptions{})))
+	go nodes.follow(must(client.Kube().CoreV1().Nodes().Watch(context.Background(), metav1.ListOptions{})))
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/pods", pods)
+	mux.Handle("/api/v1/nodes", nodes)
+	return httptest.NewServer(mux)
+}
+
+// Kind is all objects of a kind and their changes. The number of changes is the version.
+type Kind struct {
+	lock    sync.Mutex
+	changed *sync.Cond
+	objects map[string]map[string]any
+	events  []map[string]any
+}
+
+func newKind(list runtime.Object) *Kind {
+	kind := &Kind{objects: map[string]map[string]any{}}
+	kind.changed = sync.NewCond(&kind.lock)
+	var read struct{ Items []map[string]any }
+	check(json.Unmarshal(must(json.Marshal(list)), &read))
+	for _, item := range read.Items {
+		kind.put("ADDED", item)
+	}
+	return kind
+}
+
+func (k *Kind) put(event string, object map[string]any) {
+	k.lock.Lock()
+	defer k.lock.Unlock()
+	metadata := object["metadata"].(map[string]any)
+	metadata["resourceVersion"] = strconv.Itoa(len(k.events) + 1)
+	key := fmt.Sprint(metadata["namespace"], "/", metadata["name"])
+	if event == "DELETED" {
+		delete(k.objects, key)
+	} else {
+		k.objects[key] = object
+	}
+	k.events = append(k.events, map[string]any{"type": event, "object": object})
+	k.changed.Broadcast()
+}
+
+func (k *Kind) follow(changes watch.Interface) {
+	for change := range changes.ResultChan() {
+		var object map[string]any
+		check(json.Unmarshal(must(json.Marshal(change.Object)), &object))
+		k.put(string(change.Type), object)
+	}
+}
+
+func (k *Kind) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
+	query := request.URL.Query()
+	encoder := json.NewEncoder(answer)
+	answer.Header().Set("content-type", "application/json")
+	if query.Get("watch") == "" {
+		k.lock.Lock()
+		defer k.lock.Unlock()
+		items := []any{}
+		for _, object := range k.objects {
+			items = append(items, object)
+		}
+		version := map[string]string{"resourceVersion": strconv.Itoa(len(k.events))}
+		check(encoder.Encode(map[string]any{"kind": "List", "apiVersion": "v1", "metadata": version, "items": items}))
+		return
+	}
+	seconds, _ := strconv.Atoi(query.Get("timeoutSeconds"))
+	end := time.AfterFunc(time.Duration(seconds)*time.Second, k.changed.Broadcast)
+	defer end.Stop()
+	defer context.AfterFunc(request.Context(), k.changed.Broadcast)()
+	over := time.Now().Add(time.Duration(seconds) * time.Second)
+	next, _ := strconv.Atoi(query.Get("resourceVersion"))
+	answer.(http.Flusher).Flush()
+	for {
+		k.lock.Lock()
+		for next >= len(k.events) && request.Context().Err() == nil && time.Now().Before(over) {
+			k.changed.Wait()
+		}
+		if next >= len(k.events) {
+			k.lock.Unlock()
+			return
+		}
+		line := must(json.Marshal(k.events[next]))
+		k.lock.Unlock()
+		next++
+		if _, err := answer.Write(append(line, '\n')); err != nil {
+			return
+		}
+		answer.(http.Flusher).Flush()
+	}
+}
+
+// kubeconfig writes a file of kubectl for the API.
+func kubeconfig(directory, api string) string {
+	file := filepath.Join(directory, "kubeconfig")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: %q}}], users: [{name: c, user: {}}], contexts: [{name: c, context: {cluster: c, user: c}}]}`, api)
+	check(os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
