@@ -192,7 +192,11 @@ fn relabel(api: &Api, number: u8, version: &str) {
 
 async fn relay_of_cluster(origin: &ControlPlane, kubernetes: &str) -> Relay {
     let facts = format!("facts: {{ key: {{ metadata: INSTANCE_IPS }}, kubernetes: {kubernetes} }}");
-    Relay::start(Setup::of(origin.address).line("linger: 1s").line(RULES).line(&facts)).await
+    let mut setup = Setup::of(origin.address).line("linger: 1s").line(RULES).line(&facts);
+    // The tests may run in a cluster.
+    let outside = [("KUBERNETES_SERVICE_HOST", "nowhere"), ("KUBERNETES_SERVICE_PORT", "none")];
+    setup.environment.extend(outside.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    Relay::start(setup).await
 }
 
 /// The cluster is the registry: who is relabelled there moves at once, and while its API server is away, everybody stays and a newcomer
