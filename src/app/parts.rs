@@ -46,7 +46,7 @@ impl Parts {
         let metrics = &base.metrics;
         let (lists, channels) =
             servers::lists(&config.servers, default_response_bytes(config), metrics, &Channels::default())?;
-        let facts = facts::open(config).await.map_err(io::Error::other)?;
+        let facts = facts::open(config, facts::AT_START).await.map_err(io::Error::other)?;
         let relay = Relay::new(relay_settings(config, (lists, facts.table.clone()), 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
             relay.await_plans();

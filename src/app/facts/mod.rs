@@ -21,8 +21,10 @@ use crate::engine::class::{MetadataParts, NodeClasses};
 use crate::kubernetes::{Registry, Report};
 use crate::telemetry::{Metrics, wall_now};
 
-/// The time for all Pods of a cluster, before a start goes on without, and a reload gives up.
-pub(super) const FIRST: Duration = Duration::from_secs(30);
+/// The time for all Pods of a cluster, before a start goes on without.
+pub(super) const AT_START: Duration = Duration::from_secs(30);
+/// The time for all Pods of a cluster in a reload, which has 10 s for everything.
+pub(super) const AT_RELOAD: Duration = Duration::from_secs(7);
 /// The same after a fault: the next attempt may succeed.
 const AFTER_FAULT: Duration = Duration::from_secs(2);
 
@@ -99,7 +101,7 @@ pub(super) fn planned(config: &Config) -> Result<Opened, String> {
 ///
 /// # Errors
 /// The fault of a file, beginning with the key.
-pub(super) async fn open(config: &Config) -> Result<Opened, String> {
+pub(super) async fn open(config: &Config, limit: Duration) -> Result<Opened, String> {
     let table = load(config)?;
     let interest = match &config.facts {
         None => return Ok(Opened { table, is_absent: false, fault: None, source: Source::Nowhere }),
@@ -109,7 +111,7 @@ pub(super) async fn open(config: &Config) -> Result<Opened, String> {
         Some(FactsSource::Kubernetes(interest)) => interest,
     };
     let mut registry = Box::new(Registry::new(interest));
-    let (mut end, mut fault) = (Instant::now() + FIRST, None);
+    let (mut end, mut fault) = (Instant::now() + limit, None);
     let table = loop {
         match timeout_at(end, registry.next()).await {
             Ok(Report::Facts(table)) => break Some(table),
@@ -123,7 +125,7 @@ pub(super) async fn open(config: &Config) -> Result<Opened, String> {
     };
     let is_absent = table.is_none();
     if is_absent && fault.is_none() {
-        fault = Some(format!("the lists are not complete after {} s", FIRST.as_secs()));
+        fault = Some(format!("the lists are not complete after {} s", limit.as_secs()));
     }
     Ok(Opened { table: table.unwrap_or_default(), is_absent, fault, source: Source::Cluster(registry) })
 }

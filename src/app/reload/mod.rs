@@ -37,7 +37,6 @@ use self::next::{Depth, Next, Obstacle, Preparation};
 use crate::admin::reloading::{
     ConfigHistory, KeyChange, LastReload, ReloadResult, Reloading, Report, Wanted,
 };
-use crate::app::facts;
 use crate::config::{Authorization, Config, Effect, Loaded, Shown, load_policy, process_keys};
 use crate::driver::PreparedSources;
 use crate::driver::api::reload::ReloadPlan;
@@ -46,9 +45,8 @@ use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 use crate::xds::Status;
 
-/// The time for everything before the commit but the facts of a cluster, which have a time of their own. A disk that hangs must not
-/// keep the next reload waiting.
-const PREPARE_MAX: Duration = Duration::from_secs(10).saturating_add(facts::FIRST);
+/// The time for everything before the commit. A disk that hangs must not keep the next reload waiting.
+const PREPARE_MAX: Duration = Duration::from_secs(10);
 
 /// A warning of each plan for a text.
 const OF_A_TEXT: &str =

@@ -125,7 +125,8 @@ impl Preparation {
             }
             Depth::Text | Depth::Files => Ok(Some(facts::planned(config).map_err(invalid)?)),
             Depth::Sockets => {
-                let opened = Handle::current().block_on(facts::open(config)).map_err(invalid)?;
+                let opened =
+                    Handle::current().block_on(facts::open(config, facts::AT_RELOAD)).map_err(invalid)?;
                 match opened.refusal() {
                     Some(fault) => Err(Obstacle::Failed(vec![fault])),
                     None => Ok(Some(opened)),
