@@ -21,8 +21,8 @@ use crate::engine::class::{MetadataParts, NodeClasses};
 use crate::kubernetes::{Registry, Report};
 use crate::telemetry::{Metrics, wall_now};
 
-/// The time for all Pods of a cluster, before a start goes on without.
-pub(super) const AT_START: Duration = Duration::from_secs(30);
+/// The time for all Pods of a cluster, before a start goes on without. Less than the time of a new process in an upgrade.
+pub(super) const AT_START: Duration = Duration::from_secs(20);
 /// The time for all Pods of a cluster in a reload, which has 10 s for everything.
 pub(super) const AT_RELOAD: Duration = Duration::from_secs(7);
 /// The same after a fault: the next attempt may succeed.
