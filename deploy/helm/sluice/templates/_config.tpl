@@ -139,7 +139,7 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- if and (kindIs "map" $kubernetes) (include "sluice.isSidecar" .) (not (dig "kubeconfig" "" $kubernetes)) -}}
 {{- fail "config.facts.kubernetes: each application's pod would watch the whole cluster; use mode: tier" -}}
 {{- end -}}
-{{- if and (include "sluice.asksCluster" .) .Values.rbac.create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- if and (include "sluice.asksCluster" .) (default dict .Values.rbac).create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "config.facts.kubernetes: the right to read Pods would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
 {{- end -}}
 {{- $certificates := .Values.certificates -}}
