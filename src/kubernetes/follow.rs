@@ -1,7 +1,7 @@
 //! All objects of a kind, and then each change.
 //!
-//! The age of the facts is the time since the last word of the API server. So each word counts here: bookmarks, and watches that
-//! begin anew. The library's own watcher keeps both to itself (ADR 81).
+//! The age of the facts is the time since the last word of the API server. So each word counts here: bookmarks, and the ends of whole
+//! watches. The library's own watcher keeps both to itself (ADR 81).
 
 use std::mem;
 use std::pin::Pin;

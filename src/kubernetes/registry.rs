@@ -249,7 +249,8 @@ impl Kind {
     }
 
     fn complete(&mut self) -> HashSet<Arc<str>> {
-        (self.is_complete, self.is_well) = (true, true);
+        self.is_complete = true;
+        self.heard();
         self.listed.take().unwrap_or_default()
     }
 

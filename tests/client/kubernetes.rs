@@ -210,6 +210,21 @@ async fn rly_11_after_a_fault_everything_is_listed() {
     site.facts_are(&["b db z1"]).await;
 }
 
+/// A server that goes away for the second time is told for the second time, also if it said nothing but a list in between.
+#[tokio::test]
+async fn rly_11_a_fault_is_told_again_after_a_list() {
+    let (api, directory) = (Api::start().await, tempfile::tempdir().unwrap());
+    let registry = registry(api.kubeconfig(directory.path(), "first"), false);
+    let mut site = Site { api, registry, directory };
+    site.facts().await;
+    for _ in 0..2 {
+        site.api.refuse("pods", 503, "away");
+        assert_eq!(site.fault().await, "Pods: status 503: away");
+        site.api.allow("pods");
+        site.confirmed().await;
+    }
+}
+
 /// Something in between that answers watches and says nothing is no word of the server: facts are listed again and again, and it is told.
 #[tokio::test]
 async fn rly_11_watches_that_end_at_once_confirm_nothing() {

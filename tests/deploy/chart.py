@@ -258,6 +258,18 @@ def documented_values_pass_the_relay(context):
         assert done.returncode == 0, f"{block}: {done.stderr}"
 
 
+def the_recipe_for_istiod_is_one(context):
+    """Values and page repeat `config/istio-kubernetes.yaml`, which is tried before the real istiod."""
+    recipe = yaml.safe_load((context.root / "config" / "istio-kubernetes.yaml").read_text())
+    text = (context.root / "docs" / "kubernetes.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^ *```yaml\n(.*?)^ *```", text, re.S | re.M) if "kubernetes: {}" in block]
+    copies = [context.values("facts"), *blocks]
+    assert len(copies) == 2, copies
+    for copy in copies:
+        for key in ("facts", "node_classes", "limits"):
+            assert copy["config"][key] == recipe[key], f"{key}: {copy['config'][key]}"
+
+
 def holds(whole, part):
     if isinstance(part, dict) and isinstance(whole, dict):
         return all(holds(whole.get(key), value) for key, value in part.items())
@@ -316,6 +328,7 @@ CHECKS = [
     files_of_ops_are_taken_as_they_are,
     every_configuration_passes_the_relay,
     documented_values_pass_the_relay,
+    the_recipe_for_istiod_is_one,
     a_changed_configuration_keeps_the_pods,
     version_is_that_of_the_relay,
     *([helm_itself_gives_equal_manifests] if HELM else []),

@@ -45,7 +45,7 @@ pub(super) struct Pods {
     has_changed: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Entry {
     /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses from others.
     own: Option<Arc<Fields>>,
