@@ -10,7 +10,7 @@ use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
 use crate::engine::class::{
     ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses,
-    NodeMatch, Paths, Projection, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
+    NodeMatch, Paths, Projection, Resources, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
 };
 use crate::xds::{Kind, TypeUrl};
 
@@ -57,7 +57,7 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 /// Reads one entry. Without `split_by`, the rule has RLY-11's projections. They differ by style, so the entry
 /// becomes two rules.
 fn read_rule((entry, has_facts): (usize, bool), map: &mut Map<'_>) -> Vec<ClassRule> {
-    let (nodes, types, names) = map.section("match", read_match).unwrap_or_default();
+    let Match { nodes, types, names, resources } = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by");
     let projection =
         projection.map(|item| item.map(|map| read_projection(map, has_facts)).unwrap_or_default());
@@ -80,6 +80,12 @@ fn read_rule((entry, has_facts): (usize, bool), map: &mut Map<'_>) -> Vec<ClassR
             "does not apply to `names: xdstp`: the wildcard is an old-style name",
         );
     }
+    if !resources.is_empty() && map.has("legacy_wildcard") {
+        map.contradiction(
+            "legacy_wildcard",
+            "does not apply to `resources`: the wildcard is no name in a list",
+        );
+    }
     let node = map.item("upstream_node");
     let upstream_node = node.as_ref().and_then(read_upstream_node).unwrap_or_default();
     let rule = |names, projection| ClassRule {
@@ -87,6 +93,7 @@ fn read_rule((entry, has_facts): (usize, bool), map: &mut Map<'_>) -> Vec<ClassR
         nodes: nodes.clone(),
         types: types.clone(),
         names,
+        resources: resources.clone(),
         projection,
         share_secrets,
         identity_metadata: identity_metadata.as_deref().map(Box::from),
@@ -167,13 +174,46 @@ fn check_share_secrets(map: &Map<'_>, types: &[TypeUrl], projection: Option<&Pro
     }
 }
 
-type Match = (NodeMatch, Vec<TypeUrl>, Option<NameStyle>);
+#[derive(Default)]
+struct Match {
+    nodes: NodeMatch,
+    types: Vec<TypeUrl>,
+    names: Option<NameStyle>,
+    resources: Resources,
+}
 
 fn read_match(map: &mut Map<'_>) -> Match {
     let nodes = read_node_match(map);
-    let types = map.list("types").iter().filter_map(read_type).collect();
+    let types: Vec<_> = map.list("types").iter().filter_map(read_type).collect();
     let names = map.optional("names", word(STYLES));
-    (nodes, types, names)
+    let resources = read_resources(map, &types, names);
+    // Names in the style of `xdstp:` mean the same for every node (NAM-12).
+    let names = if resources.is_empty() { names } else { Some(NameStyle::Old) };
+    Match { nodes, types, names, resources }
+}
+
+/// The names that the rule is for. A name belongs to a type.
+fn read_resources(map: &mut Map<'_>, types: &[TypeUrl], names: Option<NameStyle>) -> Resources {
+    map.can_be("resources", &[Form::List]);
+    let Some(item) = map.item("resources") else { return Resources::default() };
+    let Some(items) = item.list() else { return Resources::default() };
+    if items.is_empty() {
+        item.invalid("at least one name; without `resources` the rule is for all names");
+    }
+    if types.is_empty() {
+        map.contradiction("resources", "needs `types`: a name is that of a resource of one type");
+    }
+    if types.iter().any(|of| of.kind() == Kind::VirtualHost) {
+        let reason = "does not apply to virtual hosts, which have aliases";
+        map.contradiction("resources", reason);
+    }
+    if names == Some(NameStyle::Xdstp) {
+        map.contradiction(
+            "resources",
+            "does not apply to `names: xdstp`, which mean the same for every client",
+        );
+    }
+    Resources::new(items.iter().filter_map(read_text_pattern).collect())
 }
 
 /// Conditions on a node.
@@ -199,6 +239,10 @@ pub(super) fn read_node_match(map: &mut Map<'_>) -> NodeMatch {
 fn read_text_match(map: &mut Map<'_>, key: &'static str) -> Option<TextMatch> {
     map.can_be(key, &[Form::AnyText]);
     let item = map.item(key)?;
+    read_text_pattern(&item)
+}
+
+fn read_text_pattern(item: &Item<'_>) -> Option<TextMatch> {
     match item.tree {
         Tree::Text(text) => Some(TextMatch::Exact(text.clone())),
         Tree::Map(_) => item.map(read_pattern).flatten(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
 use crate::driver::ground::class_identity::class_digest;
-use crate::engine::class::{NameStyle, NodeClass, NodeClasses, UpstreamNode};
+use crate::engine::class::{NodeClass, NodeClasses, UpstreamNode};
 use crate::engine::fallback::{FallbackSettings, Policy};
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion};
@@ -19,7 +19,7 @@ const COMMON: [&str; 5] = [
     "envoy.extensions.transport_sockets.tls.v3.Secret",
 ];
 
-/// One line per type and style of names: the matching rule, the class as logs and the admin listener name it, and the
+/// One line per type and kind of names: the matching rule, the class as logs and the admin listener name it, and the
 /// values that make the class.
 ///
 /// Two nodes with the same values share upstream answers. Metadata values may be confidential, so only their keys are
@@ -31,12 +31,12 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
     types.dedup();
     let mut text = String::new();
     for type_url in types {
-        for style in [NameStyle::Old, NameStyle::Xdstp] {
-            let word = style.word();
-            let Some(rule) = classes.choose(node, &type_url, style).map(|choice| choice.rule) else {
+        for names in classes.kinds(node, &type_url) {
+            let word = names.style.word();
+            let Some(rule) = classes.choose(node, &type_url, names).map(|choice| choice.rule) else {
                 continue;
             };
-            let Ok(class) = classes.classify(Some(node), identity, &type_url, style) else { continue };
+            let Ok(class) = classes.classify(Some(node), identity, &type_url, names) else { continue };
             let (digest, values) = (class_digest(&class), values(&class));
             let legacy =
                 if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
@@ -47,7 +47,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
                 UpstreamNode::Template(_) => " (the server sees the template)",
                 UpstreamNode::Member => " (the server sees the node of one client)",
             };
-            let withheld = classes.withheld_secrets(Some(node), identity, &type_url, style);
+            let withheld = classes.withheld_secrets(Some(node), identity, &type_url, names);
             let withheld = withheld
                 .map_or(String::new(), |reason| format!(" (refused, except by a directory: {reason})"));
             // Writing to a String can't fail.

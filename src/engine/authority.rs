@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::class::NameStyle;
+use super::class::{NameKind, NameStyle, ResourcesId};
 use super::collection::style_of;
 use crate::xds::ResourceName;
 use crate::xds::xdstp::spell_authority;
@@ -17,11 +17,13 @@ pub struct NameGroup {
     pub private: bool,
 }
 
-/// The authority that a name belongs to.
+/// The authority of a name, or the list of a rule with the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Authority {
     /// Old-style names and wildcards, which belong to no authority (NAM-3).
     None,
+    /// Old-style names in the list of a rule for classes (RLY-11). The server list is the same as for all others, the class is not.
+    Listed(ResourcesId),
     /// Names of all authorities, where no authority is configured (NAM-21: the default source).
     Any,
     /// Names of this authority, which the configuration names (NAM-4, FED-3).
@@ -33,9 +35,18 @@ pub enum Authority {
 impl Authority {
     pub fn style(self) -> NameStyle {
         match self {
-            Authority::None => NameStyle::Old,
+            Authority::None | Authority::Listed(_) => NameStyle::Old,
             Authority::Any | Authority::Configured(_) | Authority::Unknown => NameStyle::Xdstp,
         }
+    }
+
+    /// The names, as the rules for classes see them.
+    pub fn names(self) -> NameKind {
+        let listed = match self {
+            Authority::Listed(id) => Some(id),
+            _ => None,
+        };
+        NameKind { style: self.style(), listed }
     }
 
     /// The authority of a name while no authority is configured.

@@ -33,6 +33,7 @@ mod lifecycle;
 mod memory;
 mod observe_events;
 mod limits;
+mod listed_names;
 mod observed;
 mod outages;
 mod recipes;

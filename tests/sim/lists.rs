@@ -90,7 +90,7 @@ pub fn is_nobody(seat: usize) -> bool {
 impl Routes<'_> {
     pub fn number(&self, type_url: &TypeUrl, group: NameGroup) -> usize {
         match group.authority {
-            Authority::None => self.lists.of_old(self.words.type_of(type_url)),
+            Authority::None | Authority::Listed(_) => self.lists.of_old(self.words.type_of(type_url)),
             Authority::Configured(_) => 1,
             Authority::Any | Authority::Unknown => NOBODY,
         }

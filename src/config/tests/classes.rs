@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::engine::class::{
-    ClassRule, IdPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection, RuleId,
-    ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
+    ClassRule, IdPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection,
+    Resources, RuleId, ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
 use crate::identity::Identity;
 use crate::xds::{Node, TypeUrl, Value};
@@ -54,6 +54,7 @@ node_classes:
         },
         types: vec![TypeUrl::of_message(SECRET), TypeUrl::of_message("istio.workload.Address")],
         names: None,
+        resources: Resources::default(),
         projection: Projection {
             locality: Some(LocalityDepth::Zone),
             metadata: MetadataParts::Paths(vec![path(&["a", "c"]), path(&["b"])]),

@@ -26,8 +26,11 @@ use crate::driver::ground::rate::Limiter;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::tails::Tails;
+use crate::engine::authority::Authority;
 use crate::engine::authorization::Policy;
-use crate::engine::class::{IdPart, NameStyle, NodeClass, NodeClasses, SecretsWithheld, ShareSecrets};
+use crate::engine::class::{
+    IdPart, NameKind, NameStyle, NodeClass, NodeClasses, SecretsWithheld, ShareSecrets,
+};
 use crate::engine::collection::HashSeed;
 use crate::engine::downstream::{ClientFeatures, Limits};
 use crate::engine::rollout::Plan;
@@ -35,7 +38,7 @@ use crate::engine::{Time, source};
 use crate::identity::Identity;
 use crate::setting::{Epoch, InForce};
 use crate::telemetry::{Metrics, Throttle};
-use crate::xds::{Code, Node, RelayId, Status, TypeUrl, Variant};
+use crate::xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.
 #[derive(Clone, Debug)]
@@ -62,19 +65,30 @@ pub struct DriverSettings {
 }
 
 impl DriverSettings {
-    /// The class of a client, for names of one style and one type at a server. At a server that ignores nodes,
+    /// The authority of a name, or the list of a rule that has the name, for the client with this node.
+    pub fn authority_of(&self, node: Option<&Node>, type_url: &TypeUrl, name: &ResourceName) -> Authority {
+        match self.lists.authorities().authority_of(name) {
+            Authority::None if !name.is_wildcard() => {
+                let listing = self.classes.listing(node, type_url, name);
+                listing.map_or(Authority::None, Authority::Listed)
+            }
+            authority => authority,
+        }
+    }
+
+    /// The class of a client, for names of one kind and one type at a server. At a server that ignores nodes,
     /// all clients are in one class.
     pub fn classify(
         &self,
         (node, identity): (Option<&Node>, &Identity),
         type_url: &TypeUrl,
-        style: NameStyle,
+        names: impl Into<NameKind>,
         server: &Server,
     ) -> Result<NodeClass, Status> {
         let anonymous = Node::default();
-        let is_local = server.is_local();
+        let (is_local, names) = (server.is_local(), names.into());
         // RLY-21, FD11: such clients would share their secrets.
-        let withheld = self.classes.withheld_secrets(node, identity, type_url, style);
+        let withheld = self.classes.withheld_secrets(node, identity, type_url, names);
         if let Some(withheld) = withheld.filter(|_| !is_local) {
             let code = match withheld {
                 SecretsWithheld::NoId => Code::InvalidArgument,
@@ -83,14 +97,14 @@ impl DriverSettings {
             return Err(Status::new(code, withheld.to_string()));
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
-        let class = self.classes.classify(node, identity, type_url, style);
+        let class = self.classes.classify(node, identity, type_url, names);
         class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
     }
 
     /// Whether clients are split by id only because the type holds Secrets (RLY-21).
-    pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, style: NameStyle) -> bool {
+    pub fn is_apart_for_secrets(&self, node: Option<&Node>, type_url: &TypeUrl, names: NameKind) -> bool {
         let anonymous = Node::default();
-        let rule = || self.classes.rule(node.unwrap_or(&anonymous), type_url, style);
+        let rule = || self.classes.rule(node.unwrap_or(&anonymous), type_url, names);
         type_url.is_secret()
             && rule().is_some_and(|rule| {
                 rule.projection.id != IdPart::Whole && rule.share_secrets != ShareSecrets::Yes

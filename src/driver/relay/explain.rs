@@ -16,7 +16,7 @@ use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::StreamState;
 use crate::engine::authority::Authority;
 use crate::engine::cache::EntryState;
-use crate::engine::class::{NameStyle, RuleChoice};
+use crate::engine::class::{NameKind, RuleChoice};
 use crate::engine::collection::CollectionKind;
 use crate::engine::downstream::{Ledger, NameKnowledge};
 use crate::engine::upstream::Cause;
@@ -47,7 +47,9 @@ impl Relay {
             None => (None, Why::Unread),
         };
         let settings = self.shared.settings();
-        let authority = name.map_or(Authority::None, |name| settings.lists.authorities().authority_of(name));
+        let node = stream.look(|node, _, _| node.cloned());
+        let authority = |name| settings.authority_of(node.as_ref(), type_url, name);
+        let authority = name.map_or(Authority::None, authority);
         let list = settings.lists.route(type_url, authority);
         let known = name.and_then(|name| ledger.as_ref()?.knowledge(name).pop());
         let first = ledger.as_ref().and_then(Ledger::first_source);
@@ -57,10 +59,8 @@ impl Relay {
                 .look(|_, _, sources| sources.iter().find(|(known, _)| *known == id).map(|(_, h)| h.clone()))
         });
         let is_local = list.at(0).server().is_local();
-        let rule = stream.look(|node, _, _| {
-            let node = node.cloned().unwrap_or_default();
-            rule_text(&self.shared, &node, &stream.peer.identity, type_url, authority.style())
-        });
+        let node = node.unwrap_or_default();
+        let rule = rule_text(&self.shared, &node, &stream.peer.identity, type_url, authority.names());
         let status = handle.as_ref().map(|handle| handle.status());
         Some(Explanation {
             session,
@@ -155,16 +155,21 @@ impl Relay {
         types.extend(settings.classes.rules.iter().flat_map(|rule| rule.types.iter().cloned()));
         types.sort();
         types.dedup();
-        let styles = [NameStyle::Old, NameStyle::Xdstp];
-        let pairs = types.into_iter().flat_map(|type_url| styles.map(|style| (type_url.clone(), style)));
-        pairs.map(|(type_url, style)| self.node_class(node, type_url, style)).collect()
+        let kinds = |type_url: &TypeUrl| settings.classes.kinds(node, type_url);
+        let of_type = |type_url: &TypeUrl| {
+            kinds(type_url)
+                .into_iter()
+                .map(|names| self.node_class(node, type_url, names))
+                .collect::<Vec<_>>()
+        };
+        types.iter().flat_map(of_type).collect()
     }
 
-    fn node_class(&self, node: &Node, type_url: TypeUrl, style: NameStyle) -> NodeExplanation {
+    fn node_class(&self, node: &Node, type_url: &TypeUrl, names: NameKind) -> NodeExplanation {
         let (settings, anonymous) = (self.shared.settings(), Identity::Anonymous);
-        let server = settings.lists.route(&type_url, Authority::None).at(0).server();
-        let class = settings.classify((Some(node), &anonymous), &type_url, style, server);
-        let rule = rule_text(&self.shared, node, &anonymous, &type_url, style);
+        let server = settings.lists.route(type_url, Authority::None).at(0).server();
+        let class = settings.classify((Some(node), &anonymous), type_url, names, server);
+        let rule = rule_text(&self.shared, node, &anonymous, type_url, names);
         NodeExplanation {
             class: ClassChoice {
                 digest: class.as_ref().ok().map(|class| class_digest(class).into()),
@@ -172,8 +177,8 @@ impl Relay {
                 generation: settings.generation,
             },
             refused: class.err(),
-            names: style.word(),
-            type_url,
+            names: names.style.word(),
+            type_url: type_url.clone(),
         }
     }
 }
@@ -183,10 +188,10 @@ fn rule_text(
     node: &Node,
     identity: &Identity,
     type_url: &TypeUrl,
-    style: NameStyle,
+    names: NameKind,
 ) -> Option<RuleText> {
     let settings = shared.settings();
-    let RuleChoice { rule, nearest, not_reached } = settings.classes.choose(node, type_url, style)?;
+    let RuleChoice { rule, nearest, not_reached } = settings.classes.choose(node, type_url, names)?;
     let facts = settings.classes.facts.of(node).map(|fields| &**fields);
     let has_facts = facts.is_some() || !rule.projection.facts.keeps_any();
     let splits = rule.projection_of(type_url, identity, has_facts).describe(node, identity, facts);

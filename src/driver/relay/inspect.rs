@@ -221,8 +221,8 @@ fn rules_of(
     let is_classed = |id| sources.iter().any(|(known, handle)| *known == id && !handle.server(0).is_local());
     let parts = subscription.parts.iter().filter(|part| is_classed(part.source()));
     let rules = parts.filter_map(|part| {
-        let style = part.group.authority.style();
-        settings.classes.rule(node.unwrap_or(&anonymous), &subscription.type_url, style)
+        let names = part.group.authority.names();
+        settings.classes.rule(node.unwrap_or(&anonymous), &subscription.type_url, names)
     });
     let mut rules: Vec<_> = rules.map(|rule| rule.id).collect();
     rules.sort_unstable();

@@ -485,7 +485,7 @@ impl Listing for Table {
 pub(crate) fn source_key(listed: ListedServer<'_>, class: NodeClass, owner: Owner) -> SourceKey {
     // Files ignore nodes, so all clients share them.
     let class = match listed.server().is_local() {
-        true => any_class(),
+        true => NodeClass::of_everybody_with(&class),
         false => NodeClass { legacy_wildcard: true, ..class },
     };
     SourceKey { place: listed.place(), class, owner }

@@ -1,5 +1,7 @@
 //! The source that a configuration gives to a part of a stream's subscriptions.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::ListedServer;
@@ -7,10 +9,10 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::source_key;
 use crate::driver::stream::state::{Inner, StreamState};
-use crate::engine::authority::{Authority, NameGroup};
-use crate::engine::class::NodeClass;
+use crate::engine::authority::NameGroup;
+use crate::engine::class::{NameStyle, NodeClass};
 use crate::engine::downstream::{ListId, Part, SourceId};
-use crate::xds::{Code, Kind, Node, Status, TypeUrl, Variant};
+use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 
 /// A source that need not exist.
 pub(crate) struct Destination<'a> {
@@ -51,13 +53,13 @@ impl DriverSettings {
         if has_no_delta {
             listed = self.lists.nobody();
         }
-        let (style, client) = (group.authority.style(), (node, &*stream.peer.identity));
+        let (names, client) = (group.authority.names(), (node, &*stream.peer.identity));
         Ok(Destination {
             list: list.id,
             listed,
-            class: self.classify(client, type_url, style, listed.server())?,
+            class: self.classify(client, type_url, names, listed.server())?,
             owner: if is_private { Owner::Stream(stream.session()) } else { Owner::Everyone },
-            is_for_secrets: self.is_apart_for_secrets(node, type_url, style),
+            is_for_secrets: self.is_apart_for_secrets(node, type_url, names),
         })
     }
 }
@@ -68,6 +70,8 @@ pub(crate) struct PartDestination<'a> {
     pub part: &'a Part,
     pub source: &'a SourceHandle,
     pub to: Result<Destination<'a>, Status>,
+    /// The names of the part that go there; `None`: all.
+    pub names: Option<BTreeSet<&'a ResourceName>>,
 }
 
 impl PartDestination<'_> {
@@ -82,7 +86,7 @@ impl PartDestination<'_> {
     }
 }
 
-/// The parts of a stream by another configuration.
+/// The parts of a stream by another configuration. A part whose names have several groups there comes once for each.
 pub(crate) fn destinations<'a>(
     stream: &'a StreamState,
     inner: &'a Inner,
@@ -91,17 +95,43 @@ pub(crate) fn destinations<'a>(
     let of = |id: SourceId| inner.sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| &**handle);
     let subscriptions = inner.session.subscriptions().iter();
     let parts = subscriptions.flat_map(|of| of.parts.iter().map(move |part| (&of.type_url, part)));
-    parts.filter_map(move |(type_url, part)| {
+    let groups = parts.flat_map(move |(type_url, part)| {
+        groups_of(part, type_url, inner, settings).into_iter().map(move |group| (type_url, part, group))
+    });
+    groups.filter_map(move |(type_url, part, (group, names))| {
         let source = of(part.source())?;
-        let list = settings.lists.route(type_url, part.group.authority);
+        let list = settings.lists.route(type_url, group.authority);
         let server = match list.id == part.asked.list {
             true => part.asked.serving(),
             false => list.position_of(source.key().place).unwrap_or(0),
         };
         let client = (stream, inner.node.as_deref());
-        let to = settings.destination(client, type_url, part.group, server);
-        Some(PartDestination { type_url, part, source, to })
+        let to = settings.destination(client, type_url, group, server);
+        Some(PartDestination { type_url, part, source, to, names })
     })
+}
+
+type NamesOfGroup<'a> = (NameGroup, Option<BTreeSet<&'a ResourceName>>);
+
+/// The groups of a part's names, if rules for classes list other names by the other configuration.
+fn groups_of<'a>(
+    part: &'a Part,
+    type_url: &TypeUrl,
+    inner: &Inner,
+    settings: &DriverSettings,
+) -> Vec<NamesOfGroup<'a>> {
+    let Some(names) = part.names().filter(|_| lists_other_names(inner, settings)) else {
+        return vec![(part.group, None)];
+    };
+    let mut groups: BTreeMap<NameGroup, BTreeSet<&ResourceName>> = BTreeMap::new();
+    for name in names.iter() {
+        let authority = match part.group.authority.style() {
+            NameStyle::Old => settings.authority_of(inner.node.as_deref(), type_url, name),
+            NameStyle::Xdstp => part.group.authority,
+        };
+        groups.entry(NameGroup { authority, ..part.group }).or_default().insert(name);
+    }
+    groups.into_iter().map(|(group, names)| (group, Some(names))).collect()
 }
 
 impl StreamState {
@@ -112,12 +142,16 @@ impl StreamState {
     }
 }
 
-/// Whether names may belong to another list by other authorities (FED-3).
+/// Whether names may belong to another list by other authorities (FED-3), or to another rule for classes.
 pub(crate) fn regroups(inner: &Inner, settings: &DriverSettings) -> bool {
-    inner.routing.lists.authorities() != settings.lists.authorities()
-        && inner
-            .session
-            .subscriptions()
-            .iter()
-            .any(|subscription| subscription.parts.iter().any(|part| part.group.authority != Authority::None))
+    let has_authority = |part: &Part| part.group.authority.style() == NameStyle::Xdstp;
+    let mut parts = inner.session.subscriptions().iter().flat_map(|subscription| &subscription.parts);
+    lists_other_names(inner, settings)
+        || inner.routing.lists.authorities() != settings.lists.authorities() && parts.any(has_authority)
+}
+
+/// Whether rules for classes may list other names of the client than those of its present configuration.
+pub(crate) fn lists_other_names(inner: &Inner, settings: &DriverSettings) -> bool {
+    let (now, then) = (&inner.routing.classes, &settings.classes);
+    (now.list_names() || then.list_names()) && now.rules != then.rules
 }

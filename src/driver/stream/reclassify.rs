@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
-use crate::driver::stream::destination::{destinations, regroups};
+use crate::driver::stream::destination::{destinations, lists_other_names, regroups};
 use crate::driver::stream::refusal::RETRY;
 use crate::driver::stream::routes::Routes;
 use crate::driver::stream::state::{Inner, StreamState};
@@ -89,9 +89,24 @@ impl StreamState {
         inner: &mut Inner,
         in_force: Arc<Epoch<DriverSettings>>,
     ) -> Result<Vec<Watch>, Status> {
+        let mut watches = Vec::new();
+        if lists_other_names(inner, &in_force) {
+            // No source may be asked for names that its class does not have. So names of other rules have their new source at
+            // once, and the client keeps their content until that source knows them.
+            inner.routing = in_force.clone();
+            watches = self.regroup(inner);
+        }
         let (settings, node): (&DriverSettings, _) = (&in_force, inner.node.as_deref());
         let mut routes = Routes { stream: self, settings, node, sources: &mut inner.sources, refusal: None };
-        let mut watches = inner.session.reclassify(&mut routes, self.shared.clock.now())?;
+        match inner.session.reclassify(&mut routes, self.shared.clock.now()) {
+            Ok(moved) => watches.extend(moved),
+            Err(status) if inner.routing.number() != in_force.number() => return Err(status),
+            // Some names have left their former sources already.
+            Err(status) => {
+                inner.end.get_or_insert_with(|| Box::new(status));
+                return Ok(watches);
+            }
+        }
         inner.moving_to = Some(in_force);
         if inner.session.is_moving() {
             inner.sources_left().for_each(|source| source.note_leaving(self.session()));
@@ -131,9 +146,11 @@ impl StreamState {
         let is_other = regroups(inner, &to);
         inner.routing = to;
         inner.leave_former_lists();
-        if !is_other {
-            return Vec::new();
-        }
+        if is_other { self.regroup(inner) } else { Vec::new() }
+    }
+
+    /// Finds the groups of all names anew.
+    fn regroup(&self, inner: &mut Inner) -> Vec<Watch> {
         let (settings, node): (&DriverSettings, _) = (&inner.routing, inner.node.as_deref());
         let refusal = Some(&mut inner.refusal);
         let mut routes = Routes { stream: self, settings, node, sources: &mut inner.sources, refusal };

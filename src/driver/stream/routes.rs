@@ -34,7 +34,8 @@ pub(crate) struct Routes<'a> {
 impl Router for Routes<'_> {
     fn group_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
         let (shared, lists) = (&self.stream.shared, &self.settings.lists);
-        let authority = name.map_or(Authority::None, |name| lists.authorities().authority_of(name));
+        let authority =
+            name.map_or(Authority::None, |name| self.settings.authority_of(self.node, type_url, name));
         NameGroup {
             authority,
             private: shared.do_not_cache.has(lists.route(type_url, authority).key(), type_url, name),

@@ -2,13 +2,13 @@
 
 use super::facts::Fields;
 use super::{
-    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch,
-    Projection, RuleId, TextMatch, ValueMatch, VersionPart,
+    ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameKind, NameStyle, NodeClasses,
+    NodeMatch, Projection, RuleId, TextMatch, ValueMatch, VersionPart,
 };
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl};
 
-/// The choice of a rule for one node, type and style of names.
+/// The choice of a rule for one node, type and kind of names.
 #[derive(Clone, Debug)]
 pub struct RuleChoice<'a> {
     pub rule: &'a ClassRule,
@@ -25,7 +25,7 @@ pub struct NearMiss {
     /// The first of the conditions that fail.
     pub field: String,
     pub wanted: String,
-    /// `None` for metadata, whose values may be confidential.
+    /// `None` for metadata, whose values may be confidential, and for the names that a rule lists.
     pub found: Option<String>,
 }
 
@@ -33,12 +33,18 @@ type Failure = (String, String, Option<String>);
 
 impl NodeClasses {
     /// The rule that decides, and its neighbours.
-    pub fn choose(&self, node: &Node, type_url: &TypeUrl, style: NameStyle) -> Option<RuleChoice<'_>> {
-        let index = self.rules.iter().position(|rule| rule.matches(node, type_url, style))?;
+    pub fn choose(
+        &self,
+        node: &Node,
+        type_url: &TypeUrl,
+        names: impl Into<NameKind>,
+    ) -> Option<RuleChoice<'_>> {
+        let names = names.into();
+        let index = self.rules.iter().position(|rule| rule.matches(node, type_url, names))?;
         let (before, from) = self.rules.split_at(index);
         let (rule, behind) = from.split_first()?;
         let missed = before.iter().filter(|earlier| earlier.id != rule.id).map(|earlier| {
-            let failures = earlier.failures(node, type_url, style);
+            let failures = earlier.failures(node, type_url, names);
             (failures.len(), earlier.id, failures)
         });
         // The last of equals is the nearest.
@@ -56,10 +62,13 @@ impl NodeClasses {
 
 impl ClassRule {
     /// The conditions that do not hold.
-    fn failures(&self, node: &Node, type_url: &TypeUrl, style: NameStyle) -> Vec<Failure> {
-        let mut failures = Vec::new();
+    fn failures(&self, node: &Node, type_url: &TypeUrl, names: NameKind) -> Vec<Failure> {
+        let (mut failures, style) = (Vec::new(), names.style);
         if let Some(names) = self.names.filter(|names| *names != style) {
             failures.push(("names".to_owned(), names.word().to_owned(), Some(style.word().to_owned())));
+        }
+        if !self.resources.is_empty() && names.listed != Some(self.resources.id()) {
+            failures.push(("resources".to_owned(), self.resources.describe(), None));
         }
         if !self.types.is_empty() && !self.types.contains(type_url) {
             let types: Vec<_> = self.types.iter().map(TypeUrl::short).collect();
@@ -76,6 +85,9 @@ impl ClassRule {
         if !self.types.is_empty() {
             let types: Vec<_> = self.types.iter().map(TypeUrl::short).collect();
             parts.push(format!("types={}", types.join(",")));
+        }
+        if !self.resources.is_empty() {
+            parts.push(format!("resources={}", self.resources.describe()));
         }
         parts.extend(self.nodes.texts().iter().filter_map(|(field, wanted, _)| {
             wanted.as_ref().map(|wanted| format!("{field}={}", wanted.describe()))
@@ -134,7 +146,7 @@ fn path_text(path: &[String]) -> String {
 }
 
 impl TextMatch {
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             TextMatch::Exact(text) => text.clone(),
             TextMatch::Prefix(text) => format!("{text}*"),

@@ -1,12 +1,13 @@
 //! Node classes: groups of clients that may share the answers of an upstream (RLY-10, RLY-11).
 //!
 //! The operator states the classes as an ordered list of rules. The first rule that matches a client's node,
-//! a type and a style of names decides which parts of the node split classes.
+//! a type and a kind of names decides which parts of the node split classes.
 
 mod classify;
 mod disjoint;
 mod explain;
 pub mod facts;
+mod names;
 mod node_key;
 mod upstream_node;
 
@@ -19,6 +20,7 @@ use crate::xds::{Locality, Node, TypeUrl, Value};
 
 pub use classify::{Attributes, NodeClass, Unclassified, splitting_field};
 pub use explain::{NearMiss, RuleChoice};
+pub use names::{NameKind, NameStyle, Resources, ResourcesId};
 pub use node_key::NodeKey;
 pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
 
@@ -53,6 +55,8 @@ pub struct ClassRule {
     pub types: Vec<TypeUrl>,
     /// `None`: names of either style.
     pub names: Option<NameStyle>,
+    /// The rule is for the listed names alone, and never for a wildcard.
+    pub resources: Resources,
     pub projection: Projection,
     pub share_secrets: ShareSecrets,
     /// The key of the upstream node's metadata that has the verified identity (ISO-4).
@@ -64,13 +68,6 @@ pub struct ClassRule {
     pub resource_errors_alone: bool,
     /// The node that servers see for the classes of this rule.
     pub upstream_node: UpstreamNode,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NameStyle {
-    /// Opaque names, and every wildcard but an `xdstp:` glob.
-    Old,
-    Xdstp,
 }
 
 impl NameStyle {
@@ -96,7 +93,7 @@ pub struct NodeMatch {
     pub metadata: Vec<MetadataMatch>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TextMatch {
     Exact(String),
     Prefix(String),
@@ -300,6 +297,7 @@ impl ClassRule {
             nodes: NodeMatch::default(),
             types: Vec::new(),
             names: Some(names),
+            resources: Resources::default(),
             projection,
             share_secrets: ShareSecrets::No,
             identity_metadata: None,
@@ -313,6 +311,7 @@ impl ClassRule {
     pub fn catches_all(&self, style: NameStyle) -> bool {
         self.nodes == NodeMatch::default()
             && self.types.is_empty()
+            && self.resources.is_empty()
             && self.names.is_none_or(|names| names == style)
     }
 }
@@ -378,14 +377,15 @@ impl Default for NodeClasses {
 
 impl NodeClasses {
     /// The first matching rule. `None` only for lists that [`NodeClasses::new`] did not complete.
-    pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> Option<&ClassRule> {
+    pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: impl Into<NameKind>) -> Option<&ClassRule> {
+        let names = names.into();
         self.rules.iter().find(|rule| rule.matches(node, type_url, names))
     }
 }
 
 impl ClassRule {
-    pub fn matches(&self, node: &Node, type_url: &TypeUrl, names: NameStyle) -> bool {
-        self.names.is_none_or(|style| style == names)
+    pub fn matches(&self, node: &Node, type_url: &TypeUrl, names: impl Into<NameKind>) -> bool {
+        self.is_for(names.into())
             && (self.types.is_empty() || self.types.contains(type_url))
             && self.nodes.matches(node)
     }

@@ -357,7 +357,7 @@ impl ServerLists {
     /// indices.
     pub fn route(&self, type_url: &TypeUrl, authority: Authority) -> &ServerList {
         let index = match authority {
-            Authority::None => self.by_type.get(type_url).copied().unwrap_or(DEFAULT),
+            Authority::None | Authority::Listed(_) => self.by_type.get(type_url).copied().unwrap_or(DEFAULT),
             Authority::Any => DEFAULT,
             Authority::Configured(id) => self.by_authority.get(&id).copied().unwrap_or(NOBODY),
             Authority::Unknown => NOBODY,

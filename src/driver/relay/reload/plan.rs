@@ -128,7 +128,8 @@ impl<'a> Draft<'a> {
         let gone = gone.or_default();
         let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(of.type_url));
         let mut is_decided = true;
-        for name in of.part.held.names() {
+        let goes = |name: &&ResourceName| of.names.as_ref().is_none_or(|names| names.contains(*name));
+        for name in of.part.held.names().filter(goes) {
             match types.map_or(Fate::Unknown, |types| fate(of.part, types, name)) {
                 _ if is_nobody => drop(gone.insert(name.clone())),
                 Fate::Gone => drop(gone.insert(name.clone())),

@@ -5,11 +5,15 @@ use std::fmt;
 
 use super::facts::{self, Fields};
 use super::{
-    IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeMatch, Projection,
+    IdPart, IdentityPart, LocalityDepth, MetadataParts, NameKind, NodeClasses, NodeMatch, Projection,
     SecretsWithheld, UpstreamNode, VersionPart,
 };
 use crate::identity::Identity;
 use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
+
+/// The attribute with the list of a class. A session has a single set of names at a source, so listed names and others never share
+/// a class.
+const RESOURCES: &str = "resources";
 
 /// Values by name.
 pub type Attributes = BTreeMap<Box<str>, Box<str>>;
@@ -42,6 +46,19 @@ impl NodeClass {
             identity: None,
             identity_metadata: None,
         }
+    }
+
+    /// The only class of listed names of a server with the same answers for all clients.
+    #[must_use]
+    pub fn of_everybody_with(listed: &NodeClass) -> NodeClass {
+        let resources = listed.attributes.get_key_value(RESOURCES);
+        let attributes = resources.map(|(name, value)| (name.clone(), value.clone())).into_iter().collect();
+        NodeClass { attributes, ..NodeClass::of_everybody() }
+    }
+
+    /// Whether the class is of a single client, by the id.
+    pub fn is_of_one(&self) -> bool {
+        !self.node.id.is_empty()
     }
 
     /// Whether the class is of one client, whose facts are unknown.
@@ -82,18 +99,18 @@ impl fmt::Display for Unclassified {
 }
 
 impl NodeClasses {
-    /// The class of a client for names of one style of one type.
+    /// The class of a client for names of one kind of one type.
     pub fn classify(
         &self,
         node: Option<&Node>,
         identity: &Identity,
         type_url: &TypeUrl,
-        style: NameStyle,
+        names: impl Into<NameKind>,
     ) -> Result<NodeClass, Unclassified> {
         let anonymous = Node::default();
         let known = node.unwrap_or(&anonymous);
         // The last rules match everything, so there always is a rule.
-        let rule = self.rule(known, type_url, style).ok_or(Unclassified::NoNode)?;
+        let rule = self.rule(known, type_url, names).ok_or(Unclassified::NoNode)?;
         let facts = rule.projection.facts.keeps_any().then(|| self.facts.of(known));
         let projection = rule.projection_of(type_url, identity, facts != Some(None));
         let rules_read_it = self.rules.iter().any(|rule| rule.nodes != NodeMatch::default());
@@ -105,9 +122,13 @@ impl NodeClasses {
         if facts == Some(None) && known.id.is_empty() {
             return Err(Unclassified::NoFacts);
         }
+        let mut attributes = projection.attributes(known, identity, facts.flatten().map(|fields| &**fields));
+        if !rule.resources.is_empty() {
+            attributes.insert(RESOURCES.into(), rule.resources.describe().into());
+        }
         Ok(NodeClass {
             node: projection.apply(known),
-            attributes: projection.attributes(known, identity, facts.flatten().map(|fields| &**fields)),
+            attributes,
             legacy_wildcard: rule.legacy_wildcard,
             upstream_node: rule.upstream_node.clone(),
             identity: projection.identity.of(identity),
@@ -121,7 +142,7 @@ impl NodeClasses {
         node: Option<&Node>,
         identity: &Identity,
         type_url: &TypeUrl,
-        style: NameStyle,
+        names: impl Into<NameKind>,
     ) -> Option<SecretsWithheld> {
         if !type_url.is_secret() {
             return None;
@@ -129,7 +150,7 @@ impl NodeClasses {
         let anonymous = Node::default();
         let node = node.unwrap_or(&anonymous);
         // The last rules match everything, so there always is a rule.
-        self.rule(node, type_url, style).and_then(|rule| rule.withholds_secrets(node, identity))
+        self.rule(node, type_url, names).and_then(|rule| rule.withholds_secrets(node, identity))
     }
 }
 

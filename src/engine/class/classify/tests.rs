@@ -1,7 +1,7 @@
 //! Classes of nodes and identities.
 
 #![allow(clippy::unwrap_used)]
-use super::super::{ClassRule, MetadataMatch, ShareSecrets, TextMatch, ValueMatch};
+use super::super::{ClassRule, MetadataMatch, NameStyle, ShareSecrets, TextMatch, ValueMatch};
 use super::*;
 use crate::engine::class::facts::FactTable;
 

@@ -30,7 +30,7 @@ impl Router for Routes {
 
     fn source(&mut self, _: &TypeUrl, group: NameGroup, _server: u16) -> Result<SourceId, Status> {
         let source = match group.authority {
-            Authority::None | Authority::Any => 0,
+            Authority::None | Authority::Listed(_) | Authority::Any => 0,
             Authority::Configured(id) if self.lacks == Some(id) => 9,
             Authority::Configured(id) => {
                 if id == AuthorityId::of("a") {
