@@ -10,6 +10,7 @@ pub(super) const GRPC_KEYS: &[&str] = &[
     "wildcard",
     "resource_timeout",
     "resource_timeouts",
+    "report_rejections",
     "settings_timeout",
     "stream_open_timeout",
     "streams_per_connection",

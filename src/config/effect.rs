@@ -45,6 +45,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("xds_servers[].tcp_keepalive", Effect::Live),
     ("xds_servers[].backoff", Effect::Live),
     ("xds_servers[].mass_deletion", Effect::Live),
+    ("xds_servers[].report_rejections", Effect::Live),
     ("xds_servers[].max_response_bytes", Effect::Live),
     ("xds_servers[].max_request_bytes", Effect::Live),
     ("xds_servers[].refresh_delay", Effect::Live),

@@ -11,7 +11,7 @@ use super::credentials::{read_channel_creds, read_credentials, read_features};
 use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::rest::RestServer;
-use super::units::{number, word};
+use super::units::{boolean, number, word};
 use crate::client::{ClientSettings, Credentials};
 use crate::engine::upstream::{
     Hold, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
@@ -83,6 +83,7 @@ impl GrpcServer {
             ("resource_timeout", a.resource_timeout != b.resource_timeout),
             ("resource_timeouts", a.resource_timeouts != b.resource_timeouts),
             ("mass_deletion", a.mass_deletion_hold != b.mass_deletion_hold),
+            ("report_rejections", a.reports_rejections != b.reports_rejections),
             ("backoff", a.backoff != b.backoff),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
@@ -111,6 +112,7 @@ impl GrpcServer {
             timeout_is_transient: features.transient,
             fails_on_data_errors: features.fail,
             mass_deletion_hold: read_mass_deletion(map),
+            reports_rejections: map.or("report_rejections", d.reports_rejections, boolean()),
             ..d
         };
         let connection = read_connection(map);
@@ -133,6 +135,7 @@ const NETWORK_KEYS: &[&str] = &[
     "wildcard",
     "resource_timeout",
     "resource_timeouts",
+    "report_rejections",
     "connect_timeout",
     "settings_timeout",
     "stream_open_timeout",

@@ -62,6 +62,7 @@ mod silence;
 mod suspects;
 mod tail;
 mod tiers;
+mod told_rejections;
 mod traces;
 mod ui;
 mod uncached;

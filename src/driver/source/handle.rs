@@ -17,6 +17,7 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::changes::ChangeRing;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::driver::source::losses::Losses;
+use crate::driver::source::rejected::Rejected;
 use crate::engine::cache::SessionId;
 use crate::engine::class::UpstreamNode;
 use crate::engine::collection::{Collection, NameSet};
@@ -115,6 +116,8 @@ pub enum Command {
     Reconnect,
     /// Bring the status up to date for a reader.
     Show(oneshot::Sender<()>),
+    /// Clients have rejected something, and the server wants to know ([`SourceHandle::rejected`]).
+    Rejected,
     /// The state, for a successor of the process. Without an answer there is nothing to pass on.
     PassOn(oneshot::Sender<Estate>),
     /// The server's versions of the cached resources, for a reader.
@@ -172,6 +175,7 @@ pub struct SourceHandle {
     /// The number of the latest change in the published content.
     pub(super) shown_change: AtomicU64,
     pub losses: Losses,
+    pub rejected: Rejected,
     pub(super) loaded: watch::Sender<Option<Result<(), Status>>>,
 }
 
@@ -203,6 +207,7 @@ impl SourceHandle {
             changes: ChangeRing::default(),
             shown_change: AtomicU64::new(0),
             losses: Losses::default(),
+            rejected: Rejected::default(),
             loaded: watch::Sender::new(None),
         };
         (handle, queue)
@@ -372,6 +377,15 @@ impl SourceHandle {
     pub fn note_leaving(&self, session: SessionId) {
         if self.key.class.upstream_node == UpstreamNode::Member {
             let _ = self.commands.send((Command::Leaving(session), None));
+        }
+    }
+
+    /// A client has rejected resources of a type. `words` may go to the server.
+    pub fn reject(&self, type_url: &TypeUrl, client: &str, words: &str) {
+        let server = self.serving_server();
+        let is_wanted = server.upstream_settings().is_some_and(|settings| settings.reports_rejections);
+        if is_wanted && self.rejected.add(type_url, client, words) {
+            let _ = self.commands.send((Command::Rejected, None));
         }
     }
 

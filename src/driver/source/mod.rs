@@ -14,4 +14,5 @@ pub mod report;
 pub mod task;
 pub mod class_users;
 pub mod refusals;
+pub mod rejected;
 pub mod table;

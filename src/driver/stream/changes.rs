@@ -34,6 +34,26 @@ impl Inner {
         }
     }
 
+    /// Tells the sources of rejected resources, whose servers may want to know.
+    pub(crate) fn tell_servers(&self, outcome: &RequestOutcome) {
+        let Verdict::Nack { status, repeated: false, .. } = &outcome.verdict else { return };
+        let (type_url, rejected) = (&outcome.type_url, outcome.judged.carried.rejected());
+        let mut subscriptions = self.session.subscriptions().iter();
+        let Some(of_type) = subscriptions.find(|of| of.type_url == *type_url) else { return };
+        let client = self.node.as_ref().map_or("", |node| &node.id);
+        let words = type_url.quote(&status.message);
+        for (id, source) in self.sources.iter() {
+            let is_meant = match rejected.is_empty() {
+                // The client rejects its first content, which is no change.
+                true => of_type.parts.iter().any(|part| part.source() == *id),
+                false => rejected.iter().any(|change| change.source == *id),
+            };
+            if is_meant {
+                source.reject(type_url, client, &words);
+            }
+        }
+    }
+
     /// Counts the changes without a need for an answer. `index`: of the last answered subscription.
     pub(crate) fn count_passed(&mut self, stream: u64, index: usize) {
         if let Some(passed) = self.session.take_passed() {

@@ -146,6 +146,7 @@ impl StreamState {
         }
         self.note_verdict(outcome, &types, inner.node.as_deref());
         inner.count_verdict(outcome, self.id, now);
+        inner.tell_servers(outcome);
         if matches!(outcome.verdict, Verdict::Nack { .. }) {
             self.tell_plans_of_rejection(inner, now);
         }

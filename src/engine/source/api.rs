@@ -24,6 +24,9 @@ settings! {
         linger: Duration = seconds(30), time(ms(0)..=hours(1));
     }
     fixed {
+        /// In place of `linger` for a class of a single client (RLY-60): to the server, the client has left. A second, so that a client
+        /// finds the resources on another stream, if opened at once. The stated `linger` holds for all classes.
+        linger_of_one: Duration = seconds(1);
         /// See [`UNWATCHED_BYTES`].
         unwatched_bytes: usize = UNWATCHED_BYTES.default;
         /// The maximum weight of the content (ADR 68). `None`: there is no maximum.

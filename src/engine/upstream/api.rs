@@ -103,6 +103,8 @@ pub struct UpstreamSettings {
     /// Delays the answers to responses that repeat the same content again and again (ADR 67). False in the simulator, whose
     /// reference answers at once.
     pub paces_answers: bool,
+    /// Tells the server of clients' rejections. The driver counts the rejections.
+    pub reports_rejections: bool,
     /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
     /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
     /// NACKs do not wait for them.
@@ -137,6 +139,7 @@ impl Default for UpstreamSettings {
             needs_answer: false,
             looks_into_silence: true,
             paces_answers: true,
+            reports_rejections: false,
             gather: Duration::from_millis(50),
             linger: Duration::ZERO,
             backoff: BackoffSettings::default(),

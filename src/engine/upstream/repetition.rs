@@ -159,6 +159,11 @@ impl Repetition {
         }
     }
 
+    /// Whether an answer waits.
+    pub(super) fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
     /// Frees the words after a pause.
     pub(super) fn pass(&mut self, now: Time) {
         if self.owed.is_none() && self.due().is_some_and(|due| due <= now) {

@@ -30,6 +30,8 @@ pub(super) struct Said {
     pub(super) requests: u64,
     /// The nonce of the last response, or empty before the first response (ACK-9).
     pub(super) nonce: String,
+    /// The last response was accepted.
+    pub(super) is_accepted: bool,
     /// The time of the last request for new names, if no response of the type has arrived since.
     pub(super) unanswered: Option<Time>,
     /// SotW, names: the silence since a request for more names.

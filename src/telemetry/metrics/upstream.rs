@@ -191,6 +191,7 @@ impl ServerMetrics {
             heartbeats: self.beside.heartbeats.get_or_create_owned(&labels),
             expiries: self.beside.expiries.get_or_create_owned(&labels),
             mass_deletions: self.beside.mass_deletions.get_or_create_owned(&labels),
+            rejections_told: self.beside.rejections_told.get_or_create_owned(&labels),
             delayed: self.beside.delayed.get_or_create_owned(&labels),
             label: types.label.clone(),
             server: self.clone(),
@@ -272,6 +273,7 @@ pub struct UpstreamTypeMetrics {
     heartbeats: Counter,
     expiries: Counter,
     mass_deletions: Counter,
+    rejections_told: Counter,
     delayed: Counter,
     label: Arc<str>,
 }
@@ -306,6 +308,11 @@ impl UpstreamTypeMetrics {
     /// A response removed most resources of the type (FU18).
     pub fn mass_deletion(&self) {
         self.mass_deletions.inc();
+    }
+
+    /// The server was told of clients that reject its resources.
+    pub fn rejections_told(&self) {
+        self.rejections_told.inc();
     }
 
     /// The answer to a response waits, because the server repeats itself (ADR 67).
@@ -377,6 +384,7 @@ struct BesideFamilies {
     heartbeats: Counters<2>,
     expiries: Counters<2>,
     mass_deletions: Counters<2>,
+    rejections_told: Counters<2>,
     delayed: Counters<2>,
     held_back: Gauges<2>,
     silent_names: Gauges<2>,
@@ -400,6 +408,10 @@ impl BesideFamilies {
             mass_deletions: catalogue.add(
                 "sluice_upstream_mass_deletions",
                 "Responses of the server that removed most resources of a type",
+            ),
+            rejections_told: catalogue.add(
+                "sluice_upstream_rejections_told",
+                "Requests that told the server of clients that reject its resources",
             ),
             delayed: catalogue.add(
                 "sluice_upstream_answers_delayed",

@@ -36,6 +36,13 @@ impl Report {
         }
     }
 
+    /// The server was told of clients that reject its resources (`report_rejections`).
+    pub fn told_rejections(&mut self, type_url: &TypeUrl, words: &str) {
+        self.of_type(type_url).upstream.rejections_told();
+        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, words,
+            "told the upstream of clients that reject its resources");
+    }
+
     /// The answers to the server wait (ADR 67).
     pub(super) fn repeated(&mut self, type_url: &TypeUrl, responses: u64, now: Time) {
         let of_type = self.of_type(type_url);

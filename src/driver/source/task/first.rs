@@ -32,25 +32,29 @@ pub(super) async fn refuse(
     }
 }
 
-/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself. Returns
-/// nothing once the source is unused. A class with a member's node has no node before its first client.
+/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself. `None`: the source is unused.
+/// A class with a member's node has no node before its first client, and any other does not wait.
 pub(super) async fn first_watch(
+    shows_member: bool,
     queue: &mut mpsc::UnboundedReceiver<Queued>,
     source: &Arc<SourceHandle>,
     listing: &dyn Listing,
-) -> Vec<Queued> {
+) -> Option<Vec<Queued>> {
     let mut first = Vec::new();
+    if !shows_member {
+        return Some(first);
+    }
     loop {
         match timeout(Duration::from_secs(1), queue.recv()).await {
             Ok(Some(queued @ (Command::Watch { .. }, _))) => {
                 first.push(queued);
-                return first;
+                return Some(first);
             }
             // The source was displaced before its first client came.
             Ok(Some(queued @ (Command::Displace, _))) => first.push(queued),
-            Ok(Some(_)) | Err(_) if listing.retire(source) => return Vec::new(),
+            Ok(Some(_)) | Err(_) if listing.retire(source) => return None,
             Ok(Some(_)) | Err(_) => {}
-            Ok(None) => return Vec::new(),
+            Ok(None) => return None,
         }
     }
 }

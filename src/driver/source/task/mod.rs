@@ -3,11 +3,13 @@
 mod anew;
 mod attach;
 mod changes;
+mod configuration;
 mod estate;
 mod files;
 mod first;
 mod lanes;
 mod publish;
+mod rejections;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,10 +24,10 @@ use crate::client::{Arrival, StreamEvent};
 use crate::driver::api::status::names_type;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
-use crate::driver::ground::context::{DriverContext, DriverSettings};
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::servers::{Attach, ListedServer};
-use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::ground::source_key::SourceKey;
 use crate::driver::ground::stored_plans::StoredUnit;
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber, failed};
@@ -40,7 +42,7 @@ use crate::engine::downstream::tells_ttl;
 use crate::engine::evidence::GivenContents;
 use crate::engine::lanes::{Lanes, Published, Wakes};
 use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{self, Source, StreamIndex};
+use crate::engine::source::{Source, StreamIndex};
 use crate::engine::upstream::{self, Input};
 use crate::telemetry::wall_now;
 use crate::xds::{Response, TypeUrl};
@@ -70,7 +72,7 @@ pub fn start(
     let status = report.status(None, &shared.clock);
     let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
     let handle = Arc::new(if former.is_some() { handle.anew() } else { handle });
-    let settings = settings(&in_force, handle.key(), listed);
+    let settings = configuration::settings(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(number, settings, attach::attachment(&server.attach));
     let (mut source, for_task) = (source.of_server(server.uri.clone(), tells_ttl), handle.clone());
@@ -79,13 +81,8 @@ pub fn start(
             anew::leave(former, identity, &shared).await;
         }
         // No request is possible before a node is known.
-        let mut first = Vec::new();
-        if shows_member {
-            first = first::first_watch(&mut queue, &for_task, &*listing).await;
-            if first.is_empty() {
-                return;
-            }
-        }
+        let first = first::first_watch(shows_member, &mut queue, &for_task, &*listing).await;
+        let Some(first) = first else { return };
         let link = match Link::new(&server.attach, &node).await {
             Ok(link) => link,
             Err(error) => return first::refuse(queue, for_task, &*listing, first, error).await,
@@ -113,6 +110,7 @@ pub fn start(
             weighed_at: None,
             wakes: Wakes::default(),
             withheld: Vec::new(),
+            telling: rejections::Telling::default(),
             live: Arc::default(),
             member: shows_member.then(Member::default),
             is_displaced: false,
@@ -122,16 +120,6 @@ pub fn start(
         anew::run(task, first, former, queue).await;
     });
     handle
-}
-
-fn settings(in_force: &DriverSettings, key: &SourceKey, listed: ListedServer<'_>) -> source::SourceSettings {
-    let mut settings = in_force.source.clone();
-    settings.tells_reach |= listed.list.servers().len() > 1;
-    if matches!(key.owner, Owner::Stream(_)) {
-        // A private source ends with its stream.
-        (settings.private, settings.linger) = (true, Duration::ZERO);
-    }
-    settings
 }
 
 /// Restores the state of a predecessor, else that of the disk, and starts the schedule of writes.
@@ -197,6 +185,8 @@ struct SourceTask {
     wakes: Wakes,
     /// The streams left to a successor of the process. At most a single stream of each index.
     withheld: Vec<(StreamIndex, upstream::Output)>,
+    /// When the server is told of clients that reject its resources.
+    telling: rejections::Telling,
     /// The content of the machine, as last published.
     live: Arc<Snapshot>,
     /// Only for a class that shows a client's node to its server.
@@ -228,7 +218,15 @@ impl SourceTask {
             let lanes_due = self.lanes.as_ref().and_then(Lanes::poll_timeout);
             let lanes_due = lanes_due.map(|due| self.shared.clock.instant(due));
             let member_due = self.member.as_ref().and_then(Member::due);
-            let due = [due, self.status_due, save_due, member_due, lanes_due, self.changes_due()];
+            let due = [
+                due,
+                self.status_due,
+                save_due,
+                member_due,
+                lanes_due,
+                self.changes_due(),
+                self.telling.due(),
+            ];
             let due = due.into_iter().flatten().min();
             tokio::select! {
                 Some((command, _permit)) = queue.recv() => {
@@ -261,6 +259,7 @@ impl SourceTask {
             self.publish_lanes();
         }
         self.follow_members();
+        self.tell_rejections();
         let late = self
             .source
             .poll_timeout()
@@ -302,6 +301,7 @@ impl SourceTask {
                 self.member.iter_mut().for_each(|member| member.note_leaving(session, Instant::now()));
             }
             Command::Reconnect => self.open_withheld(),
+            Command::Rejected => self.telling.note(Instant::now()),
             Command::Order(ordered) => self.take_order(ordered),
             Command::Save(done) => self.save_last(done, now),
             Command::Dismiss(session) | Command::Forget(session) => {
@@ -391,6 +391,7 @@ impl SourceTask {
         let type_url = response.type_url().clone();
         self.response = Some((response.version().to_owned(), arrival));
         self.handle.hear(response.control_plane());
+        self.handle.rejected.answered(&type_url);
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));
@@ -400,24 +401,6 @@ impl SourceTask {
     fn present(&self, type_url: &TypeUrl) -> usize {
         let found = self.source.types().find(|(held, ..)| *held == type_url);
         found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
-    }
-
-    /// Takes the configuration in force over, if there is a new one.
-    fn follow_configuration(&mut self) {
-        let settings = self.shared.epoch();
-        if self.epoch == settings.number() {
-            return;
-        }
-        self.epoch = settings.number();
-        self.follow_plan();
-        // A place that left the configuration keeps its settings until its streams have left.
-        let Some(listed) = settings.lists.find(self.handle.key().place) else { return };
-        self.handle.servers.store(Arc::new(listed.serving().to_vec()));
-        let own = self::settings(&settings, self.handle.key(), listed);
-        self.source.configure(own, listed.server().upstream_settings(), self.shared.clock.now());
-        if let Attach::Files { mass_deletion_hold, .. } = &listed.server().attach {
-            self.source.hold_files(*mass_deletion_hold);
-        }
     }
 
     /// Chooses another member if the shown member has left.

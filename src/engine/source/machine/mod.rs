@@ -10,6 +10,7 @@ mod ttl;
 mod errors;
 mod checkpoint;
 mod succession;
+mod rejections;
 #[cfg(test)]
 mod tests;
 

@@ -92,6 +92,7 @@ impl Upstream {
             Occasion::Nack(verdict.status(self.settings.nack_text_max))
         };
         let is_full = digest.is_full_state();
+        subscription.said.is_accepted = verdict.is_good();
         subscription.is_astray |= !verdict.is_good() && !verdict.void;
         let applied = if verdict.void {
             subscription.each_settling(Settling::interrupt);

@@ -19,6 +19,7 @@ mod settling;
 mod liveness;
 mod succession;
 mod marks;
+mod rejections;
 #[cfg(test)]
 mod tests;
 

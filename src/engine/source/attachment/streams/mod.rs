@@ -136,6 +136,17 @@ impl Streams {
         true
     }
 
+    /// Tells the server of clients that reject resources of a type; see [`Upstream::report_rejections`].
+    pub fn report_rejections(&mut self, type_url: &TypeUrl, words: &str, now: Time) -> bool {
+        // The names first, which most types are asked by.
+        let kinds = CollectionKind::ALL.into_iter().rev();
+        let placed: Vec<_> = kinds.filter_map(|kind| self.placed(type_url, kind)).collect();
+        placed.into_iter().any(|index| {
+            let machine = self.machine(index);
+            machine.is_some_and(|machine| machine.report_rejections(type_url, words, now))
+        })
+    }
+
     /// The server's versions of the held resources of a collection; see [`Upstream::versions`].
     pub fn versions(&self, type_url: &TypeUrl, kind: CollectionKind) -> Vec<(ResourceName, Box<str>)> {
         let machine = self.placed(type_url, kind).and_then(|index| self.machines.get(index));

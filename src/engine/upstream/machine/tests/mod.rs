@@ -9,6 +9,7 @@ mod names;
 mod nameless;
 mod polls;
 mod proof;
+mod rejections;
 mod random;
 mod request_size;
 mod repetition;

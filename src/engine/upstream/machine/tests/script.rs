@@ -8,6 +8,7 @@
 //! > marks              the server sets marks on the stream
 //! > mark CDS 1 whole g a mark, after so many requests of the type: the whole type, globs
 //! > going away         > reach          > current CDS          the state of the server; whether a type is current
+//! > reject CDS words  clients reject the type            `true`: the server is told
 //! > provisional CDS    whether a wildcard is provisional
 //! > after 10s          time passes; timers that fall due meanwhile fire at their time
 //! > CDS v1 n1 a=1 …    a response: version (`-` in delta), nonce, then elements:
@@ -115,6 +116,12 @@ impl Script {
             let is_of_names = !names.is_empty() && !names.split_whitespace().any(is_open);
             return vec![(is_of_names || self.upstream.is_current(&type_url)).to_string()];
         }
+        if let Some((short, words)) = input.strip_prefix("reject ").and_then(|rest| rest.split_once(' ')) {
+            let is_told = self.upstream.report_rejections(&type_url(short), words, self.now);
+            let told = self.drain();
+            let shown = told.iter().filter_map(show).map(|line| readable(&line));
+            return shown.chain([is_told.to_string()]).collect();
+        }
         self.raw(&spelled(input)).iter().filter_map(show).map(|line| readable(&line)).collect()
     }
 
@@ -155,6 +162,10 @@ impl Script {
             "returned" => self.upstream.handle(Input::Returned, self.now),
             "flushed" => self.upstream.handle(Input::Flushed, self.now),
             "alive" => self.upstream.handle(Input::Alive, self.now),
+            "reject" => {
+                let (short, words) = rest.split_once(' ').unwrap();
+                self.upstream.report_rejections(&type_url(short), words, self.now);
+            }
             "succeed" => self.upstream.succeed(),
             "next" if rest == "opened" => self.upstream.handle(Input::NextOpened, self.now),
             "next" => self.upstream.handle(Input::NextFailed, self.now),
