@@ -157,6 +157,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let log = map.section("log", read_log).unwrap_or(d.log);
     let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
     let source = source::SourceSettings::read(map);
+    let linger_of_one = if map.has("linger") { source.linger } else { source.linger_of_one };
     let cache = map.section("cache", read_cache).unwrap_or((d.source.unwatched_bytes, d.encoded_bytes));
     let config = Config {
         node,
@@ -169,7 +170,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
         listeners,
         log,
         limits,
-        source: source::SourceSettings { unwatched_bytes: cache.0, ..source },
+        source: source::SourceSettings { unwatched_bytes: cache.0, linger_of_one, ..source },
         encoded_bytes: cache.1,
         checkpoint,
         traces: map.item("traces").and_then(|item| read_traces(&item)),

@@ -274,3 +274,20 @@ async fn rly_21_a_member_that_joins_later_never_sees_the_secrets_of_the_first() 
         );
     }
 }
+
+/// RLY-60: to a server with a list of clients, a departed client is gone at once, and not half a minute later. A stated linger holds for all
+/// classes.
+#[tokio::test]
+async fn rly_60_a_class_of_one_client_leaves_with_the_client() {
+    let rule = "node_classes: [{ split_by: { id: true }, upstream_node: member }]";
+    let ((origin, relay), (stated_origin, stated)) =
+        (self::relay(&[rule]).await, self::relay(&[rule, "linger: 30s"]).await);
+    for target in [&relay, &stated] {
+        let mut client = Client::open(&target.address, Variant::Delta, "web-1").await;
+        client.want(CDS, &["*"]);
+        client.take(CDS).await;
+    }
+    assert_eq!((origin.live_streams(), stated_origin.live_streams()), (1, 1));
+    origin.wait_for("the stream of the client ends", |origin| origin.live_streams() == 0).await;
+    assert_eq!(stated_origin.live_streams(), 1);
+}
