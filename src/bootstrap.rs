@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::config::{Address, Endpoint, parse_endpoint};
+use crate::config::{Address, Endpoint, ListenerTemplates, parse_endpoint};
 
 /// The identity that the client will state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,63 @@ pub struct ClientTls {
     pub authorities: PathBuf,
     /// The client's own certificate and key.
     pub pair: Option<(PathBuf, PathBuf)>,
+}
+
+/// The gRPC library of a client. Libraries read different parts of a bootstrap (docs/grpc.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    Go,
+    Java,
+    Node,
+    /// C++, Python, Ruby, PHP.
+    CCore,
+}
+
+impl Language {
+    /// Whether a client can reach the relay by the files.
+    ///
+    /// # Errors
+    /// The lack of the library, and the remedy.
+    pub fn check(self, tls: Option<&ClientTls>) -> Result<(), &'static str> {
+        match (self, tls) {
+            (Language::Node, Some(_)) => Err("grpc-js-xds has no TLS towards a control plane; \
+                 give these clients a listener in plaintext, on a unix socket or the loopback interface"),
+            (Language::Java, Some(ClientTls { pair: Some(_), .. })) => {
+                Err("grpc-java shows a control plane no client certificate; \
+                 give these clients a listener that does not ask for one (`client_certificate`), or a unix socket")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The step beside the bootstrap.
+    pub fn advice(self, tls: Option<&ClientTls>) -> Option<&'static str> {
+        (self == Language::Java && tls.is_some()).then_some(
+            "grpc-java reads no files of `tls`: put the authority of --ca into the trust store of the JVM \
+             (-Djavax.net.ssl.trustStore=FILE)",
+        )
+    }
+
+    /// The languages for which a bootstrap without a language does not work.
+    pub fn advice_to_all(tls: Option<&ClientTls>) -> Option<&'static str> {
+        tls.map(|_| {
+            "this works in Go and in C++, Python, Ruby and PHP; \
+             for Java and Node see `--language java` and `--language node`"
+        })
+    }
+}
+
+/// Options of a gRPC bootstrap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcOptions {
+    pub node: ClientNode,
+    /// `None`: for all languages.
+    pub language: Option<Language>,
+    /// `None`: plaintext.
+    pub tls: Option<ClientTls>,
+    /// The authorities of `xdstp:` names that the relay serves.
+    pub authorities: Vec<String>,
+    pub templates: ListenerTemplates,
 }
 
 /// Options of an Envoy bootstrap.
@@ -188,8 +245,11 @@ fn envoy_tls(relay: &Endpoint, tls: &ClientTls) -> String {
 }
 
 /// The channel credentials of a gRPC bootstrap (A65).
-fn channel_creds(tls: Option<&ClientTls>) -> serde_json::Value {
-    let Some(tls) = tls else { return json!([{ "type": "insecure" }]) };
+fn channel_creds(options: &GrpcOptions) -> serde_json::Value {
+    let Some(tls) = &options.tls else { return json!([{ "type": "insecure" }]) };
+    if options.language == Some(Language::Java) {
+        return json!([{ "type": "tls" }]);
+    }
     let mut config = json!({ "ca_certificate_file": tls.authorities, "refresh_interval": "600s" });
     if let (Some((certificate, key)), Some(config)) = (&tls.pair, config.as_object_mut()) {
         config.insert("certificate_file".to_owned(), json!(certificate));
@@ -198,33 +258,36 @@ fn channel_creds(tls: Option<&ClientTls>) -> serde_json::Value {
     json!([{ "type": "tls", "config": config }])
 }
 
-/// A bootstrap for gRPC (`GRPC_XDS_BOOTSTRAP`): JSON. `authorities`: the authorities of `xdstp:` names that the relay serves.
-pub fn grpc<'a>(
-    relay: &Endpoint,
-    node: &ClientNode,
-    tls: Option<&ClientTls>,
-    authorities: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> String {
-    let mut bootstrap = json!({
-        "xds_servers": [{
-            "server_uri": relay.to_string(),
-            "channel_creds": channel_creds(tls),
-            "server_features": ["xds_v3"],
-        }],
-        // grpc-js refuses a node without a locality.
-        "node": { "id": node.id, "cluster": node.cluster, "locality": {} },
+/// A bootstrap for gRPC (`GRPC_XDS_BOOTSTRAP`): JSON.
+pub fn grpc(relay: &Endpoint, options: &GrpcOptions) -> String {
+    let GrpcOptions { node, authorities, templates, .. } = options;
+    let mut bootstrap = serde_json::Map::new();
+    let server = json!({
+        "server_uri": relay.to_string(),
+        "channel_creds": channel_creds(options),
+        "server_features": ["xds_v3"],
     });
+    bootstrap.insert("xds_servers".to_owned(), json!([server]));
+    // grpc-js refuses a node without a locality.
+    let node = json!({ "id": node.id, "cluster": node.cluster, "locality": {} });
+    bootstrap.insert("node".to_owned(), node);
     // An entry without servers has those above (A47): the relay. Without a template, gRPC uses the default one.
-    let entry = |template: Option<&str>| match template {
+    let entry = |name: &String| match templates.authorities.get(name) {
         Some(template) => json!({ "client_listener_resource_name_template": template }),
         None => json!({}),
     };
-    let entries: serde_json::Map<_, _> =
-        authorities.map(|(name, template)| (name.to_owned(), entry(template))).collect();
-    if let (false, Some(bootstrap)) = (entries.is_empty(), bootstrap.as_object_mut()) {
+    let entries: serde_json::Map<_, _> = authorities.iter().map(|name| (name.clone(), entry(name))).collect();
+    if !entries.is_empty() {
         bootstrap.insert("authorities".to_owned(), entries.into());
     }
-    format!("{bootstrap:#}\n")
+    let others = [
+        ("client_default_listener_resource_name_template", &templates.client_default),
+        ("server_listener_resource_name_template", &templates.server),
+    ];
+    for (key, template) in others {
+        bootstrap.extend(template.as_ref().map(|template| (key.to_owned(), json!(template))));
+    }
+    format!("{:#}\n", serde_json::Value::from(bootstrap))
 }
 
 /// A JSON string, which is always valid YAML, too.
@@ -240,6 +303,33 @@ mod tests {
 
     fn node() -> ClientNode {
         ClientNode { id: "a: \"b\"".into(), cluster: "c".into() }
+    }
+
+    fn options(tls: Option<ClientTls>) -> GrpcOptions {
+        let (authorities, templates) = Default::default();
+        GrpcOptions { node: node(), language: None, tls, authorities, templates }
+    }
+
+    #[test]
+    fn a_language_gets_what_its_library_reads() {
+        let with_pair = |pair: Option<(PathBuf, PathBuf)>| ClientTls { authorities: "ca.crt".into(), pair };
+        let (plain, mutual) = (with_pair(None), with_pair(Some(("c.crt".into(), "c.key".into()))));
+        let languages = [Language::Go, Language::CCore, Language::Java, Language::Node];
+        let accepts = |tls: Option<&ClientTls>| languages.map(|language| language.check(tls).is_ok());
+        assert_eq!(accepts(None), [true, true, true, true]);
+        assert_eq!(accepts(Some(&plain)), [true, true, true, false]);
+        assert_eq!(accepts(Some(&mutual)), [true, true, false, false]);
+        let relay = Endpoint::Tcp { host: "relay".into(), port: 1 };
+        let creds = |language| {
+            let text =
+                grpc(&relay, &GrpcOptions { language: Some(language), ..options(Some(plain.clone())) });
+            let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            json["xds_servers"][0]["channel_creds"][0].clone()
+        };
+        assert_eq!(creds(Language::Java), json!({ "type": "tls" }));
+        assert_eq!(creds(Language::Go)["config"]["ca_certificate_file"], "ca.crt");
+        let advised = languages.map(|language| language.advice(Some(&plain)).is_some());
+        assert_eq!(advised, [false, false, true, false]);
     }
 
     fn envoy_of(address: &str, is_sotw: bool) -> serde_json::Value {
@@ -287,7 +377,7 @@ mod tests {
     #[test]
     fn fed_1_grpc_gets_a_bootstrap() {
         let read = |relay: &Endpoint| -> serde_json::Value {
-            serde_json::from_str(&grpc(relay, &node(), None, std::iter::empty())).unwrap()
+            serde_json::from_str(&grpc(relay, &options(None))).unwrap()
         };
         let expected = |uri: &str| {
             json!({
@@ -309,8 +399,8 @@ mod tests {
         let pair = Some(("c.crt".into(), "c.key".into()));
         let tls = ClientTls { authorities: "ca.crt".into(), pair };
         let relay = Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 };
-        let options = EnvoyOptions { node: node(), is_sotw: false, admin_port: 1, tls: Some(tls.clone()) };
-        let yaml = read(&envoy(&relay, &options));
+        let of_envoy = EnvoyOptions { node: node(), is_sotw: false, admin_port: 1, tls: Some(tls.clone()) };
+        let yaml = read(&envoy(&relay, &of_envoy));
         let context = &yaml["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
         let context = &context["common_tls_context"];
         assert_eq!(context["tls_params"]["tls_maximum_protocol_version"], "TLSv1_3");
@@ -319,11 +409,10 @@ mod tests {
         assert_eq!(context["validation_context"]["match_typed_subject_alt_names"][0], name);
 
         let template = "xdstp://b.example/envoy.config.listener.v3.Listener/clients/%s";
-        let authorities = [("a.example", None), ("b.example", Some(template)), ("", None)];
-        let grpc: serde_json::Value = {
-            let text = grpc(&relay, &node(), Some(&tls), authorities.into_iter());
-            serde_json::from_str(&text).unwrap()
-        };
+        let mut options = options(Some(tls));
+        options.authorities = ["a.example", "b.example", ""].map(str::to_owned).into();
+        options.templates.authorities.insert("b.example".into(), template.into());
+        let grpc: serde_json::Value = serde_json::from_str(&super::grpc(&relay, &options)).unwrap();
         assert_eq!(
             grpc["authorities"],
             json!({

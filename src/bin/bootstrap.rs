@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions};
-use sluice::config::{self, Endpoint, Listener};
+use clap::{Args, Subcommand, ValueEnum};
+use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions, GrpcOptions};
+use sluice::config::{self, Config, Endpoint, Listener};
 use sluice::trust::server::ClientCertificate;
 
 use crate::host::hostname;
@@ -27,7 +27,38 @@ pub enum Client {
     Grpc {
         #[command(flatten)]
         options: BootstrapArgs,
+        /// The language of the client [default: what works in all, as far as there is such a thing].
+        #[arg(long, value_name = "LANGUAGE")]
+        language: Option<Language>,
+        /// Names of the listeners of gRPC servers; %s stands for the address [default: the configuration's].
+        #[arg(long, value_name = "TEMPLATE")]
+        server_listener_template: Option<String>,
     },
+}
+
+/// The gRPC library of a client.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Language {
+    /// grpc-go
+    Go,
+    /// grpc-java, also for Kotlin
+    Java,
+    /// grpc-js-xds
+    Node,
+    /// C++, Python, Ruby and PHP
+    #[value(name = "c-core", aliases = ["cpp", "c++", "python", "ruby", "php"])]
+    CCore,
+}
+
+impl From<Language> for bootstrap::Language {
+    fn from(language: Language) -> bootstrap::Language {
+        match language {
+            Language::Go => bootstrap::Language::Go,
+            Language::Java => bootstrap::Language::Java,
+            Language::Node => bootstrap::Language::Node,
+            Language::CCore => bootstrap::Language::CCore,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -61,13 +92,29 @@ pub struct BootstrapArgs {
 pub fn print_bootstrap(client: Client) -> Result<(), Failure> {
     match client {
         Client::Envoy { options, sotw, admin_port } => {
-            let Connection { relay, node, tls, .. } = connection(options)?;
+            let (Connection { relay, node, tls }, _) = connection(options)?;
             print!("{}", bootstrap::envoy(&relay, &EnvoyOptions { node, is_sotw: sotw, admin_port, tls }));
         }
-        Client::Grpc { options } => {
-            let Connection { relay, node, tls, authorities } = connection(options)?;
-            let authorities = authorities.iter().map(|(name, template)| (name.as_str(), template.as_deref()));
-            print!("{}", bootstrap::grpc(&relay, &node, tls.as_ref(), authorities));
+        Client::Grpc { options, language, server_listener_template } => {
+            let (Connection { relay, node, tls }, config) = connection(options)?;
+            let language = language.map(bootstrap::Language::from);
+            let advice = match language {
+                Some(language) => {
+                    language.check(tls.as_ref()).map_err(|text| Failure::Usage(text.to_owned()))?;
+                    language.advice(tls.as_ref())
+                }
+                None => bootstrap::Language::advice_to_all(tls.as_ref()),
+            };
+            if let Some(text) = advice {
+                eprintln!("sluice: {text}");
+            }
+            let authorities = config.servers.authorities.keys().cloned().collect();
+            let mut templates = config.servers.templates;
+            templates.server = server_listener_template.or(templates.server);
+            print!(
+                "{}",
+                bootstrap::grpc(&relay, &GrpcOptions { node, language, tls, authorities, templates })
+            );
         }
     }
     Ok(())
@@ -78,11 +125,10 @@ struct Connection {
     relay: Endpoint,
     node: ClientNode,
     tls: Option<ClientTls>,
-    /// Each with the template of its listeners' names.
-    authorities: Vec<(String, Option<String>)>,
 }
 
-fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
+/// The way, and the configuration of the relay.
+fn connection(options: BootstrapArgs) -> Result<(Connection, Config), Failure> {
     let config = load_or_quickstart(options.config.clone())?;
     let listener = config::find_listener(&config, options.listener.as_deref()).map_err(Failure::Usage)?;
     let tls = client_tls(listener, &options)?;
@@ -93,10 +139,7 @@ fn connection(options: BootstrapArgs) -> Result<Connection, Failure> {
             .map_err(|expected| Failure::Usage(format!("--address: found {text:?}; expected {expected}")))?,
         None => bootstrap::local_endpoint(&listener.address),
     };
-    let servers = &config.servers;
-    let template = |name: &String| servers.client_templates.get(name).cloned();
-    let authorities = servers.authorities.keys().map(|name| (name.clone(), template(name))).collect();
-    Ok(Connection { relay, node, tls, authorities })
+    Ok((Connection { relay, node, tls }, config))
 }
 
 /// The files that a client of the listener needs.

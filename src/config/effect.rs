@@ -56,6 +56,8 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("fallback.hold_down", Effect::Live),
     ("fallback_on_reachability_only", Effect::Lists),
     ("authorities", Effect::Lists),
+    ("client_default_listener_resource_name_template", Effect::Live),
+    ("server_listener_resource_name_template", Effect::Live),
     ("authorities[].client_listener_resource_name_template", Effect::Live),
     ("types", Effect::Lists),
     ("node_classes", Effect::Classes),

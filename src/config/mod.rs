@@ -67,7 +67,7 @@ pub use read::{Loaded, load, parse, parse_file, parse_foreign};
 pub use reload::Reload;
 pub use rest::RestServer;
 pub use schema::schema;
-pub use servers::{ServerList, Servers};
+pub use servers::{ListenerTemplates, ServerList, Servers};
 pub use shown::{ChangedKey, Shown};
 pub use traces::traces_to;
 pub use tree::Format;

@@ -115,13 +115,8 @@ pub fn parse(text: &str, format: Format, origin: Origin<'_>) -> Result<Loaded, C
 }
 
 /// Keys of a gRPC bootstrap that only gRPC clients use.
-const BOOTSTRAP_KEYS: &[&str] = &[
-    "client_default_listener_resource_name_template",
-    "server_listener_resource_name_template",
-    "grpc_server_resource_name_id",
-    "certificate_providers",
-    "allowed_grpc_services",
-];
+const BOOTSTRAP_KEYS: &[&str] =
+    &["grpc_server_resource_name_id", "certificate_providers", "allowed_grpc_services"];
 
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 

@@ -7,6 +7,7 @@ use super::error::Problem;
 use super::fallback::{check_envoy, read_fallback, warn_if_single};
 use super::form::Form;
 use super::reader::{Item, Map};
+use super::units::text;
 use super::upstream::UpstreamServer;
 use crate::engine::fallback::FallbackSettings;
 use crate::xds::{Kind, TypeUrl};
@@ -36,8 +37,18 @@ pub struct Servers {
     pub authorities: BTreeMap<String, ServerList>,
     /// `types`: for old-style names and the wildcard of these types.
     pub types: BTreeMap<TypeUrl, ServerList>,
-    /// The templates of listeners' names that gRPC clients of an authority use, for their bootstraps (A47).
-    pub client_templates: BTreeMap<String, String>,
+    pub templates: ListenerTemplates,
+}
+
+/// The names of listeners in the bootstraps of gRPC clients and servers. They have no effect on the relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerTemplates {
+    /// For targets without an authority.
+    pub client_default: Option<String>,
+    /// For targets with an authority, by its name (A47).
+    pub authorities: BTreeMap<String, String>,
+    /// For servers, whose address stands for `%s` (A36).
+    pub server: Option<String>,
 }
 
 impl Servers {
@@ -48,7 +59,7 @@ impl Servers {
             default,
             authorities: BTreeMap::new(),
             types: BTreeMap::new(),
-            client_templates: BTreeMap::new(),
+            templates: ListenerTemplates::default(),
         }
     }
 
@@ -78,9 +89,14 @@ pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Server
     let default = servers.map(|servers| ServerList { servers, fallback: fallback.clone() });
     // The flag applies to each list alone (FBK-17).
     let inherited = FallbackSettings { on_reachability_only: false, ..fallback };
-    let (authorities, client_templates) = read_authorities(map, default.as_ref(), &inherited, directory);
+    let (authorities, of_authorities) = read_authorities(map, default.as_ref(), &inherited, directory);
     let types = read_types(map, &inherited, directory);
-    let servers = Servers { default: default?, authorities, types, client_templates };
+    let templates = ListenerTemplates {
+        client_default: map.optional("client_default_listener_resource_name_template", text),
+        authorities: of_authorities,
+        server: map.optional("server_listener_resource_name_template", text),
+    };
+    let servers = Servers { default: default?, authorities, types, templates };
     let ServerList { servers: first, fallback } = &servers.default;
     check_envoy(map, fallback, first);
     if first.len() == 1 {

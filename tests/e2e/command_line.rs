@@ -147,6 +147,58 @@ fn bootstraps_are_printed() {
         "a.example": {}, "b.example": { "client_listener_resource_name_template": template },
     });
     assert_eq!(json["authorities"], expected);
+
+    // The names of listeners, by the file and by the option.
+    let templates = "client_default_listener_resource_name_template: 'c/%s'\nserver_listener_resource_name_template: 's/%s'\n";
+    let yaml = format!("xds_servers: [{{server_uri: 'file:.'}}]\n{templates}");
+    std::fs::write(directory.path().join("sluice.yaml"), yaml).unwrap();
+    let print = |options: &[&str]| {
+        run(&[&["bootstrap", "grpc", "--config", "sluice.yaml"], options].concat(), directory.path())
+    };
+    for (options, server) in
+        [(&[][..], "s/%s"), (&["--server-listener-template", "own/%s", "--language", "python"], "own/%s")]
+    {
+        let (code, grpc, errors) = print(options);
+        assert_eq!((code, errors.as_str()), (0, ""));
+        let json: serde_json::Value = serde_json::from_str(&grpc).unwrap();
+        assert_eq!(json["client_default_listener_resource_name_template"], "c/%s");
+        assert_eq!(json["server_listener_resource_name_template"], server);
+    }
+}
+
+/// A language gets a bootstrap for the library, or words about the lack.
+#[test]
+fn a_bootstrap_for_a_language_says_what_it_cannot_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, ..) = run(&["dev-certs", "certs"], directory.path());
+    assert_eq!(code, 0);
+    let listener = |client_certificate: &str| {
+        let pair = "{certificate_file: certs/relay/tls.crt, private_key_file: certs/relay/tls.key}";
+        let tls = format!("certificates: [{pair}], ca_certificate_file: certs/ca.crt, {client_certificate}");
+        let yaml = format!(
+            "xds_servers: [{{server_uri: 'file:.'}}]\nlisteners: [{{name: main, address: '127.0.0.1:18443', tls: {{{tls}}}}}]\n"
+        );
+        std::fs::write(directory.path().join("sluice.yaml"), yaml).unwrap();
+    };
+    let print = |options: &[&str]| {
+        let fixed = ["bootstrap", "grpc", "--config", "sluice.yaml", "--ca", "certs/ca.crt"];
+        run(&[&fixed, options].concat(), directory.path())
+    };
+    listener("trust_domain: dev.example, client_certificate: optional");
+    let (code, text, errors) = print(&[]);
+    assert!(
+        code == 0 && text.contains("ca_certificate_file") && errors.contains("--language java"),
+        "{errors}"
+    );
+    let (code, text, errors) = print(&["--language", "java"]);
+    assert!(code == 0 && !text.contains("ca_certificate_file") && errors.contains("trustStore"), "{errors}");
+    let (code, _, errors) = print(&["--language", "node"]);
+    assert!(code == 64 && errors.contains("grpc-js-xds has no TLS"), "{errors}");
+    let pair = ["--certificate", "certs/client/tls.crt", "--private-key", "certs/client/tls.key"];
+    let (code, _, errors) = print(&[&["--language", "java"], &pair[..]].concat());
+    assert!(code == 64 && errors.contains("no client certificate"), "{errors}");
+    let (code, text, errors) = print(&[&["--language", "go"], &pair[..]].concat());
+    assert!(code == 0 && text.contains("client/tls.key") && !errors.contains("language"), "{errors}");
 }
 
 #[test]

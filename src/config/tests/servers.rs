@@ -20,7 +20,9 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
     }"#;
     let loaded = parse(bootstrap, Format::Json, origin(".")).unwrap();
     let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
-    assert_eq!(warned, ["server_listener_resource_name_template", "certificate_providers"]);
+    assert_eq!(warned, ["certificate_providers"]);
+    let template = loaded.config.servers.templates.server.as_deref();
+    assert_eq!(template, Some("xds.istio.io/grpc/lds/inbound/%s"));
     let node = &loaded.config.node;
     assert_eq!(node.id, "relay-1");
     assert_eq!(node.locality, Some(Locality { region: "eu".into(), ..Locality::default() }));
@@ -141,7 +143,7 @@ types:
     assert_eq!(lists, expected.map(|(path, uris)| (path.to_owned(), uris.to_owned())));
     let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(warned, ["xds_servers[0].server_uri"]);
-    let templates = &loaded.config.servers.client_templates;
+    let templates = &loaded.config.servers.templates.authorities;
     assert_eq!(templates.get("other.example").map(String::as_str), Some("xdstp://other.example/l/%s"));
     let foreign = "authorities: {a: {client_listener_resource_name_template: 'xdstp://b/%s'}}";
     let refused = messages(&read(&format!("{SERVER}{foreign}")).unwrap_err()).join("\n");
