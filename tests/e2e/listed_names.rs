@@ -131,7 +131,9 @@ async fn rly_11_rel_6_no_class_is_asked_for_names_of_another() {
         fs::write(&file, config.replace("'|local'", "'local'")).unwrap();
         let (status, answer) = relay.post("/reload?yes=1").await;
         assert_eq!(status, 200, "{answer}");
-        origin.wait_for("a stream for the list", |origin| origin.opened() == 3 && origin.live_streams() == 2).await;
+        origin
+            .wait_for("a stream for the list", |origin| origin.opened() == 3 && origin.live_streams() == 2)
+            .await;
         client.quiet().await;
         let asked = origin.requests(EDS);
         let of_shared = asked.iter().find(|asked| names(asked).contains(SHARED)).unwrap().stream;
