@@ -109,8 +109,16 @@ struct Shared<R> {
     exit: Exit,
     unfinished: Arc<Unfinished>,
     health_service: HealthService,
-    /// True after the warning about dropped load reports.
-    load_reports_told: AtomicBool,
+    told: Told,
+}
+
+/// The warnings that a process gives once.
+#[derive(Default)]
+struct Told {
+    /// Load reports are dropped.
+    load_reports: AtomicBool,
+    /// There is no health discovery (HDS).
+    health_discovery: AtomicBool,
 }
 
 impl<R: OpenStreams> Server<R> {
@@ -118,7 +126,6 @@ impl<R: OpenStreams> Server<R> {
         let health = HealthReporter::new();
         let service = tonic_health::server::HealthService::from_health_reporter(health.clone());
         let health_service = HealthServer::new(service).max_decoding_message_size(HEALTH_REQUEST_BYTES_MAX);
-        let load_reports_told = AtomicBool::new(false);
         let limits = InForce::new(limits);
         let handshakes = Handshakes::new(limits.clone(), metrics.tls.clone());
         let emptier = Emptier::new(limits.clone(), metrics.clone());
@@ -133,7 +140,7 @@ impl<R: OpenStreams> Server<R> {
             exit,
             unfinished,
             health_service,
-            load_reports_told,
+            told: Told::default(),
         };
         let shared = Arc::new(shared);
         let listening = Listening::new(shared.clone(), emptier.clone());

@@ -177,6 +177,7 @@ impl<R: OpenStreams> Service<R> {
             }
             // There is no aggregated Fetch.
             Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
+                self.note_health_discovery(path);
                 Answer::Now(self.unimplemented(format!("{path} is not served")))
             }
         }
@@ -223,10 +224,20 @@ impl<R: OpenStreams> Service<R> {
 
     fn note_load_reports(&self) {
         self.shared.metrics.call(CallKind::LoadReports);
-        if !self.shared.load_reports_told.swap(true, Relaxed) {
+        if !self.shared.told.load_reports.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
                 "clients send load reports; keeping their streams, dropping the reports; \
                 `load_reports: refuse` on the listener refuses the streams instead");
+        }
+    }
+
+    /// An Envoy asks for its endpoints to check again and again, whatever the answer (RLY-73).
+    fn note_health_discovery(&self, path: &str) {
+        let is_meant = path.starts_with("/envoy.service.health.v3.HealthDiscoveryService/");
+        if is_meant && !self.shared.told.health_discovery.swap(true, Relaxed) {
+            tracing::warn!(listener = %self.peer.listener,
+                "clients ask for health discovery (HDS), which the relay does not have; point their `hds_config` at the \
+                control plane, or leave it out");
         }
     }
 

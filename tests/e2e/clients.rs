@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use crate::commands::sluice;
+use crate::support::client::fetch;
 use crate::support::control_plane::eventually;
 use crate::support::words::eds_cluster;
-use crate::support::{CDS, Client, ControlPlane, EDS, RDS, Relay, Setup, Variant};
+use crate::support::{Ask, CDS, Client, ControlPlane, EDS, RDS, Relay, Setup, Variant};
 
 /// The type of a client in `/clients`.
 async fn of(relay: &Relay, node: &str, message: &str) -> Value {
@@ -179,4 +180,19 @@ async fn adm_9_a_client_is_explained_and_compared() {
     assert_eq!(relay.get("/who?type=Cluster&name=card").await.0, 404);
     let class = relay.json("/classes").await["classes"][0].clone();
     assert_eq!((&class["class"], &class["clients"]), (&why["class"]["class"], &2.into()), "{class}");
+}
+
+/// RLY-73: an Envoy that asks for health discovery, again and again, is told of once.
+#[tokio::test]
+async fn rly_73_health_discovery_is_told_once() {
+    let origin = ControlPlane::obedient().await;
+    let relay = Relay::start(Setup::of(origin.address)).await;
+    for _ in 0..3 {
+        let path = "/envoy.service.health.v3.HealthDiscoveryService/FetchHealthCheck";
+        let status = fetch(&relay.address, path, Ask::default()).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unimplemented);
+    }
+    relay.logged("clients ask for health discovery (HDS), which the relay does not have").await;
+    assert_eq!(relay.log_lines("WARN").len(), 1);
+    assert_eq!(relay.metric("sluice_downstream_calls_unimplemented_total", &[]).await, 3.0);
 }
