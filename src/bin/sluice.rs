@@ -3,6 +3,7 @@
 
 mod bootstrap;
 mod host;
+mod init;
 mod manual;
 
 use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 
 use self::bootstrap::{Client, print_bootstrap};
 use self::host::hostname;
+use self::init::Init;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice::app::{ConfigFile, Faults, Start};
 use sluice::command::Operate;
@@ -66,6 +68,8 @@ enum Command {
         #[command(flatten)]
         asks: Asks,
     },
+    /// Write a configuration for a control plane, with comments.
+    Init(Init),
     /// Print a client's bootstrap configuration for the relay.
     Bootstrap {
         #[command(subcommand)]
@@ -164,6 +168,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve { config } => start(config)?,
         Command::Check { config, offline, node, asks } => check(&config, offline, node.as_deref(), &asks)?,
         Command::Migrate { from: Other::XdsRelay { files } } => return migrate_xds_relay(&files),
+        Command::Init(init) => init.run()?,
         Command::Bootstrap { client } => print_bootstrap(client)?,
         Command::DevCerts { directory, hosts, client_id, keep_authority } => {
             write_dev_certs(&directory, &hosts, &client_id, keep_authority)?;

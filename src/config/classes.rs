@@ -243,6 +243,7 @@ fn read_text_match(map: &mut Map<'_>, key: &'static str) -> Option<TextMatch> {
 }
 
 fn read_text_pattern(item: &Item<'_>) -> Option<TextMatch> {
+    item.can_be(&[Form::AnyText]);
     match item.tree {
         Tree::Text(text) => Some(TextMatch::Exact(text.clone())),
         Tree::Map(_) => item.map(read_pattern).flatten(),

@@ -27,7 +27,7 @@ UNKNOWABLE = {
     r"missing; expected a list of grants|and `deny` exclude": "one of two keys",
     r"none or several|found nothing; expected text, \{": "one of several keys: nothing is a map without keys",
     r"found a list; expected|missing; expected at least one|at least one|entries; expected|servers; expected": "the length of a list",
-    r"expected (IP:port|unix: and a path|host:port|a port|an IP address|a DNS name|http://HOST|a SPIFFE ID|a prefix with a whole|a trust domain|a host name|a header|the name of)": "the form of an address or a name",
+    r"expected (IP:port|unix: and a path|host:port|a port|an IP address|a DNS name|http://HOST|http\[s\]://host|a SPIFFE ID|a prefix with a whole|a trust domain|a host name|a header|the name of)": "the form of an address or a name",
     r"does not begin with spiffe|belongs to gRPC|is not a valid authority|percent-encoded|full message name": "the form of a name",
     r"is not supported by this version": "a type of credentials of somebody else, which is skipped before `tls` only",
     r"expected (a duration|bytes) from": "the range of a text with a unit",

@@ -251,3 +251,25 @@ async fn the_warnings_of_the_start_have_the_form_of_the_log() {
     let warning = lines.iter().find(|line| line.to_string().contains("never_heard_of"));
     assert_eq!(warning.unwrap_or_else(|| panic!("{lines:?}"))["level"], "WARN");
 }
+
+/// A shipped configuration is valid as it is, and no file of the operator is lost.
+#[test]
+fn init_writes_a_valid_configuration_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| run(arguments, directory.path());
+    for recipe in ["istio", "istio-kubernetes", "go-control-plane", "directory"] {
+        let file = format!("{recipe}.yaml");
+        let (code, text, errors) = run(&["init", recipe, &file]);
+        assert!(code == 0 && text.starts_with(&format!("{file} is written")), "{errors}");
+        let (code, _, errors) = run(&["check", "--offline", "--config", &file]);
+        assert_eq!(code, 0, "{errors}");
+        let (_, shown, _) = run(&["init", recipe, "-"]);
+        assert_eq!(shown, std::fs::read_to_string(directory.path().join(&file)).unwrap());
+    }
+    write(directory.path(), "sluice.yaml", "mine");
+    let (code, _, errors) = run(&["init", "istio"]);
+    assert!(code == 64 && errors.contains("sluice.yaml exists"), "{errors}");
+    assert_eq!(std::fs::read_to_string(directory.path().join("sluice.yaml")).unwrap(), "mine");
+    let (code, _, errors) = run(&["init", "other"]);
+    assert!(code == 64 && errors.contains("go-control-plane"), "{errors}");
+}

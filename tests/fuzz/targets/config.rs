@@ -19,6 +19,7 @@ use super::identities::naive_match;
 const EXAMPLE: &str = include_str!("../../../config/example.yaml");
 const CONTAINER: &str = include_str!("../../../config/container.yaml");
 const ISTIO: &str = include_str!("../../../config/istio.yaml");
+const GO_CONTROL_PLANE: &str = include_str!("../../../config/go-control-plane.yaml");
 const TLS: &str = include_str!("../../../config/tls.yaml");
 
 const SMALL: &str = r#"{"xds_servers":[{"server_uri":"dns:///cp:1","channel_creds":[{"type":"tls","config":{"ca_certificate_file":"ca"}},{"type":"insecure"}],"server_features":["xds_v3"]}],"node":{"id":"a"},"listeners":[{"name":"main","address":"127.0.0.1:1","tls":{"certificates":[{"certificate_file":"c","private_key_file":"k"}]}}],"limits":{"request_bytes":"8MiB"},"drain":"10s"}"#;
@@ -27,7 +28,8 @@ pub const CONFIGURATION: Target = Target {
     name: "configuration",
     run: read_config,
     seeds: || {
-        let yaml = [EXAMPLE, CONTAINER, ISTIO, TLS].map(|text| format!("0{text}").into_bytes());
+        let yaml =
+            [EXAMPLE, CONTAINER, ISTIO, GO_CONTROL_PLANE, TLS].map(|text| format!("0{text}").into_bytes());
         yaml.into_iter().chain([format!("1{SMALL}").into_bytes()]).collect()
     },
     words: &[
