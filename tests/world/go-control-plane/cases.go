@@ -33,6 +33,8 @@ type Case struct {
 	hasClusterKeys bool
 	// Secrets are shared by the rule, too.
 	sharesSecrets bool
+	// The control plane wants to hear of proxies that reject something.
+	tellsRejections bool
 }
 
 func byCluster(node *core.Node) string { return node.GetCluster() }
@@ -90,13 +92,13 @@ func cases() []Case {
 			coarse: "- { split_by: {}, upstream_node: { template: { id: web } } }",
 		}, {
 			name: "cluster", what: "a hash of node.cluster", title: "a hash that returns node.cluster",
-			hash: byCluster, isADS: true, coarse: "- split_by: {}",
+			hash: byCluster, isADS: true, tellsRejections: true, coarse: "- split_by: {}",
 		}, {
 			name: "cluster-secrets", what: "the same, and Secrets are shared", title: "node.cluster, and the Secrets",
 			hash: byCluster, sharesSecrets: true, coarse: "- { split_by: {}, upstream_node: member }",
 		}, {
 			name: "cluster-sotw", what: "a hash of node.cluster, and the relay speaks state of the world", title: "a hash that returns node.cluster",
-			hash: byCluster, isSotw: true, coarse: "- split_by: {}",
+			hash: byCluster, isSotw: true, tellsRejections: true, coarse: "- split_by: {}",
 		}, {
 			name: "constant", what: "a constant", title: "a hash that returns a constant",
 			hash: constant, isADS: true,

@@ -43,6 +43,9 @@ type Plane struct {
 	linear    map[string]*cache.LinearCache
 	server    *grpc.Server
 	end       context.CancelFunc
+
+	rejectionsLock sync.Mutex
+	rejections     []string
 }
 
 func newPlane(of *Case, count int) *Plane {
@@ -218,6 +221,7 @@ func (p *Plane) truth(node *core.Node) Truth {
 func (p *Plane) callbacks() server.CallbackFuncs {
 	told := sync.Map{}
 	request := func(variant string, id int64, node *core.Node, rejection string) {
+		p.noteRejection(rejection)
 		if p.tell == nil {
 			return
 		}

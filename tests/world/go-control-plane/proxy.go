@@ -25,9 +25,11 @@ type Proxy struct {
 	// Types to ask for by name, besides those that resources refer to.
 	asks chan ask
 
-	lock   sync.Mutex
-	last   time.Time
-	failed error
+	lock sync.Mutex
+	// The words with which the proxy rejects clusters, or nothing.
+	rejects string
+	last    time.Time
+	failed  error
 	// Responses, and resources that a response took away.
 	messages, removals int
 	has                map[string]map[string]held
@@ -126,9 +128,9 @@ func (p *Proxy) take(ads stream, received *update) error {
 	if received.kind == clusters || received.kind == listeners {
 		next = p.references(received.kind)
 	}
-	names := p.wanted[received.kind]
+	names, rejects := p.wanted[received.kind], p.rejects
 	p.lock.Unlock()
-	if err := ads.accept(received, names); err != nil {
+	if err := answer(ads, received, names, rejects); err != nil {
 		return err
 	}
 	for _, kind := range []string{endpoints, extensions, routes} {
@@ -139,6 +141,13 @@ func (p *Proxy) take(ads stream, received *update) error {
 		}
 	}
 	return nil
+}
+
+func answer(ads stream, received *update, names []string, rejects string) error {
+	if rejects != "" && received.kind == clusters {
+		return ads.reject(received, names, rejects)
+	}
+	return ads.accept(received, names)
 }
 
 func (p *Proxy) store(received *update) {

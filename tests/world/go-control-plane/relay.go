@@ -56,6 +56,9 @@ func configuration(file string, of *Case, plane string, relay *Relay) string {
 	if of.isSotw {
 		text = replaceOnce(text, "api_type: AGGREGATED_DELTA_GRPC\n", "api_type: AGGREGATED_GRPC\n    wildcard: legacy\n")
 	}
+	if of.tellsRejections {
+		text = replaceOnce(text, "    channel_creds: [{ type: insecure }]\n", "    channel_creds: [{ type: insecure }]\n    report_rejections: true\n")
+	}
 	text = replaceOnce(text, "control-plane.example:18000", plane)
 	text = replaceOnce(text, "0.0.0.0:18000", relay.address)
 	if regexp.MustCompile(`(?m)^(admin|linger):`).MatchString(text) {

@@ -6,7 +6,9 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -29,6 +31,8 @@ type stream interface {
 	receive() (*update, error)
 	// accept is the ACK of an update, with the names of its type.
 	accept(received *update, names []string) error
+	// reject is the NACK.
+	reject(received *update, names []string, words string) error
 }
 
 func openStream(ctx context.Context, connection *grpc.ClientConn, node *core.Node, isDelta bool) stream {
@@ -71,6 +75,14 @@ func (s *deltaStream) accept(received *update, _ []string) error {
 	return s.ads.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: received.kind, ResponseNonce: received.nonce})
 }
 
+func (s *deltaStream) reject(received *update, _ []string, words string) error {
+	return s.ads.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: received.kind, ResponseNonce: received.nonce, ErrorDetail: invalid(words)})
+}
+
+func invalid(words string) *status.Status {
+	return &status.Status{Code: int32(codes.InvalidArgument), Message: words}
+}
+
 type sotwStream struct {
 	ads  discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	node *core.Node
@@ -81,12 +93,9 @@ type sotwStream struct {
 func (s *sotwStream) send(kind string, names []string) error {
 	node := s.node
 	s.node = nil
-	if slices.Equal(names, []string{wildcard}) {
-		names = nil
-	}
 	last := s.last[kind]
 	return s.ads.Send(&discovery.DiscoveryRequest{
-		Node: node, TypeUrl: kind, ResourceNames: names, VersionInfo: last[0], ResponseNonce: last[1],
+		Node: node, TypeUrl: kind, ResourceNames: withoutWildcard(names), VersionInfo: last[0], ResponseNonce: last[1],
 	})
 }
 
@@ -118,6 +127,15 @@ func (s *sotwStream) accept(received *update, names []string) error {
 	return s.send(received.kind, names)
 }
 
+func (s *sotwStream) reject(received *update, names []string, words string) error {
+	accepted := s.last[received.kind][0]
+	s.last[received.kind] = [2]string{accepted, received.nonce}
+	return s.ads.Send(&discovery.DiscoveryRequest{
+		TypeUrl: received.kind, ResourceNames: withoutWildcard(names), VersionInfo: accepted, ResponseNonce: received.nonce,
+		ErrorDetail: invalid(words),
+	})
+}
+
 // nameOf is the first field, which is the name in all types of the world.
 func nameOf(body []byte) string {
 	for len(body) > 0 {
@@ -134,6 +152,13 @@ func nameOf(body []byte) string {
 		body = body[length:]
 	}
 	return ""
+}
+
+func withoutWildcard(names []string) []string {
+	if slices.Equal(names, []string{wildcard}) {
+		return nil
+	}
+	return names
 }
 
 func without(names, others []string) []string {

@@ -202,6 +202,7 @@ func (w *World) run(binary, file, directory string) {
 	}
 	w.compare("a burst of 20 pushes")
 	w.untouched("a new version of the same", func() { w.plane.push(everyone, func(c Content, _ string) { c.copyAll() }) })
+	w.rejections()
 	w.secrets()
 	w.leave()
 	w.restart()
