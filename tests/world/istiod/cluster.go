@@ -1,18 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,40 +35,90 @@ const namespace = "prod"
 
 var workloads = []string{"web", "api", "db", "cache"}
 
-// Pod is a Pod with a sidecar.
+// Pod is a Pod with a proxy.
 type Pod struct {
-	name, workload, address, node, version string
+	name, namespace, workload, address, node, version string
+	// What few Pods have of their own: all of their addresses, labels beside the usual ones, labels that only the Pod has by now, the port
+	// of the application, parts of the id, another service account, names of endpoints that the bootstrap of Envoy asks for, names of clusters
+	// and listeners in the place of the wildcard, and changes of the node.
+	addresses    []string
+	labelled     map[string]string
+	relabelled   map[string]string
+	port         int32
+	kind, domain string
+	account      string
+	asks         []string
+	names        map[string][]string
+	changes      []func(*core.Node)
+	// Kubernetes does not know it, as a virtual machine; and istiod refuses it.
+	isAbsent, isRefused bool
+	// The Pod from which it differs in one property, and the finding for which it needs a finer class than others.
+	like    *Pod
+	finding string
 }
 
 func (p *Pod) labels() map[string]string {
-	return map[string]string{"app": p.workload, "version": p.version, "pod-template-hash": "1a2b3c"}
+	labels := map[string]string{"app": p.workload, "version": p.version, "pod-template-hash": "1a2b3c"}
+	maps.Copy(labels, p.labelled)
+	return labels
 }
 
+func (p *Pod) ips() []string {
+	if p.addresses != nil {
+		return p.addresses
+	}
+	return []string{p.address}
+}
+
+func (p *Pod) serviceAccount() string { return cmp.Or(p.account, p.workload) }
+
 func (p *Pod) object() *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: namespace, Labels: p.labels()},
+	labels, isController := p.labels(), true
+	maps.Copy(labels, p.relabelled)
+	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.workload + "-1a2b3c", Controller: &isController}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.name, Namespace: p.namespace, Labels: labels,
+			GenerateName: owner.Name + "-", OwnerReferences: []metav1.OwnerReference{owner},
+		},
 		Spec: corev1.PodSpec{
 			NodeName:           p.node,
-			ServiceAccountName: p.workload,
+			ServiceAccountName: p.serviceAccount(),
 			Containers: []corev1.Container{
-				{Name: "app", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}},
+				{Name: "app", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: cmp.Or(p.port, 8080)}}},
 				{Name: "istio-proxy"},
 			},
 		},
 		Status: corev1.PodStatus{
 			Phase:      corev1.PodRunning,
-			PodIP:      p.address,
-			PodIPs:     []corev1.PodIP{{IP: p.address}},
+			PodIP:      p.ips()[0],
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 		},
 	}
+	for _, address := range p.ips() {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: address})
+	}
+	return pod
+}
+
+// Plan is what a world begins with.
+type Plan struct {
+	pods          []*Pod
+	objects       []runtime.Object
+	configuration string
+	mesh          *meshconfig.MeshConfig
 }
 
 // Cluster is istiod with a Kubernetes API that both istiod and the relay read.
 type Cluster struct {
 	istiod *xds.FakeDiscoveryServer
+	failer *failer
+	mesh   *meshconfig.MeshConfig
 	pods   []*Pod
-	api    *httptest.Server
+	// Where istiod listens, from its first start on.
+	address           string
+	api               *httptest.Server
+	podKind, nodeKind *Kind
 }
 
 func zone(node int) string { return fmt.Sprintf("z%d", node%3+1) }
@@ -75,51 +129,65 @@ func podsOf(count, nodes int) []*Pod {
 	for number := range count {
 		workload := workloads[number%len(workloads)]
 		pods = append(pods, &Pod{
-			name:     fmt.Sprintf("%s-%d", workload, number/len(workloads)),
-			workload: workload,
-			address:  fmt.Sprintf("10.1.%d.%d", number/250, number%250+1),
-			node:     fmt.Sprintf("n%d", (number/len(workloads))%nodes),
-			version:  "v1",
+			name:      fmt.Sprintf("%s-%d", workload, number/len(workloads)),
+			namespace: namespace,
+			workload:  workload,
+			address:   fmt.Sprintf("10.1.%d.%d", number/250, number%250+1),
+			node:      fmt.Sprintf("n%d", (number/len(workloads))%nodes),
+			version:   "v1",
 		})
 	}
 	return pods
 }
 
-// newCluster has `services` further Services, with the endpoints of the first workload.
-func newCluster(pods, nodes, services int) *Cluster {
-	cluster := &Cluster{pods: podsOf(pods, nodes)}
-	var objects []runtime.Object
-	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+func kubernetesNode(name string, labels map[string]string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+}
+
+// plan has the Nodes and Services of Pods, and `services` further Services with the endpoints of the first workload.
+func plan(pods []*Pod, nodes, services int) *Plan {
+	plan := &Plan{pods: pods, configuration: configuration, mesh: mesh.DefaultMeshConfig()}
+	plan.mesh.OutboundTrafficPolicy = &meshconfig.MeshConfig_OutboundTrafficPolicy{}
+	plan.objects = append(plan.objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	for node := range nodes {
 		labels := map[string]string{corev1.LabelTopologyRegion: "r", corev1.LabelTopologyZone: zone(node)}
-		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", node), Labels: labels}})
-	}
-	for _, pod := range cluster.pods {
-		objects = append(objects, pod.object())
+		plan.objects = append(plan.objects, kubernetesNode(fmt.Sprintf("n%d", node), labels))
 	}
 	for number, workload := range workloads {
-		objects = append(objects, service(workload, fmt.Sprintf("10.96.0.%d", number+1)), cluster.slice(workload))
+		plan.objects = append(plan.objects, service(workload, fmt.Sprintf("10.96.0.%d", number+1)), slice(pods, namespace, workload))
 	}
 	for number := range services {
 		name := fmt.Sprintf("more-%d", number)
-		more, slice := service(name, fmt.Sprintf("10.97.%d.%d", number/250, number%250+1)), cluster.slice(workloads[0])
+		more, slice := service(name, fmt.Sprintf("10.97.%d.%d", number/250, number%250+1)), slice(pods, namespace, workloads[0])
 		more.Spec.Selector = map[string]string{"app": workloads[0]}
 		slice.Name, slice.Labels, slice.Endpoints = name, map[string]string{discoveryv1.LabelServiceName: name}, slice.Endpoints[:3]
-		objects = append(objects, more, slice)
+		plan.objects = append(plan.objects, more, slice)
 	}
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
-	mesh := mesh.DefaultMeshConfig()
-	mesh.OutboundTrafficPolicy = &meshconfig.MeshConfig_OutboundTrafficPolicy{}
-	cluster.istiod = xds.NewFakeDiscoveryServer(&failer{}, xds.FakeOptions{
-		KubernetesObjects: objects,
-		ConfigString:      configuration,
-		MeshConfig:        mesh,
-		ListenerBuilder:   func() (net.Listener, error) { return listener, nil },
-	})
-	// Here all proxies connect at once, from one machine.
-	cluster.istiod.Discovery.RequestRateLimit.SetLimit(rate.Inf)
-	cluster.api = serveKubernetes(cluster.client())
+	return plan
+}
+
+func newCluster(plan *Plan) *Cluster {
+	cluster := &Cluster{pods: plan.pods, mesh: plan.mesh, address: "127.0.0.1:0"}
+	objects := plan.objects
+	for _, pod := range plan.pods {
+		if !pod.isAbsent {
+			objects = append(objects, pod.object())
+		}
+	}
+	cluster.start(xds.FakeOptions{KubernetesObjects: objects, ConfigString: plan.configuration})
+	cluster.serveKubernetes()
 	return cluster
+}
+
+// start begins an istiod, the first one and each that follows at its address.
+func (c *Cluster) start(options xds.FakeOptions) {
+	listener := must(net.Listen("tcp", c.address))
+	c.address, c.failer = listener.Addr().String(), &failer{}
+	options.MeshConfig = c.mesh
+	options.ListenerBuilder = func() (net.Listener, error) { return listener, nil }
+	c.istiod = xds.NewFakeDiscoveryServer(c.failer, options)
+	// Here all proxies connect at once, from one machine.
+	c.istiod.Discovery.RequestRateLimit.SetLimit(rate.Inf)
 }
 
 // configuration makes zones count, and has a policy for a version that no Pod has at first.
@@ -153,17 +221,18 @@ func service(name, address string) *corev1.Service {
 	}
 }
 
-func (c *Cluster) slice(workload string) *discoveryv1.EndpointSlice {
+// slice is the endpoints of a workload: its Pods with an IPv4 address.
+func slice(pods []*Pod, namespace, workload string) *discoveryv1.EndpointSlice {
 	port, name, ready := int32(8080), "http", true
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: workload, Namespace: namespace, Labels: map[string]string{discoveryv1.LabelServiceName: workload}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
 	}
-	for _, pod := range c.pods {
-		if pod.workload == workload {
+	for _, pod := range pods {
+		if pod.namespace == namespace && pod.workload == workload && !pod.isAbsent && strings.Contains(pod.ips()[0], ".") {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-				Addresses:  []string{pod.address},
+				Addresses:  pod.ips()[:1],
 				Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 				NodeName:   &pod.node,
 				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: pod.name, Namespace: namespace},
@@ -173,27 +242,36 @@ func (c *Cluster) slice(workload string) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-func (c *Cluster) client() kubelib.Client { return c.istiod.KubeClient() }
+func (c *Cluster) slice(workload string) *discoveryv1.EndpointSlice {
+	return slice(c.pods, namespace, workload)
+}
 
-func (c *Cluster) address() string { return c.istiod.Listener.Addr().String() }
+func (c *Cluster) client() kubelib.Client { return c.istiod.KubeClient() }
 
 // relabel gives a Pod another version, as `kubectl label` does. Its proxy goes on with the labels of its start.
 func (c *Cluster) relabel(pod *Pod, version string) {
 	object := pod.object()
 	object.Labels["version"] = version
-	must(c.client().Kube().CoreV1().Pods(namespace).Update(context.Background(), object, metav1.UpdateOptions{}))
+	must(c.client().Kube().CoreV1().Pods(pod.namespace).Update(context.Background(), object, metav1.UpdateOptions{}))
 }
 
 // serveKubernetes serves Pods and Nodes as an API server does: lists with a version, and watches from there.
-func serveKubernetes(client kubelib.Client) *httptest.Server {
-	pods := newKind(must(client.Kube().CoreV1().Pods("").List(context.Background(), metav1.ListOptions{})))
-	nodes := newKind(must(client.Kube().CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})))
-	go pods.follow(must(client.Kube().CoreV1().Pods("").Watch(context.Background(), metav1.ListOptions{})))
-	go nodes.follow(must(client.Kube().CoreV1().Nodes().Watch(context.Background(), metav1.ListOptions{})))
+func (c *Cluster) serveKubernetes() {
+	kube := c.client().Kube().CoreV1()
+	c.podKind = newKind(must(kube.Pods("").List(context.Background(), metav1.ListOptions{})))
+	c.nodeKind = newKind(must(kube.Nodes().List(context.Background(), metav1.ListOptions{})))
+	c.followKubernetes()
 	mux := http.NewServeMux()
-	mux.Handle("/api/v1/pods", pods)
-	mux.Handle("/api/v1/nodes", nodes)
-	return httptest.NewServer(mux)
+	mux.Handle("/api/v1/pods", c.podKind)
+	mux.Handle("/api/v1/nodes", c.nodeKind)
+	c.api = httptest.NewServer(mux)
+}
+
+// followKubernetes takes the changes at the present istiod's objects.
+func (c *Cluster) followKubernetes() {
+	kube := c.client().Kube().CoreV1()
+	go c.podKind.follow(must(kube.Pods("").Watch(context.Background(), metav1.ListOptions{})))
+	go c.nodeKind.follow(must(kube.Nodes().Watch(context.Background(), metav1.ListOptions{})))
 }
 
 // Kind is all objects of a kind and their changes. The number of changes is the version.

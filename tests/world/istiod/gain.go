@@ -13,13 +13,13 @@ import (
 
 // serveWorld is istiod as a process of its own, so that its CPU time is apart from that of the proxies. It ends with its standard input.
 func serveWorld(pods, services int) {
-	cluster := newCluster(pods, 20, services)
+	cluster := newCluster(plan(podsOf(pods, 20), 20, services))
 	http.HandleFunc("/push/", func(_ http.ResponseWriter, request *http.Request) {
 		cluster.pushNumber(must(strconv.Atoi(strings.TrimPrefix(request.URL.Path, "/push/"))))
 	})
 	address := freePort()
 	go func() { check(http.ListenAndServe(address, nil)) }()
-	fmt.Println(cluster.address(), cluster.api.URL, address)
+	fmt.Println(cluster.address, cluster.api.URL, address)
 	_, _ = bufio.NewReader(os.Stdin).ReadByte()
 }
 
@@ -63,7 +63,7 @@ func gain(binary, config, directory string, pods, services int) {
 	relay := startRelay(binary, config, directory, istiod.address, istiod.api)
 	defer relay.end()
 	// The first push to a fresh istiod costs more, whoever asks.
-	warm := connectAll(istiod.address, istiod.pods[:4])
+	warm := connectAll(istiod.address, istiod.pods[:4], delta)
 	pushes := 0
 	push := func() {
 		istiod.push(pushes)
@@ -71,21 +71,21 @@ func gain(binary, config, directory string, pods, services int) {
 	}
 	for range 6 {
 		push()
-		settleAll(warm)
+		settleAll(2*time.Second, time.Time{}, warm)
 	}
 	endAll(warm)
 	fmt.Printf("%d proxies, %d Services; CPU of istiod\n", pods, services+len(workloads))
 	for _, side := range []struct{ name, address string }{{"direct", istiod.address}, {"relayed", relay.address}} {
 		before := cpu(istiod.process)
-		proxies := connectAll(side.address, istiod.pods)
-		settleAll(proxies)
+		proxies := connectAll(side.address, istiod.pods, delta)
+		settleAll(2*time.Second, time.Time{}, proxies)
 		connected := cpu(istiod.process) - before
 		before = cpu(istiod.process)
 		delays := []string{}
 		for range 6 {
 			start := time.Now()
 			push()
-			last := settleAll(proxies)
+			last := settleAll(2*time.Second, time.Time{}, proxies)
 			delays = append(delays, fmt.Sprintf("%.2f", last.Sub(start).Seconds()))
 		}
 		fmt.Printf("%-8s connecting %5.2f s, six pushes %5.2f s; the last proxy has each push after %s s\n",
@@ -94,10 +94,10 @@ func gain(binary, config, directory string, pods, services int) {
 	}
 }
 
-func connectAll(address string, pods []*Pod) map[string]*Proxy {
+func connectAll(address string, pods []*Pod, variant Variant) map[string]*Proxy {
 	proxies := map[string]*Proxy{}
 	for _, pod := range pods {
-		proxies[pod.name] = connect(address, pod)
+		proxies[pod.name] = connect(address, pod, variant)
 	}
 	return proxies
 }

@@ -7,12 +7,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,19 +40,25 @@ func unmarshal(body []byte, message proto.Message) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(body, message)
 }
 
-// failer stands for the test that istiod's own helpers expect.
-type failer struct{}
+// failer stands for the test that istiod's own helpers expect. The end of the test is the end of istiod.
+type failer struct{ atEnd []func() }
 
-func (failer) Fail()                           { panic("istiod failed") }
-func (failer) FailNow()                        { panic("istiod failed") }
-func (failer) Fatal(args ...any)               { panic(fmt.Sprint(args...)) }
-func (failer) Fatalf(text string, args ...any) { panic(fmt.Sprintf(text, args...)) }
-func (failer) Log(...any)                      {}
-func (failer) Logf(string, ...any)             {}
-func (failer) TempDir() string                 { return must(os.MkdirTemp("", "istiod")) }
-func (failer) Helper()                         {}
-func (failer) Cleanup(func())                  {}
-func (failer) Skip(...any)                     {}
+func (*failer) Fail()                           { panic("istiod failed") }
+func (*failer) FailNow()                        { panic("istiod failed") }
+func (*failer) Fatal(args ...any)               { panic(fmt.Sprint(args...)) }
+func (*failer) Fatalf(text string, args ...any) { panic(fmt.Sprintf(text, args...)) }
+func (*failer) Log(...any)                      {}
+func (*failer) Logf(string, ...any)             {}
+func (*failer) TempDir() string                 { return must(os.MkdirTemp("", "istiod")) }
+func (*failer) Helper()                         {}
+func (*failer) Skip(...any)                     {}
+func (f *failer) Cleanup(do func())             { f.atEnd = append(f.atEnd, do) }
+
+func (f *failer) end() {
+	for _, do := range slices.Backward(f.atEnd) {
+		do()
+	}
+}
 
 // Relay is the built binary.
 type Relay struct {
@@ -84,6 +92,11 @@ func startRelay(binary, config, directory, istiod, api string) *Relay {
 	if regexp.MustCompile(`(?m)^(admin|linger):`).MatchString(text) {
 		panic(config + " has an admin listener, or a linger")
 	}
+	const creds = "    channel_creds: [{ type: insecure }]\n"
+	if strings.Count(text, creds) != 1 {
+		panic(config + " has other credentials")
+	}
+	text = strings.Replace(text, creds, creds+"    report_rejections: true\n", 1)
 	text += fmt.Sprintf("\nadmin: { address: %q }\nlinger: 2s\n", relay.admin)
 	file := filepath.Join(directory, "sluice.yaml")
 	check(os.WriteFile(file, []byte(text), 0o600))
@@ -121,14 +134,17 @@ func (r *Relay) metric(name string) float64 {
 type World struct {
 	cluster         *Cluster
 	relay           *Relay
+	variant         Variant
 	direct, relayed map[string]*Proxy
 	faults, rows    int
 	// The relay has a stream of its own for each proxy.
 	alone bool
+	// The last row.
+	compared time.Time
 }
 
-// settleAll waits until no proxy has heard anything for a while, and returns the time of the last word.
-func settleAll(sides ...map[string]*Proxy) time.Time {
+// settleAll waits until no proxy has heard anything for a while, if any has since a change, and returns the time of the last word.
+func settleAll(quiet time.Duration, change time.Time, sides ...map[string]*Proxy) time.Time {
 	last := time.Time{}
 	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(100 * time.Millisecond) {
 		for _, side := range sides {
@@ -138,7 +154,7 @@ func settleAll(sides ...map[string]*Proxy) time.Time {
 				}
 			}
 		}
-		if time.Since(last) > 2*time.Second && time.Since(start) > 2*time.Second {
+		if time.Since(last) > quiet && time.Since(start) > quiet && (last.After(change) || time.Since(start) > 2*time.Second) {
 			break
 		}
 	}
@@ -150,24 +166,42 @@ func (w *World) fault(text string, args ...any) {
 	fmt.Printf("  FAULT: "+text+"\n", args...)
 }
 
-// compare is a row of the matrix.
-func (w *World) compare(what string) {
-	settleAll(w.direct, w.relayed)
-	wrong, shown := 0, 0
-	for name, relayed := range w.relayed {
-		found := differences(w.direct[name], relayed)
-		if len(found) == 0 {
-			continue
+// different are the proxies that are other than without the relay, with some of what they have otherwise. Where there are any, the answer
+// is that of a second look: it comes after 2 s without a word.
+func (w *World) different() map[string][]string {
+	var found map[string][]string
+	for _, quiet := range []time.Duration{time.Second, 2 * time.Second} {
+		settleAll(quiet, w.compared, w.direct, w.relayed)
+		found = map[string][]string{}
+		for name, relayed := range w.relayed {
+			if differs := differences(w.direct[name], relayed); len(differs) > 0 {
+				found[name] = differs[:min(3, len(differs))]
+			}
 		}
-		wrong++
-		if shown < 3 {
-			shown++
-			fmt.Printf("  %s: %s\n", name, strings.Join(found[:min(3, len(found))], "; "))
+		if len(found) == 0 {
+			break
 		}
 	}
-	w.faults += wrong
+	w.compared = time.Now()
+	return found
+}
+
+func (w *World) row(what string, wrong int) {
 	w.rows++
-	fmt.Printf("%-52s %3d proxies, %3d wrong, %3.0f upstream streams\n", what, len(w.relayed), wrong, w.relay.metric("sluice_upstream_streams"))
+	streams := w.relay.metric("sluice_upstream_streams")
+	fmt.Printf("%-58s %3d proxies, %3d wrong, %3.0f upstream streams\n", what, len(w.relayed), wrong, streams)
+}
+
+// compare is a row of the matrix.
+func (w *World) compare(what string) {
+	wrong := w.different()
+	for number, name := range slices.Sorted(maps.Keys(wrong)) {
+		if number < 3 {
+			fmt.Printf("  %s: %s\n", name, strings.Join(wrong[name], "; "))
+		}
+	}
+	w.faults += len(wrong)
+	w.row(what, len(wrong))
 }
 
 // warnings are the last lines of a log that are no news.
@@ -181,32 +215,49 @@ func warnings(file string) string {
 	return strings.Join(found[max(0, len(found)-30):], "\n")
 }
 
-func main() {
-	binary := flag.String("sluice", "target/release/sluice", "the relay")
-	config := flag.String("config", "config/istio-kubernetes.yaml", "the shipped configuration")
-	pods := flag.Int("pods", 200, "Pods with a sidecar")
-	streams := flag.Int("streams", 12, "the most upstream streams at rest; 0: any number")
-	services := flag.Int("services", 0, "Services besides those of the Pods")
-	apart := flag.Bool("apart", false, "listeners have a class for each proxy, by a rule of their own")
-	alone := flag.Bool("alone", false, "the relay cannot reach the API of Kubernetes: each proxy is a class")
-	isGain := flag.Bool("gain", false, "measure the work of istiod instead")
-	isServed := flag.Bool("serve", false, "for --gain: istiod alone")
+// Options are those of the command line.
+type Options struct {
+	binary, config, directory, rules        string
+	pods, services, streams                 int
+	apart, alone, sotw, everything, isPlain bool
+	isGain, isServed                        bool
+}
+
+func options() *Options {
+	o := &Options{}
+	flag.StringVar(&o.binary, "sluice", "target/release/sluice", "the relay")
+	flag.StringVar(&o.config, "config", "config/istio-kubernetes.yaml", "the shipped configuration")
+	flag.IntVar(&o.pods, "pods", 200, "Pods with a sidecar")
+	flag.IntVar(&o.streams, "streams", 12, "the most upstream streams at rest; 0: any number")
+	flag.IntVar(&o.services, "services", 0, "Services besides those of the Pods")
+	flag.BoolVar(&o.apart, "apart", false, "listeners have a class for each proxy, by a rule of their own")
+	flag.BoolVar(&o.alone, "alone", false, "the relay cannot reach the API of Kubernetes: each proxy is a class")
+	flag.BoolVar(&o.sotw, "sotw", false, "all proxies speak state of the world")
+	flag.BoolVar(&o.everything, "everything", false, "proxies that differ in one property each, and the finer rules that they need")
+	flag.StringVar(&o.rules, "rules", "", "for --everything: a file with `node_classes` in the place of rules.yaml")
+	flag.BoolVar(&o.isPlain, "plain-rules", false, "for --everything: without the finer rules, which has to make proxies wrong")
+	flag.BoolVar(&o.isGain, "gain", false, "measure the work of istiod instead")
+	flag.BoolVar(&o.isServed, "serve", false, "for --gain: istiod alone")
 	flag.Parse()
+	return o
+}
+
+func main() {
+	o := options()
 	for _, scope := range log.Scopes() {
 		scope.SetOutputLevel(log.NoneLevel)
 	}
-	directory := must(os.MkdirTemp("", "world"))
-	defer os.RemoveAll(directory)
+	// Before istiod makes its metrics.
+	rejects()
+	o.directory = must(os.MkdirTemp("", "world"))
+	defer os.RemoveAll(o.directory)
 	switch {
-	case *isServed:
-		serveWorld(*pods, *services)
-	case *isGain:
-		gain(*binary, *config, directory, *pods, *services)
+	case o.isServed:
+		serveWorld(o.pods, o.services)
+	case o.isGain:
+		gain(o.binary, o.config, o.directory, o.pods, o.services)
 	default:
-		if *apart {
-			*config = withRule(*config, directory)
-		}
-		if !matrix(*binary, *config, directory, *pods, *services, *streams, *alone, *apart) {
+		if !matrix(o) {
 			os.Exit(1)
 		}
 	}
@@ -229,17 +280,35 @@ func (r *Relay) end() {
 }
 
 // matrix compares all proxies at rest and after each change.
-func matrix(binary, config, directory string, pods, services, streams int, alone, apart bool) bool {
-	cluster := newCluster(pods, 20, services)
+func matrix(o *Options) bool {
+	config, begin := o.config, plan(podsOf(o.pods, 20), 20, o.services)
+	if o.everything {
+		begin = everything()
+		if !o.isPlain {
+			config = withFinerRules(config, o.directory, o.rules)
+		}
+	}
+	if o.apart {
+		config = withRule(config, o.directory)
+	}
+	cluster := newCluster(begin)
 	api := cluster.api.URL
-	if alone {
+	if o.alone {
 		api = "http://" + freePort()
 	}
-	relay := startRelay(binary, config, directory, cluster.address(), api)
+	relay := startRelay(o.binary, config, o.directory, cluster.address, api)
 	defer relay.end()
-	world := &World{cluster: cluster, relay: relay, alone: alone || apart}
-	world.direct, world.relayed = connectAll(cluster.address(), cluster.pods), connectAll(relay.address, cluster.pods)
-	world.run(streams)
+	world := &World{cluster: cluster, relay: relay, variant: delta, alone: o.alone || o.apart}
+	if o.sotw {
+		world.variant = sotw
+	}
+	world.direct = connectAll(cluster.address, cluster.pods, world.variant)
+	world.relayed = connectAll(relay.address, cluster.pods, world.variant)
+	if o.isPlain {
+		world.counterProof()
+	} else {
+		world.run(o)
+	}
 	if world.faults > 0 {
 		fmt.Printf("the log of the relay:\n%s\n", warnings(relay.log))
 	}
@@ -247,18 +316,43 @@ func matrix(binary, config, directory string, pods, services, streams int, alone
 	return world.faults == 0
 }
 
-func (w *World) run(streams int) {
+func (w *World) run(o *Options) {
 	w.compare("at rest")
-	if found := w.relay.metric("sluice_upstream_streams"); streams > 0 && found > float64(streams) {
-		w.fault("%.0f upstream streams, at most %d", found, streams)
+	if found := w.relay.metric("sluice_upstream_streams"); o.streams > 0 && found > float64(o.streams) {
+		w.fault("%.0f upstream streams, at most %d", found, o.streams)
+	}
+	if o.everything {
+		w.properties()
 	}
 	for _, push := range w.pushes() {
 		push.do()
 		w.compare("after " + push.name)
 	}
-	w.relabel(w.cluster.pods[len(w.cluster.pods)-1], false)
-	w.relabel(w.cluster.pods[0], true)
-	w.leave()
+	w.otherVariant()
+	w.rejections()
+	w.restart()
+	first, last := w.cluster.pods[0], w.cluster.pods[len(w.cluster.pods)-1]
+	if o.everything {
+		last = w.cluster.pods[12]
+	}
+	w.relabel(last, false)
+	w.relabel(first, true)
+	if !o.everything {
+		w.leave()
+	}
+}
+
+// otherVariant fails if a fresh proxy of the other variant has something else than one that has lived through all pushes.
+func (w *World) otherVariant() {
+	other := map[Variant]Variant{delta: sotw, sotw: delta}[w.variant]
+	for _, pod := range w.cluster.pods[:4] {
+		fresh := map[string]*Proxy{pod.name: connect(w.cluster.address, pod, other)}
+		settleAll(500*time.Millisecond, time.Time{}, fresh)
+		if differs := differences(w.direct[pod.name], fresh[pod.name]); len(differs) > 0 {
+			w.fault("%s has something else by %s: %s", pod.name, other, strings.Join(differs[:min(3, len(differs))], "; "))
+		}
+		endAll(fresh)
+	}
 }
 
 // relabel gives a Pod a label that a policy selects: its proxy has the policy as soon as without the relay, and in the end nobody else
@@ -291,7 +385,7 @@ func (w *World) relabel(pod *Pod, known bool) {
 	for time.Since(start) < 20*time.Second && (len(after) < 2 || time.Since(start) < 3*time.Second) {
 		if isAway && time.Since(start) > back {
 			isAway = false
-			w.direct[pod.name] = connect(w.cluster.address(), pod)
+			w.direct[pod.name] = connect(w.cluster.address, pod, w.variant)
 		}
 		for side, proxy := range map[string]*Proxy{"direct": w.direct[pod.name], "relayed": w.relayed[pod.name]} {
 			if _, arrived := after[side]; !arrived && has(proxy) {
@@ -328,7 +422,7 @@ func (w *World) relabel(pod *Pod, known bool) {
 	}
 	if isTwinAway("v1") {
 		time.Sleep(back)
-		w.direct[pod.name] = connect(w.cluster.address(), pod)
+		w.direct[pod.name] = connect(w.cluster.address, pod, w.variant)
 	}
 	w.compare("after " + what + ", taken back")
 }

@@ -2,18 +2,21 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -27,39 +30,51 @@ const (
 	routes    = prefix + "route.v3.RouteConfiguration"
 )
 
-// node is the node that pilot-agent makes for a Pod: no locality, and the labels of the start.
+// nodeOfProxy is the node that pilot-agent makes for a Pod: no locality, and the labels of the start.
 func (p *Pod) nodeOfProxy() *core.Node {
 	labels := map[string]any{}
 	for key, value := range p.labels() {
 		labels[key] = value
 	}
 	metadata := must(structpb.NewStruct(map[string]any{
-		"NAME": p.name, "NAMESPACE": namespace, "INSTANCE_IPS": p.address, "LABELS": labels,
-		"CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.32.0", "NODE_NAME": p.node, "SERVICE_ACCOUNT": p.workload,
+		"NAME": p.name, "NAMESPACE": p.namespace, "INSTANCE_IPS": strings.Join(p.ips(), ","), "LABELS": labels,
+		"CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.32.0", "NODE_NAME": p.node, "SERVICE_ACCOUNT": p.serviceAccount(),
 		"WORKLOAD_NAME": p.workload, "INTERCEPTION_MODE": "REDIRECT", "MESH_ID": "cluster.local",
 	}))
-	id := fmt.Sprintf("sidecar~%s~%s.%s~%s.svc.cluster.local", p.address, p.name, namespace, namespace)
-	return &core.Node{Id: id, Cluster: p.workload + "." + namespace, Metadata: metadata, UserAgentName: "envoy"}
+	kind, domain := cmp.Or(p.kind, "sidecar"), cmp.Or(p.domain, p.namespace+".svc.cluster.local")
+	node := &core.Node{
+		Id:      fmt.Sprintf("%s~%s~%s.%s~%s", kind, p.ips()[0], p.name, p.namespace, domain),
+		Cluster: p.workload + "." + p.namespace, Metadata: metadata, UserAgentName: "envoy",
+	}
+	for _, change := range p.changes {
+		change(node)
+	}
+	return node
 }
 
-// Proxy is a client that subscribes like Envoy: all clusters and listeners, and what they refer to.
+// Proxy is a client that subscribes like Envoy: all clusters and listeners, or those that its Pod names, and what they refer to.
 type Proxy struct {
-	pod    *Pod
-	stop   context.CancelFunc
-	lock   sync.Mutex
-	last   time.Time
-	has    map[string]map[string][]byte
-	failed error
+	pod  *Pod
+	stop context.CancelFunc
+	// The proxy rejects clusters.
+	rejects atomic.Bool
+	lock    sync.Mutex
+	last    time.Time
+	has     map[string]map[string][]byte
+	// The answers so far, the resources that they took away, and what the last one had.
+	answers, removals int
+	word              string
+	failed            error
 }
 
-func connect(address string, pod *Pod) *Proxy {
+func connect(address string, pod *Pod, variant Variant) *Proxy {
 	ctx, stop := context.WithCancel(context.Background())
 	proxy := &Proxy{pod: pod, stop: stop, last: time.Now(), has: map[string]map[string][]byte{}}
 	for _, kind := range []string{clusters, endpoints, listeners, routes} {
 		proxy.has[kind] = map[string][]byte{}
 	}
 	connection := must(grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())))
-	stream := must(discovery.NewAggregatedDiscoveryServiceClient(connection).DeltaAggregatedResources(ctx, grpc.WaitForReady(true)))
+	stream := must(openStream(ctx, connection, variant, pod.nodeOfProxy()))
 	go func() {
 		defer connection.Close()
 		err := proxy.run(stream)
@@ -72,50 +87,74 @@ func connect(address string, pod *Pod) *Proxy {
 	return proxy
 }
 
-func (p *Proxy) run(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient) error {
+func (p *Proxy) run(stream Stream) error {
 	for _, kind := range []string{clusters, listeners} {
-		if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: p.pod.nodeOfProxy(), TypeUrl: kind, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+		names := wildcard
+		if p.pod.names != nil {
+			names = p.pod.names[kind]
+		}
+		if err := stream.subscribe(kind, names); err != nil {
 			return err
 		}
 	}
 	wanted := map[string][]string{}
 	for {
-		response, err := stream.Recv()
+		answer, err := stream.receive()
 		if err != nil {
 			return err
 		}
-		p.lock.Lock()
-		p.last = time.Now()
-		for _, resource := range response.Resources {
-			// On its way when the name was given up.
-			if names, isNamed := wanted[response.TypeUrl]; isNamed && !slices.Contains(names, resource.Name) {
-				continue
-			}
-			p.has[response.TypeUrl][resource.Name] = resource.Resource.GetValue()
+		next, kind := p.take(answer, wanted)
+		judge := stream.acknowledge
+		if answer.kind == clusters && p.rejects.Load() {
+			judge = stream.reject
 		}
-		for _, name := range response.RemovedResources {
-			delete(p.has[response.TypeUrl], name)
-		}
-		next, kind := p.references(response.TypeUrl)
-		p.lock.Unlock()
-		if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: response.TypeUrl, ResponseNonce: response.Nonce}); err != nil {
+		if err := judge(answer); err != nil {
 			return err
 		}
 		if kind == "" || slices.Equal(next, wanted[kind]) {
 			continue
 		}
-		request := &discovery.DeltaDiscoveryRequest{TypeUrl: kind}
-		request.ResourceNamesSubscribe = without(next, wanted[kind])
-		request.ResourceNamesUnsubscribe = without(wanted[kind], next)
-		p.lock.Lock()
-		for _, name := range request.ResourceNamesUnsubscribe {
-			delete(p.has[kind], name)
-		}
-		p.lock.Unlock()
+		p.forget(kind, without(wanted[kind], next))
 		wanted[kind] = next
-		if err := stream.Send(request); err != nil {
+		if err := stream.subscribe(kind, next); err != nil {
 			return err
 		}
+	}
+}
+
+// take puts an answer in force, and returns the names that the proxy now wants of another kind.
+func (p *Proxy) take(answer *Answer, wanted map[string][]string) ([]string, string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.last = time.Now()
+	p.answers++
+	p.word = fmt.Sprintf("%s %v", path.Base(answer.kind), slices.Sorted(maps.Keys(answer.resources)))
+	held := p.has[answer.kind]
+	for name, body := range answer.resources {
+		// On its way when the name was given up.
+		if names, isNamed := wanted[answer.kind]; isNamed && !slices.Contains(names, name) {
+			continue
+		}
+		held[name] = body
+	}
+	removed := answer.removed
+	if answer.isWhole {
+		removed = without(slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(answer.resources)))
+	}
+	for _, name := range removed {
+		if _, isHeld := held[name]; isHeld {
+			p.removals++
+		}
+		delete(held, name)
+	}
+	return p.references(answer.kind)
+}
+
+func (p *Proxy) forget(kind string, names []string) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	for _, name := range names {
+		delete(p.has[kind], name)
 	}
 }
 
@@ -143,6 +182,9 @@ func (p *Proxy) references(kind string) ([]string, string) {
 				}
 				found[name] = true
 			}
+		}
+		for _, name := range p.pod.asks {
+			found[name] = true
 		}
 		kind = endpoints
 	case listeners:
@@ -175,7 +217,7 @@ func (p *Proxy) quietSince() time.Time {
 	return p.last
 }
 
-// differences are the resources that two proxies of one Pod have otherwise.
+// differences are the resources that two proxies of one Pod have otherwise. The stream of one that istiod refuses may end.
 func differences(direct, relayed *Proxy) []string {
 	direct.lock.Lock()
 	defer direct.lock.Unlock()
@@ -183,7 +225,7 @@ func differences(direct, relayed *Proxy) []string {
 	defer relayed.lock.Unlock()
 	var found []string
 	for _, proxy := range []*Proxy{direct, relayed} {
-		if proxy.failed != nil {
+		if proxy.failed != nil && !proxy.pod.isRefused {
 			found = append(found, proxy.failed.Error())
 		}
 	}
