@@ -75,9 +75,14 @@ impl Request {
 
     /// Whether the request rejects a response (ACK-1).
     pub fn is_nack(&self) -> bool {
+        self.error().is_some()
+    }
+
+    /// The error in the request.
+    pub fn error(&self) -> Option<&Status> {
         match self {
-            Request::Sotw(request) => request.error_detail.is_some(),
-            Request::Delta(request) => request.error_detail.is_some(),
+            Request::Sotw(request) => request.error_detail.as_ref(),
+            Request::Delta(request) => request.error_detail.as_ref(),
         }
     }
 

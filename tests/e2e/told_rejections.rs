@@ -61,6 +61,26 @@ async fn rly_38_a_server_hears_of_rejections() {
     }
 }
 
+/// Through two tiers: the relay above has no clients that reject, and passes on the words of the relay below.
+#[tokio::test]
+async fn rly_38_a_server_hears_of_rejections_below_a_leaf() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let origin = ControlPlane::scripted().await;
+        let tier = |above: &str| Setup::of(above).upstream(variant).server_line("report_rejections: true");
+        let root = Relay::start(tier(&origin.address.to_string()).line(SHARED)).await;
+        let leaf = Relay::start(tier(&root.address).line(SHARED)).await;
+        let mut client = client(&leaf, Variant::Delta, "web-1").await;
+        client.want(CDS, &["a"]);
+        let asked = origin.expect(CDS).await;
+        origin.answer(&asked, "1", vec![item(CDS, "1")], &[]);
+        let answer = client.next(CDS).await;
+        client.nack(&answer, "bad port");
+        let told = error(&origin.expect_that(CDS, |ask| ask.error.is_some()).await);
+        assert!(told.starts_with("1 of 1 clients rejects this: sluice-test"), "{told}");
+        assert!(told.ends_with("1 of 1 clients rejects this: web-1: bad port"), "{told}");
+    }
+}
+
 /// Words about a Secret may quote it.
 #[tokio::test]
 async fn adm_12_the_words_about_a_secret_stay() {

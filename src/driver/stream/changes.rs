@@ -7,6 +7,7 @@ use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::{Inner, StreamState};
 use crate::engine::Time;
 use crate::engine::downstream::{Answer, ChangeId, RequestOutcome, SourceId, Unsettled, Verdict};
+use crate::xds::Request;
 
 impl Inner {
     fn count(&self, ids: &[ChangeId], count: impl Fn(&TrackedChange)) {
@@ -34,14 +35,20 @@ impl Inner {
         }
     }
 
-    /// Tells the sources of rejected resources, whose servers may want to know.
-    pub(crate) fn tell_servers(&self, outcome: &RequestOutcome) {
-        let Verdict::Nack { status, repeated: false, .. } = &outcome.verdict else { return };
+    /// Tells the sources of rejected resources, whose servers may want to know. A relay below rejects a response for its clients after
+    /// it has accepted the response itself.
+    pub(crate) fn tell_servers(&self, request: &Request, outcome: &RequestOutcome) {
+        let is_new = match &outcome.verdict {
+            Verdict::Nack { repeated, .. } => !repeated,
+            Verdict::None => !outcome.is_report && !outcome.reports_error,
+            Verdict::Ack { .. } | Verdict::Stale => false,
+        };
+        let Some(error) = request.error().filter(|_| is_new) else { return };
         let (type_url, rejected) = (&outcome.type_url, outcome.judged.carried.rejected());
         let mut subscriptions = self.session.subscriptions().iter();
         let Some(of_type) = subscriptions.find(|of| of.type_url == *type_url) else { return };
         let client = self.node.as_ref().map_or("", |node| &node.id);
-        let words = type_url.quote(&status.message);
+        let words = type_url.quote(&error.message);
         for (id, source) in self.sources.iter() {
             let is_meant = match rejected.is_empty() {
                 // The client rejects its first content, which is no change.

@@ -127,6 +127,7 @@ impl StreamState {
             inner.limiter.charge(names_to_pay(request, &outcome), now);
         }
         self.note_request(inner, &outcome, portion, now);
+        inner.tell_servers(request, &outcome);
         Ok(Taken { outcome })
     }
 
@@ -146,7 +147,6 @@ impl StreamState {
         }
         self.note_verdict(outcome, &types, inner.node.as_deref());
         inner.count_verdict(outcome, self.id, now);
-        inner.tell_servers(outcome);
         if matches!(outcome.verdict, Verdict::Nack { .. }) {
             self.tell_plans_of_rejection(inner, now);
         }
