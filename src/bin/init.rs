@@ -15,6 +15,8 @@ pub enum Recipe {
     Istio,
     /// istiod, shared by what the relay reads of Pods and Nodes
     IstioKubernetes,
+    /// Envoy Gateway: all Envoys of a gateway are one client
+    EnvoyGateway,
     /// A control plane built on go-control-plane, or one that is not here: a class for each proxy
     GoControlPlane,
     /// A directory of files, without a control plane
@@ -26,6 +28,7 @@ impl Recipe {
         match self {
             Recipe::Istio => include_str!("../../config/istio.yaml"),
             Recipe::IstioKubernetes => include_str!("../../config/istio-kubernetes.yaml"),
+            Recipe::EnvoyGateway => include_str!("../../config/envoy-gateway.yaml"),
             Recipe::GoControlPlane => include_str!("../../config/go-control-plane.yaml"),
             Recipe::Directory => include_str!("../../config/directory.yaml"),
         }

@@ -257,7 +257,7 @@ async fn the_warnings_of_the_start_have_the_form_of_the_log() {
 fn init_writes_a_valid_configuration_once() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| run(arguments, directory.path());
-    for recipe in ["istio", "istio-kubernetes", "go-control-plane", "directory"] {
+    for recipe in ["istio", "istio-kubernetes", "envoy-gateway", "go-control-plane", "directory"] {
         let file = format!("{recipe}.yaml");
         let (code, text, errors) = run(&["init", recipe, &file]);
         assert!(code == 0 && text.starts_with(&format!("{file} is written")), "{errors}");
