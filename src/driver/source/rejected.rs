@@ -19,7 +19,12 @@ pub struct Rejection {
     first_words: Box<str>,
     /// The server has answered since.
     is_earlier: bool,
+    /// The server could not be told so often.
+    tries: u32,
 }
+
+/// About a minute. A server without an answer on its stream for longer has other troubles, which are told elsewhere.
+const TRIES_MAX: u32 = 6;
 
 impl Rejected {
     /// Notes the NACK of a client. True: nothing was noted before, and the task has to hear.
@@ -42,6 +47,19 @@ impl Rejected {
         }
     }
 
+    /// Keeps a rejection that the server could not be told of. False: after so many tries, nobody is told.
+    pub fn put_back(&self, type_url: TypeUrl, rejection: Rejection) -> bool {
+        let tries = rejection.tries + 1;
+        if tries == TRIES_MAX {
+            return false;
+        }
+        let mut all = lock(&self.0);
+        let since = all.get(&type_url).map_or(0, |since| since.clients);
+        let clients = rejection.clients + since;
+        all.insert(type_url, Rejection { clients, tries, ..rejection });
+        true
+    }
+
     pub fn take(&self) -> BTreeMap<TypeUrl, Rejection> {
         std::mem::take(&mut lock(&self.0))
     }
@@ -62,7 +80,7 @@ pub struct Words<'a> {
 
 impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rejection { clients, first_client, first_words, is_earlier } = self.rejection;
+        let Rejection { clients, first_client, first_words, is_earlier, .. } = self.rejection;
         let what = if *is_earlier { "an earlier response" } else { "this" };
         let verb = if *clients == 1 { "rejects" } else { "reject" };
         write!(f, "{clients} of {} clients {verb} {what}: ", self.clients)?;
@@ -94,5 +112,24 @@ mod tests {
         );
         assert!(rejected.take().is_empty());
         assert!(rejected.add(&lds, "web-1", "bad port"), "the task hears of the next");
+    }
+
+    /// While the stream to the server opens anew, there is nobody to tell.
+    #[test]
+    fn a_rejection_waits_for_a_server_that_can_hear() {
+        let (rejected, lds) = (Rejected::default(), TypeUrl::of_message("a.Listener"));
+        rejected.add(&lds, "web-1", "bad port");
+        let of_lds = rejected.take().remove(&lds).unwrap();
+        rejected.add(&lds, "web-2", "other words");
+        assert!(rejected.put_back(lds.clone(), of_lds));
+        let mut again = rejected.take().remove(&lds).unwrap();
+        assert_eq!(again.words(9).to_string(), "2 of 9 clients reject this: web-1: bad port");
+        let mut tries = 1;
+        while rejected.put_back(lds.clone(), again) {
+            again = rejected.take().remove(&lds).unwrap();
+            tries += 1;
+        }
+        assert_eq!(tries, TRIES_MAX - 1);
+        assert!(rejected.take().is_empty());
     }
 }

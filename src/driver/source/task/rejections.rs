@@ -49,6 +49,8 @@ impl SourceTask {
             let words = rejection.words(self.streams.len()).to_string();
             if self.source.report_rejections(&type_url, &words, self.shared.clock.now()) {
                 self.report.told_rejections(&type_url, &words);
+            } else if self.handle.rejected.put_back(type_url, rejection) {
+                self.telling.note(Instant::now());
             }
         }
     }
