@@ -29,6 +29,7 @@ for module in (
     "envoy.config.listener.v3.listener",
     "envoy.config.route.v3.route",
     "envoy.config.route.v3.scoped_route",
+    "envoy.extensions.clusters.aggregate.v3.cluster",
     "envoy.extensions.filters.http.fault.v3.fault",
     "envoy.extensions.filters.http.on_demand.v3.on_demand",
     "envoy.extensions.filters.http.router.v3.router",

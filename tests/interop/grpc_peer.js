@@ -1,10 +1,10 @@
-// The client of grpc_peer.py for @grpc/grpc-js: calls until it has reached each port that its input names, in turn. As
+// The client of grpc_peer.py for @grpc/grpc-js: calls on some channels all the time, and prints each result. As
 // `ads`, an ADS stream over mutual TLS, with messages in base64, one a line: grpc-js-xds 1.14 has no `tls` credentials in
 // its bootstrap (gRFC A65), so its xDS client cannot do this.
 //
 // As `many` and `each` it makes many calls at once, as grpc_peer.py does.
 //
-// usage: node grpc_peer.js call TARGET
+// usage: node grpc_peer.js loop CHANNEL...
 //        node grpc_peer.js many TARGET COUNT
 //        node grpc_peer.js each TARGET COUNT
 //        node grpc_peer.js ads ADDRESS CA KEY CERTIFICATE
@@ -16,17 +16,16 @@ const grpc = require('@grpc/grpc-js');
 require('@grpc/grpc-js-xds').register();
 
 const asIs = (buffer) => buffer;
-const Which = grpc.makeGenericClientConstructor({
-  Port: {
-    path: '/kit.Which/Port',
-    requestStream: false,
-    responseStream: false,
-    requestSerialize: asIs,
-    requestDeserialize: asIs,
-    responseSerialize: asIs,
-    responseDeserialize: asIs,
-  },
+const unary = (path) => ({
+  path,
+  requestStream: false,
+  responseStream: false,
+  requestSerialize: asIs,
+  requestDeserialize: asIs,
+  responseSerialize: asIs,
+  responseDeserialize: asIs,
 });
+const Which = grpc.makeGenericClientConstructor({ Port: unary('/kit.Which/Port'), Other: unary('/kit.Which/Other') });
 
 const Ads = grpc.makeGenericClientConstructor({
   Stream: {
@@ -54,32 +53,21 @@ async function ads(address, ...files) {
   process.exit(0);
 }
 
-function call(client) {
-  return new Promise((done) => {
-    client.Port(Buffer.alloc(0), { deadline: Date.now() + 5000 }, (error, port) => {
-      done(error ? ['nobody', ` (${error.message})`] : [port.toString(), '']);
-    });
-  });
-}
-
-async function main(target) {
-  const client = open(target);
-  for await (const port of readline.createInterface({ input: process.stdin })) {
-    const end = Date.now() + 25000;
-    for (;;) {
-      const [reached, reason] = await call(client);
-      if (reached === port) {
-        console.log(`reached ${port}`);
-        break;
-      }
-      if (Date.now() > end) {
-        console.error(`reached ${reached}${reason}, not ${port}`);
-        process.exit(1);
-      }
-      await new Promise((done) => setTimeout(done, 100));
-    }
+// Calls on each of the channels until killed, and prints the result of each call. A channel is NAME,TARGET,METHOD,AUTHORITY.
+function loop(...channels) {
+  for (const words of channels) {
+    const [name, target, method, authority] = words.split(',');
+    const client = open(target, authority ? { 'grpc.default_authority': authority } : {});
+    const call = () => {
+      const metadata = new grpc.Metadata();
+      metadata.set('name', name);
+      client[method](Buffer.alloc(0), metadata, { deadline: Date.now() + 5000 }, (error, port) => {
+        console.log(`${name} ${error ? `${error.code} ${error.details}` : port}`);
+        setTimeout(call, 20);
+      });
+    };
+    call();
   }
-  process.exit(0);
 }
 
 // Waits for all calls; prints how many were answered, and the time. A call waits for its resources.
@@ -99,7 +87,7 @@ async function answered(calls) {
 }
 
 const numbers = (count) => Array.from({ length: Number(count) }, (_, number) => number);
-const open = (target) => new Which(target, grpc.credentials.createInsecure());
+const open = (target, options) => new Which(target, grpc.credentials.createInsecure(), options);
 
 function many(target, count) {
   const clients = numbers(count).map((number) => open(`${target}-${number}`));
@@ -112,4 +100,4 @@ function each(target, count) {
 }
 
 const [mode, ...rest] = process.argv.slice(2);
-({ ads, call: main, many, each })[mode](...rest);
+({ ads, loop, many, each })[mode](...rest);

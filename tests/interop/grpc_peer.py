@@ -2,14 +2,17 @@
 
 usage: grpc_peer.py serve PORT
        grpc_peer.py call TARGET [PORT...]
-       grpc_peer.py watch TARGET
        grpc_peer.py open TARGET
+       grpc_peer.py loop CHANNEL...
        grpc_peer.py many TARGET COUNT
        grpc_peer.py each TARGET COUNT
 
 Without ports the client reads them from its input, one per line. The port `nobody` stands for calls that fail at once.
-With `watch` the client calls until killed, and prints the result of each call. With `open` it calls
+With `open` the client calls a target until killed, and prints the result of each call. It calls
 further targets beside, which it reads from its input, one per line. All targets share the stream of xDS.
+
+With `loop` the client calls on several channels at once until killed, and prints each result: the name of the channel, and a port or the
+number of a status code. A channel is NAME,TARGET,METHOD,AUTHORITY; the authority may be empty, and calls have the name in the header `name`.
 
 With `many` the client opens that many targets at once, named after the first with a number, and calls each until it is answered. With
 `each` one channel makes that many calls, each with another number in the header `number`. Both print the count of answers and the
@@ -60,13 +63,6 @@ def call(target, ports):
                 time.sleep(0.1)
 
 
-def watch(target):
-    with grpc.insecure_channel(target) as channel:
-        while True:
-            print("reached {}{}".format(*reach(channel)), flush=True)
-            time.sleep(0.02)
-
-
 def watch_more(first, further):
     for target in itertools.chain([first], map(str.strip, further)):
         threading.Thread(target=watch_beside, args=(target,), daemon=True).start()
@@ -78,6 +74,26 @@ def watch_beside(target):
         while True:
             # One write: the threads share the output.
             sys.stdout.write("{} reached {}{}\n".format(target, *reach(channel)))
+            sys.stdout.flush()
+            time.sleep(0.02)
+
+
+def loop(channels):
+    for channel in channels:
+        threading.Thread(target=loop_one, args=channel.split(","), daemon=True).start()
+    threading.Event().wait()
+
+
+def loop_one(name, target, method, authority):
+    options = [("grpc.default_authority", authority)] if authority else []
+    with grpc.insecure_channel(target, options) as channel:
+        call = channel.unary_unary(f"/kit.Which/{method}")
+        while True:
+            try:
+                reached = call(b"", timeout=5, metadata=(("name", name),)).decode()
+            except grpc.RpcError as error:
+                reached = f"{error.code().value[0]} {error.details()}"
+            sys.stdout.write(f"{name} {reached}\n")
             sys.stdout.flush()
             time.sleep(0.02)
 
@@ -113,12 +129,12 @@ def each(target, count):
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         backend(sys.argv[2]).wait_for_termination()
-    elif sys.argv[1] == "watch":
-        watch(sys.argv[2])
     elif sys.argv[1] == "many":
         many(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1] == "each":
         each(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1] == "loop":
+        loop(sys.argv[2:])
     elif sys.argv[1] == "open":
         watch_more(sys.argv[2], sys.stdin)
     else:

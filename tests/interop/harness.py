@@ -19,7 +19,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+import grpc
 
 import grpc_peer
 import packages
@@ -28,6 +30,8 @@ from control_plane import SERVICES, ControlPlane
 
 # Generous for a busy machine; no passing test waits this long.
 DEADLINE = 30.0
+# The names of gRPC's status codes.
+STATUS = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
 
 @dataclasses.dataclass
@@ -227,16 +231,16 @@ class Stage(contextlib.ExitStack):
             self.xds = self.rest = self.relay([server])
         return plane
 
-    def upstreams(self, *names, kind="AGGREGATED_DELTA_GRPC"):
+    def upstreams(self, *names, kind="AGGREGATED_DELTA_GRPC", server=None, **more):
         """Control planes that don't run yet, the preferred one first, all of them upstreams of the relay; without the
-        relay a gRPC client has them all in its bootstrap."""
+        relay a gRPC client has them all in its bootstrap. `server` and `more` are keys of the relay's configuration."""
         planes = [self.control_plane(name) for name in names]
         if self.direct:
             self.xds, *self.reserve = [plane.port for plane in planes]
         else:
             # A case moves resources more often than a server should.
             fallback = {"resolve_timeout": "2s", "hold_down": "0s"}
-            self.xds = self.relay([server_entry(plane, kind) for plane in planes], fallback=fallback)
+            self.xds = self.relay([{**server_entry(plane, kind), **(server or {})} for plane in planes], fallback=fallback, **more)
         return planes
 
     def control_plane(self, name):
@@ -256,17 +260,21 @@ class Stage(contextlib.ExitStack):
             **more,
         }
         (self.directory / "sluice.json").write_text(json.dumps(config))
-        relay = self.relay_process = Process(self, "sluice", [self.sluice, "serve", "--config", "sluice.json"])
+        self.start_relay("sluice")
         self.witness("the relay's clients", lambda: get(self.admin, "/clients").body)
         self.witness("the relay's sources", lambda: get(self.admin, "/sources").body)
         self.witness("the relay's fallback", lambda: "\n".join(self.metrics("sluice_fallback")))
+        return xds
+
+    def start_relay(self, name):
+        """Starts the relay, with its present configuration; `name` is that of its log."""
+        relay = self.relay_process = Process(self, name, [self.sluice, "serve", "--config", "sluice.json"])
 
         def is_ready():
             assert relay.child.poll() is None, f"the relay ended with exit code {relay.child.poll()}"
             return get(self.admin, "/ready")
 
         eventually("the relay is ready", is_ready)
-        return xds
 
     def admin_says(self, path):
         """The answer of the relay's admin listener."""
@@ -443,7 +451,7 @@ class GrpcClient:
         file.write_text(bootstrap)
         command, environment = packages.grpc_client(language)
         environment["GRPC_XDS_BOOTSTRAP"] = str(file)
-        command = [*command, self.MODE, f"xds:///{target}", *arguments]
+        command = [*command, self.MODE, *([f"xds:///{target}"] if target else []), *arguments]
         self.process = Process(stage, name, command, environment, **self.PIPES)
 
     def reaches(self, port):
@@ -458,20 +466,60 @@ class GrpcClient:
         assert line == f"reached {port}\n", f"the client says {line!r} instead of having reached {port}"
 
 
-class GrpcCaller(GrpcClient):
-    """A C-core client that calls all the time, so that no failed call is missed."""
+class Call(NamedTuple):
+    """A call of a client. The result is a port, or the code of a status, which has a text."""
 
-    MODE = "watch"
+    channel: str
+    result: str
+    text: str
+
+    has_failed = property(lambda self: self.result in STATUS.values())
+
+
+class GrpcCalls(GrpcClient):
+    """A client that calls on several channels all the time, so that no failed call is missed. A channel is a name with a target, a
+    method and an authority; each of its calls has the name in the header `name`."""
+
+    MODE = "loop"
     PIPES: ClassVar = {}
 
-    def __init__(self, stage, target, **more):
-        super().__init__(stage, target, **more)
-        self.is_direct = stage.direct
+    def __init__(self, stage, channels, **more):
+        words = [f"{name},xds:///{target},{method},{authority}" for name, (target, method, authority) in channels.items()]
+        super().__init__(stage, None, arguments=words, **more)
+        self.channels = set(channels)
+        self.output = stage.enter_context(open(self.process.log, errors="replace"))
+        self.rest, self.known = "", []
+        stage.witness("the texts of failed calls", lambda: "\n".join(dict.fromkeys(f"{call.channel} {call.text}" for call in self.results() if call.has_failed)))
+
+    def results(self):
+        """The calls since the start."""
+        whole, _, self.rest = (self.rest + self.output.read()).rpartition("\n")
+        for line in whole.splitlines():
+            channel, _, said = line.partition(" ")
+            result, _, text = said.partition(" ")
+            if channel in self.channels:
+                self.known.append(Call(channel, STATUS.get(result, result), text))
+        return self.known
+
+
+class GrpcCaller(GrpcCalls):
+    """A client whose calls to one target count; it calls the targets `beside` as well."""
+
+    def __init__(self, stage, target, beside=(), **more):
+        channels = {name: (name, "Port", "") for name in (target, *beside)}
+        super().__init__(stage, channels, **more)
+        self.target, self.is_direct = target, stage.direct
+        self.begun = 0
+
+    def begins(self):
+        """Waits until a call is answered; calls before it don't count. On a busy machine a client may start longer than a call lasts."""
+        eventually("a call is answered", lambda: self.calls()[-1:] not in ([], ["nobody"]))
+        self.begun = len(self.calls()) - 1
 
     def calls(self):
-        """The result of each call, a port or `nobody`."""
-        lines = self.process.log.read_text(errors="replace").splitlines()
-        return [line.split()[1] for line in lines if line.startswith("reached ")]
+        """The result of each call to the target, a port or `nobody`."""
+        results = [call.result for call in self.results() if call.channel == self.target]
+        return [result if result.isdigit() else "nobody" for result in results][self.begun :]
 
     def has_reached(self, *ports):
         """Waits until the last of these is reached. Since its start the client must have reached them in this order,

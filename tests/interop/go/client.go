@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,10 +13,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	_ "google.golang.org/grpc/xds"
 )
 
-const method = "/kit.Which/Port"
+const (
+	service = "/kit.Which/"
+	// pause is the time between two calls of a channel.
+	pause = 20 * time.Millisecond
+)
 
 // asIs takes messages as bytes.
 type asIs struct{}
@@ -30,41 +35,44 @@ func (asIs) Unmarshal(data []byte, message any) error {
 	return nil
 }
 
-func open(target string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func open(target string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient(target, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-func reach(ctx context.Context, channel *grpc.ClientConn, options ...grpc.CallOption) (string, error) {
+func reach(ctx context.Context, channel *grpc.ClientConn, method string, options ...grpc.CallOption) (string, error) {
 	var request, response []byte
-	err := channel.Invoke(ctx, method, &request, &response, append(options, grpc.ForceCodec(asIs{}))...)
+	err := channel.Invoke(ctx, service+method, &request, &response, append(options, grpc.ForceCodec(asIs{}))...)
 	return string(response), err
 }
 
-// call calls until it has reached each port that the input names, in turn.
-func call(target string) error {
-	channel, err := open(target)
-	if err != nil {
-		return err
-	}
-	for input := bufio.NewScanner(os.Stdin); input.Scan(); {
-		port := input.Text()
-		for end := time.Now().Add(25 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			reached, err := reach(ctx, channel)
-			cancel()
-			if err != nil {
-				reached = "nobody"
-			}
-			if reached == port {
-				fmt.Println("reached", port)
-				break
-			}
-			if time.Now().After(end) {
-				return fmt.Errorf("reached %s (%v), not %s", reached, err, port)
-			}
+// loop calls on each of the channels all the time, and prints the result of each call: a port, or the code of a status. A channel is
+// NAME,TARGET,METHOD,AUTHORITY, with the name in the header `name`.
+func loop(channels []string) error {
+	for _, words := range channels {
+		parts := strings.Split(words, ",")
+		name, target, method, authority := parts[0], parts[1], parts[2], parts[3]
+		var options []grpc.DialOption
+		if authority != "" {
+			options = append(options, grpc.WithAuthority(authority))
 		}
+		channel, err := open(target, options...)
+		if err != nil {
+			return err
+		}
+		go func() {
+			for ; ; time.Sleep(pause) {
+				ctx := metadata.AppendToOutgoingContext(context.Background(), "name", name)
+				ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				reached, err := reach(ctx, channel, method)
+				cancel()
+				if err != nil {
+					reached = fmt.Sprintf("%d %v", status.Code(err), err)
+				}
+				fmt.Println(name, reached)
+			}
+		}()
 	}
-	return nil
+	select {}
 }
 
 // answered makes this number of calls, and waits for all; prints how many were answered, and the time. A call waits for its resources.
@@ -98,7 +106,7 @@ func many(target string, count int) error {
 		channels[number] = channel
 	}
 	answered(count, func(ctx context.Context, number int) error {
-		_, err := reach(ctx, channels[number], grpc.WaitForReady(true))
+		_, err := reach(ctx, channels[number], "Port", grpc.WaitForReady(true))
 		return err
 	})
 	return nil
@@ -112,7 +120,7 @@ func each(target string, count int) error {
 	}
 	answered(count, func(ctx context.Context, number int) error {
 		ctx = metadata.AppendToOutgoingContext(ctx, "number", strconv.Itoa(number))
-		_, err := reach(ctx, channel, grpc.WaitForReady(true))
+		_, err := reach(ctx, channel, "Port", grpc.WaitForReady(true))
 		return err
 	})
 	return nil

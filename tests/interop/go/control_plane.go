@@ -73,20 +73,25 @@ func serve(port, path string) error {
 	return plane.Serve(socket)
 }
 
-// answer serves a backend that answers its port.
-func answer(port string) error {
-	socket, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		return err
-	}
-	fmt.Println("ready")
-	reply := func(_ any, stream grpc.ServerStream) error {
-		var request []byte
-		if err := stream.RecvMsg(&request); err != nil {
+// answer serves backends that answer their ports.
+func answer(ports []string) error {
+	ended := make(chan error)
+	for _, port := range ports {
+		socket, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err != nil {
 			return err
 		}
-		response := []byte(port)
-		return stream.SendMsg(&response)
+		reply := func(_ any, stream grpc.ServerStream) error {
+			var request []byte
+			if err := stream.RecvMsg(&request); err != nil {
+				return err
+			}
+			response := []byte(port)
+			return stream.SendMsg(&response)
+		}
+		backend := grpc.NewServer(grpc.ForceServerCodec(asIs{}), grpc.UnknownServiceHandler(reply))
+		go func() { ended <- backend.Serve(socket) }()
 	}
-	return grpc.NewServer(grpc.ForceServerCodec(asIs{}), grpc.UnknownServiceHandler(reply)).Serve(socket)
+	fmt.Println("ready")
+	return <-ended
 }

@@ -1,11 +1,11 @@
 // The client of grpc_peer.py for grpc-go, a control plane of go-control-plane and a backend. Resources are JSON, one a line.
 //
-// usage: peer call TARGET
+// usage: peer loop CHANNEL...
 //
 //	peer many TARGET COUNT
 //	peer each TARGET COUNT
 //	peer serve PORT RESOURCES
-//	peer answer PORT
+//	peer answer PORT...
 package main
 
 import (
@@ -16,12 +16,12 @@ import (
 
 func run(mode string, arguments []string) error {
 	switch mode {
-	case "call":
-		return call(arguments[0])
+	case "loop":
+		return loop(arguments)
 	case "serve":
 		return serve(arguments[0], arguments[1])
 	case "answer":
-		return answer(arguments[0])
+		return answer(arguments)
 	}
 	count, err := strconv.Atoi(arguments[1])
 	if err != nil {

@@ -3,30 +3,30 @@ import io.grpc.Channel;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
+import io.grpc.ManagedChannelBuilder;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
+import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.MetadataUtils;
 import io.grpc.ClientInterceptors;
-import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
 import java.util.stream.IntStream;
 
 /**
- * The client of grpc_peer.py for grpc-java: it calls until it has reached each port that its input names, in turn, or makes many calls at
- * once.
+ * The client of grpc_peer.py for grpc-java: it calls on some channels all the time, and prints each result, or makes many calls at once.
  *
- * <p>usage: java GrpcPeer call TARGET, java GrpcPeer many TARGET COUNT, java GrpcPeer each TARGET COUNT
+ * <p>usage: java GrpcPeer loop CHANNEL..., java GrpcPeer many TARGET COUNT, java GrpcPeer each TARGET COUNT
  */
 final class GrpcPeer {
   private static final MethodDescriptor.Marshaller<byte[]> AS_IS =
@@ -46,45 +46,55 @@ final class GrpcPeer {
         }
       };
 
-  private static final MethodDescriptor<byte[], byte[]> METHOD =
-      MethodDescriptor.newBuilder(AS_IS, AS_IS)
-          .setType(MethodDescriptor.MethodType.UNARY)
-          .setFullMethodName("kit.Which/Port")
-          .build();
+  private static MethodDescriptor<byte[], byte[]> method(String name) {
+    return MethodDescriptor.newBuilder(AS_IS, AS_IS)
+        .setType(MethodDescriptor.MethodType.UNARY)
+        .setFullMethodName("kit.Which/" + name)
+        .build();
+  }
 
   private static ManagedChannel open(String target) {
     return Grpc.newChannelBuilder(target, InsecureChannelCredentials.create()).build();
   }
 
   private static Future<byte[]> call(Channel channel, CallOptions options) {
-    return ClientCalls.futureUnaryCall(channel.newCall(METHOD, options), new byte[0]);
+    return ClientCalls.futureUnaryCall(channel.newCall(method("Port"), options), new byte[0]);
   }
 
-  private static void call(String target) throws IOException, InterruptedException {
-    ManagedChannel channel = open(target);
-    BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-    for (String port = input.readLine(); port != null; port = input.readLine()) {
-      long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(25);
-      while (true) {
-        String reached = "nobody";
-        String reason = "";
-        try {
-          CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(5, TimeUnit.SECONDS);
-          reached = new String(call(channel, options).get());
-        } catch (ExecutionException error) {
-          reason = " (" + error.getCause().getMessage() + ")";
-        }
-        if (reached.equals(port)) {
-          System.out.println("reached " + port);
-          break;
-        }
-        if (System.nanoTime() > end) {
-          System.err.println("reached " + reached + reason + ", not " + port);
-          System.exit(1);
-        }
-        Thread.sleep(100);
+  /** Calls on each of the channels until killed, and prints the result of each call. A channel is NAME,TARGET,METHOD,AUTHORITY. */
+  private static void loop(List<String> channels) throws InterruptedException {
+    for (String words : channels) {
+      String[] parts = words.split(",", -1);
+      String name = parts[0];
+      ManagedChannelBuilder<?> builder = Grpc.newChannelBuilder(parts[1], InsecureChannelCredentials.create());
+      if (!parts[3].isEmpty()) {
+        builder.overrideAuthority(parts[3]);
       }
+      Channel channel = withHeader(builder.build(), "name", name);
+      MethodDescriptor<byte[], byte[]> method = method(parts[2]);
+      new Thread(() -> loop(channel, method, name)).start();
     }
+    Thread.currentThread().join();
+  }
+
+  private static void loop(Channel channel, MethodDescriptor<byte[], byte[]> method, String name) {
+    while (true) {
+      CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(5, TimeUnit.SECONDS);
+      String reached;
+      try {
+        reached = new String(ClientCalls.blockingUnaryCall(channel, method, options, new byte[0]));
+      } catch (StatusRuntimeException error) {
+        reached = error.getStatus().getCode().value() + " " + error.getStatus().getDescription();
+      }
+      System.out.println(name + " " + reached.replace('\n', ' '));
+      LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(20));
+    }
+  }
+
+  private static Channel withHeader(Channel channel, String key, String value) {
+    Metadata headers = new Metadata();
+    headers.put(Metadata.Key.of(key, Metadata.ASCII_STRING_MARSHALLER), value);
+    return ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
   }
 
   /** Makes this number of calls, and waits for all; prints how many were answered, and the time. A call waits for its resources. */
@@ -111,19 +121,13 @@ final class GrpcPeer {
 
   private static void each(String target, int count) throws InterruptedException {
     ManagedChannel channel = open(target);
-    answered(
-        count,
-        number -> {
-          Metadata headers = new Metadata();
-          headers.put(Metadata.Key.of("number", Metadata.ASCII_STRING_MARSHALLER), String.valueOf(number));
-          return ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
-        });
+    answered(count, number -> withHeader(channel, "number", String.valueOf(number)));
   }
 
   public static void main(String[] arguments) throws Exception {
     String target = arguments[1];
     switch (arguments[0]) {
-      case "call" -> call(target);
+      case "loop" -> loop(List.of(arguments).subList(1, arguments.length));
       case "many" -> many(target, Integer.parseInt(arguments[2]));
       case "each" -> each(target, Integer.parseInt(arguments[2]));
       default -> throw new IllegalArgumentException(arguments[0]);
