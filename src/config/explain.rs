@@ -47,13 +47,18 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
                 UpstreamNode::Template(_) => " (the server sees the template)",
                 UpstreamNode::Member => " (the server sees the node of one client)",
             };
+            let unasked = match (type_url.is_sent_unasked(), class.is_of_one()) {
+                (false, _) => "",
+                (true, true) => " (takes what the server sends unasked)",
+                (true, false) => " (ignores what the server sends unasked)",
+            };
             let withheld = classes.withheld_secrets(Some(node), identity, &type_url, names);
             let withheld = withheld
                 .map_or(String::new(), |reason| format!(" (refused, except by a directory: {reason})"));
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}{withheld}",
+                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}{unasked}{withheld}",
                 type_url.short(),
                 rule.id.to_string()
             );

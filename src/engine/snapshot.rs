@@ -9,12 +9,11 @@ use imbl::{OrdMap, OrdSet};
 use super::annotations::Annotations;
 use super::cache::aliased::Aliased;
 use super::cache::slots::WatchedSet;
-use super::cache::{Bodies, CachedBodies, CachedResource, Names};
-use super::collection::{Collection, SetId};
+use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
+use super::collection::{Collection, CollectionKind, SetId};
 use super::reachability::Reachability;
 use super::rollout::Refused;
 use super::view::{PERHAPS, View};
-use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
 /// The current parts of a type that is not current as a whole.
@@ -160,6 +159,7 @@ pub struct NamesSnapshot {
     pub departed: Bodies,
     /// Errors and leases of names.
     pub annotations: Annotations,
+    pub unasked: Option<Arc<UnaskedNames>>,
 }
 
 impl NamesSnapshot {

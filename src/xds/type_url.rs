@@ -54,6 +54,10 @@ const KINDS: &[(&str, Kind)] = &[
     ("envoy.service.discovery.v2.Runtime", Kind::Runtime),
 ];
 
+/// Types whose clients take resources that they did not name: an on-demand ztunnel is sent the workloads of its node, and those
+/// behind an address (DEL-17).
+const SENT_UNASKED: &[&str] = &["istio.workload.Address", "istio.workload.Workload"];
+
 impl Kind {
     /// A SotW response of this type is the complete set, so absence means deletion (SST-1, SST-2).
     pub fn is_full_state(self) -> bool {
@@ -109,15 +113,17 @@ impl Kind {
 pub struct TypeUrl {
     url: Arc<str>,
     kind: Kind,
+    is_sent_unasked: bool,
 }
 
 impl TypeUrl {
     pub fn new(url: &str) -> Self {
-        let kind = url
-            .strip_prefix(PREFIX)
+        let message = url.strip_prefix(PREFIX);
+        let kind = message
             .and_then(|message| KINDS.iter().find(|(name, _)| *name == message))
             .map_or(Kind::Other, |(_, kind)| *kind);
-        TypeUrl { url: Arc::from(url), kind }
+        let is_sent_unasked = message.is_some_and(|message| SENT_UNASKED.contains(&message));
+        TypeUrl { url: Arc::from(url), kind, is_sent_unasked }
     }
 
     /// All types with a [`Kind`] other than `Other`.
@@ -155,6 +161,12 @@ impl TypeUrl {
 
     pub fn is_full_state(&self) -> bool {
         self.kind.is_full_state()
+    }
+
+    /// A server sends a delta client further resources of this type beside those that the client named, and counts them as
+    /// subscribed on the stream (DEL-17).
+    pub fn is_sent_unasked(&self) -> bool {
+        self.is_sent_unasked
     }
 
     /// Resources of this type may have an empty name, and clients may subscribe to the empty name (TYP-2).
@@ -248,6 +260,9 @@ mod tests {
         assert_eq!(url.kind(), Kind::Other);
         assert_eq!(url.as_str(), "type.googleapis.com/istio.workload.Address");
         assert_eq!(url.short(), "Address");
+        assert!(
+            url.is_sent_unasked() && !TypeUrl::of_message("istio.security.Authorization").is_sent_unasked()
+        );
     }
 
     #[test]

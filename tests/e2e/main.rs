@@ -65,5 +65,6 @@ mod tiers;
 mod told_rejections;
 mod traces;
 mod ui;
+mod unasked;
 mod uncached;
 mod upgrade;

@@ -54,6 +54,7 @@ impl StreamState {
                 if shifted.is_settled {
                     shifted.watches.extend(stream.settle(inner));
                 }
+                shifted.watches.extend(stream.adopt_unasked(inner));
                 shifted
             };
             if let Some(status) = shifted.refused {

@@ -18,6 +18,7 @@ pub mod waiting;
 pub mod reclassify;
 pub mod divert;
 pub mod refused_types;
+pub mod unasked;
 pub mod fallback;
 pub mod hold_log;
 pub mod unsent;

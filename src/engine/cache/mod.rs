@@ -4,6 +4,7 @@
 //! for each other (RLY-13).
 
 pub mod aliased;
+mod unasked;
 pub mod departed;
 pub mod expiry;
 pub(super) mod members;
@@ -36,6 +37,7 @@ pub use expiry::Expiry;
 pub use globs::GlobCache;
 pub use named::NamedCache;
 pub use state::{EntryState, StateCounts};
+pub use unasked::UnaskedNames;
 pub use wildcard::WildcardCache;
 
 /// One downstream stream, as a source knows it.

@@ -157,12 +157,20 @@ impl NamedCache {
 
     /// Restores a name without sessions, with its resource, after a restart of the relay (RLY-7).
     pub fn restore(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
-        if !self.known.contains_key(name) {
+        if self.adopt(name) {
+            self.put_as(name, resource, received_at);
+        }
+    }
+
+    /// Begins a name without sessions. Returns whether the name is new.
+    pub fn adopt(&mut self, name: &ResourceName) -> bool {
+        let is_new = !self.known.contains_key(name);
+        if is_new {
             self.known.insert(name.clone(), Known::Unknown);
             self.states.add(EntryState::Requested, 1);
             self.watchers.insert(name.clone(), Watchers::default());
-            self.put_as(name, resource, received_at);
         }
+        is_new
     }
 
     /// The present names without sessions.

@@ -29,6 +29,7 @@ pub use session::report::TypeReport;
 pub use session::request::{Portion, RequestOutcome};
 pub use session::router::{List, Router, Watch};
 pub use session::standing::{Compared, PushRejection, PushStanding, SILENT_AFTER, TypeStanding};
+pub use session::unasked::{Adopted, NoRoomFor};
 pub use session::without_evidence::WithoutEvidence;
 pub use sources::{ChangeId, ListId, SourceId};
 pub use subscription::Subscription;

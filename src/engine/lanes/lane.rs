@@ -153,6 +153,8 @@ impl Lane {
             let lives = live.of(type_url);
             let mut of = own.content.clone();
             own.lasts.add_to(&mut of, lives, gated.contains(type_url), stamps);
+            // No plan holds a subscription back (DEL-17).
+            of.names.unasked = lives.and_then(|live| live.names.unasked.clone());
             types.insert(type_url.clone(), of);
         }
         live.with_types(types, self.mark)

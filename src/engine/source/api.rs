@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::cache::SessionId;
 use crate::engine::source::attachment::StreamIndex;
-use crate::engine::upstream;
+use crate::engine::upstream::{self, Unasked, UpstreamSettings};
 use crate::setting::{Setting, bytes, hours, ms, seconds, settings, time};
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -34,8 +34,20 @@ settings! {
         /// Sessions are woken when the server is lost or heard again, because their choice of server depends
         /// on the event.
         tells_reach: bool = false;
+        /// For a source of one client: the maximum number of names of a type with unasked resources (DEL-17).
+        unasked_names: Option<usize> = None;
         /// The source serves a single stream, and so may take resources that must not be shared (CCH-1).
         private: bool = false;
+    }
+}
+
+impl SourceSettings {
+    /// The settings of the source's streams.
+    pub(super) fn of_streams(&self, settings: &UpstreamSettings) -> UpstreamSettings {
+        let taken = |names_max| Unasked::Taken { names_max };
+        let unasked = self.unasked_names.map_or(Unasked::Ignored, taken);
+        // Streams without subscriptions stay as long as lingering names.
+        UpstreamSettings { linger: self.linger, unasked, ..settings.clone() }
     }
 }
 

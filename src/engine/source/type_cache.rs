@@ -1,7 +1,9 @@
 //! The caches of one type.
 
+use std::sync::Arc;
+
 use crate::engine::Time;
-use crate::engine::cache::{Departed, GlobCache, Known, NamedCache, WildcardCache};
+use crate::engine::cache::{Departed, GlobCache, Known, NamedCache, UnaskedNames, WildcardCache};
 use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::engine::source::do_not_cache::Private;
@@ -13,6 +15,8 @@ pub(super) struct TypeCache {
     pub(super) wildcard: Option<WildcardCache>,
     pub(super) private: Private,
     pub(super) globs: GlobCache,
+    /// Unasked names (DEL-17). `None` for nearly all types.
+    pub(super) unasked: Option<Arc<UnaskedNames>>,
 }
 
 impl TypeCache {
@@ -71,6 +75,7 @@ impl TypeCache {
                 sets: self.named.sets().clone(),
                 departed: self.named.departed.bodies().clone(),
                 annotations: self.named.annotations().clone(),
+                unasked: self.unasked.clone(),
             },
             globs: GlobsSnapshot {
                 members: self.globs.members().clone(),

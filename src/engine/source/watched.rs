@@ -15,6 +15,10 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    pub(super) fn has_names(&self) -> bool {
+        self.old.is_some() || self.xdstp.is_some()
+    }
+
     pub(super) fn slot(&mut self, style: NameStyle) -> &mut Option<SlotId> {
         match style {
             NameStyle::Old => &mut self.old,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
+use super::unasked::Unasked;
 use crate::engine::Time;
 use crate::engine::collection::{Collection, CollectionKind};
 use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
@@ -105,6 +106,8 @@ pub struct UpstreamSettings {
     pub paces_answers: bool,
     /// Tells the server of clients' rejections. The driver counts the rejections.
     pub reports_rejections: bool,
+    /// The treatment of unasked resources. The source sets the value.
+    pub unasked: Unasked,
     /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
     /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
     /// NACKs do not wait for them.
@@ -140,6 +143,7 @@ impl Default for UpstreamSettings {
             looks_into_silence: true,
             paces_answers: true,
             reports_rejections: false,
+            unasked: Unasked::default(),
             gather: Duration::from_millis(50),
             linger: Duration::ZERO,
             backoff: BackoffSettings::default(),
@@ -244,6 +248,8 @@ pub struct Changes {
     pub present: Vec<Arc<Resource>>,
     /// Names only: the wanted aliases that present resources answer (ALI-1).
     pub by_alias: Vec<(ResourceName, Arc<Resource>)>,
+    /// Names only: unasked names, wanted from now on (DEL-17).
+    pub unasked: Vec<ResourceName>,
     /// Names that are absent from now on. Each name occurs once, in the spelling of the subscription.
     pub absent: Vec<(ResourceName, Cause)>,
     /// Heartbeats: no update, but the time to live of these resources restarts (TTL-4, RLY-39), with the
@@ -339,6 +345,13 @@ pub enum Event {
     ResourceError {
         type_url: TypeUrl,
         error: ResourceError,
+    },
+    /// Unasked resources were ignored, of a type with clients that take them (FU15). `limit`: the maximum number of names, if
+    /// there were more. Otherwise several clients may share the stream.
+    Unasked {
+        type_url: TypeUrl,
+        count: usize,
+        limit: Option<usize>,
     },
     /// Globs without requests, because the server speaks SotW. Their state is unknown, and their subscribers
     /// wait (SUB-21).

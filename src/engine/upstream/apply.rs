@@ -10,6 +10,7 @@ use super::response::{Digest, Verdict, is_invalid, means_absence};
 use super::said::Said;
 use super::settling::Settling;
 use super::type_request::{TypeRequest, Want};
+use super::unasked::UnaskedStep;
 use super::variant_step::VariantStep;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
@@ -18,12 +19,13 @@ use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUr
 
 impl Changes {
     pub(in crate::engine) fn new(type_url: &TypeUrl, kind: CollectionKind) -> Self {
-        let (present, by_alias, absent, refreshed, settled) = Default::default();
+        let (present, by_alias, unasked, absent, refreshed, settled) = Default::default();
         Changes {
             type_url: type_url.clone(),
             kind,
             present,
             by_alias,
+            unasked,
             absent,
             refreshed,
             replaces: false,
@@ -78,7 +80,7 @@ impl TypeRequest {
         }
     }
 
-    /// Applies the wanted resources of a response and ignores the rest (FU15). `times`: now, and the end of a
+    /// Applies the wanted resources of a response. Unasked resources are ignored (FU15), or wanted from now on (DEL-17). `times`: now, and the end of a
     /// resource timer that would start now.
     pub(super) fn apply(
         &mut self,
@@ -98,9 +100,25 @@ impl TypeRequest {
                 let fails = digest.fails;
                 let said = &self.said;
                 let grows = &mut grows;
-                let step =
-                    NamesStep { names, said, changes, mentioned, variants, versions, fails, grows, times };
-                Some(step.run(digest, verdict, &mut events)).filter(|changes| !changes.says_nothing())
+                let mut unasked = UnaskedStep::new(digest.unasked, &self.type_url, digest.variant);
+                let step = NamesStep {
+                    names,
+                    said,
+                    changes,
+                    mentioned,
+                    variants,
+                    versions,
+                    unasked: unasked.as_mut(),
+                    fails,
+                    grows,
+                    times,
+                };
+                let changes = step.run(digest, verdict, &mut events);
+                if let Some(unasked) = unasked {
+                    events.extend(unasked.event(&self.type_url));
+                    self.said.enter.extend(unasked.again);
+                }
+                Some(changes).filter(|changes| !changes.says_nothing())
             }
             Want::Globs(globs) => {
                 let step = GlobsStep::new(globs, &self.said, &self.type_url);
@@ -144,6 +162,8 @@ struct NamesStep<'a> {
     mentioned: BTreeSet<ResourceName>,
     variants: VariantStep,
     versions: Versions,
+    /// For types with unasked resources.
+    unasked: Option<&'a mut UnaskedStep>,
     /// Data errors remove copies (DAT-2).
     fails: bool,
     /// A name has its first answer on this stream.
@@ -200,6 +220,12 @@ impl NamesStep<'_> {
         let mut answered = self.names.answered_by(&received.name, aliases);
         if has_variants {
             answered.remove(&received.name);
+        } else if answered.is_empty()
+            && let Some(unasked) = &mut self.unasked
+            && unasked.take(self.names, self.said, &received)
+        {
+            self.changes.unasked.push(received.name.clone());
+            answered.insert(received.name.clone());
         }
         let Some(resource) = &received.resource else {
             let held = answered.first().and_then(|name| self.names.held(name));

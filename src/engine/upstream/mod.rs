@@ -30,6 +30,7 @@ mod silence;
 mod repetition;
 mod said;
 mod wildcard;
+mod unasked;
 mod order;
 mod settling;
 mod confirmation;
@@ -54,5 +55,6 @@ pub use backoff::BackoffSettings;
 pub use machine::blame::{Carried, SOON};
 pub use machine::inspect::{State, TypeView};
 pub use machine::resume::{Former, Resumed};
+pub use unasked::Unasked;
 
 pub use machine::Upstream;

@@ -211,6 +211,10 @@ impl Names {
         }
     }
 
+    pub(super) fn is_gone(&self, name: &ResourceName) -> bool {
+        self.wanted.get(name).is_some_and(|wanted| matches!(wanted.holding, Holding::Absent))
+    }
+
     /// Names whose omission from a full-state response proves their absence (RLY-27 a, b).
     pub(super) fn omitted(&self, mentioned: &BTreeSet<ResourceName>) -> Vec<ResourceName> {
         let proves = |wanted: &Wanted| {

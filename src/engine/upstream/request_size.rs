@@ -64,6 +64,10 @@ fn of_claim((name, version): (&ResourceName, &String)) -> usize {
 impl TypeRequest {
     /// Takes the next part of the waiting changes.
     fn next_part(&mut self, mut room: Room) -> Part {
+        if self.holds_leaving() {
+            return Part::default();
+        }
+        let leaves_in_company = self.leaves_in_company();
         let versions = if self.said.asked { BTreeMap::new() } else { self.versions() };
         let Said { enter, leave, .. } = &mut self.said;
         let bytes = of_names(&*enter) + of_names(&*leave) + versions.iter().map(of_claim).sum::<usize>();
@@ -73,7 +77,10 @@ impl TypeRequest {
             let versions = versions.into_iter().collect();
             return Part { subscribe, unsubscribe, versions, unclaimed: BTreeSet::new() };
         }
-        let mut part = Part { unsubscribe: take_some(leave, &mut room, true), ..Part::default() };
+        let mut part = Part::default();
+        if !leaves_in_company {
+            part.unsubscribe = take_some(leave, &mut room, true);
+        }
         let of_members = !matches!(self.want, Want::Names(_));
         if of_members {
             part.subscribe = take_some(enter, &mut room, part.unsubscribe.is_empty());

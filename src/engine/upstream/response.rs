@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::unasked::Unasked;
 use crate::xds::{
     BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, Response, SotwResponse, Status,
     TypeUrl, Variant,
@@ -23,6 +24,8 @@ pub(super) struct Digest {
     pub(super) answers_all: bool,
     /// Data errors remove copies (DAT-2).
     pub(super) fails: bool,
+    /// The treatment of unasked resources (DEL-17).
+    pub(super) unasked: Unasked,
     /// The response states its type or a version, so that an omission is meant (RST-12).
     pub(super) is_stated: bool,
     /// Another process of the server answers, as far as the server says so. The versions may start again.
@@ -51,6 +54,7 @@ impl From<Response> for Digest {
                 errors,
                 answers_all: false,
                 fails: false,
+                unasked: Unasked::default(),
                 is_of_another: false,
             },
             Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
@@ -64,6 +68,7 @@ impl From<Response> for Digest {
                 errors,
                 answers_all: false,
                 fails: false,
+                unasked: Unasked::default(),
                 is_of_another: false,
             },
         }

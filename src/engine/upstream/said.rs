@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::repetition::Repetition;
 use super::silence::Silence;
+use super::unasked::Left;
 use crate::engine::Time;
 use crate::xds::ResourceName;
 
@@ -44,6 +45,8 @@ pub(super) struct Said {
     pub(super) turn: BTreeSet<ResourceName>,
     /// Unwanted names that the last request lists.
     pub(super) leave: BTreeSet<ResourceName>,
+    /// Types with unasked resources: the unsubscribed names of the stream.
+    pub(super) left: Left,
 }
 
 impl Said {

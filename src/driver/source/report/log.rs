@@ -74,6 +74,32 @@ impl Report {
         }
     }
 
+    /// Resources of a type whose clients take more than they asked for (FU15). `limit`: the names of a client are that many.
+    pub(super) fn unasked(&mut self, type_url: &TypeUrl, resources: usize, limit: Option<usize>, now: Time) {
+        if limit.is_some() {
+            self.shared.metrics.limit_hit(Limit::NamesPerStream);
+        }
+        if !may_tell(&mut self.of_type(type_url).told_unasked, now) {
+            return;
+        }
+        let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+        if let Some(limit) = limit {
+            let told = Occurrence::warn(Kind::Limit, "ignoring resources that the upstream sends unasked");
+            let told = told.limit(Limit::NamesPerStream.name()).of_type(type_url).count(resources as u64);
+            self.tell(told.detail(format_args!("the client has {limit} names")));
+        }
+        let Some(suppressed) = self.allow("unasked") else { return };
+        match limit {
+            Some(limit) => warn!(%server, %list, %class, %type_url, resources, limit, suppressed,
+                "the upstream sends a client resources that it did not ask for, and with them the client would have more \
+                    than limits.names_per_stream names; ignoring them"),
+            None => warn!(%server, %list, %class, %type_url, resources, suppressed,
+                "the upstream sends a class of clients resources that nobody asked for, and may mean one of them; \
+                    ignoring them. A client that needs them, such as an on-demand ztunnel, needs a class of its own: \
+                    a rule of node_classes for the type with `split_by: {{ id: true }}`"),
+        }
+    }
+
     /// The types on other streams are served on (ADR 15).
     pub(super) fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);

@@ -46,6 +46,8 @@ struct TypeReport {
     told_repeats: Option<Time>,
     /// The last log line about resources that find no room.
     told_no_room: Option<Time>,
+    /// The last log line about resources that nobody asked for.
+    told_unasked: Option<Time>,
     /// The server refuses the type.
     refused: Option<(Refused, GaugePart)>,
 }
@@ -195,6 +197,7 @@ impl Report {
                 refused: None,
                 told_repeats: None,
                 told_no_room: None,
+                told_unasked: None,
                 upstream,
                 cache: types.cache(),
                 types,
@@ -327,6 +330,7 @@ impl Report {
             Event::RequestTooLong { type_url, names, limit } => {
                 self.request_too_long(type_url, *names, *limit)
             }
+            Event::Unasked { type_url, count, limit } => self.unasked(type_url, *count, *limit, now),
             Event::GlobsUnserved { type_url, names } => self.globs_unserved(type_url, names),
             Event::Ambiguous { type_url, name } => self.ambiguous(type_url, name),
             Event::SameVersion { type_url, contents } => self.other_bytes(type_url, contents),

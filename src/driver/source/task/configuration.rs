@@ -18,10 +18,13 @@ pub(super) fn settings(
     settings.tells_reach |= listed.list.servers().len() > 1;
     if key.class.is_of_one() {
         settings.linger = settings.linger.min(settings.linger_of_one);
+        settings.unasked_names = Some(in_force.stream.names_per_stream);
     }
     if matches!(key.owner, Owner::Stream(_)) {
         // A private source ends with its stream.
         (settings.private, settings.linger) = (true, Duration::ZERO);
+        // It is for the names that may not be shared, and for no others.
+        settings.unasked_names = None;
     }
     settings
 }

@@ -34,6 +34,7 @@ mod returning;
 pub mod router;
 mod routing;
 mod stand_ins;
+pub mod unasked;
 pub mod standing;
 pub mod without_evidence;
 

@@ -42,7 +42,7 @@ pub struct Shift {
 /// The result of a look at the servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// A [`Session::shift`] is due.
+    /// A [`Session::shift`] or a [`Session::adopt`] is due.
     pub is_due: bool,
     /// The time of the next look if no event comes.
     pub look_at: Option<Time>,
@@ -52,10 +52,11 @@ pub struct Look {
 const RETRY: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Whether a [`Session::shift`] is due, and the time of the next look. `latest` as for
+    /// Whether a [`Session::shift`] or a [`Session::adopt`] is due, and the time of the next look. `latest` as for
     /// [`Session::poll_answer`].
     pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Look {
-        let mut all = Look { is_due: self.may_settle(latest, now), look_at: self.settles_at() };
+        let is_due = self.may_settle(latest, now) || self.owes_unasked(latest);
+        let mut all = Look { is_due, look_at: self.settles_at() };
         for position in self.positions.iter() {
             let decision = self.decide(position, latest, now);
             all.is_due |= decision.next.is_some();

@@ -34,7 +34,7 @@ impl Subscription {
             && !self.fresh
             && self.pending.is_none()
             && self.name_wait.is_none()
-            && self.presented.is_none()
+            && self.presented_version().is_none()
             && self.departed().next().is_none()
             && self.is_plain()
             && self.parts.iter().all(Part::is_at_rest)

@@ -34,7 +34,7 @@ impl Session {
             return;
         }
         for subscription in &mut self.subscriptions {
-            let (type_url, presented) = (&subscription.type_url, subscription.presented.as_deref().copied());
+            let (type_url, presented) = (&subscription.type_url, subscription.presented_version());
             for part in subscription.parts.iter_mut().filter(|part| part.is_returning) {
                 let snapshot = newest.iter().find(|(source, _)| *source == part.source());
                 let Some((_, Some(snapshot))) = snapshot else { continue };

@@ -132,7 +132,7 @@ impl Session {
             }
             subscription.interrupt();
             let (states_version, is_unanswered) =
-                (subscription.presented.is_some(), subscription.nonces.latest().is_none());
+                (subscription.presented_version().is_some(), subscription.nonces.latest().is_none());
             for (part, asked) in
                 subscription.parts.iter_mut().filter(|part| is_of(&type_url, part)).zip(asked)
             {

@@ -9,7 +9,7 @@ use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::{canonical, key_of};
 use crate::engine::downstream::memory::weight;
 use crate::engine::downstream::subscription::part::Key;
-use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::engine::downstream::subscription::{Change, NameSetChange, Presented, Subscription};
 use crate::engine::view::View;
 use crate::xds::{DeltaRequest, Kind, ResourceName, Version};
 
@@ -76,7 +76,7 @@ impl Subscription {
         let mut wildcard = was_wildcard || (first && both_empty && self.legacy_wildcard);
         let mut sets: BTreeMap<Key, NameSet> = BTreeMap::new();
         let mut departed = Vec::new();
-        for name in &request.subscribe {
+        for name in request.subscribe.iter().chain(self.stated_by_version(request, first)) {
             if name.is_wildcard() {
                 if was_wildcard {
                     self.resubscribe_wildcard();
@@ -85,6 +85,7 @@ impl Subscription {
                 continue;
             }
             let Some(key) = self.take_name(name, grant.as_ref()) else { continue };
+            self.note_stated(&key);
             // The new subscription answers for the name.
             if let Some(departed) = &mut self.departed {
                 departed.remove(&key);
@@ -106,6 +107,7 @@ impl Subscription {
             let place = self.holding(&key).unwrap_or_else(|| (CollectionKind::of(&key), group_of(&key)));
             let set = sets.entry(place).or_insert_with(|| (*self.names_of(place)).clone());
             if set.remove(&key, seed) {
+                self.note_stated(&key);
                 self.note_given_up(&key);
                 departed.push(key);
             }
@@ -200,7 +202,8 @@ impl Subscription {
             canonical(name, &self.type_url).ok().flatten().unwrap_or_else(|| name.clone())
         };
         let versions: Vec<_> = versions.iter().map(|(name, version)| (key(name), version)).collect();
-        self.presented_bytes = versions.iter().map(|(name, _)| weight(name)).sum();
+        let bytes: usize = versions.iter().map(|(name, _)| weight(name)).sum();
+        self.presented = (bytes > 0).then(|| Box::new(Presented::Names(bytes)));
         let by_name = self.parts.iter().filter(|part| !part.is_broad() && self.parts.len() > 1);
         let by_name: Vec<_> = by_name.map(|part| (part.collection.clone(), part.source())).collect();
         for part in &mut self.parts {

@@ -17,6 +17,7 @@ mod set_marks;
 mod sotw_request;
 pub mod stages;
 pub mod suspects;
+mod unasked;
 mod unread;
 pub mod unsent_news;
 mod wait;
@@ -38,6 +39,7 @@ use crate::engine::downstream::subscription::part::{Key, Part};
 use crate::engine::downstream::subscription::rejected_messages::RejectedMessages;
 use crate::engine::downstream::subscription::set_marks::SetMarks;
 use crate::engine::downstream::subscription::stages::Stages;
+use crate::engine::downstream::subscription::unasked::Unasked;
 use crate::engine::downstream::subscription::unread::Unread;
 use crate::xds::{ResourceName, TypeUrl, Variant, Version};
 
@@ -55,6 +57,8 @@ pub struct Subscription {
     pub(super) stages: Stages,
     /// Names that the client gave up before it read a response with them.
     unread: Option<Box<Unread>>,
+    /// Adopted names. Nearly always `None`.
+    unasked: Option<Box<Unasked>>,
     /// For a routing type: the client's ACKs so far.
     pub acknowledged: AcknowledgedAnswers,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
@@ -65,8 +69,8 @@ pub struct Subscription {
     first: Option<Box<First>>,
     /// The client's wait for a name.
     pub name_wait: Option<Box<NameWait>>,
-    /// The version in the first request of a wildcard client (STR-10). Boxed: gone with the first answer.
-    pub presented: Option<Box<Version>>,
+    /// Boxed: gone with the first answer.
+    pub presented: Option<Box<Presented>>,
     /// The rest of an answer that takes several messages. The rest goes out before a newer answer begins
     /// (RLY-31).
     pub pending: Option<Box<Answer>>,
@@ -82,8 +86,6 @@ pub struct Subscription {
     rejected_messages: Option<Box<RejectedMessages>>,
     /// The marks sent so far, if the client reads marks.
     pub(super) set_marks: Option<Box<SetMarks>>,
-    /// Memory of the names in the client's initial versions, in bytes, until the first answer.
-    presented_bytes: usize,
     /// The count of the session's news before the look that made the latest answer. `None` if the answer was made from older content,
     /// or the collections changed since.
     pub(super) sent_after: Option<u32>,
@@ -93,6 +95,15 @@ pub struct Subscription {
     named: bool,
     /// A hash of the last SotW list, so that an ACK with the same list costs no comparison of sets.
     fingerprint: u64,
+}
+
+/// The versions in the first request of a client.
+#[derive(Debug)]
+pub enum Presented {
+    /// SotW, of a wildcard client (STR-10).
+    Whole(Version),
+    /// Delta: the memory of the names, in bytes.
+    Names(usize),
 }
 
 /// The change of a session's collections in a request.
@@ -130,6 +141,7 @@ impl Subscription {
             nonces: Nonces::default(),
             stages: Stages::default(),
             unread: None,
+            unasked: None,
             acknowledged: AcknowledgedAnswers::default(),
             greeting: false,
             fresh: false,
@@ -143,7 +155,6 @@ impl Subscription {
             told_variants: None,
             rejected_messages: None,
             set_marks: None,
-            presented_bytes: 0,
             sent_after: None,
             seen: false,
             named: false,
@@ -190,6 +201,21 @@ impl Subscription {
     /// The key of the answer with messages left to send.
     pub fn pending_key(&self) -> Option<AnswerKey> {
         self.pending.as_ref().map(|answer| answer.key())
+    }
+
+    /// The version of a wildcard client, before the first answer (STR-10).
+    pub fn presented_version(&self) -> Option<Version> {
+        match self.presented.as_deref()? {
+            Presented::Whole(version) => Some(*version),
+            Presented::Names(_) => None,
+        }
+    }
+
+    fn presented_bytes(&self) -> usize {
+        match self.presented.as_deref() {
+            Some(Presented::Names(bytes)) => *bytes,
+            Some(Presented::Whole(_)) | None => 0,
+        }
     }
 
     /// Whether no request of this type came on this stream yet.
@@ -245,8 +271,9 @@ impl Subscription {
             + departed
             + spelled
             + refused
-            + self.presented_bytes
+            + self.presented_bytes()
             + self.unread.as_ref().map_or(0, |unread| unread.bytes())
+            + self.unasked.as_ref().map_or(0, |unasked| unasked.bytes())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::engine::downstream::answer::spelling::Refusals;
 use crate::engine::downstream::answer::{Answer, AnswerPart};
 use crate::engine::downstream::order::turn::Turn;
 use crate::engine::downstream::subscription::Subscription;
+use crate::engine::downstream::subscription::unasked::Unasked;
 use crate::xds::{ResourceName, Variant, Version};
 
 impl Subscription {
@@ -28,11 +29,16 @@ impl Subscription {
             return None;
         }
         let full = self.is_full(variant);
+        let may_adopt = self.type_url.is_sent_unasked() && variant == Variant::Delta;
         let (mut news, mut membership_known) = (false, true);
         let mut parts = Vec::with_capacity(self.parts.len());
         for part in &mut self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
+            // Unasked resources are a part of the answer: the client of a Service needs the workloads behind the Service, too.
+            if may_adopt && Unasked::is_behind(self.unasked.as_deref(), part, types) {
+                return None;
+            }
             let view = part.look_up(types)?;
             membership_known &= view.is_complete() || !part.is_wildcard();
             let answered = part.answered(snapshot, types, view);
@@ -62,10 +68,11 @@ impl Subscription {
         if !is_due || self.must_wait(&parts, full, turn) {
             return None;
         }
-        if let Some(presented) = self.presented.take()
-            && self.is_current(*presented, full, &parts)
-        {
-            return None;
+        if let Some(presented) = self.presented_version() {
+            self.presented = None;
+            if self.is_current(presented, full, &parts) {
+                return None;
+            }
         }
         let features = self.features;
         let views = parts.iter().map(|part| &part.view);
@@ -135,11 +142,11 @@ impl Subscription {
         // A new collection that is still UNKNOWN may be answered once beside an unACKed response (NON-4).
         self.fresh &= !has_spoken && !answer.parts.iter().all(is_known);
         self.presented = None;
-        self.presented_bytes = 0;
         self.pending = None;
         if has_spoken {
             self.end_first(answer);
         }
         self.note_told(&answer.departed);
+        self.note_gone(answer);
     }
 }

@@ -10,7 +10,7 @@ use crate::engine::authorization::Grant;
 use crate::engine::collection::{CollectionKind, HashSeed, NameSet};
 use crate::engine::downstream::answer::spelling::NonCanonicalNames;
 use crate::engine::downstream::subscription::part::Key;
-use crate::engine::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::engine::downstream::subscription::{Change, NameSetChange, Presented, Subscription};
 use crate::xds::{ResourceName, SotwRequest, Version};
 
 impl Subscription {
@@ -46,7 +46,8 @@ impl Subscription {
         let mut change = Change { non_canonical: moved > 0, moved, ..Change::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if first && wildcard && names.len() <= 1 {
-            self.presented = Version::parse(&request.version_info).map(Box::new);
+            self.presented =
+                Version::parse(&request.version_info).map(|version| Box::new(Presented::Whole(version)));
         }
         if wildcard != self.is_wildcard() {
             change.wildcard = Some(wildcard);

@@ -45,6 +45,7 @@ fn changes(message: &str) -> Changes {
         kind: CollectionKind::Names,
         present: Vec::new(),
         by_alias: Vec::new(),
+        unasked: Vec::new(),
         absent: Vec::new(),
         refreshed: Vec::new(),
         replaces: false,

@@ -80,6 +80,7 @@ fn absent(bench: &mut Bench, message: &str, name: &str, cause: Cause) {
         kind: CollectionKind::Names,
         present: Vec::new(),
         by_alias: Vec::new(),
+        unasked: Vec::new(),
         settled: Vec::new(),
         absent: vec![(name.into(), cause)],
         refreshed: Vec::new(),

@@ -37,6 +37,7 @@ mod sotw;
 mod sotw_subscriptions;
 mod standing;
 mod time;
+mod unasked;
 mod unions;
 mod unread;
 mod versions;

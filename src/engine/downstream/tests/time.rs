@@ -275,6 +275,7 @@ fn ali_1_ttl_8_what_is_asked_for_by_an_alias_runs_out_too() {
         kind: CollectionKind::Names,
         present: vec![host.clone()],
         by_alias: vec![("rc/a".into(), host)],
+        unasked: Vec::new(),
         absent: Vec::new(),
         refreshed: Vec::new(),
         replaces: false,

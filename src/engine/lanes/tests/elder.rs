@@ -113,6 +113,7 @@ fn wav_22_members_are_held_before_all_are_known() {
         kind: CollectionKind::Wildcard,
         present: vec![resource("bad", version)],
         by_alias: Vec::new(),
+        unasked: Vec::new(),
         absent: Vec::new(),
         refreshed: Vec::new(),
         replaces: false,

@@ -25,6 +25,7 @@ impl Bench {
             kind: CollectionKind::Globs,
             present: present.collect(),
             by_alias: Vec::new(),
+            unasked: Vec::new(),
             absent: absent.map(|name| (name, Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: false,

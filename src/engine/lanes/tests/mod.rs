@@ -96,6 +96,7 @@ impl Bench {
             kind,
             present,
             by_alias: Vec::new(),
+            unasked: Vec::new(),
             absent: absent.iter().map(|name| (ResourceName::new(name), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: false,

@@ -29,6 +29,7 @@ impl Bench {
             kind: CollectionKind::Names,
             present: Vec::new(),
             by_alias: Vec::new(),
+            unasked: Vec::new(),
             absent: Vec::new(),
             refreshed: Vec::new(),
             replaces: false,

@@ -9,11 +9,10 @@ pub use files::Files;
 pub use streams::{StreamIndex, Streams};
 pub use suspect::Suspect;
 
-use std::time::Duration;
-
 use crate::engine::Time;
 use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Answered;
+use crate::engine::source::api::SourceSettings;
 use crate::xds::TypeUrl;
 
 #[derive(Debug)]
@@ -23,10 +22,10 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// Streams without subscriptions stay as long as lingering names.
-    pub(super) fn lingering(mut self, linger: Duration) -> Attachment {
+    /// Passes the source's settings on to the streams.
+    pub(super) fn set(mut self, settings: &SourceSettings) -> Attachment {
         if let Attachment::Streams(streams) = &mut self {
-            streams.settings.linger = linger;
+            streams.settings = settings.of_streams(&streams.settings);
         }
         self
     }

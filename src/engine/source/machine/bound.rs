@@ -172,11 +172,13 @@ impl Source {
         // A deletion that is held back frees nothing (FU18).
         let is_obeyed = streams.mass_deletion_hold().is_none();
         let is_full = streams.is_full_state(response);
+        let is_taken = kind == CollectionKind::Names && self.takes_unasked(&type_url);
         let mut total = held - if is_obeyed { cache.freed(kind, response, is_full).min(held) } else { 0 };
         for element in elements(response) {
             let Ok(received) = element else { continue };
             let Some(after) = received.resource.as_ref().map(weight) else { continue };
-            let Some(before) = cache.weight_before(kind, received) else { continue };
+            let before = cache.weight_before(kind, received).or_else(|| is_taken.then_some(0));
+            let Some(before) = before else { continue };
             let growth = after.saturating_sub(before);
             if growth == 0 || total + growth <= limit {
                 total = (total + after).saturating_sub(before);

@@ -85,6 +85,10 @@ impl Source {
             let named: &mut NamedCache = &mut self.types.entry(type_url.clone()).or_default().named;
             restored.names.iter().for_each(|kept| named.restore(&kept.name, &kept.resource, received_at));
             self.lease_again(type_url, CollectionKind::Names, &restored.names, now);
+            if self.takes_unasked(type_url) {
+                // The server counts the names as subscribed, and sends no resource to a newcomer unasked.
+                restored.names.iter().for_each(|kept| self.note_offer(type_url, kept.name.clone()));
+            }
         }
         if let Some(members) = &restored.wildcard
             && self.resume(type_url, Resumed::Wildcard(former(members)), now)

@@ -134,15 +134,9 @@ mod tests {
 
     fn changes(kind: CollectionKind, present: Vec<Resource>) -> Changes {
         Changes {
-            type_url: clusters(),
-            kind,
             present: present.into_iter().map(Arc::new).collect(),
-            absent: Vec::new(),
-            refreshed: Vec::new(),
-            replaces: false,
             complete: true,
-            by_alias: Vec::new(),
-            settled: Vec::new(),
+            ..Changes::new(&clusters(), kind)
         }
     }
 

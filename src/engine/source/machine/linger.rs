@@ -1,6 +1,7 @@
 //! Names and wildcards without sessions linger, and are freed (RLY-59 to RLY-61).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Source;
 use crate::engine::Time;
@@ -46,6 +47,10 @@ impl Source {
                 globs.into_iter().filter(|glob| cache.globs.free(glob, &mut members)).collect();
             cache.private.forget(&names);
             cache.private.forget(&globs);
+            if let Some(unasked) = &mut cache.unasked {
+                let unasked = Arc::make_mut(unasked);
+                names.iter().for_each(|name| unasked.remove(name));
+            }
             let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
             for (kind, freed) in [(CollectionKind::Names, &names), (CollectionKind::Globs, &members)] {
                 self.upkeep.freed(&type_url, kind, freed);

@@ -1,6 +1,7 @@
 //! The machine: the sessions of a source, the caches, and the attachment to the server.
 
 mod watch;
+mod unasked;
 mod linger;
 mod reach;
 mod do_not_cache;
@@ -57,6 +58,8 @@ pub struct Source {
     has_answered: bool,
     /// Changes of content that the driver has not taken yet.
     changes: Vec<Change>,
+    /// The number of the latest unasked resource.
+    unasked: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -64,7 +67,7 @@ impl Source {
     /// A new source without sessions. `id` is unique in the process and unguessable for clients: the ids of
     /// views contain the `id`, and equal ids stand for equal answers.
     pub fn new(id: u64, settings: SourceSettings, attachment: Attachment) -> Source {
-        let attachment = attachment.lingering(settings.linger);
+        let attachment = attachment.set(&settings);
         Source {
             linger: Linger::new(settings.linger, settings.unwatched_bytes),
             settings,
@@ -82,6 +85,7 @@ impl Source {
             woken_at: None,
             has_answered: false,
             changes: Vec::new(),
+            unasked: 0,
             outputs: VecDeque::new(),
         }
     }
@@ -96,7 +100,7 @@ impl Source {
     ) {
         self.linger.configure(settings.linger, settings.unwatched_bytes);
         if let (Attachment::Streams(streams), Some(upstream)) = (&mut self.attachment, upstream) {
-            streams.configure(upstream::UpstreamSettings { linger: settings.linger, ..upstream.clone() });
+            streams.configure(settings.of_streams(upstream));
         }
         self.settings = settings;
         self.retry_refused(now);
@@ -179,6 +183,7 @@ impl Source {
     }
 
     fn carry_out(&mut self, changes: &Changes, now: Time) {
+        let unasked = self.begin_unasked(changes);
         let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
         match changes.kind {
             CollectionKind::Wildcard => {
@@ -199,6 +204,7 @@ impl Source {
                 }
             }
         }
+        self.offer(&changes.type_url, unasked, now);
         self.lease(changes, now);
         self.settle(&changes.type_url, now);
     }

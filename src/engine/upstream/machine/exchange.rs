@@ -34,6 +34,7 @@ impl Upstream {
         digest.is_of_another = is_of_another;
         digest.answers_all = self.polls();
         digest.fails = self.settings.fails_on_data_errors;
+        digest.unasked = self.settings.unasked;
         self.digest(digest, now);
         self.settle_answers(now);
         self.expire_proven(now);

@@ -53,6 +53,9 @@ pub(in crate::engine::upstream) struct TypeRequest {
     pub(in crate::engine::upstream) nacks: u64,
 }
 
+/// The maximum number of names that wait until they may leave.
+const LEAVING_MAX: usize = 1000;
+
 fn star() -> ResourceName {
     ResourceName::new("*")
 }
@@ -84,7 +87,18 @@ impl TypeRequest {
 
     /// Returns true if a change waits for a request.
     pub(in crate::engine::upstream) fn has_news(&self) -> bool {
-        !(self.said.enter.is_empty() || self.said.is_full) || !self.said.leave.is_empty()
+        let leaves = !self.said.leave.is_empty() && !self.holds_leaving();
+        !(self.said.enter.is_empty() || self.said.is_full) || leaves
+    }
+
+    /// Whether names that leave wait for a request with names that enter. istiod takes a request of such a type that names nothing
+    /// new for one of nothing at all, and answers by removing all that the stream has.
+    pub(in crate::engine::upstream) fn holds_leaving(&self) -> bool {
+        self.leaves_in_company() && self.said.enter.is_empty()
+    }
+
+    pub(in crate::engine::upstream) fn leaves_in_company(&self) -> bool {
+        self.type_url.is_sent_unasked() && matches!(self.want, Want::Names(_))
     }
 
     /// Returns true if a request for `wanted` cannot follow the type's requests on this stream. A wildcard
@@ -105,6 +119,8 @@ impl TypeRequest {
     pub(in crate::engine::upstream) fn must_leave_first(&self, wanted: &Wanted) -> bool {
         match wanted {
             Wanted::Wildcard => false,
+            // The server answers for a name as often as it is asked.
+            Wanted::Names(_) if self.leaves_in_company() => false,
             Wanted::Names(names) | Wanted::Globs(names) => {
                 names.iter().any(|name| self.said.leave.contains(name))
             }
@@ -158,6 +174,9 @@ impl TypeRequest {
             (Want::Names(wanted), Wanted::Names(names)) => {
                 for name in names {
                     if wanted.insert(name.clone()) {
+                        if self.type_url.is_sent_unasked() {
+                            self.said.leave.remove(&name);
+                        }
                         self.said.enter.insert(name);
                     }
                 }
@@ -212,10 +231,16 @@ impl TypeRequest {
                 for name in names {
                     self.said.silence.added.remove(&name);
                     self.said.repetition.forget(&name);
+                    // The server has removed the name, and counts it as subscribed no more.
+                    let is_gone = self.type_url.is_sent_unasked() && wanted.is_gone(&name);
                     let is_said = wanted.remove(&name) && !self.said.withdraw(&name);
-                    if is_said {
+                    if is_said && !is_gone {
                         self.said.leave.insert(name);
                     }
+                }
+                if self.type_url.is_sent_unasked() && self.said.leave.len() > LEAVING_MAX {
+                    // The server goes on with their updates, and the clients are given them again.
+                    self.said.leave.clear();
                 }
                 if wanted.is_empty() {
                     self.want = Want::Nothing;
@@ -283,7 +308,10 @@ impl TypeRequest {
         signs: u64,
     ) {
         let is_first = !self.said.asked;
-        let Part { subscribe: entered, unclaimed, .. } = part;
+        let Part { subscribe: entered, unsubscribe, unclaimed, .. } = part;
+        if self.type_url.is_sent_unasked() {
+            self.said.left.note(&unsubscribe, &entered);
+        }
         self.said.asked = true;
         self.said.requests += 1;
         if is_first {

@@ -230,3 +230,21 @@ fn without_a_bound_everything_is_taken() {
     );
     assert_eq!(server.says("a=1*10 b=1*10"), ["ack"]);
 }
+
+/// DEL-17: what comes unasked counts, too.
+#[test]
+fn what_comes_unasked_finds_no_room_either() {
+    const ADDRESS: &str = "istio.workload.Address";
+    let streams = Attachment::Streams(Box::new(Streams::new(UpstreamSettings::default())));
+    let settings = SourceSettings { unasked_names: Some(100), ..bounded(2) };
+    let bench = Bench::new(streams, settings);
+    let mut server = Server { bench, variant: Variant::Delta, message: ADDRESS, said: Vec::new() };
+    server.bench.watch(1, ADDRESS, "vip");
+    server.input(Input::Opened);
+    server.said.clear();
+    let said = server.says("vip=1 a=1 b=1");
+    assert!(said.iter().any(|said| said.starts_with("b: no room")), "{said:?}");
+    assert_eq!((server.bench.view(ADDRESS, "vip"), server.refused()), ("vip=1".to_owned(), 1));
+    let known = &server.bench.source.snapshot.of(&url(ADDRESS)).unwrap().names.known;
+    assert_eq!(known.keys().map(ResourceName::as_str).collect::<Vec<_>>(), ["a", "vip"]);
+}

@@ -26,6 +26,7 @@ fn time_to_give_up(count: usize) -> Option<Duration> {
         kind: CollectionKind::Names,
         present: list.iter().map(make).collect(),
         by_alias: Vec::new(),
+        unasked: Vec::new(),
         absent: Vec::new(),
         refreshed: Vec::new(),
         replaces: false,

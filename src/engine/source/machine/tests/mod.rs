@@ -13,6 +13,7 @@ mod received_at;
 mod silence;
 mod silence_server;
 mod suspects;
+mod unasked;
 mod versions;
 
 use std::time::Duration;
@@ -93,6 +94,7 @@ impl Bench {
             kind,
             present: resources(message, list),
             by_alias: Vec::new(),
+            unasked: Vec::new(),
             absent: absent.map(|name| (name.into(), Cause::Removed)).collect(),
             refreshed: Vec::new(),
             replaces: complete,

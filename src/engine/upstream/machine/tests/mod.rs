@@ -19,6 +19,7 @@ mod settling;
 mod streams;
 mod succession;
 mod timers;
+mod unasked;
 mod variants;
 mod versions;
 mod wildcards;

@@ -40,6 +40,7 @@ const TYPES: &[(&str, &str)] = &[
     ("RDS", "envoy.config.route.v3.RouteConfiguration"),
     ("SRDS", "envoy.config.route.v3.ScopedRouteConfiguration"),
     ("Custom", "acme.Custom"),
+    ("Address", "istio.workload.Address"),
 ];
 
 pub(super) fn sotw() -> UpstreamSettings {
@@ -406,6 +407,7 @@ fn show_changes(changes: &Changes) -> String {
         write!(text, " {}={}", resource.name, version.trim()).unwrap();
     }
     changes.by_alias.iter().for_each(|(alias, resource)| write!(text, " {alias}>{}", resource.name).unwrap());
+    changes.unasked.iter().for_each(|name| write!(text, " new:{name}").unwrap());
     changes.absent.iter().for_each(|(name, cause)| write!(text, " -{name}:{cause:?}").unwrap());
     changes.refreshed.iter().for_each(|(name, _)| write!(text, " ~{name}").unwrap());
     changes.settled.iter().for_each(|glob| write!(text, " all:{glob}").unwrap());
@@ -437,6 +439,10 @@ fn show_event(event: &Event) -> Option<String> {
         }
         Event::RequestTooLong { type_url, names, limit } => {
             format!("too long {} {names} over {limit}", short(type_url))
+        }
+        Event::Unasked { type_url, count, limit } => {
+            let limit = limit.map_or(String::new(), |limit| format!(" over {limit}"));
+            format!("unasked {} {count}{limit}", short(type_url))
         }
         Event::GlobsUnserved { type_url, names } => format!("unserved {} {names:?}", short(type_url)),
         Event::Ambiguous { type_url, name } => format!("ambiguous {} {name}", short(type_url)),
