@@ -81,11 +81,15 @@ class Relay:
             f'listeners: [ {{ name: main, address: "127.0.0.1:{self.port}"{transport.listener} }} ]\n'
             f'admin: {{ address: "127.0.0.1:{self.admin}" }}\n{extra}'
         )
+        self.config = config
         self.log = open(Path(self.directory.name, "log"), "w")
-        self.process = subprocess.Popen([sluice, "serve", "--config", config], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(self.command(sluice), stdout=self.log, stderr=self.log)
+
+    def command(self, sluice):
+        return [sluice, "serve", "--config", self.config]
 
     def __enter__(self):
-        for _ in range(200):
+        for _ in range(600):
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/ready", timeout=1) as answer:
                     if answer.status == 200:
@@ -94,9 +98,13 @@ class Relay:
                 time.sleep(0.05)
         raise SystemExit(f"a relay did not become ready: {Path(self.log.name).read_text()[-2000:]}")
 
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
     def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+        self.stop()
         self.log.close()
         self.directory.cleanup()
 

@@ -157,7 +157,9 @@ impl Requests {
         loop {
             // A busy client could keep body and stream always ready; the budget makes the task yield its thread.
             coop::consume_budget().await;
-            if let Some(request) = self.reader.next(&self.limits.get().requests) {
+            if self.reader.has_unread()
+                && let Some(request) = self.reader.next(&self.limits.get().requests)
+            {
                 self.rest();
                 return request.map_err(|error| self.unreadable(error));
             }

@@ -132,6 +132,15 @@ impl Gather {
         self.bytes.capacity()
     }
 
+    pub fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// The chunk begins with all wanted bytes.
+    pub fn is_all_in(&self, chunk: &Bytes) -> bool {
+        self.bytes.is_empty() && chunk.len() >= self.wanted
+    }
+
     /// All wanted bytes, once received. Leaves the rest of the chunk in place.
     pub fn read(&mut self, chunk: &mut Bytes) -> Option<Vec<u8>> {
         let have = self.bytes.len();

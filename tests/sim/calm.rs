@@ -1,4 +1,4 @@
-//! ACKs after which the driver looks for no answer: none may be due.
+//! Messages and ACKs after which the driver looks for no answer: none may be due.
 
 use std::sync::{Arc, Weak};
 
@@ -37,12 +37,20 @@ impl World {
         if stream.is_polled || stream.last_look.found_some || self.has_news(stream) {
             return;
         }
+        self.judge_quiet(stream, "an ACK of", acked);
+    }
+
+    pub fn judge_sated(&mut self, stream: &mut StreamSlot, sent: &TypeUrl) {
+        self.judge_quiet(stream, "the last message of", sent);
+    }
+
+    fn judge_quiet(&mut self, stream: &mut StreamSlot, what: &str, of: &TypeUrl) {
         let (slots, time) = (&self.slots, self.time());
         let latest = |id: SourceId| slots.get(id.0 as usize).map(|slot| slot.snapshot.clone());
         if let Some((_, answer)) = stream.session.poll_answer(&latest, time) {
             let who = self.show_stream(stream);
             self.fail(Invariant::NoLostUpdate, || {
-                format!("an ACK of {acked} by {who} is to make nothing due, and {} is", answer.type_url)
+                format!("{what} {of} on {who} is to leave nothing due, and {} is", answer.type_url)
             });
         }
     }

@@ -680,6 +680,9 @@ impl World {
             if answer.chunk == 0 {
                 self.judge_marked(stream, ty, &answer);
             }
+            if stream.session.is_sated(index) {
+                self.judge_sated(stream, &answer.type_url);
+            }
             if answer.chunk + 1 < chunks {
                 stream.rest[ty] = Some(composition.clone());
             }

@@ -197,6 +197,11 @@ impl DriverContext {
         self.in_force.get()
     }
 
+    /// The number of the configuration in force.
+    pub fn settings_number(&self) -> u64 {
+        self.in_force.number()
+    }
+
     /// The configuration in force, to keep across an await.
     pub fn epoch(&self) -> Arc<Epoch<DriverSettings>> {
         self.in_force.epoch()

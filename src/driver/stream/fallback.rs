@@ -22,7 +22,7 @@ const FAIL_AFTER: Duration = Duration::from_secs(10);
 impl StreamState {
     /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
     pub(crate) fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
-        inner.follow(&self.shared.settings());
+        inner.follow(&self.shared);
         let look = inner.session.look(&newest(&inner.sources), now);
         if look.is_due && !std::mem::replace(&mut inner.is_shifting, true) {
             self.shift();

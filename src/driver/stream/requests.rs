@@ -6,7 +6,6 @@ use tracing::{debug, trace, warn};
 
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::rate::{Admission, LISTED_PER_NAME, NAMES_PER_TOKEN};
 use crate::driver::ground::registry::lock;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -20,7 +19,6 @@ use crate::engine::Time;
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::Excess;
 use crate::engine::downstream::{ChangeId, Portion, RequestOutcome, Verdict, Watch};
-use crate::setting::Epoch;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TypeMetrics;
@@ -65,7 +63,7 @@ impl StreamState {
         let now = self.shared.clock.now();
         let inner = &mut *lock(&self.inner);
         inner.asked_at.get_or_insert(now);
-        inner.follow(&self.shared.settings());
+        inner.follow(&self.shared);
         let (request, portion) = match inner.is_over_rate(now) {
             false => (request, Portion::Whole),
             true => match self.set_aside(inner, request, now)? {
@@ -337,10 +335,11 @@ fn names_to_pay(request: &Request, outcome: &RequestOutcome) -> usize {
 
 impl Inner {
     /// Takes the configuration in force over, if there is a new one. Mostly a comparison of two numbers.
-    pub(crate) fn follow(&mut self, settings: &Epoch<DriverSettings>) {
-        if self.epoch == settings.number() {
+    pub(crate) fn follow(&mut self, shared: &DriverContext) {
+        if self.epoch == shared.settings_number() {
             return;
         }
+        let settings = shared.settings();
         self.epoch = settings.number();
         self.limiter.configure(settings.limits.changes_per_second, settings.limits.changes_burst);
         self.session.configure(settings.stream, &|list| settings.lists.list(list)?.fallback());

@@ -57,13 +57,17 @@ impl StreamState {
                 self.due.fetch_or(due::AGAIN, Ordering::Relaxed);
                 Poll::Pending
             }
-            Poll::Ready(Some(message)) => {
+            Poll::Ready(Some(Err(status))) => Poll::Ready(Some(Err(status))),
+            Poll::Ready(Some(Ok((index, message)))) => {
                 self.answered.store(true, Ordering::Relaxed);
-                // Another message may be due.
-                self.due.fetch_or(due::AGAIN, Ordering::Relaxed);
+                let waits = look_at.is_some() || retry_at.is_some() || inner.hold.is_some();
+                if waits || !inner.session.is_sated(index) {
+                    // Another message may be due.
+                    self.due.fetch_or(due::AGAIN, Ordering::Relaxed);
+                }
                 let since = inner.waiting_since().map(|since| self.shared.clock.instant(since));
                 self.behind.since(since);
-                Poll::Ready(Some(message))
+                Poll::Ready(Some(Ok(message)))
             }
             Poll::Ready(None) => {
                 let (must_fail, fail_at) = match self.answered.load(Ordering::Relaxed) {
@@ -137,12 +141,13 @@ impl StreamState {
         (turn > now).then_some(turn)
     }
 
+    /// The next message, with the index of its subscription.
     fn next_message(
         &self,
         inner: &mut Inner,
         now: Time,
         waker: &Waker,
-    ) -> Poll<Option<Result<Message, Status>>> {
+    ) -> Poll<Option<Result<(usize, Message), Status>>> {
         loop {
             let Some((index, answer)) = inner.poll_answer(now) else {
                 return Poll::Ready(None);
@@ -189,7 +194,8 @@ impl StreamState {
                 self.tell_response(inner, index, &answer, &encoded, (&nonce, bytes), now);
             }
             let delivery = Some(self.unread.hand_out(bytes));
-            return Poll::Ready(Some(Ok(Message { private, shared: message.body.clone(), delivery })));
+            let message = Message { private, shared: message.body.clone(), delivery };
+            return Poll::Ready(Some(Ok((index, message))));
         }
     }
 

@@ -23,8 +23,7 @@ use super::filling::{Filling, Slack};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
-/// Identifies the content of a view inside this process. Two views with the same id are equal.
-/// Aligned as its halves, as a [`Version`].
+/// Identifies the content of a view inside this process. Two views with the same id are equal. Aligned as its halves, as a [`Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(Rust, packed(8))]
 pub struct ViewId(u128);
@@ -40,8 +39,13 @@ impl ViewId {
         (self.0 >> 64) as u64
     }
 
-    /// The id of a view that is derived from this view by a change with the hash of `what`. The same
-    /// derivation gives the same id, so clients with the same forced updates still share their answer.
+    /// The number of the view among those of its source. Derived ids have any number.
+    pub fn count(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The id of a view that is derived from this view by a change with the hash of `what`. The same derivation gives the same id, so
+    /// clients with the same forced updates still share their answer.
     #[must_use]
     pub fn derived(self, what: impl Hash) -> ViewId {
         let lane = |lane: u8| {

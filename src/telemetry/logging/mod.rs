@@ -39,6 +39,11 @@ const BYTES_MAX: usize = 4 << 20;
 /// How long the process waits at its end for an output that does not accept the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A crate that is built with `tracing`'s feature `log` makes each span of HTTP/2 dearer, in use or not. Nobody reads records of `log`,
+/// so a release build compiles them out.
+#[cfg(not(debug_assertions))]
+const _: () = assert!(matches!(log::STATIC_MAX_LEVEL, log::LevelFilter::Off), "see `log` in Cargo.toml");
+
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {

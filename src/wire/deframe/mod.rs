@@ -83,6 +83,11 @@ impl RequestReader {
         frame::append(&mut self.chunk, chunk);
     }
 
+    /// Some pushed bytes are not read yet: only then does [`next`](Self::next) find a request.
+    pub fn has_unread(&self) -> bool {
+        !self.chunk.is_empty()
+    }
+
     /// The approximate memory of a partly received message, in bytes; zero between two messages.
     pub fn held_bytes(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.held_bytes())

@@ -163,6 +163,14 @@ impl MessageReader {
                     self.step = Step::Key(Varint::START);
                 }
             }
+            // Mostly the chunk has all of the field, and nothing is gathered.
+            Step::Keep { number, gather } if gather.is_all_in(chunk) => {
+                let (number, length) = (*number, gather.wanted());
+                self.left.consume(length);
+                self.step = Step::Key(Varint::START);
+                self.keep(number, &chunk[..length], limits)?;
+                chunk.advance(length);
+            }
             Step::Keep { number, gather } => {
                 let before = chunk.len();
                 let payload = gather.read(chunk);

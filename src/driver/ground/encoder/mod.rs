@@ -5,6 +5,7 @@ mod tests;
 
 mod made;
 pub mod private_body;
+mod recent;
 pub mod single_flight;
 
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::driver::ground::encoder::made::Made;
 use crate::driver::ground::encoder::private_body::Sharing;
+use crate::driver::ground::encoder::recent::Recent;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::ToldNames;
@@ -114,6 +116,7 @@ const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
 /// work, and block no thread.
 #[derive(Debug)]
 pub struct Encoder {
+    recent: Recent,
     caches: InForce<Caches>,
     flights: SingleFlight<AnswerKey>,
     json_flights: SingleFlight<JsonKey>,
@@ -175,6 +178,7 @@ impl Encoder {
         // The other half of the cores keeps serving small bodies.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Encoder {
+            recent: Recent::default(),
             caches: InForce::new(Caches::new(bytes_max, idle)),
             flights: SingleFlight::default(),
             json_flights: SingleFlight::default(),
@@ -242,7 +246,12 @@ impl Encoder {
     }
 
     fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
-        self.caches.get().messages.get(key).or_else(|| lock(&self.made).live.get(key)?.upgrade())
+        self.recent.find(key).or_else(|| {
+            let cached = self.caches.get().messages.get(key);
+            let found = cached.or_else(|| lock(&self.made).live.get(key)?.upgrade())?;
+            self.recent.note(key, &found);
+            Some(found)
+        })
     }
 
     /// Makes a body that other streams may be waiting for.

@@ -162,6 +162,38 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
     panic!("kept for ever");
 }
 
+/// The place of a key has the body for the streams that come next, and keeps nothing alive.
+#[tokio::test]
+async fn the_body_of_the_moment_is_found_without_the_cache() {
+    let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
+    let answer = answer_of(&wildcard_of(&relay).await);
+    let (encoder, recent) = (&relay.shared.encoder, Recent::default());
+    let Poll::Ready(body) =
+        encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop())
+    else {
+        panic!("a small body is made at once")
+    };
+    let (key, other) = (answer.key(), Answer { full: !answer.full, ..answer.clone() }.key());
+    let finds = |key: &AnswerKey| (0..1000).filter(|_| recent.find(key).is_some()).count();
+    assert_eq!(finds(&key), 0);
+    recent.note(&key, &body);
+    assert!((880..=985).contains(&finds(&key)), "every sixteenth asks the cache");
+    assert_eq!(finds(&other), 0, "another body with the same place");
+    recent.note(&other, &body);
+    assert_eq!(finds(&key), 0, "the newest has the place");
+    assert!(finds(&other) > 0);
+    encoder.clear();
+    lock(&encoder.made).live.clear();
+    let weak = Arc::downgrade(&body);
+    drop(body);
+    // The cache frees an entry once no thread of the process reads any cache.
+    while weak.upgrade().is_some() {
+        encoder.tidy();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(finds(&other), 0);
+}
+
 /// Clients with names of their own come one after the other. Each has a body, and causes a snapshot.
 #[tokio::test]
 async fn fd_6_a_snapshot_costs_a_few_looks_however_many_bodies_there_are() {

@@ -17,6 +17,17 @@ pub struct AnswerKey {
     pub(super) step: Step,
 }
 
+impl AnswerKey {
+    /// A number for a table that is looked up for each client. Keys of one moment hardly share it.
+    pub fn spread(&self) -> usize {
+        let after = match self.step {
+            Step::Plain { due, .. } => due,
+            Step::Derived(view) => view,
+        };
+        after.count()
+    }
+}
+
 /// The views before and after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Step {

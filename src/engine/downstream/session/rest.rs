@@ -1,4 +1,4 @@
-//! ACKs that make nothing due. Each update of each client has one, and a look for answers would find nothing.
+//! Messages and ACKs that leave nothing due. Each update of each client has one of each, and a look for answers would find nothing.
 
 use crate::engine::downstream::session::Session;
 use crate::engine::downstream::subscription::Subscription;
@@ -8,6 +8,12 @@ impl Session {
     /// Notes that the sources may have published something since the last look. The caller notes it before the next look.
     pub fn note_news(&mut self) {
         self.news = self.news.wrapping_add(1);
+    }
+
+    /// Whether nothing is due behind the whole answer of this subscription that was just committed: it brought all that the sources have.
+    /// Answers go by rank, so the subscriptions before it have none, and it must be the last.
+    pub fn is_sated(&self, index: usize) -> bool {
+        index + 1 == self.subscriptions.len() && self.is_at_rest(index)
     }
 
     /// Whether an ACK of this subscription makes nothing due: its latest answer brought all that the sources have, and nothing waits
@@ -37,6 +43,7 @@ impl Subscription {
             && self.presented_version().is_none()
             && self.departed().next().is_none()
             && self.is_plain()
+            && !self.owes_gone()
             && self.parts.iter().all(Part::is_at_rest)
     }
 }

@@ -55,7 +55,12 @@ impl Subscription {
             let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(&self.type_url));
             types.is_some_and(|types| Unasked::is_behind(self.unasked.as_deref(), part, types))
         };
-        self.parts.iter().any(is_behind) || self.unasked.as_ref().is_some_and(|of| !of.gone.is_empty())
+        self.parts.iter().any(is_behind) || self.owes_gone()
+    }
+
+    /// Whether an answer removed adopted names, which the session is to give up.
+    pub(in crate::engine::downstream) fn owes_gone(&self) -> bool {
+        self.unasked.as_ref().is_some_and(|of| !of.gone.is_empty())
     }
 
     /// The unasked names since the last look.

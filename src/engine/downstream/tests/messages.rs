@@ -105,6 +105,26 @@ fn an_ack_of_the_last_message_of_an_older_answer_is_no_rest() {
     assert!(rests(&mut bench, &third));
 }
 
+/// ADR 86: nothing is due behind the last message of the last type, if it brought the newest content.
+#[test]
+fn a_whole_answer_leaves_nothing_due() {
+    let (mut bench, client) = update(CDS, "a=1", "a=2~2000000 b=2~2000000");
+    let is_sated = |bench: &Bench, index| bench.clients[client].session.is_sated(index);
+    assert_eq!(bench.poll(client), "Cluster a=2");
+    assert!(!is_sated(&bench, 0), "the rest of the answer is due");
+    bench.state(0, &[(CDS, "a=3 b=3")]);
+    assert_eq!(bench.poll(client), "Cluster b=2");
+    assert!(!is_sated(&bench, 0), "newer content is due with the ACK");
+    bench.ack(client, CDS);
+    assert_eq!(bench.poll(client), "Cluster a=3 b=3");
+    assert!(is_sated(&bench, 0));
+    bench.ack(client, CDS);
+    bench.change(client, LDS, "+l");
+    bench.state(0, &[(CDS, "a=4 b=3"), (LDS, "l=1")]);
+    assert_eq!(bench.poll(client), "Cluster a=4");
+    assert!(!is_sated(&bench, 0), "the listener is due");
+}
+
 #[test]
 fn del_27_errors_behind_a_rejected_message_cure_nothing() {
     let denied = "Listener !a:PERMISSION_DENIED";

@@ -33,6 +33,12 @@ impl Bench {
                 now,
             );
             let passed = session.take_passed();
+            // The driver looks for no further answer then (ADR 86).
+            let is_sated = session.is_sated(index);
+            assert!(
+                !is_sated || session.poll_answer(&latest, now).is_none(),
+                "an answer is due behind the last"
+            );
             self.settled.passed(client, passed);
             let session = &mut self.clients[client].session;
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
