@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"sluice.example/tests/world/shared"
 )
 
 const (
@@ -39,10 +41,10 @@ func (w *World) measure(side string, isRelayed bool) {
 	w.gateway.start()
 	defer func() { w.gateway.stop() }()
 	w.relay = startRelay(w.sluice, w.file, w.directory, nil)
-	defer func() { w.relay.end() }()
+	defer func() { w.relay.End() }()
 	address := xdsAddress
 	if isRelayed {
-		address = w.relay.address
+		address = w.relay.Address
 	}
 	// The first changes of a fresh process cost more, whoever asks.
 	warm := w.connect(xdsAddress, 4)
@@ -50,14 +52,14 @@ func (w *World) measure(side string, isRelayed bool) {
 	w.changes(warm, 2)
 	stopAll(warm)
 	time.Sleep(time.Second)
-	before, relayBefore := cpu(w.gateway.process), cpu(w.relay.process)
+	before, relayBefore := shared.CPU(w.gateway.process), shared.CPU(w.relay.Process)
 	all := w.connect(address, proxies)
 	w.settled(all, "10.1.2.1")
-	connected := cpu(w.gateway.process) - before
-	before = cpu(w.gateway.process)
+	connected := shared.CPU(w.gateway.process) - before
+	before = shared.CPU(w.gateway.process)
 	delays := w.changes(all, 6)
 	fmt.Printf("%-8s connecting %5.2f s, six changes %5.2f s, the relay %5.2f s; the last proxy has each change after %s s\n",
-		side, connected.Seconds(), (cpu(w.gateway.process) - before).Seconds(), (cpu(w.relay.process) - relayBefore).Seconds(), delays)
+		side, connected.Seconds(), (shared.CPU(w.gateway.process) - before).Seconds(), (shared.CPU(w.relay.Process) - relayBefore).Seconds(), delays)
 	stopAll(all)
 }
 

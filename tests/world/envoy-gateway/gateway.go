@@ -123,14 +123,6 @@ func (g *Gateway) warnings() string {
 	return strings.Join(found[max(0, len(found)-20):], "\n")
 }
 
-// cpu is the CPU time of a process so far.
-func cpu(process *exec.Cmd) time.Duration {
-	text := string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))))
-	fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
-	ticks := must(strconv.Atoi(fields[11])) + must(strconv.Atoi(fields[12]))
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
 // metrics are the samples of a page whose lines begin with a text.
 func metrics(url, beginning string) map[string]float64 {
 	answer := must(http.Get(url))

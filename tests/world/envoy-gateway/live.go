@@ -8,6 +8,8 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"sluice.example/tests/world/shared"
 )
 
 // compareLive compares nodes at any Envoy Gateway with the same nodes behind a relay in front of it.
@@ -16,7 +18,7 @@ func compareLive(direct, relay, certificates string, files []string, duration ti
 		fmt.Fprintln(os.Stderr, "--direct needs files of nodes")
 		return false
 	}
-	w := &World{secured: clientTLS(certificates), relay: &Relay{address: relay}}
+	w := &World{secured: clientTLS(certificates), relay: &shared.Relay{Address: relay}}
 	for _, address := range []string{direct, relay} {
 		check(must(net.DialTimeout("tcp", address, 5*time.Second)).Close())
 	}

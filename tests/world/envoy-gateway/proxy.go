@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/proto"
+
+	"sluice.example/tests/world/shared"
 )
 
 // kinds are the types of the world that are asked for by name, in the order of make before break.
@@ -41,8 +42,8 @@ type Proxy struct {
 
 // held is a resource with its references to others.
 type held struct {
-	body []byte
-	to   []reference
+	shared.Resource
+	to []reference
 }
 
 // clientTLS is what Envoy Gateway's Envoys have: one certificate for all, the authority, and no check of the server's name.
@@ -70,7 +71,7 @@ func newProxy(address string, secured *tls.Config, node *core.Node, isDelta bool
 	connection := must(grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(secured))))
 	go func() {
 		defer connection.Close()
-		ads, err := openStream(ctx, connection, proto.Clone(node).(*core.Node), isDelta)
+		ads, err := shared.Open(ctx, connection, proto.Clone(node).(*core.Node), isDelta)
 		if err == nil {
 			err = proxy.run(ctx, ads)
 		}
@@ -83,14 +84,14 @@ func newProxy(address string, secured *tls.Config, node *core.Node, isDelta bool
 	return proxy
 }
 
-func (p *Proxy) run(ctx context.Context, ads stream) error {
+func (p *Proxy) run(ctx context.Context, ads shared.Stream) error {
 	for _, kind := range []string{clusters, listeners} {
-		if err := p.subscribe(ads, kind, []string{wildcard}); err != nil {
+		if err := p.subscribe(ads, kind, []string{shared.Wildcard}); err != nil {
 			return err
 		}
 	}
 	for ctx.Err() == nil {
-		received, err := ads.receive()
+		received, err := ads.Receive()
 		if err == nil {
 			err = p.take(ads, received)
 		}
@@ -101,27 +102,28 @@ func (p *Proxy) run(ctx context.Context, ads stream) error {
 	return ctx.Err()
 }
 
-func (p *Proxy) subscribe(ads stream, kind string, names []string) error {
+func (p *Proxy) subscribe(ads shared.Stream, kind string, names []string) error {
 	p.lock.Lock()
 	former := p.wanted[kind]
 	p.wanted[kind] = names
-	for _, name := range without(former, names) {
+	for _, name := range shared.Without(former, names) {
 		delete(p.has[kind], name)
 	}
 	p.lock.Unlock()
-	return ads.subscribe(kind, names, former)
+	return ads.Subscribe(kind, names, former)
 }
 
-func (p *Proxy) take(ads stream, received *update) error {
+func (p *Proxy) take(ads shared.Stream, received *shared.Update) error {
 	p.lock.Lock()
 	p.last = time.Now()
 	p.messages++
 	p.store(received)
 	next := p.references()
-	names := p.wanted[received.kind]
-	answer := ads.accept
-	if p.rejects == received.kind {
-		p.rejects, answer = "", ads.reject
+	names := p.wanted[received.Kind]
+	answer := ads.Accept
+	if p.rejects == received.Kind {
+		p.rejects = ""
+		answer = func(received *shared.Update, names []string) error { return ads.Reject(received, names, "bad port") }
 	}
 	p.lock.Unlock()
 	if err := answer(received, names); err != nil {
@@ -137,27 +139,27 @@ func (p *Proxy) take(ads stream, received *update) error {
 	return nil
 }
 
-func (p *Proxy) store(received *update) {
-	has := p.has[received.kind]
+func (p *Proxy) store(received *shared.Update) {
+	has := p.has[received.Kind]
 	if has == nil {
 		has = map[string]held{}
-		p.has[received.kind] = has
+		p.has[received.Kind] = has
 	}
-	wanted, isIdle := p.wanted[received.kind], true
-	for name, body := range received.bodies {
+	wanted, isIdle := p.wanted[received.Kind], true
+	for name, resource := range received.Resources {
 		// A name that was given up may be on its way.
 		_, isWanted := slices.BinarySearch(wanted, name)
-		if !isWanted && !slices.Equal(wanted, []string{wildcard}) {
+		if !isWanted && !slices.Equal(wanted, []string{shared.Wildcard}) {
 			continue
 		}
-		if !bytes.Equal(has[name].body, body) {
-			has[name], isIdle = held{body, references(received.kind, body)}, false
+		if former, isThere := has[name]; !isThere || !former.Equals(resource) {
+			has[name], isIdle = held{resource, references(received.Kind, resource.Body)}, false
 		}
 	}
-	gone := received.removed
-	if received.isWhole {
+	gone := received.Removed
+	if received.IsWhole {
 		for name := range has {
-			if _, stays := received.bodies[name]; !stays {
+			if _, stays := received.Resources[name]; !stays {
 				gone = append(gone, name)
 			}
 		}
@@ -206,7 +208,7 @@ func (p *Proxy) contains(text string) bool {
 	defer p.lock.Unlock()
 	for _, resources := range p.has {
 		for _, one := range resources {
-			if bytes.Contains(one.body, []byte(text)) {
+			if bytes.Contains(one.Body, []byte(text)) {
 				return true
 			}
 		}
@@ -221,18 +223,15 @@ func (p *Proxy) reject(kind string) {
 	p.rejects = kind
 }
 
-// Bodies are resources by type and name.
-type Bodies map[string]map[string][]byte
-
 // bodies are the resources by type, or the error that ended the stream.
-func (p *Proxy) bodies() (Bodies, error) {
+func (p *Proxy) bodies() (shared.Contents, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	all := Bodies{}
+	all := shared.Contents{}
 	for kind, resources := range p.has {
-		all[kind] = map[string][]byte{}
+		all[kind] = map[string]shared.Resource{}
 		for name, one := range resources {
-			all[kind][name] = one.body
+			all[kind][name] = one.Resource
 		}
 	}
 	return all, p.failed
@@ -242,34 +241,10 @@ func (p *Proxy) bodies() (Bodies, error) {
 func differences(direct, relayed *Proxy) []string {
 	one, failedDirect := direct.bodies()
 	other, failedRelayed := relayed.bodies()
-	found := compare(one, other)
+	found := shared.Compare(one, other)
 	for side, err := range map[string]error{"direct": failedDirect, "relayed": failedRelayed} {
 		if err != nil {
 			found = append(found, fmt.Sprintf("%s: %v", side, err))
-		}
-	}
-	return found
-}
-
-func compare(direct, relayed Bodies) []string {
-	var found []string
-	all := maps.Clone(direct)
-	maps.Copy(all, relayed)
-	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		names := map[string][]byte{}
-		maps.Copy(names, direct[kind])
-		maps.Copy(names, relayed[kind])
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			one, inDirect := direct[kind][name]
-			other, inRelayed := relayed[kind][name]
-			switch {
-			case !inRelayed:
-				found = append(found, fmt.Sprintf("%s %s is missing", kind, name))
-			case !inDirect:
-				found = append(found, fmt.Sprintf("%s %s is too much", kind, name))
-			case !bytes.Equal(one, other):
-				found = append(found, fmt.Sprintf("%s %s differs", kind, name))
-			}
 		}
 	}
 	return found

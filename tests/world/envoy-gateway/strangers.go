@@ -19,7 +19,7 @@ func (w *World) strangers() {
 func (w *World) isAdmitted(secured *tls.Config) bool {
 	secured = secured.Clone()
 	secured.NextProtos = []string{"h2"}
-	connection, err := tls.Dial("tcp", w.relay.address, secured)
+	connection, err := tls.Dial("tcp", w.relay.Address, secured)
 	if err != nil {
 		return false
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"sluice.example/tests/world/shared"
 )
 
 // Twin is one node three times: straight at Envoy Gateway by delta, as its Envoys are, and behind the relay in each variant. Both
@@ -26,7 +28,7 @@ type World struct {
 	sluice, file, directory string
 	resources               *Resources
 	gateway                 *Gateway
-	relay                   *Relay
+	relay                   *shared.Relay
 	secured                 *tls.Config
 	twins                   []*Twin
 	passed, failed          int
@@ -53,9 +55,9 @@ func (w *World) connectAll() {
 	}
 }
 
-func (w *World) connectRelayed(twin *Twin, relay *Relay) {
+func (w *World) connectRelayed(twin *Twin, relay *shared.Relay) {
 	for variant := range variants {
-		twin.relayed[variant] = newProxy(relay.address, w.secured, twin.node, variant == 0)
+		twin.relayed[variant] = newProxy(relay.Address, w.secured, twin.node, variant == 0)
 	}
 }
 
@@ -124,13 +126,13 @@ func (w *World) compare(what string) {
 	w.settle()
 	wrong := w.wrong(true)
 	w.waitForStreams(w.classes())
-	streams := w.relay.streams()
+	streams := w.relay.Streams()
 	w.row(wrong == 0 && streams == w.classes(), "%-58s %3d proxies, %3d wrong, %2d upstream streams", "after "+what, len(w.twins)*len(variants), wrong, streams)
 }
 
 func (w *World) waitForStreams(count int) {
 	for range 200 {
-		if w.relay.streams() == count {
+		if w.relay.Streams() == count {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -175,7 +177,7 @@ func (w *World) run() {
 	w.gateway.start()
 	defer func() { w.gateway.stop() }()
 	w.relay = startRelay(w.sluice, w.file, w.directory, nil)
-	defer func() { w.relay.end() }()
+	defer func() { w.relay.End() }()
 	w.connectAll()
 	w.has = map[string]string{"shop": "10.1.0.1", "api": "10.2.0.1"}
 	w.compare("the start")
@@ -190,7 +192,7 @@ func (w *World) run() {
 	w.leave()
 	w.restart()
 	if w.failed > 0 {
-		fmt.Printf("the log of the relay:\n%s\n", w.relay.warnings())
+		fmt.Printf("the log of the relay:\n%s\n", w.relay.Warnings())
 		fmt.Printf("the log of Envoy Gateway:\n%s\n", w.gateway.warnings())
 	}
 	w.counterProof()
@@ -294,7 +296,7 @@ func (w *World) back() {
 // newcomer is a proxy that connects while Envoy Gateway is away. Its class is known.
 func (w *World) newcomer() {
 	former := w.twins[0].relayed[0]
-	proxy := newProxy(w.relay.address, w.secured, former.node, true)
+	proxy := newProxy(w.relay.Address, w.secured, former.node, true)
 	defer proxy.stop()
 	start := time.Now()
 	for len(differences(proxy, former)) > 0 && time.Since(start) < 5*time.Second {
@@ -307,7 +309,7 @@ func (w *World) newcomer() {
 // counterProof shows that the comparison finds a rule that is too coarse.
 func (w *World) counterProof() {
 	relay := startRelay(w.sluice, w.file, w.directory, func(text string) string { return withRules(text, "  - split_by: {}") })
-	defer relay.end()
+	defer relay.End()
 	// A relay waits for its clients when it ends.
 	defer w.endAll()
 	for _, twin := range w.twins {
@@ -317,7 +319,7 @@ func (w *World) counterProof() {
 	}
 	w.settle()
 	wrong := w.wrong(false)
-	w.row(wrong > 0, "%-58s %3d proxies, %3d wrong, %2d upstream streams", "(counter-proof) with split_by: {}", len(w.twins)*len(variants), wrong, relay.streams())
+	w.row(wrong > 0, "%-58s %3d proxies, %3d wrong, %2d upstream streams", "(counter-proof) with split_by: {}", len(w.twins)*len(variants), wrong, relay.Streams())
 }
 
 func (w *World) endAll() {

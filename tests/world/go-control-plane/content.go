@@ -25,6 +25,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"sluice.example/tests/world/shared"
 )
 
 const (
@@ -197,19 +199,16 @@ func (c Content) snapshot(version string) *cache.Snapshot {
 	return snapshot
 }
 
-func (c Content) marshal() Truth {
-	truth := Truth{}
+func (c Content) marshal() shared.Contents {
+	truth := shared.Contents{}
 	for kind, resources := range c {
-		truth[kind] = map[string][]byte{}
+		truth[kind] = map[string]shared.Resource{}
 		for name, one := range resources {
-			truth[kind][name] = must(cache.MarshalResource(one))
+			truth[kind][name] = shared.Resource{Body: must(cache.MarshalResource(one))}
 		}
 	}
 	return truth
 }
-
-// Truth is the bytes that a proxy must have: by type and name.
-type Truth map[string]map[string][]byte
 
 // Push is a change of a content.
 type Push struct {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice.example/tests/world/shared"
 )
 
 const (
@@ -39,14 +41,6 @@ func (s *Served) push() {
 func (s *Served) end() {
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait()
-}
-
-// cpu is the CPU time of a process so far.
-func cpu(process *exec.Cmd) time.Duration {
-	text := string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))))
-	fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
-	ticks := must(strconv.Atoi(fields[11])) + must(strconv.Atoi(fields[12]))
-	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // settled waits until no proxy has heard anything for a second, and returns the time of the last response.
@@ -83,7 +77,7 @@ func round(of *Case, binary, file, directory string, count int, isDelta bool) {
 	served := startServed(of, count)
 	defer served.end()
 	relay := startRelay(binary, file, directory, of, served.address, "")
-	defer relay.end()
+	defer relay.End()
 	connect := func(address string, nodes []Named) []*Proxy {
 		var all []*Proxy
 		for _, named := range nodes {
@@ -99,12 +93,12 @@ func round(of *Case, binary, file, directory string, count int, isDelta bool) {
 	}
 	settled(warm)
 	stopAll(warm)
-	for _, side := range []struct{ name, address string }{{"direct", served.address}, {"relayed", relay.address}} {
-		before, relayBefore := cpu(served.process), cpu(relay.process)
+	for _, side := range []struct{ name, address string }{{"direct", served.address}, {"relayed", relay.Address}} {
+		before, relayBefore := shared.CPU(served.process), shared.CPU(relay.Process)
 		all := connect(side.address, members(proxies))
 		settled(all)
-		connected := cpu(served.process) - before
-		before = cpu(served.process)
+		connected := shared.CPU(served.process) - before
+		before = shared.CPU(served.process)
 		var delays []string
 		for range 6 {
 			start := time.Now()
@@ -112,8 +106,8 @@ func round(of *Case, binary, file, directory string, count int, isDelta bool) {
 			delays = append(delays, fmt.Sprintf("%.2f", settled(all).Sub(start).Seconds()))
 		}
 		fmt.Printf("%-5s %-8s connecting %5.2f s, six pushes %5.2f s, the relay %5.2f s; the last proxy has each push after %s s\n",
-			map[bool]string{true: "delta", false: "SotW"}[isDelta], side.name, connected.Seconds(), (cpu(served.process) - before).Seconds(),
-			(cpu(relay.process) - relayBefore).Seconds(), strings.Join(delays, ", "))
+			map[bool]string{true: "delta", false: "SotW"}[isDelta], side.name, connected.Seconds(), (shared.CPU(served.process) - before).Seconds(),
+			(shared.CPU(relay.Process) - relayBefore).Seconds(), strings.Join(delays, ", "))
 		stopAll(all)
 	}
 }

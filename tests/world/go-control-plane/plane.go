@@ -15,6 +15,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"sluice.example/tests/world/shared"
 )
 
 // hashFunc is a NodeHash.
@@ -37,7 +39,7 @@ type Plane struct {
 	labels   map[string]string
 	// The label that has no snapshot yet.
 	late      string
-	truths    map[string]Truth
+	truths    map[string]shared.Contents
 	version   int
 	snapshots cache.SnapshotCache
 	linear    map[string]*cache.LinearCache
@@ -51,7 +53,7 @@ type Plane struct {
 func newPlane(of *Case, count int) *Plane {
 	return &Plane{
 		of: of, count: count, address: "127.0.0.1:0",
-		contents: map[string]Content{}, labels: map[string]string{}, truths: map[string]Truth{}, late: "none",
+		contents: map[string]Content{}, labels: map[string]string{}, truths: map[string]shared.Contents{}, late: "none",
 	}
 }
 
@@ -204,12 +206,12 @@ func (p *Plane) setLate(label string) {
 }
 
 // truth is what a node must have.
-func (p *Plane) truth(node *core.Node) Truth {
+func (p *Plane) truth(node *core.Node) shared.Contents {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	label := p.labels[p.of.hash(node)]
 	if label == p.late {
-		return Truth{}
+		return shared.Contents{}
 	}
 	if p.truths[label] == nil {
 		p.truths[label] = p.contents[label].marshal()

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+
+	"sluice.example/tests/world/shared"
 )
 
 // Proxy is a client that subscribes like Envoy: all clusters and listeners, and the endpoints, routes and filters that they refer to.
@@ -44,8 +44,8 @@ type ask struct {
 
 // held is a resource with its references to others.
 type held struct {
-	body []byte
-	to   []reference
+	shared.Resource
+	to []reference
 }
 
 type reference struct{ kind, name string }
@@ -58,9 +58,9 @@ func newProxy(address string, node *core.Node, isDelta bool, asks ...ask) *Proxy
 		last: time.Now(), has: map[string]map[string]held{}, wanted: map[string][]string{},
 	}
 	connection := must(grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())))
-	ads := openStream(ctx, connection, proto.Clone(node).(*core.Node), isDelta)
+	ads := must(shared.Open(ctx, connection, proto.Clone(node).(*core.Node), isDelta))
 	for _, kind := range []string{clusters, listeners} {
-		proxy.asks <- ask{kind, []string{wildcard}}
+		proxy.asks <- ask{kind, []string{shared.Wildcard}}
 	}
 	for _, one := range asks {
 		proxy.asks <- one
@@ -77,11 +77,11 @@ func newProxy(address string, node *core.Node, isDelta bool, asks ...ask) *Proxy
 	return proxy
 }
 
-func (p *Proxy) run(ctx context.Context, ads stream) error {
-	updates, failed := make(chan *update), make(chan error, 1)
+func (p *Proxy) run(ctx context.Context, ads shared.Stream) error {
+	updates, failed := make(chan *shared.Update), make(chan error, 1)
 	go func() {
 		for {
-			received, err := ads.receive()
+			received, err := ads.Receive()
 			if err != nil {
 				failed <- err
 				return
@@ -108,27 +108,27 @@ func (p *Proxy) run(ctx context.Context, ads stream) error {
 	}
 }
 
-func (p *Proxy) subscribe(ads stream, kind string, names []string) error {
+func (p *Proxy) subscribe(ads shared.Stream, kind string, names []string) error {
 	p.lock.Lock()
 	former := p.wanted[kind]
 	p.wanted[kind] = names
-	for _, name := range without(former, names) {
+	for _, name := range shared.Without(former, names) {
 		delete(p.has[kind], name)
 	}
 	p.lock.Unlock()
-	return ads.subscribe(kind, names, former)
+	return ads.Subscribe(kind, names, former)
 }
 
-func (p *Proxy) take(ads stream, received *update) error {
+func (p *Proxy) take(ads shared.Stream, received *shared.Update) error {
 	p.lock.Lock()
 	p.last = time.Now()
 	p.messages++
 	p.store(received)
 	next := map[string][]string{}
-	if received.kind == clusters || received.kind == listeners {
-		next = p.references(received.kind)
+	if received.Kind == clusters || received.Kind == listeners {
+		next = p.references(received.Kind)
 	}
-	names, rejects := p.wanted[received.kind], p.rejects
+	names, rejects := p.wanted[received.Kind], p.rejects
 	p.lock.Unlock()
 	if err := answer(ads, received, names, rejects); err != nil {
 		return err
@@ -143,34 +143,34 @@ func (p *Proxy) take(ads stream, received *update) error {
 	return nil
 }
 
-func answer(ads stream, received *update, names []string, rejects string) error {
-	if rejects != "" && received.kind == clusters {
-		return ads.reject(received, names, rejects)
+func answer(ads shared.Stream, received *shared.Update, names []string, rejects string) error {
+	if rejects != "" && received.Kind == clusters {
+		return ads.Reject(received, names, rejects)
 	}
-	return ads.accept(received, names)
+	return ads.Accept(received, names)
 }
 
-func (p *Proxy) store(received *update) {
-	has := p.has[received.kind]
+func (p *Proxy) store(received *shared.Update) {
+	has := p.has[received.Kind]
 	if has == nil {
 		has = map[string]held{}
-		p.has[received.kind] = has
+		p.has[received.Kind] = has
 	}
-	wanted := p.wanted[received.kind]
-	for name, body := range received.bodies {
+	wanted := p.wanted[received.Kind]
+	for name, resource := range received.Resources {
 		// A name that was given up may be on its way.
 		_, isWanted := slices.BinarySearch(wanted, name)
-		if !isWanted && !slices.Equal(wanted, []string{wildcard}) {
+		if !isWanted && !slices.Equal(wanted, []string{shared.Wildcard}) {
 			continue
 		}
-		if !bytes.Equal(has[name].body, body) {
-			has[name] = held{body, references(received.kind, body)}
+		if former, isThere := has[name]; !isThere || !former.Equals(resource) {
+			has[name] = held{resource, references(received.Kind, resource.Body)}
 		}
 	}
-	gone := received.removed
-	if received.isWhole {
+	gone := received.Removed
+	if received.IsWhole {
 		for name := range has {
-			if _, stays := received.bodies[name]; !stays {
+			if _, stays := received.Resources[name]; !stays {
 				gone = append(gone, name)
 			}
 		}
@@ -257,14 +257,14 @@ func (p *Proxy) heard() (time.Time, int, int) {
 }
 
 // bodies are the resources by type, or the error that ended the stream.
-func (p *Proxy) bodies() (Truth, error) {
+func (p *Proxy) bodies() (shared.Contents, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	all := Truth{}
+	all := shared.Contents{}
 	for kind, resources := range p.has {
-		all[kind] = map[string][]byte{}
+		all[kind] = map[string]shared.Resource{}
 		for name, one := range resources {
-			all[kind][name] = one.body
+			all[kind][name] = one.Resource
 		}
 	}
 	return all, p.failed
@@ -281,36 +281,10 @@ func (p *Proxy) hasAsked(kind string) bool {
 func differences(direct, relayed *Proxy) []string {
 	one, failedDirect := direct.bodies()
 	other, failedRelayed := relayed.bodies()
-	found := compare(one, other)
+	found := shared.Compare(one, other)
 	for side, err := range map[string]error{"direct": failedDirect, "relayed": failedRelayed} {
 		if err != nil {
 			found = append(found, fmt.Sprintf("%s: %v", side, err))
-		}
-	}
-	return found
-}
-
-func compare(direct, relayed Truth) []string {
-	var found []string
-	all := maps.Clone(direct)
-	maps.Copy(all, relayed)
-	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		names := maps.Clone(direct[kind])
-		if names == nil {
-			names = map[string][]byte{}
-		}
-		maps.Copy(names, relayed[kind])
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			one, inDirect := direct[kind][name]
-			other, inRelayed := relayed[kind][name]
-			switch {
-			case !inRelayed:
-				found = append(found, fmt.Sprintf("%s %s is missing", kind, name))
-			case !inDirect:
-				found = append(found, fmt.Sprintf("%s %s is too much", kind, name))
-			case !bytes.Equal(one, other):
-				found = append(found, fmt.Sprintf("%s %s differs", kind, name))
-			}
 		}
 	}
 	return found

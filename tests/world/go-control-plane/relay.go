@@ -1,30 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
-	"time"
+
+	"sluice.example/tests/world/shared"
 )
-
-// Relay is the built binary.
-type Relay struct {
-	address, admin, log string
-	process             *exec.Cmd
-}
-
-func freePort() string {
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
-	defer listener.Close()
-	return listener.Addr().String()
-}
 
 // ruleOf is the rule that the shipped file has for a case, in its comments.
 func ruleOf(text, title string) string {
@@ -48,23 +32,23 @@ func ruleOf(text, title string) string {
 var activeRule = regexp.MustCompile(`(?m)^node_classes:\n(?:[ #].*\n)*`)
 
 // configuration is the shipped file with the rule of a case, and the addresses of this world.
-func configuration(file string, of *Case, plane string, relay *Relay) string {
+func configuration(file string, of *Case, plane string, relay *shared.Relay) string {
 	text := string(must(os.ReadFile(file)))
 	if of.title != "" {
 		text = withRules(text, ruleOf(text, of.title))
 	}
 	if of.isSotw {
-		text = replaceOnce(text, "api_type: AGGREGATED_DELTA_GRPC\n", "api_type: AGGREGATED_GRPC\n    wildcard: legacy\n")
+		text = shared.ReplaceOnce(text, "api_type: AGGREGATED_DELTA_GRPC\n", "api_type: AGGREGATED_GRPC\n    wildcard: legacy\n")
 	}
 	if of.tellsRejections {
-		text = replaceOnce(text, "    channel_creds: [{ type: insecure }]\n", "    channel_creds: [{ type: insecure }]\n    report_rejections: true\n")
+		text = shared.ReplaceOnce(text, "    channel_creds: [{ type: insecure }]\n", "    channel_creds: [{ type: insecure }]\n    report_rejections: true\n")
 	}
-	text = replaceOnce(text, "control-plane.example:18000", plane)
-	text = replaceOnce(text, "0.0.0.0:18000", relay.address)
+	text = shared.ReplaceOnce(text, "control-plane.example:18000", plane)
+	text = shared.ReplaceOnce(text, "0.0.0.0:18000", relay.Address)
 	if regexp.MustCompile(`(?m)^(admin|linger):`).MatchString(text) {
 		panic(file + " has an admin listener, or a linger")
 	}
-	return text + fmt.Sprintf("\nadmin: { address: %q }\nlinger: 2s\n", relay.admin)
+	return text + fmt.Sprintf("\nadmin: { address: %q }\nlinger: 2s\n", relay.Admin)
 }
 
 func withRules(text, rules string) string {
@@ -74,67 +58,14 @@ func withRules(text, rules string) string {
 	return activeRule.ReplaceAllLiteralString(text, rules+"\n")
 }
 
-func replaceOnce(text, from, to string) string {
-	if strings.Count(text, from) != 1 {
-		panic(fmt.Sprintf("the configuration does not have %q once", from))
-	}
-	return strings.Replace(text, from, to, 1)
-}
-
 // startRelay runs a configuration. `rules` takes the place of those of the case, if it is not empty.
-func startRelay(binary, file, directory string, of *Case, plane, rules string) *Relay {
-	relay := &Relay{address: freePort(), admin: freePort()}
+func startRelay(binary, file, directory string, of *Case, plane, rules string) *shared.Relay {
+	relay := shared.NewRelay()
 	text := configuration(file, of, plane, relay)
 	if rules != "" {
 		text = withRules(text, "node_classes:\n  "+rules)
 	}
 	used := filepath.Join(must(os.MkdirTemp(directory, of.name)), "sluice.yaml")
-	check(os.WriteFile(used, []byte(text), 0o600))
-	relay.log = used + ".log"
-	output := must(os.Create(relay.log))
-	defer output.Close()
-	relay.process = exec.Command(binary, "serve", "--config", used)
-	relay.process.Stderr = output
-	check(relay.process.Start())
-	for range 200 {
-		if answer, err := http.Get("http://" + relay.admin + "/ready"); err == nil {
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return relay
-			}
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	panic("the relay is not ready: " + string(must(os.ReadFile(relay.log))))
-}
-
-func (r *Relay) end() {
-	check(r.process.Process.Signal(syscall.SIGTERM))
-	_ = r.process.Wait()
-}
-
-// streams is the number of upstream streams.
-func (r *Relay) streams() int {
-	answer := must(http.Get("http://" + r.admin + "/metrics"))
-	defer answer.Body.Close()
-	sum, lines := 0.0, bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		if line := lines.Text(); strings.HasPrefix(line, "sluice_upstream_streams{") {
-			var value float64
-			must(fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &value))
-			sum += value
-		}
-	}
-	return int(sum)
-}
-
-// warnings are the last lines of the log that are no news.
-func (r *Relay) warnings() string {
-	var found []string
-	for _, line := range strings.Split(string(must(os.ReadFile(r.log))), "\n") {
-		if !strings.Contains(line, " INFO ") {
-			found = append(found, line)
-		}
-	}
-	return strings.Join(found[max(0, len(found)-20):], "\n")
+	relay.Start(binary, used, text)
+	return relay
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"sluice.example/tests/world/shared"
 )
 
 // Pair is one node twice: straight at the control plane, and behind the relay.
@@ -22,7 +24,7 @@ type Pair struct {
 type World struct {
 	of             *Case
 	plane          *Plane
-	relay          *Relay
+	relay          *shared.Relay
 	all            []Named
 	pairs          []*Pair
 	passed, failed int
@@ -49,7 +51,7 @@ func (w *World) connectAll() {
 			name := named.name + map[bool]string{true: " (delta)", false: " (SotW)"}[isDelta]
 			pair := &Pair{name: name, node: named.node, isDelta: isDelta}
 			pair.direct = newProxy(w.plane.address, named.node, isDelta, asks...)
-			pair.relayed = newProxy(w.relay.address, named.node, isDelta, asks...)
+			pair.relayed = newProxy(w.relay.Address, named.node, isDelta, asks...)
 			w.pairs = append(w.pairs, pair)
 		}
 	}
@@ -58,7 +60,7 @@ func (w *World) connectAll() {
 var asks = []ask{{runtimes, []string{layer}}}
 
 // isBehind tells whether a proxy lacks a part of its truth, which includes Secrets if the proxy asks for them.
-func isBehind(proxy *Proxy, truth Truth) bool {
+func isBehind(proxy *Proxy, truth shared.Contents) bool {
 	has, err := proxy.bodies()
 	if err != nil {
 		return true
@@ -67,7 +69,7 @@ func isBehind(proxy *Proxy, truth Truth) bool {
 		truth = maps.Clone(truth)
 		delete(truth, secrets)
 	}
-	return len(compare(truth, has)) > 0
+	return len(shared.Compare(truth, has)) > 0
 }
 
 // settle waits until all proxies have the same as their twins and as the control plane, or until nothing more comes.
@@ -125,7 +127,7 @@ func (w *World) compare(what string) {
 	wrong := w.wrong(true)
 	streams, seen := 0, 0
 	for range 160 {
-		streams, seen = w.relay.streams(), int(w.plane.open.Load())-len(w.pairs)
+		streams, seen = w.relay.Streams(), int(w.plane.open.Load())-len(w.pairs)
 		if streams == seen && streams <= w.streams() {
 			break
 		}
@@ -183,7 +185,7 @@ func (w *World) run(binary, file, directory string) {
 	}
 	w.plane.start(true)
 	w.relay = startRelay(binary, file, directory, w.of, w.plane.address, "")
-	defer func() { w.relay.end() }()
+	defer func() { w.relay.End() }()
 	defer w.plane.stop()
 	w.connectAll()
 	w.compare("the start")
@@ -207,7 +209,7 @@ func (w *World) run(binary, file, directory string) {
 	w.leave()
 	w.restart()
 	if w.failed > 0 {
-		w.printf("the log of the relay:\n%s\n", w.relay.warnings())
+		w.printf("the log of the relay:\n%s\n", w.relay.Warnings())
 	}
 	w.counterProof(binary, file, directory)
 	w.endAll()
@@ -321,18 +323,18 @@ func (p *Pair) asks() []ask {
 
 func (w *World) waitForStreams(count int) {
 	for range 400 {
-		if w.relay.streams() == count {
+		if w.relay.Streams() == count {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	w.row(false, "the relay has %d upstream streams, not %d", w.relay.streams(), count)
+	w.row(false, "the relay has %d upstream streams, not %d", w.relay.Streams(), count)
 }
 
 // newcomer is a proxy that connects while the control plane is away. Its class is known.
 func (w *World) newcomer() {
 	pair := w.pairs[0]
-	proxy := newProxy(w.relay.address, pair.node, pair.isDelta, asks...)
+	proxy := newProxy(w.relay.Address, pair.node, pair.isDelta, asks...)
 	defer proxy.stop()
 	start, truth := time.Now(), w.plane.truth(pair.node)
 	for isBehind(proxy, truth) && time.Since(start) < 5*time.Second {
@@ -348,16 +350,16 @@ func (w *World) counterProof(binary, file, directory string) {
 		return
 	}
 	relay := startRelay(binary, file, directory, w.of, w.plane.address, w.of.coarse)
-	defer relay.end()
+	defer relay.End()
 	// A relay waits for its clients when it ends.
 	defer w.endAll()
 	for _, pair := range w.pairs {
 		pair.relayed.stop()
-		pair.relayed = newProxy(relay.address, pair.node, pair.isDelta, pair.asks()...)
+		pair.relayed = newProxy(relay.Address, pair.node, pair.isDelta, pair.asks()...)
 	}
 	w.settle()
 	wrong := w.wrong(false)
-	w.row(wrong > 0, "%-52s %3d proxies, %3d wrong, %3d upstream streams", "(counter-proof) with "+w.of.coarse, len(w.pairs), wrong, relay.streams())
+	w.row(wrong > 0, "%-52s %3d proxies, %3d wrong, %3d upstream streams", "(counter-proof) with "+w.of.coarse, len(w.pairs), wrong, relay.Streams())
 }
 
 func (w *World) endAll() {

@@ -18,6 +18,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	"istio.io/istio/pilot/test/xds"
+	"istio.io/istio/pkg/config"
 	"istio.io/istio/pkg/config/mesh"
 	kubelib "istio.io/istio/pkg/kube"
 )
@@ -50,6 +52,12 @@ type Pod struct {
 	asks         []string
 	names        map[string][]string
 	changes      []func(*core.Node)
+	annotations  map[string]string
+	// How the proxy connects, if not in plaintext.
+	credentials credentials.TransportCredentials
+	// A ztunnel: the kind of what it asks for beside policies, and whether it asks for nothing at first.
+	addressKind string
+	isOnDemand  bool
 	// Kubernetes does not know it, as a virtual machine; and istiod refuses it.
 	isAbsent, isRefused bool
 	// The Pod from which it differs in one property, and the finding for which it needs a finer class than others.
@@ -78,7 +86,7 @@ func (p *Pod) object() *corev1.Pod {
 	owner := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: p.workload + "-1a2b3c", Controller: &isController}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: p.name, Namespace: p.namespace, Labels: labels,
+			Name: p.name, Namespace: p.namespace, Labels: labels, Annotations: p.annotations,
 			GenerateName: owner.Name + "-", OwnerReferences: []metav1.OwnerReference{owner},
 		},
 		Spec: corev1.PodSpec{
@@ -107,6 +115,7 @@ type Plan struct {
 	objects       []runtime.Object
 	configuration string
 	mesh          *meshconfig.MeshConfig
+	authority     *Authority
 }
 
 // Cluster is istiod with a Kubernetes API that both istiod and the relay read.
@@ -115,8 +124,10 @@ type Cluster struct {
 	failer *failer
 	mesh   *meshconfig.MeshConfig
 	pods   []*Pod
-	// Where istiod listens, from its first start on.
+	// Where istiod listens, from its first start on: in plaintext, and with TLS if there is an authority for it.
 	address           string
+	secureAddress     string
+	authority         *Authority
 	api               *httptest.Server
 	podKind, nodeKind *Kind
 }
@@ -167,14 +178,14 @@ func plan(pods []*Pod, nodes, services int) *Plan {
 }
 
 func newCluster(plan *Plan) *Cluster {
-	cluster := &Cluster{pods: plan.pods, mesh: plan.mesh, address: "127.0.0.1:0"}
+	cluster := &Cluster{pods: plan.pods, mesh: plan.mesh, address: "127.0.0.1:0", secureAddress: "127.0.0.1:0", authority: plan.authority}
 	objects := plan.objects
 	for _, pod := range plan.pods {
 		if !pod.isAbsent {
 			objects = append(objects, pod.object())
 		}
 	}
-	cluster.start(xds.FakeOptions{KubernetesObjects: objects, ConfigString: plan.configuration})
+	cluster.start(xds.FakeOptions{KubernetesObjects: objects, ConfigString: plan.configuration, Configs: []config.Config{filter("1")}})
 	cluster.serveKubernetes()
 	return cluster
 }
@@ -185,9 +196,13 @@ func (c *Cluster) start(options xds.FakeOptions) {
 	c.address, c.failer = listener.Addr().String(), &failer{}
 	options.MeshConfig = c.mesh
 	options.ListenerBuilder = func() (net.Listener, error) { return listener, nil }
+	options.KubeClientModifier = mayReadSecrets
 	c.istiod = xds.NewFakeDiscoveryServer(c.failer, options)
 	// Here all proxies connect at once, from one machine.
 	c.istiod.Discovery.RequestRateLimit.SetLimit(rate.Inf)
+	if c.authority != nil {
+		c.serveSecurely()
+	}
 }
 
 // configuration makes zones count, and has a policy for a version that no Pod has at first.

@@ -226,7 +226,7 @@ func named(slice *discoveryv1.EndpointSlice, name, port string) *discoveryv1.End
 }
 
 // counterProof is the world under rules that are too coarse for it.
-func (w *World) counterProof() {
+func (w *World) counterProof(*Options) {
 	wrong, of := w.different(), map[string]int{}
 	for name := range wrong {
 		of[w.relayed[name].pod.finding]++

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice.example/tests/world/shared"
 )
 
 // serveWorld is istiod as a process of its own, so that its CPU time is apart from that of the proxies. It ends with its standard input.
@@ -17,7 +19,7 @@ func serveWorld(pods, services int) {
 	http.HandleFunc("/push/", func(_ http.ResponseWriter, request *http.Request) {
 		cluster.pushNumber(must(strconv.Atoi(strings.TrimPrefix(request.URL.Path, "/push/"))))
 	})
-	address := freePort()
+	address := shared.FreePort()
 	go func() { check(http.ListenAndServe(address, nil)) }()
 	fmt.Println(cluster.address, cluster.api.URL, address)
 	_, _ = bufio.NewReader(os.Stdin).ReadByte()
@@ -45,14 +47,6 @@ func (i *Istiod) push(number int) {
 	check(answer.Body.Close())
 }
 
-// cpu is the CPU time of a process so far.
-func cpu(process *exec.Cmd) time.Duration {
-	text := string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))))
-	fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
-	ticks := must(strconv.Atoi(fields[11])) + must(strconv.Atoi(fields[12]))
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
 // gain measures istiod's work for proxies of one workload and zone, straight and behind the relay.
 func gain(binary, config, directory string, pods, services int) {
 	istiod := startIstiod(pods, services)
@@ -61,7 +55,7 @@ func gain(binary, config, directory string, pods, services int) {
 		_ = istiod.process.Wait()
 	}()
 	relay := startRelay(binary, config, directory, istiod.address, istiod.api)
-	defer relay.end()
+	defer relay.End()
 	// The first push to a fresh istiod costs more, whoever asks.
 	warm := connectAll(istiod.address, istiod.pods[:4], delta)
 	pushes := 0
@@ -75,12 +69,12 @@ func gain(binary, config, directory string, pods, services int) {
 	}
 	endAll(warm)
 	fmt.Printf("%d proxies, %d Services; CPU of istiod\n", pods, services+len(workloads))
-	for _, side := range []struct{ name, address string }{{"direct", istiod.address}, {"relayed", relay.address}} {
-		before := cpu(istiod.process)
+	for _, side := range []struct{ name, address string }{{"direct", istiod.address}, {"relayed", relay.Address}} {
+		before := shared.CPU(istiod.process)
 		proxies := connectAll(side.address, istiod.pods, delta)
 		settleAll(2*time.Second, time.Time{}, proxies)
-		connected := cpu(istiod.process) - before
-		before = cpu(istiod.process)
+		connected := shared.CPU(istiod.process) - before
+		before = shared.CPU(istiod.process)
 		delays := []string{}
 		for range 6 {
 			start := time.Now()
@@ -89,7 +83,7 @@ func gain(binary, config, directory string, pods, services int) {
 			delays = append(delays, fmt.Sprintf("%.2f", last.Sub(start).Seconds()))
 		}
 		fmt.Printf("%-8s connecting %5.2f s, six pushes %5.2f s; the last proxy has each push after %s s\n",
-			side.name, connected.Seconds(), (cpu(istiod.process) - before).Seconds(), strings.Join(delays, ", "))
+			side.name, connected.Seconds(), (shared.CPU(istiod.process) - before).Seconds(), strings.Join(delays, ", "))
 		endAll(proxies)
 	}
 }

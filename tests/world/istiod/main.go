@@ -3,26 +3,24 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"istio.io/istio/pkg/log"
+
+	"sluice.example/tests/world/shared"
 )
 
 func must[T any](value T, err error) T {
@@ -60,25 +58,13 @@ func (f *failer) end() {
 	}
 }
 
-// Relay is the built binary.
-type Relay struct {
-	address, admin, log string
-	process             *exec.Cmd
-}
-
-func freePort() string {
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// startRelay runs a shipped configuration with the addresses of this world.
-func startRelay(binary, config, directory, istiod, api string) *Relay {
-	relay := &Relay{address: freePort(), admin: freePort(), log: filepath.Join(directory, "log")}
+// startRelay runs a shipped configuration with the addresses of this world, and with further changes.
+func startRelay(binary, config, directory, istiod, api string, changes ...func(string) string) *shared.Relay {
+	relay := shared.NewRelay()
 	text := string(must(os.ReadFile(config)))
 	for from, to := range map[string]string{
 		"istiod.istio-system.svc:15010": istiod,
-		"0.0.0.0:15010":                 relay.address,
+		"0.0.0.0:15010":                 relay.Address,
 		"kubernetes: {}":                fmt.Sprintf("kubernetes: { kubeconfig: %q }", kubeconfig(directory, api)),
 	} {
 		if from == "kubernetes: {}" && !strings.Contains(text, "\nfacts:") {
@@ -96,51 +82,32 @@ func startRelay(binary, config, directory, istiod, api string) *Relay {
 	if strings.Count(text, creds) != 1 {
 		panic(config + " has other credentials")
 	}
-	text = strings.Replace(text, creds, creds+"    report_rejections: true\n", 1)
-	text += fmt.Sprintf("\nadmin: { address: %q }\nlinger: 2s\n", relay.admin)
-	file := filepath.Join(directory, "sluice.yaml")
-	check(os.WriteFile(file, []byte(text), 0o600))
-	output := must(os.Create(relay.log))
-	relay.process = exec.Command(binary, "serve", "--config", file)
-	relay.process.Stderr = output
-	check(relay.process.Start())
-	for range 200 {
-		if answer, err := http.Get("http://" + relay.admin + "/ready"); err == nil {
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return relay
-			}
-		}
-		time.Sleep(50 * time.Millisecond)
+	text = strings.Replace(text, creds, "    report_rejections: true\n"+creds, 1)
+	for _, change := range changes {
+		text = change(text)
 	}
-	panic("the relay is not ready: " + string(must(os.ReadFile(relay.log))))
-}
-
-func (r *Relay) metric(name string) float64 {
-	answer := must(http.Get("http://" + r.admin + "/metrics"))
-	defer answer.Body.Close()
-	sum, lines := 0.0, bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		if line := lines.Text(); strings.HasPrefix(line, name) {
-			var value float64
-			must(fmt.Sscan(line[strings.LastIndex(line, " ")+1:], &value))
-			sum += value
-		}
-	}
-	return sum
+	text += fmt.Sprintf("\nadmin: { address: %q }\nlinger: 2s\n", relay.Admin)
+	relay.Start(binary, filepath.Join(directory, "sluice.yaml"), text)
+	return relay
 }
 
 // World is all proxies, each one twice.
 type World struct {
-	cluster         *Cluster
-	relay           *Relay
+	cluster *Cluster
+	// Where the proxies without the relay connect, and the Pods of the proxies.
+	address         string
+	pods            []*Pod
+	relay           *shared.Relay
 	variant         Variant
 	direct, relayed map[string]*Proxy
-	faults, rows    int
+	// Proxies that istiod refuses behind the relay.
+	strangers, strangersRelayed map[string]*Proxy
+	faults, rows                int
 	// The relay has a stream of its own for each proxy.
 	alone bool
-	// The last row.
+	// The last row, and the silence after which all have heard what there is.
 	compared time.Time
+	quiet    time.Duration
 }
 
 // settleAll waits until no proxy has heard anything for a while, if any has since a change, and returns the time of the last word.
@@ -170,7 +137,7 @@ func (w *World) fault(text string, args ...any) {
 // is that of a second look: it comes after 2 s without a word.
 func (w *World) different() map[string][]string {
 	var found map[string][]string
-	for _, quiet := range []time.Duration{time.Second, 2 * time.Second} {
+	for _, quiet := range []time.Duration{w.quiet, 2 * time.Second} {
 		settleAll(quiet, w.compared, w.direct, w.relayed)
 		found = map[string][]string{}
 		for name, relayed := range w.relayed {
@@ -188,13 +155,14 @@ func (w *World) different() map[string][]string {
 
 func (w *World) row(what string, wrong int) {
 	w.rows++
-	streams := w.relay.metric("sluice_upstream_streams")
-	fmt.Printf("%-58s %3d proxies, %3d wrong, %3.0f upstream streams\n", what, len(w.relayed), wrong, streams)
+	streams := w.relay.Streams()
+	fmt.Printf("%-58s %3d proxies, %3d wrong, %3d upstream streams\n", what, len(w.relayed), wrong, streams)
 }
 
 // compare is a row of the matrix.
 func (w *World) compare(what string) {
 	wrong := w.different()
+	w.withdrawn(what)
 	for number, name := range slices.Sorted(maps.Keys(wrong)) {
 		if number < 3 {
 			fmt.Printf("  %s: %s\n", name, strings.Join(wrong[name], "; "))
@@ -204,15 +172,48 @@ func (w *World) compare(what string) {
 	w.row(what, len(wrong))
 }
 
-// warnings are the last lines of a log that are no news.
-func warnings(file string) string {
+// withdrawn fails for each relayed proxy that lost resources, since the last comparison, that its twin has.
+func (w *World) withdrawn(when string) {
 	var found []string
-	for _, line := range strings.Split(string(must(os.ReadFile(file))), "\n") {
-		if !strings.Contains(line, " INFO ") {
-			found = append(found, line)
+	for name, relayed := range w.relayed {
+		direct := w.direct[name]
+		relayed.lock.Lock()
+		taken := relayed.taken
+		relayed.taken = map[string]map[string]bool{}
+		relayed.lock.Unlock()
+		direct.lock.Lock()
+		lost := []string{}
+		for kind, names := range taken {
+			for resource := range names {
+				if _, isHeld := direct.has[kind][resource]; isHeld {
+					lost = append(lost, path.Base(kind)+" "+resource)
+				}
+			}
+		}
+		direct.lock.Unlock()
+		if len(lost) > 0 {
+			slices.Sort(lost)
+			found = append(found, fmt.Sprintf("%s lost %d resources that istiod did not withdraw: %s", name, len(lost), lost[0]))
 		}
 	}
-	return strings.Join(found[max(0, len(found)-30):], "\n")
+	slices.Sort(found)
+	for _, text := range found[:min(3, len(found))] {
+		fmt.Printf("  FAULT: %s: %s\n", when, text)
+	}
+	w.faults += len(found)
+}
+
+// atMost fails if the relay stays with more upstream streams than a world allows; 0: any number. A stream that takes over has another one
+// beside it for a moment.
+func (w *World) atMost(streams int) {
+	found := 0
+	for start := time.Now(); time.Since(start) < 5*time.Second; time.Sleep(100 * time.Millisecond) {
+		found = w.relay.Streams()
+		if streams == 0 || found <= streams {
+			return
+		}
+	}
+	w.fault("%d upstream streams, at most %d", found, streams)
 }
 
 // Options are those of the command line.
@@ -220,6 +221,7 @@ type Options struct {
 	binary, config, directory, rules        string
 	pods, services, streams                 int
 	apart, alone, sotw, everything, isPlain bool
+	ztunnel, onDemand, secrets              bool
 	isGain, isServed                        bool
 }
 
@@ -234,8 +236,12 @@ func options() *Options {
 	flag.BoolVar(&o.alone, "alone", false, "the relay cannot reach the API of Kubernetes: each proxy is a class")
 	flag.BoolVar(&o.sotw, "sotw", false, "all proxies speak state of the world")
 	flag.BoolVar(&o.everything, "everything", false, "proxies that differ in one property each, and the finer rules that they need")
-	flag.StringVar(&o.rules, "rules", "", "for --everything: a file with `node_classes` in the place of rules.yaml")
-	flag.BoolVar(&o.isPlain, "plain-rules", false, "for --everything: without the finer rules, which has to make proxies wrong")
+	flag.BoolVar(&o.ztunnel, "ztunnel", false, "ztunnels that subscribe to everything, one on each Node, in the place of sidecars")
+	flag.BoolVar(&o.onDemand, "on-demand", false, "ztunnels that ask on demand")
+	flag.BoolVar(&o.secrets, "secrets", false, "gateways with Secrets, with mutual TLS")
+	flag.StringVar(&o.rules, "rules", "", "for --everything: a file with `node_classes` in the place of rules.yaml; for --ztunnel, "+
+		"--on-demand and --secrets: one with those that stand before the shipped ones")
+	flag.BoolVar(&o.isPlain, "plain-rules", false, "the rules as shipped; --everything then has to make proxies wrong")
 	flag.BoolVar(&o.isGain, "gain", false, "measure the work of istiod instead")
 	flag.BoolVar(&o.isServed, "serve", false, "for --gain: istiod alone")
 	flag.Parse()
@@ -263,54 +269,101 @@ func main() {
 	}
 }
 
-// withRule adds a rule that takes one type apart: two streams of the relay have one proxy's address then, and istiod tells a change of
-// labels to one of them (W8).
-func withRule(config, directory string) string {
-	rule := "node_classes:\n  - match: { types: [envoy.config.listener.v3.Listener] }\n" +
-		"    split_by: { id: true, cluster: true, locality: sub_zone, metadata: all, facts: all }\n    upstream_node: member\n"
-	text := strings.Replace(string(must(os.ReadFile(config))), "node_classes:\n", rule, 1)
-	file := filepath.Join(directory, "apart.yaml")
+// apartRule takes one type apart: two streams of the relay have one proxy's address then, and istiod tells a change of labels to one of them
+// (W8).
+const apartRule = `node_classes:
+  - match: { types: [envoy.config.listener.v3.Listener] }
+    split_by: { id: true, cluster: true, locality: sub_zone, metadata: all, facts: all }
+    upstream_node: member
+`
+
+// withRules puts rules before those of a configuration.
+func withRules(config, directory, rules string) string {
+	text := strings.Replace(string(must(os.ReadFile(config))), "node_classes:\n", rules, 1)
+	file := filepath.Join(directory, "rules.yaml")
 	check(os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
-func (r *Relay) end() {
-	check(r.process.Process.Signal(syscall.SIGTERM))
-	_ = r.process.Wait()
+// begin is the plan of a world, and its configuration of the relay.
+func (o *Options) begin() (*Plan, string) {
+	rules := func(standard string) string {
+		if o.rules != "" {
+			standard = string(must(os.ReadFile(o.rules)))
+		}
+		return withRules(o.config, o.directory, standard)
+	}
+	switch {
+	case o.everything && o.isPlain:
+		return everything(), o.config
+	case o.everything:
+		return everything(), withFinerRules(o.config, o.directory, o.rules)
+	case o.onDemand:
+		return ambientPlan(o.pods, 20, true), rules(demandRules)
+	case o.secrets && o.isPlain:
+		return secretsPlan(), o.config
+	case o.secrets:
+		return secretsPlan(), rules(secretRules)
+	case o.ztunnel && o.isPlain:
+		return ambientPlan(o.pods, 20, false), o.config
+	case o.ztunnel:
+		return ambientPlan(o.pods, 20, false), rules(ztunnelRule)
+	case o.apart:
+		return plan(podsOf(o.pods, 20), 20, o.services), rules(apartRule)
+	}
+	return plan(podsOf(o.pods, 20), 20, o.services), o.config
 }
 
 // matrix compares all proxies at rest and after each change.
 func matrix(o *Options) bool {
-	config, begin := o.config, plan(podsOf(o.pods, 20), 20, o.services)
-	if o.everything {
-		begin = everything()
-		if !o.isPlain {
-			config = withFinerRules(config, o.directory, o.rules)
-		}
-	}
-	if o.apart {
-		config = withRule(config, o.directory)
-	}
+	begin, config := o.begin()
 	cluster := newCluster(begin)
 	api := cluster.api.URL
 	if o.alone {
-		api = "http://" + freePort()
+		api = "http://" + shared.FreePort()
 	}
-	relay := startRelay(o.binary, config, o.directory, cluster.address, api)
-	defer relay.end()
-	world := &World{cluster: cluster, relay: relay, variant: delta, alone: o.alone || o.apart}
+	var changes []func(string) string
+	if o.secrets {
+		changes = append(changes, cluster.secureRelay(o.directory))
+	}
+	relay := startRelay(o.binary, config, o.directory, cluster.address, api, changes...)
+	defer relay.End()
+	world := &World{
+		cluster: cluster, relay: relay, variant: delta, alone: o.alone || o.apart, address: cluster.address, quiet: time.Second,
+	}
+	if o.ztunnel || o.onDemand || o.secrets {
+		world.quiet = 500 * time.Millisecond
+	}
 	if o.sotw {
 		world.variant = sotw
 	}
-	world.direct = connectAll(cluster.address, cluster.pods, world.variant)
-	world.relayed = connectAll(relay.address, cluster.pods, world.variant)
-	if o.isPlain {
-		world.counterProof()
-	} else {
-		world.run(o)
+	play, plays := world.run, func(pod *Pod) bool { return true }
+	switch {
+	case o.onDemand || o.ztunnel:
+		play, plays = world.ambient, func(pod *Pod) bool { return pod.kind == ztunnel }
+		if o.onDemand {
+			play = world.onDemand
+		}
+	case o.secrets:
+		play, plays = world.ofSecrets, func(pod *Pod) bool { return pod.account == account }
+		world.address = cluster.secureAddress
+		var strangers []*Pod
+		for _, pod := range cluster.pods {
+			if pod.account == otherAccount {
+				strangers = append(strangers, pod)
+			}
+		}
+		world.strangers = connectAll(world.address, strangers, world.variant)
+		world.strangersRelayed = connectAll(relay.Address, strangers, world.variant)
+	case o.isPlain:
+		play = world.counterProof
 	}
+	world.pods = slices.DeleteFunc(slices.Clone(cluster.pods), func(pod *Pod) bool { return !plays(pod) })
+	world.direct = connectAll(world.address, world.pods, world.variant)
+	world.relayed = connectAll(relay.Address, world.pods, world.variant)
+	play(o)
 	if world.faults > 0 {
-		fmt.Printf("the log of the relay:\n%s\n", warnings(relay.log))
+		fmt.Printf("the log of the relay:\n%s\n", relay.Warnings())
 	}
 	fmt.Printf("world: %d passed, %d failed, 0 skipped\n", world.rows-min(world.rows, world.faults), world.faults)
 	return world.faults == 0
@@ -318,15 +371,12 @@ func matrix(o *Options) bool {
 
 func (w *World) run(o *Options) {
 	w.compare("at rest")
-	if found := w.relay.metric("sluice_upstream_streams"); o.streams > 0 && found > float64(o.streams) {
-		w.fault("%.0f upstream streams, at most %d", found, o.streams)
-	}
+	w.atMost(o.streams)
 	if o.everything {
 		w.properties()
 	}
 	for _, push := range w.pushes() {
-		push.do()
-		w.compare("after " + push.name)
+		w.push(push)
 	}
 	w.otherVariant()
 	w.rejections()
@@ -361,8 +411,8 @@ func (w *World) relabel(pod *Pod, known bool) {
 	has := func(proxy *Proxy) bool {
 		proxy.lock.Lock()
 		defer proxy.lock.Unlock()
-		for _, body := range proxy.has[listeners] {
-			if strings.Contains(string(body), "deny-v2") {
+		for _, listener := range proxy.has[listeners] {
+			if strings.Contains(string(listener.Body), "deny-v2") {
 				return true
 			}
 		}

@@ -83,12 +83,14 @@ func (e *Everything) metadata() {
 	e.add("metadata-self-hash", itself, relabelledTo("pod-template-hash", "other"))
 	e.add("metadata-self-workload", itself, key("WORKLOAD_NAME", "other"))
 	// A client of gRPC has no wildcard.
-	e.add("metadata-grpc", web, key("GENERATOR", "grpc"), func(pod *Pod) {
+	grpc := e.add("metadata-grpc", web, key("GENERATOR", "grpc"), func(pod *Pod) {
 		pod.names = map[string][]string{
-			clusters:  {"outbound|80||db.prod.svc.cluster.local"},
-			listeners: {"db.prod.svc.cluster.local:80", "web.prod.svc.cluster.local:80"},
+			clusters:  {"outbound|80||db.prod.svc.cluster.local", "outbound|80||web.prod.svc.cluster.local"},
+			listeners: {"db.prod.svc.cluster.local:80", "web.prod.svc.cluster.local:80", "xds.istio.io/grpc/lds/inbound/0.0.0.0:8080"},
 		}
 	})
+	e.add("metadata-grpc-again", grpc, again)
+	e.add("metadata-grpc-zone-2", grpc, at("n1"))
 	// Without TLS istiod refuses a machine that wants to be registered. It has nothing then, here as there.
 	e.add("metadata-auto-register", web, key("AUTO_REGISTER_GROUP", "machines"), func(pod *Pod) { pod.isRefused = true })
 }

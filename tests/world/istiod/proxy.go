@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -17,18 +16,35 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tls "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"sluice.example/tests/world/shared"
 )
 
 const (
-	prefix    = "type.googleapis.com/envoy.config."
-	clusters  = prefix + "cluster.v3.Cluster"
-	endpoints = prefix + "endpoint.v3.ClusterLoadAssignment"
-	listeners = prefix + "listener.v3.Listener"
-	routes    = prefix + "route.v3.RouteConfiguration"
+	prefix     = "type.googleapis.com/"
+	clusters   = shared.Clusters
+	endpoints  = prefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+	listeners  = shared.Listeners
+	routes     = prefix + "envoy.config.route.v3.RouteConfiguration"
+	extensions = prefix + "envoy.config.core.v3.TypedExtensionConfig"
+	secrets    = prefix + "envoy.extensions.transport_sockets.tls.v3.Secret"
+	nameTables = shared.NameTables
 )
+
+// Variant is the form of the protocol that a proxy speaks.
+type Variant string
+
+const (
+	delta Variant = "delta"
+	sotw  Variant = "sotw"
+)
+
+var wildcard = []string{shared.Wildcard}
 
 // nodeOfProxy is the node that pilot-agent makes for a Pod: no locality, and the labels of the start.
 func (p *Pod) nodeOfProxy() *core.Node {
@@ -46,38 +62,67 @@ func (p *Pod) nodeOfProxy() *core.Node {
 		Id:      fmt.Sprintf("%s~%s~%s.%s~%s", kind, p.ips()[0], p.name, p.namespace, domain),
 		Cluster: p.workload + "." + p.namespace, Metadata: metadata, UserAgentName: "envoy",
 	}
+	if kind == ztunnel {
+		node = p.nodeOfZtunnel()
+	}
 	for _, change := range p.changes {
 		change(node)
 	}
 	return node
 }
 
-// Proxy is a client that subscribes like Envoy: all clusters and listeners, or those that its Pod names, and what they refer to.
+// Proxy is a client that subscribes like Envoy: all clusters and listeners, or those that its Pod names, and what they refer to; and the
+// name table, as pilot-agent does for a sidecar. A ztunnel asks for other types.
 type Proxy struct {
 	pod  *Pod
 	stop context.CancelFunc
+	// A ztunnel's stream, for later requests.
+	stream *shared.DeltaStream
 	// The proxy rejects clusters.
 	rejects atomic.Bool
 	lock    sync.Mutex
 	last    time.Time
-	has     map[string]map[string][]byte
-	// The answers so far, the resources that they took away, and what the last one had.
-	answers, removals int
-	word              string
-	failed            error
+	has     shared.Contents
+	// What a ztunnel tells when it comes back: by kind, the versions of what it has, and nothing for a name that it waits for.
+	known map[string]map[string]string
+	// The answers so far and those with nothing in them, the resources that they took away, those that the proxy had already, and what the
+	// last one had.
+	answers, empty, removals, repeats int
+	word                              string
+	// Resources that were taken away since the last comparison.
+	taken  map[string]map[string]bool
+	failed error
+	// The stream has ended.
+	over chan struct{}
 }
 
 func connect(address string, pod *Pod, variant Variant) *Proxy {
+	return open(address, pod, variant, nil)
+}
+
+// open connects a proxy. One that comes back has what the former one had, and says so.
+func open(address string, pod *Pod, variant Variant, former *Proxy) *Proxy {
 	ctx, stop := context.WithCancel(context.Background())
-	proxy := &Proxy{pod: pod, stop: stop, last: time.Now(), has: map[string]map[string][]byte{}}
-	for _, kind := range []string{clusters, endpoints, listeners, routes} {
-		proxy.has[kind] = map[string][]byte{}
+	proxy := &Proxy{
+		pod: pod, stop: stop, last: time.Now(), has: shared.Contents{},
+		known: map[string]map[string]string{}, taken: map[string]map[string]bool{}, over: make(chan struct{}),
 	}
-	connection := must(grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())))
-	stream := must(openStream(ctx, connection, variant, pod.nodeOfProxy()))
+	if former != nil {
+		former.lock.Lock()
+		proxy.has, proxy.known = former.has, former.known
+		former.lock.Unlock()
+	}
+	secure := cmp.Or(pod.credentials, insecure.NewCredentials())
+	connection := must(grpc.NewClient(address, grpc.WithTransportCredentials(secure)))
+	stream := must(shared.Open(ctx, connection, pod.nodeOfProxy(), variant == delta))
+	run := proxy.run
+	if pod.kind == ztunnel {
+		proxy.stream, run = stream.(*shared.DeltaStream), proxy.runZtunnel
+	}
 	go func() {
+		defer close(proxy.over)
 		defer connection.Close()
-		err := proxy.run(stream)
+		err := run(stream)
 		proxy.lock.Lock()
 		defer proxy.lock.Unlock()
 		if ctx.Err() == nil {
@@ -87,67 +132,118 @@ func connect(address string, pod *Pod, variant Variant) *Proxy {
 	return proxy
 }
 
-func (p *Proxy) run(stream Stream) error {
-	for _, kind := range []string{clusters, listeners} {
-		names := wildcard
-		if p.pod.names != nil {
-			names = p.pod.names[kind]
-		}
-		if err := stream.subscribe(kind, names); err != nil {
-			return err
+func (p *Proxy) run(stream shared.Stream) error {
+	// What a proxy asks for from the start on, and what resources refer to.
+	first, wanted := map[string][]string{clusters: wildcard, listeners: wildcard}, map[string][]string{}
+	if p.pod.names != nil {
+		first = p.pod.names
+	} else if p.pod.kind == "" {
+		first[nameTables] = wildcard
+	}
+	for _, kind := range []string{clusters, listeners, nameTables} {
+		if names, isAsked := first[kind]; isAsked {
+			if err := stream.Subscribe(kind, names, nil); err != nil {
+				return err
+			}
 		}
 	}
-	wanted := map[string][]string{}
 	for {
-		answer, err := stream.receive()
+		answer, err := stream.Receive()
 		if err != nil {
 			return err
 		}
-		next, kind := p.take(answer, wanted)
-		judge := stream.acknowledge
-		if answer.kind == clusters && p.rejects.Load() {
-			judge = stream.reject
+		wants := p.take(answer, wanted)
+		names, isFirst := first[answer.Kind]
+		if !isFirst {
+			names = wanted[answer.Kind]
 		}
-		if err := judge(answer); err != nil {
+		if answer.Kind == clusters && p.rejects.Load() {
+			err = stream.Reject(answer, names, "bad port")
+		} else {
+			err = stream.Accept(answer, names)
+		}
+		if err != nil {
 			return err
 		}
-		if kind == "" || slices.Equal(next, wanted[kind]) {
-			continue
-		}
-		p.forget(kind, without(wanted[kind], next))
-		wanted[kind] = next
-		if err := stream.subscribe(kind, next); err != nil {
-			return err
+		for kind, next := range wants {
+			former := wanted[kind]
+			if slices.Equal(next, former) {
+				continue
+			}
+			p.forget(kind, shared.Without(former, next))
+			wanted[kind] = next
+			if err := stream.Subscribe(kind, next, former); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// take puts an answer in force, and returns the names that the proxy now wants of another kind.
-func (p *Proxy) take(answer *Answer, wanted map[string][]string) ([]string, string) {
+// take puts an answer in force, and returns the names that the proxy now wants of other kinds.
+func (p *Proxy) take(answer *shared.Update, wanted map[string][]string) map[string][]string {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.last = time.Now()
-	p.answers++
-	p.word = fmt.Sprintf("%s %v", path.Base(answer.kind), slices.Sorted(maps.Keys(answer.resources)))
-	held := p.has[answer.kind]
-	for name, body := range answer.resources {
+	if len(answer.Resources)+len(answer.Removed) > 0 || answer.IsWhole {
+		p.answers++
+	} else {
+		p.empty++
+	}
+	held := p.has[answer.Kind]
+	if held == nil {
+		held = map[string]shared.Resource{}
+		p.has[answer.Kind] = held
+	}
+	p.word = describe(answer, held)
+	for name, resource := range answer.Resources {
 		// On its way when the name was given up.
-		if names, isNamed := wanted[answer.kind]; isNamed && !slices.Contains(names, name) {
+		if names, isNamed := wanted[answer.Kind]; isNamed && !slices.Contains(names, name) {
 			continue
 		}
-		held[name] = body
+		if former, isHeld := held[name]; isHeld && former.Equals(resource) {
+			p.repeats++
+		}
+		held[name] = resource
 	}
-	removed := answer.removed
-	if answer.isWhole {
-		removed = without(slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(answer.resources)))
+	removed := answer.Removed
+	if answer.IsWhole {
+		removed = shared.Without(slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(answer.Resources)))
 	}
 	for _, name := range removed {
 		if _, isHeld := held[name]; isHeld {
 			p.removals++
+			if p.taken[answer.Kind] == nil {
+				p.taken[answer.Kind] = map[string]bool{}
+			}
+			p.taken[answer.Kind][name] = true
 		}
 		delete(held, name)
 	}
-	return p.references(answer.kind)
+	if p.pod.kind == ztunnel {
+		p.remember(answer)
+	}
+	return p.references(answer.Kind)
+}
+
+// describe tells what an answer brings: new resources with +, changed ones with ~, equal ones with =, and removals with -.
+func describe(answer *shared.Update, held map[string]shared.Resource) string {
+	words := []string{}
+	for name, resource := range answer.Resources {
+		former, isHeld := held[name]
+		switch {
+		case !isHeld:
+			words = append(words, "+"+name)
+		case former.Equals(resource):
+			words = append(words, "="+name)
+		default:
+			words = append(words, "~"+name)
+		}
+	}
+	for _, name := range answer.Removed {
+		words = append(words, "-"+name)
+	}
+	slices.Sort(words)
+	return fmt.Sprintf("%s %v", path.Base(answer.Kind), words)
 }
 
 func (p *Proxy) forget(kind string, names []string) {
@@ -158,57 +254,92 @@ func (p *Proxy) forget(kind string, names []string) {
 	}
 }
 
-func without(names, others []string) []string {
-	var left []string
-	for _, name := range names {
-		if !slices.Contains(others, name) {
-			left = append(left, name)
-		}
-	}
-	return left
-}
-
-// references are the names of another type that the resources of a type refer to.
-func (p *Proxy) references(kind string) ([]string, string) {
-	found := map[string]bool{}
+// references are the names of other kinds that the resources of a kind refer to.
+func (p *Proxy) references(kind string) map[string][]string {
 	switch kind {
 	case clusters:
-		for name, body := range p.has[clusters] {
-			var read cluster.Cluster
-			check(unmarshal(body, &read))
-			if read.GetType() == cluster.Cluster_EDS {
-				if service := read.GetEdsClusterConfig().GetServiceName(); service != "" {
-					name = service
-				}
-				found[name] = true
-			}
+		return map[string][]string{endpoints: p.endpointsOfClusters()}
+	case listeners:
+		refers := map[string]map[string]bool{routes: {}, extensions: {}, secrets: {}}
+		for _, resource := range p.has[listeners] {
+			var read listener.Listener
+			check(unmarshal(resource.Body, &read))
+			refersTo(&read, refers)
 		}
-		for _, name := range p.pod.asks {
+		found := map[string][]string{}
+		for kind, names := range refers {
+			found[kind] = slices.Sorted(maps.Keys(names))
+		}
+		return found
+	}
+	return nil
+}
+
+func (p *Proxy) endpointsOfClusters() []string {
+	found := map[string]bool{}
+	for name, resource := range p.has[clusters] {
+		var read cluster.Cluster
+		check(unmarshal(resource.Body, &read))
+		if read.GetType() == cluster.Cluster_EDS {
+			if service := read.GetEdsClusterConfig().GetServiceName(); service != "" {
+				name = service
+			}
 			found[name] = true
 		}
-		kind = endpoints
-	case listeners:
-		for _, body := range p.has[listeners] {
-			var read listener.Listener
-			check(unmarshal(body, &read))
-			for _, chain := range append(read.FilterChains, read.DefaultFilterChain) {
-				for _, filter := range chain.GetFilters() {
-					var manager hcm.HttpConnectionManager
-					config := filter.GetTypedConfig()
-					if config.MessageIs(&manager) {
-						check(config.UnmarshalTo(&manager))
-						if name := manager.GetRds().GetRouteConfigName(); name != "" {
-							found[name] = true
-						}
-					}
-				}
+	}
+	for _, name := range p.pod.asks {
+		found[name] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// refersTo adds the routes, extensions and secrets of a listener. That of a gRPC client has one manager, and no filters.
+func refersTo(read *listener.Listener, found map[string]map[string]bool) {
+	configs := []*anypb.Any{read.GetApiListener().GetApiListener()}
+	for _, chain := range append(read.FilterChains, read.DefaultFilterChain) {
+		for _, filter := range chain.GetFilters() {
+			configs = append(configs, filter.GetTypedConfig())
+			if filter.GetConfigDiscovery() != nil {
+				found[extensions][filter.Name] = true
 			}
 		}
-		kind = routes
-	default:
-		return nil, ""
+		secretsOf(chain.GetTransportSocket(), found[secrets])
 	}
-	return slices.Sorted(maps.Keys(found)), kind
+	for _, config := range configs {
+		var manager hcm.HttpConnectionManager
+		if !config.MessageIs(&manager) {
+			continue
+		}
+		check(config.UnmarshalTo(&manager))
+		if name := manager.GetRds().GetRouteConfigName(); name != "" {
+			found[routes][name] = true
+		}
+		for _, filter := range manager.HttpFilters {
+			if filter.GetConfigDiscovery() != nil {
+				found[extensions][filter.Name] = true
+			}
+		}
+	}
+}
+
+// secretsOf adds the Secrets that a proxy asks of istiod. It has others of pilot-agent.
+func secretsOf(socket *core.TransportSocket, found map[string]bool) {
+	var read tls.DownstreamTlsContext
+	config := socket.GetTypedConfig()
+	if !config.MessageIs(&read) {
+		return
+	}
+	check(config.UnmarshalTo(&read))
+	common := read.GetCommonTlsContext()
+	asked := append([]*tls.SdsSecretConfig{
+		common.GetValidationContextSdsSecretConfig(),
+		common.GetCombinedValidationContext().GetValidationContextSdsSecretConfig(),
+	}, common.GetTlsCertificateSdsSecretConfigs()...)
+	for _, secret := range asked {
+		if secret.GetSdsConfig().GetAds() != nil {
+			found[secret.Name] = true
+		}
+	}
 }
 
 func (p *Proxy) quietSince() time.Time {
@@ -229,27 +360,5 @@ func differences(direct, relayed *Proxy) []string {
 			found = append(found, proxy.failed.Error())
 		}
 	}
-	for kind, resources := range direct.has {
-		others := relayed.has[kind]
-		names := map[string]bool{}
-		for _, of := range []map[string][]byte{resources, others} {
-			for name := range of {
-				names[name] = true
-			}
-		}
-		for name := range names {
-			one, inDirect := resources[name]
-			other, inRelayed := others[name]
-			switch {
-			case !inRelayed:
-				found = append(found, fmt.Sprintf("%s %s is missing", kind, name))
-			case !inDirect:
-				found = append(found, fmt.Sprintf("%s %s is too much", kind, name))
-			case !bytes.Equal(one, other):
-				found = append(found, fmt.Sprintf("%s %s differs", kind, name))
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
+	return append(found, shared.Compare(direct.has, relayed.has)...)
 }

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"strings"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	extensionsapi "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	typeapi "istio.io/api/type/v1beta1"
 	"istio.io/istio/pkg/config"
 	"istio.io/istio/pkg/config/schema/gvk"
 )
@@ -14,6 +18,24 @@ import (
 type Push struct {
 	name string
 	do   func()
+}
+
+// push makes a change and compares all proxies. A change of which istiod tells nobody proves nothing.
+func (w *World) push(push Push) {
+	heard := func() (answers int) {
+		for _, proxy := range w.direct {
+			proxy.lock.Lock()
+			answers += proxy.answers
+			proxy.lock.Unlock()
+		}
+		return answers
+	}
+	before := heard()
+	push.do()
+	w.compare("after " + push.name)
+	if heard() == before {
+		w.fault("istiod told nobody of %s", push.name)
+	}
 }
 
 // route gives a share of the requests for one workload to another.
@@ -90,8 +112,22 @@ func (w *World) pushes() []Push {
 				},
 			})
 		}},
+		{"another configuration of a Wasm filter", func() { cluster.put(filter("2")) }},
 		{"a Sidecar for one workload", func() { cluster.put(sidecar()) }},
 		{"the route gone", func() { check(cluster.istiod.Store().Delete(gvk.VirtualService, "canary", namespace, nil)) }},
+	}
+}
+
+// filter is a Wasm filter for one workload.
+func filter(share string) config.Config {
+	return config.Config{
+		Meta: config.Meta{GroupVersionKind: gvk.WasmPlugin, Name: "filter", Namespace: namespace},
+		Spec: &extensionsapi.WasmPlugin{
+			Selector:     &typeapi.WorkloadSelector{MatchLabels: map[string]string{"app": "web"}},
+			Url:          "http://wasm.example/filter.wasm",
+			Sha256:       strings.Repeat("0a", 32),
+			PluginConfig: must(structpb.NewStruct(map[string]any{"share": share})),
+		},
 	}
 }
 

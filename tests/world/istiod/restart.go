@@ -36,7 +36,10 @@ func (c *Cluster) objects() []runtime.Object {
 	for _, item := range must(kube.DiscoveryV1().EndpointSlices("").List(ctx, all)).Items {
 		objects = append(objects, item.DeepCopy())
 	}
-	return objects
+	for _, item := range must(kube.CoreV1().Secrets("").List(ctx, all)).Items {
+		objects = append(objects, item.DeepCopy())
+	}
+	return append(objects, c.ambientKinds()...)
 }
 
 // configs are the objects of Istio.
@@ -63,18 +66,22 @@ func (c *Cluster) back(options *xds.FakeOptions) {
 	c.followKubernetes()
 }
 
-// silence fails if a relayed proxy heard anything since the counts of `before`, or more than anything else if `isChanged`: a change may
-// come, and nothing may go.
+// silence fails if a relayed proxy of those in `before` heard anything since these counts, or more than anything else if `isChanged`: a
+// change may come, and nothing may go.
 func (w *World) silence(before map[string][2]int, isChanged bool, when string) {
-	answered, removed, ended, words := 0, 0, 0, []string{}
+	answered, removed, ended, empty, words := 0, 0, 0, 0, []string{}
 	for name, proxy := range w.relayed {
 		proxy.lock.Lock()
-		if proxy.answers != before[name][0] {
+		counts, isCounted := before[name]
+		if isCounted && proxy.answers != counts[0] {
 			answered++
 			words = append(words, name+": "+proxy.word)
 		}
-		if proxy.removals != before[name][1] {
+		if isCounted && proxy.removals != counts[1] {
 			removed++
+		}
+		if isCounted && proxy.empty > 0 {
+			empty++
 		}
 		if proxy.failed != nil && !proxy.pod.isRefused {
 			ended++
@@ -84,6 +91,9 @@ func (w *World) silence(before map[string][2]int, isChanged bool, when string) {
 	if removed+ended > 0 || answered > 0 && !isChanged {
 		w.fault("%s: %d relayed proxies had an answer, %d lost a resource, %d lost their stream", when, answered, removed, ended)
 		fmt.Printf("  the last answers: %s\n", strings.Join(words[:min(3, len(words))], "; "))
+	}
+	if empty > 0 {
+		fmt.Printf("  %s: %d relayed proxies had an answer with nothing in it\n", when, empty)
 	}
 	if isChanged && answered == 0 {
 		w.fault("%s: no relayed proxy has heard of the change", when)
@@ -95,6 +105,7 @@ func (w *World) counts() map[string][2]int {
 	for name, proxy := range w.relayed {
 		proxy.lock.Lock()
 		counts[name] = [2]int{proxy.answers, proxy.removals}
+		proxy.empty = 0
 		proxy.lock.Unlock()
 	}
 	return counts
@@ -103,22 +114,22 @@ func (w *World) counts() map[string][2]int {
 // restart ends istiod and begins another one, first with equal configuration and then with a changed one. The relayed proxies hear
 // nothing of the first, and of the second what has changed. One comes back meanwhile and is served from the relay's cache.
 func (w *World) restart() {
-	streams := int(w.relay.metric("sluice_upstream_streams"))
-	for _, pod := range w.cluster.pods {
+	streams := w.relay.Streams()
+	for _, pod := range w.pods {
 		if pod.isRefused {
 			streams--
 		}
 	}
 	known := w.cluster.awayWith()
 	endAll(w.direct)
-	w.comeBack(w.cluster.pods[len(w.cluster.pods)-1])
+	w.comeBack(w.pods[len(w.pods)-1])
 	before := w.counts()
 	time.Sleep(3 * time.Second)
 	w.silence(before, false, "istiod is away")
 	w.cluster.back(known)
 	w.reconnected(streams)
 	w.silence(before, false, "istiod is back")
-	w.direct = connectAll(w.cluster.address, w.cluster.pods, w.variant)
+	w.direct = connectAll(w.address, w.pods, w.variant)
 	w.compare("after a restart of istiod")
 
 	known = w.cluster.awayWith()
@@ -128,7 +139,7 @@ func (w *World) restart() {
 	w.cluster.back(known)
 	w.reconnected(streams)
 	w.silence(before, true, "istiod is back with a change")
-	w.direct = connectAll(w.cluster.address, w.cluster.pods, w.variant)
+	w.direct = connectAll(w.address, w.pods, w.variant)
 	w.compare("after a restart of istiod with a change meanwhile")
 }
 
@@ -136,7 +147,7 @@ func (w *World) restart() {
 func (w *World) comeBack(pod *Pod) {
 	former := w.relayed[pod.name]
 	former.stop()
-	w.relayed[pod.name] = connect(w.relay.address, pod, w.variant)
+	w.relayed[pod.name] = connect(w.relay.Address, pod, w.variant)
 	for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		differs := differences(former, w.relayed[pod.name])
 		if len(differs) == 0 {
