@@ -107,6 +107,7 @@ fn del_17_a_name_that_is_gone_is_given_up_and_may_return() {
     bench.sends_beside("-b", "");
     assert_eq!((bench.names_len(client), bench.owes(client)), (3, false));
     assert_eq!(bench.drain(client), "Address -b");
+    assert!(!bench.clients[client].session.is_sated(0), "the driver has to look once more");
     bench.adopt(client);
     assert_eq!((bench.names_len(client), bench.drain(client)), (2, String::new()));
     // The server brings it back before the subscription has ended, and after.

@@ -145,3 +145,31 @@ fn rly_61_names_leave_in_company() {
         "#,
     );
 }
+
+/// Names that wait until they may leave are bounded. Beyond the bound the server is not told of any.
+#[test]
+fn rly_61_few_names_wait_to_leave() {
+    for (count, leave) in [(1000, true), (1001, false)] {
+        let each = |before: &str, after: &str| {
+            let names = (0..count).map(|number| format!(" {before}n{number:04}{after}"));
+            names.collect::<String>()
+        };
+        let (names, entering, content) = (each("", ""), each("+", ""), each("", "=1"));
+        let leaving = if leave { each("-", "") } else { String::new() };
+        let script = format!(
+            r#"
+            > + Address keep{names}
+            open Delta
+            > opened
+            send+node Address n= +keep{entering}
+            > Address - n1 keep=1{content}
+            send Address n=n1
+            Names Address keep=1{content}
+            > - Address{names}
+            > + Address next
+            send Address n= +next{leaving}
+            "#
+        );
+        check(taking(9999), &script);
+    }
+}
