@@ -199,6 +199,6 @@ fn the_checks_see_citations() {
     for (cited, is_fault) in wrong.map(|cited| (cited, true)).into_iter().chain(right.map(|r| (r, false))) {
         assert_eq!(fault(cited, "docs/ARCHITECTURE.md").is_some(), is_fault, "{cited}");
     }
-    assert_eq!(fault("machine/stream.rs", "src/engine/upstream/api.rs"), None);
+    assert_eq!(fault("machine/control.rs", "src/engine/upstream/api.rs"), None);
     assert_eq!(fault("application/json", "docs/metrics.md"), None);
 }

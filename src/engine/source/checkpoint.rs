@@ -8,7 +8,7 @@ use crate::engine::Time;
 use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::collection::CollectionKind;
 use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::engine::upstream::Former;
+use crate::engine::upstream::FormerResource;
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
 /// One resource of a restored source.
@@ -110,10 +110,10 @@ impl Restoring {
 }
 
 /// The entries of a collection that the stream starts with.
-pub(super) fn former(kept: &[Kept]) -> Vec<Former> {
-    let one = |kept: &Kept| Former {
+pub(super) fn former(kept: &[Kept]) -> Vec<FormerResource> {
+    let one = |kept: &Kept| FormerResource {
         name: kept.name.clone(),
-        own: kept.resource.name.clone(),
+        own_name: kept.resource.name.clone(),
         version: kept.server_version.clone(),
     };
     kept.iter().map(one).collect()

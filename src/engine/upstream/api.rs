@@ -1,11 +1,10 @@
 //! Inputs and outputs of the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
-use super::unasked::Unasked;
 use crate::engine::Time;
 use crate::engine::collection::{Collection, CollectionKind};
 use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
@@ -71,13 +70,24 @@ impl Hold {
     }
 }
 
+/// The treatment of unasked resources ([`super::unasked`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unasked {
+    /// Several clients share the stream, and the server may mean a single client.
+    #[default]
+    Ignored,
+    /// The stream is of one client. A type takes unasked resources up to a number of names.
+    Taken { names_max: usize },
+}
+
 /// The machine's behaviour towards its server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamSettings {
     pub transport: Transport,
     /// The variant of the first attempt.
     pub variant: Variant,
-    /// Uses SotW for an hour with a server that refuses delta (RLY-25). False if the operator configured the variant.
+    /// Uses SotW for an hour with a server that refuses delta (RLY-25). False if the operator configured the
+    /// variant.
     pub fall_back_to_sotw: bool,
     pub wildcard: WildcardStyle,
     /// The hold on a response that removes most of a type; `None` obeys at once (FU18). The source implements
@@ -98,11 +108,11 @@ pub struct UpstreamSettings {
     /// Requests to a lost server demand an answer. Other servers serve until the lost server is heard, and a
     /// server that finds every version current would keep silent (RLY-44).
     pub needs_answer: bool,
-    /// Looks for names that silence a SotW server, and asks for these names apart (ADR 54). False in the simulator, whose reference has
-    /// no streams for single names.
+    /// Looks for names that silence a SotW server, and asks for these names apart (ADR 54). False in the
+    /// simulator, whose reference has no streams for single names.
     pub looks_into_silence: bool,
-    /// Delays the answers to responses that repeat the same content again and again (ADR 67). False in the simulator, whose
-    /// reference answers at once.
+    /// Delays the answers to responses that repeat the same content again and again (ADR 67). False in the
+    /// simulator, whose reference answers at once.
     pub paces_answers: bool,
     /// Tells the server of clients' rejections. The driver counts the rejections.
     pub reports_rejections: bool,
@@ -120,7 +130,8 @@ pub struct UpstreamSettings {
     pub failover: bool,
     /// Replaces `backoff` while the machine alternates between the two servers.
     pub failover_backoff: BackoffSettings,
-    /// The maximum length of a request, and the part of it that the node takes in the first request of a stream.
+    /// The maximum length of a request, and the part of it that the node takes in the first request of a
+    /// stream.
     pub request_bytes_max: usize,
     pub node_bytes: usize,
     /// The maximum length of a NACK's text, in bytes: 4 KiB, where `wire` cuts every status message.
@@ -157,17 +168,26 @@ impl Default for UpstreamSettings {
 }
 
 impl UpstreamSettings {
+    pub(super) fn polls(&self) -> bool {
+        matches!(self.transport, Transport::Rest { .. })
+    }
+
+    /// Each type has a stream, or polls, of its own.
+    pub(super) fn has_one_type(&self) -> bool {
+        self.transport != Transport::Aggregated
+    }
+
     /// The resource timeout of a type.
     pub fn timeout_of(&self, type_url: &TypeUrl) -> Duration {
         self.resource_timeouts.get(type_url).copied().unwrap_or(self.resource_timeout)
     }
 }
 
-/// Wanted resources of a type, or resources to unsubscribe from. Only delta has requests for globs, by their
+/// Resources of a type to subscribe to, or to unsubscribe from. Only delta has requests for globs, by their
 /// canonical names (NAM-14).
 ///
 /// A machine has at most one of the three kinds for each type (RLY-13, RLY-19).
-pub type Wanted = Collection<Vec<ResourceName>>;
+pub type ResourceSelection = Collection<Vec<ResourceName>>;
 
 /// Reports of the shell about the machine's stream.
 #[derive(Clone, Debug)]
@@ -226,7 +246,8 @@ pub enum Output {
     TakeNext,
     /// Write a request. `first` marks the first request of the stream, which carries the node (STR-2).
     Send { request: Request, first: bool },
-    /// Report [`Input::Flushed`] once the transport has taken all earlier requests of the stream. At most one is pending.
+    /// Report [`Input::Flushed`] once the transport has taken all earlier requests of the stream. At most one
+    /// is pending.
     Flush,
     /// Check the transport, because a resource timer expired on a silent stream (RLY-29). The shell reports
     /// [`Input::Alive`], or ends the stream if no answer arrives in time.
@@ -237,6 +258,40 @@ pub enum Output {
     Changes(Changes),
     /// For logs, metrics and the fallback machine.
     Event(Event),
+}
+
+/// Instructions that the shell has not taken yet, in order.
+#[derive(Debug, Default)]
+pub(super) struct OutputQueue(VecDeque<Output>);
+
+impl OutputQueue {
+    pub(super) fn push(&mut self, output: Output) {
+        self.0.push_back(output);
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.push(Output::Event(event));
+    }
+
+    pub(super) fn extend(&mut self, outputs: impl IntoIterator<Item = Output>) {
+        self.0.extend(outputs);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Output> {
+        self.0.pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A request belongs to the stream for which it was made. A stale ACK must not reach the next stream
+    /// (STR-5).
+    pub(super) fn withdraw_requests(&mut self) {
+        self.0.retain(|output| {
+            !matches!(output, Output::Send { .. } | Output::Flush | Output::Probe | Output::RoundTrip)
+        });
+    }
 }
 
 /// The changes of one type by one response, or by one timer. Only wanted resources occur.
@@ -262,6 +317,46 @@ pub struct Changes {
     pub complete: bool,
     /// Globs only: globs with a completely known membership from now on, as with `complete`.
     pub settled: Vec<ResourceName>,
+}
+
+impl Changes {
+    pub(in crate::engine) fn new(type_url: &TypeUrl, kind: CollectionKind) -> Self {
+        let (present, by_alias, unasked, absent, refreshed, settled) = Default::default();
+        Changes {
+            type_url: type_url.clone(),
+            kind,
+            present,
+            by_alias,
+            unasked,
+            absent,
+            refreshed,
+            replaces: false,
+            complete: false,
+            settled,
+        }
+    }
+
+    /// Names that are absent for one reason.
+    pub(in crate::engine) fn names_absent(
+        type_url: &TypeUrl,
+        names: Vec<ResourceName>,
+        cause: Cause,
+    ) -> Self {
+        let absent = names.into_iter().map(|name| (name, cause)).collect();
+        Changes { absent, ..Changes::new(type_url, CollectionKind::Names) }
+    }
+
+    /// The members of a wildcard have settled. The members in `gone` have left.
+    pub(super) fn wildcard_settled(type_url: &TypeUrl, gone: Vec<ResourceName>) -> Self {
+        let absent = gone.into_iter().map(|name| (name, Cause::Omitted)).collect();
+        Changes { absent, complete: true, ..Changes::new(type_url, CollectionKind::Wildcard) }
+    }
+
+    /// Returns true if the response has no effect.
+    pub(super) fn is_empty(&self) -> bool {
+        let nothing = self.present.is_empty() && self.absent.is_empty() && self.refreshed.is_empty();
+        nothing && self.settled.is_empty() && !self.replaces
+    }
 }
 
 /// The reason for an absence (RLY-2).
@@ -309,7 +404,8 @@ pub enum Event {
     Acked {
         type_url: TypeUrl,
     },
-    /// The answer to a response waits, because this number of responses of the type in sequence had no news (ADR 67).
+    /// The answer to a response waits, because this number of responses of the type in sequence had no news
+    /// (ADR 67).
     Repeated {
         type_url: TypeUrl,
         count: u64,
@@ -346,8 +442,8 @@ pub enum Event {
         type_url: TypeUrl,
         error: ResourceError,
     },
-    /// Unasked resources were ignored, of a type with clients that take them (FU15). `limit`: the maximum number of names, if
-    /// there were more. Otherwise several clients may share the stream.
+    /// Unasked resources were ignored, of a type with clients that take them (FU15). `limit`: the maximum
+    /// number of names, if there were more. Otherwise several clients may share the stream.
     Unasked {
         type_url: TypeUrl,
         count: usize,
@@ -359,7 +455,8 @@ pub enum Event {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
     },
-    /// SotW: `names` names of the type stay without a request, because the request would be longer than the limit.
+    /// SotW: `names` names of the type stay without a request, because the request would be longer than the
+    /// limit.
     RequestTooLong {
         type_url: TypeUrl,
         names: usize,
@@ -411,8 +508,8 @@ pub enum Event {
         type_url: TypeUrl,
         count: usize,
     },
-    /// `resources` of a response were refused, because the content of the source would take more than `limit` bytes
-    /// (ADR 68). The source reports the event.
+    /// `resources` of a response were refused, because the content of the source would take more than `limit`
+    /// bytes (ADR 68). The source reports the event.
     NoRoom {
         type_url: TypeUrl,
         resources: usize,
@@ -435,9 +532,10 @@ pub enum Event {
     BearsType {
         type_url: TypeUrl,
     },
-    /// The server has been silent about the type since it was asked for these names too (ADR 54). `is_cured`: it answers
-    /// the others, and the names are requested on streams of their own. Otherwise it does not answer for a part of the
-    /// type either, and the requests stay as they are. The source reports this event and the next two.
+    /// The server has been silent about the type since it was asked for these names too (ADR 54). `is_cured`:
+    /// it answers the others, and the names are requested on streams of their own. Otherwise it does not
+    /// answer for a part of the type either, and the requests stay as they are. The source reports this event
+    /// and the next two.
     Silenced {
         type_url: TypeUrl,
         names: Vec<ResourceName>,
@@ -475,4 +573,50 @@ pub struct Lower {
     pub name: Option<ResourceName>,
     pub version: Box<str>,
     pub before: Box<str>,
+}
+
+/// A resource that was held before the restart of the relay, or on another stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerResource {
+    /// The subscribed name.
+    pub name: ResourceName,
+    /// The resource's own name, which differs for an alias (ALI-1).
+    pub own_name: ResourceName,
+    /// The server's version in delta; empty if no version may be claimed.
+    pub version: Box<str>,
+}
+
+/// The wanted and held resources of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resumed {
+    Names(Vec<FormerResource>),
+    /// The members of a completely known wildcard.
+    Wildcard(Vec<FormerResource>),
+    /// Completely known globs, each with its members.
+    Globs(Vec<(ResourceName, Vec<FormerResource>)>),
+}
+
+impl Resumed {
+    /// The resources to subscribe to.
+    pub(in crate::engine) fn selection(&self) -> ResourceSelection {
+        match self {
+            Resumed::Names(names) => {
+                ResourceSelection::Names(names.iter().map(|resource| resource.name.clone()).collect())
+            }
+            Resumed::Wildcard(_) => ResourceSelection::Wildcard,
+            Resumed::Globs(globs) => {
+                ResourceSelection::Globs(globs.iter().map(|(glob, _)| glob.clone()).collect())
+            }
+        }
+    }
+
+    /// Returns true if the next request claims everything held, so that the server has to report removals
+    /// (DEL-30).
+    pub(in crate::engine) fn is_restated(&self) -> bool {
+        let all = |list: &[FormerResource]| list.iter().all(|resource| !resource.version.is_empty());
+        match self {
+            Resumed::Names(list) | Resumed::Wildcard(list) => all(list),
+            Resumed::Globs(globs) => globs.iter().all(|(_, members)| all(members)),
+        }
+    }
 }

@@ -3,177 +3,214 @@
 use std::collections::BTreeSet;
 
 use super::api::{Cause, Changes, Event};
+use super::exchange::TypeSilence;
 use super::globs::GlobsStep;
-use super::names::{Held, Names, is_heartbeat};
-use super::order::Versions;
-use super::response::{Digest, Verdict, is_invalid, means_absence};
-use super::said::Said;
+use super::names::{HeldResource, WantedNames, is_heartbeat};
+use super::order::{VersionCheck, lower_version};
+use super::request::RequestReason;
+use super::request_size::PendingNames;
+use super::response::{ResponseDigest, ResponseVerdict, is_invalid, means_absence};
 use super::settling::Settling;
-use super::type_request::{TypeRequest, Want};
+use super::type_request::TypeRequest;
 use super::unasked::UnaskedStep;
 use super::variant_step::VariantStep;
+use super::want::Want;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
-use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, TypeUrl, Variant};
+use crate::xds::{BadElement, Code, Received, ResourceError, ResourceName, Variant};
 
-impl Changes {
-    pub(in crate::engine) fn new(type_url: &TypeUrl, kind: CollectionKind) -> Self {
-        let (present, by_alias, unasked, absent, refreshed, settled) = Default::default();
-        Changes {
-            type_url: type_url.clone(),
-            kind,
-            present,
-            by_alias,
-            unasked,
-            absent,
-            refreshed,
-            replaces: false,
-            complete: false,
-            settled,
+/// Returns true if the complete answer to a poll takes something away: a name, a member, or all members that
+/// a client may have from before the relay's start.
+fn takes_away(want: &Want, digest: &ResponseDigest) -> bool {
+    let mut mentioned = BTreeSet::new();
+    for element in &digest.resources {
+        match element {
+            Ok(received) => {
+                mentioned.insert(received.name.clone());
+                mentioned.extend(received.resource.iter().flat_map(|resource| resource.aliases.clone()));
+            }
+            Err(bad) => mentioned.extend(bad.name.clone()),
         }
     }
-
-    pub(in crate::engine) fn of_names(type_url: &TypeUrl, names: Vec<ResourceName>, cause: Cause) -> Self {
-        let absent = names.into_iter().map(|name| (name, cause)).collect();
-        Changes { absent, ..Changes::new(type_url, CollectionKind::Names) }
-    }
-
-    /// The members of a wildcard have settled; `gone` proved to be no members.
-    pub(super) fn of_settled(type_url: &TypeUrl, gone: Vec<ResourceName>) -> Self {
-        let absent = gone.into_iter().map(|name| (name, Cause::Omitted)).collect();
-        Changes { absent, complete: true, ..Changes::new(type_url, CollectionKind::Wildcard) }
-    }
-
-    fn says_nothing(&self) -> bool {
-        let nothing = self.present.is_empty() && self.absent.is_empty() && self.refreshed.is_empty();
-        nothing && self.settled.is_empty() && !self.replaces
+    mentioned.extend(digest.errors.iter().map(|error| error.name.clone()));
+    match want {
+        Want::Nothing | Want::Globs(_) => false,
+        Want::Names(names) => !names.omitted(&mentioned).is_empty(),
+        Want::Wildcard(wildcard) if mentioned.is_empty() && !wildcard.complete => true,
+        Want::Wildcard(wildcard) => wildcard.members.keys().any(|name| !mentioned.contains(name)),
     }
 }
 
-impl TypeRequest {
-    /// The machine has to detect the end of the answer ([`super::settling`]): in delta, and for a SotW
-    /// wildcard in several responses.
-    fn is_told_in_parts(&self, variant: Variant, is_full: bool) -> bool {
-        variant == Variant::Delta || !is_full && matches!(self.want, Want::Wildcard(_))
-    }
+/// The time of a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResponseTime {
+    pub(super) now: Time,
+    /// The end of a resource timer that would start now.
+    pub(super) timer_end: Time,
+}
 
-    /// Whether the complete answer to a poll takes something away: a name, a member, or all members that a client may have
-    /// from before the relay's start.
-    pub(super) fn takes_away(&self, digest: &Digest) -> bool {
-        let mut mentioned = BTreeSet::new();
-        for element in &digest.resources {
-            match element {
-                Ok(received) => {
-                    mentioned.insert(received.name.clone());
-                    mentioned.extend(received.resource.iter().flat_map(|resource| resource.aliases.clone()));
-                }
-                Err(bad) => mentioned.extend(bad.name.clone()),
-            }
-        }
-        mentioned.extend(digest.errors.iter().map(|error| error.name.clone()));
-        match &self.want {
-            Want::Nothing | Want::Globs(_) => false,
-            Want::Names(names) => !names.omitted(&mentioned).is_empty(),
-            Want::Wildcard(wildcard) if mentioned.is_empty() && !wildcard.complete => true,
-            Want::Wildcard(wildcard) => wildcard.members.keys().any(|name| !mentioned.contains(name)),
-        }
-    }
+/// A response with its effects.
+pub(super) struct DigestedResponse {
+    pub(super) verdict: ResponseVerdict,
+    /// The reason for the answer: an ACK or a NACK.
+    pub(super) reason: RequestReason,
+    pub(super) changes: Option<Changes>,
+    pub(super) events: Vec<Event>,
+    /// The response has more than heartbeats.
+    pub(super) states_content: bool,
+    /// The server speaks of the type: the response is usable.
+    pub(super) speaks: bool,
+    /// The response has all resources.
+    pub(super) is_full: bool,
+}
 
-    /// Applies the wanted resources of a response. Unasked resources are ignored (FU15), or wanted from now on (DEL-17). `times`: now, and the end of a
-    /// resource timer that would start now.
-    pub(super) fn apply(
-        &mut self,
-        digest: Digest,
-        verdict: &Verdict,
-        times: (Time, Time),
-    ) -> (Option<Changes>, Vec<Event>) {
-        let (mut events, mut grows) = (Vec::new(), false);
-        let (now, _) = times;
-        let is_in_parts = self.is_told_in_parts(digest.variant, digest.is_full_state());
-        let (size, is_heartbeat) = (digest.size(), digest.is_heartbeat());
-        let changes = match &mut self.want {
-            Want::Nothing => None,
-            Want::Names(names) => {
-                let changes = Changes::new(&self.type_url, CollectionKind::Names);
-                let (mentioned, variants, versions) = Default::default();
-                let fails = digest.fails;
-                let said = &self.said;
-                let grows = &mut grows;
-                let mut unasked = UnaskedStep::new(digest.unasked, &self.type_url, digest.variant);
-                let step = NamesStep {
-                    names,
-                    said,
-                    changes,
-                    mentioned,
-                    variants,
-                    versions,
-                    unasked: unasked.as_mut(),
-                    fails,
-                    grows,
-                    times,
-                };
-                let changes = step.run(digest, verdict, &mut events);
-                if let Some(unasked) = unasked {
-                    events.extend(unasked.event(&self.type_url));
-                    self.said.enter.extend(unasked.again);
-                }
-                Some(changes).filter(|changes| !changes.says_nothing())
-            }
-            Want::Globs(globs) => {
-                let step = GlobsStep::new(globs, &self.said, &self.type_url);
-                let changes = step.run(digest, verdict, now, &mut events);
-                grows = !changes.present.is_empty();
-                Some(changes).filter(|changes| !changes.says_nothing())
-            }
-            Want::Wildcard(wildcard) => {
-                let was_complete = wildcard.complete;
-                let changes = Changes::new(&self.type_url, CollectionKind::Wildcard);
-                let (mentioned, versions) = Default::default();
-                let grows = &mut grows;
-                let step = WildcardStep { wildcard, changes, mentioned, versions, grows };
-                let changes = step.run(digest, verdict, &mut events);
-                let is_news = changes.complete && !was_complete;
-                Some(changes).filter(|changes| is_news || !changes.says_nothing())
-            }
-        };
-        if self.said.has_marks && !verdict.unidentified {
-            self.first.told();
-        } else if is_in_parts && !is_heartbeat {
-            if !verdict.unidentified {
-                self.first.answered(size, grows, now);
-            } else {
-                self.each_settling(Settling::interrupt);
-            }
-            if verdict.unidentified || grows {
-                self.confirmation.iter_mut().for_each(|confirmation| confirmation.interrupt(now));
-            }
-        }
-        (changes, events)
+/// Judges a response, and applies it unless it is void. `text_max`: the maximum length of a NACK's text.
+pub(super) fn take_response(
+    subscription: &mut TypeRequest,
+    mut digest: ResponseDigest,
+    text_max: usize,
+    time: ResponseTime,
+) -> DigestedResponse {
+    let verdict = judge(subscription, &mut digest);
+    // Another process may answer on a new stream, and count from the start again. Polls have no nonces.
+    let is_first = subscription.exchange.responses.nonce.is_empty() && !digest.answers_all;
+    let is_comparable = !is_first && !digest.is_from_another;
+    subscription.exchange.responses.nonce.clone_from(&digest.nonce);
+    subscription.exchange.requests.unanswered = None;
+    subscription.exchange.silence = TypeSilence::default();
+    let states_content = !digest.is_heartbeat();
+    let is_full = digest.is_full_state();
+    let lower = lower_version(None, &digest.version_info, &subscription.accepted).filter(|_| !verdict.void);
+    let reason = if verdict.is_good() {
+        subscription.accept(&digest);
+        RequestReason::Ack
+    } else {
+        RequestReason::Nack(verdict.status(text_max))
+    };
+    subscription.exchange.responses.is_accepted = verdict.is_good();
+    subscription.is_astray |= !verdict.is_good() && !verdict.void;
+    let (changes, mut events) = if verdict.void {
+        subscription.interrupt(time.now);
+        (None, Vec::new())
+    } else {
+        apply(subscription, digest, &verdict, time)
+    };
+    let type_url = &subscription.type_url;
+    events.extend(lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower }));
+    events.retain(|event| is_comparable || !matches!(event, Event::WentBackwards { .. }));
+    let speaks = states_content && !verdict.void && !verdict.unidentified;
+    DigestedResponse { verdict, reason, changes, events, states_content, speaks, is_full }
+}
+
+/// Judges the structure of a response, after marking elements that the type cannot have.
+fn judge(subscription: &TypeRequest, digest: &mut ResponseDigest) -> ResponseVerdict {
+    if !subscription.want.is_names() {
+        digest.refuse_variants();
     }
+    if !matches!(subscription.want, Want::Wildcard(_)) {
+        digest.refuse_nameless();
+    }
+    let mut verdict = ResponseVerdict::new(digest);
+    if !digest.is_stated && takes_away(&subscription.want, digest) {
+        verdict.mistrust();
+    }
+    verdict
+}
+
+/// Applies the wanted resources of a response. Unasked resources are ignored (FU15), or wanted from now on
+/// (DEL-17).
+fn apply(
+    subscription: &mut TypeRequest,
+    digest: ResponseDigest,
+    verdict: &ResponseVerdict,
+    time: ResponseTime,
+) -> (Option<Changes>, Vec<Event>) {
+    let (mut events, mut grows) = (Vec::new(), false);
+    // The machine has to detect the end of the answer ([`super::settling`]): in delta, and for a SotW
+    // wildcard in several responses.
+    let is_in_parts = digest.variant == Variant::Delta
+        || !digest.is_full_state() && matches!(subscription.want, Want::Wildcard(_));
+    let (size, is_heartbeat) = (digest.size(), digest.is_heartbeat());
+    let TypeRequest { want, exchange, type_url, .. } = &mut *subscription;
+    let changes = match want {
+        Want::Nothing => None,
+        Want::Names(names) => {
+            let mut unasked = UnaskedStep::new(digest.unasked, type_url, digest.variant);
+            let step = NamesStep {
+                names,
+                pending: &exchange.pending,
+                changes: Changes::new(type_url, CollectionKind::Names),
+                mentioned: BTreeSet::new(),
+                variants: VariantStep::default(),
+                versions: VersionCheck::default(),
+                unasked: unasked.as_mut(),
+                fails: digest.fails,
+                grows: &mut grows,
+                time,
+            };
+            let changes = step.run(digest, verdict, &mut events);
+            if let Some(unasked) = unasked {
+                events.extend(unasked.event(type_url));
+                exchange.pending.enter.extend(unasked.again);
+            }
+            Some(changes).filter(|changes| !changes.is_empty())
+        }
+        Want::Globs(globs) => {
+            let step = GlobsStep::new(globs, exchange, type_url);
+            let changes = step.run(digest, verdict, time.now, &mut events);
+            grows = !changes.present.is_empty();
+            Some(changes).filter(|changes| !changes.is_empty())
+        }
+        Want::Wildcard(wildcard) => {
+            let was_complete = wildcard.complete;
+            let step = WildcardStep {
+                wildcard,
+                changes: Changes::new(type_url, CollectionKind::Wildcard),
+                mentioned: BTreeSet::new(),
+                versions: VersionCheck::default(),
+                grows: &mut grows,
+            };
+            let changes = step.run(digest, verdict, &mut events);
+            let is_news = changes.complete && !was_complete;
+            Some(changes).filter(|changes| is_news || !changes.is_empty())
+        }
+    };
+    if exchange.has_marks && !verdict.unidentified {
+        subscription.first_answers.await_mark();
+    } else if is_in_parts && !is_heartbeat {
+        if !verdict.unidentified {
+            subscription.first_answers.note_response(size, grows, time.now);
+        } else {
+            subscription.each_settling(Settling::interrupt);
+        }
+        if verdict.unidentified || grows {
+            subscription.confirmation.iter_mut().for_each(|confirmation| confirmation.interrupt(time.now));
+        }
+    }
+    (changes, events)
 }
 
 /// One response, applied to names.
 struct NamesStep<'a> {
-    names: &'a mut Names,
-    said: &'a Said,
+    names: &'a mut WantedNames,
+    pending: &'a PendingNames,
     changes: Changes,
     /// Wanted names that the response mentions, even by a bad element.
     mentioned: BTreeSet<ResourceName>,
     variants: VariantStep,
-    versions: Versions,
+    versions: VersionCheck,
     /// For types with unasked resources.
     unasked: Option<&'a mut UnaskedStep>,
     /// Data errors remove copies (DAT-2).
     fails: bool,
     /// A name has its first answer on this stream.
     grows: &'a mut bool,
-    /// As in [`TypeRequest::apply`].
-    times: (Time, Time),
+    time: ResponseTime,
 }
 
 impl NamesStep<'_> {
-    fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
+    fn run(mut self, digest: ResponseDigest, verdict: &ResponseVerdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
         let proves_absence = digest.is_full_state() && !verdict.unidentified && !digest.is_heartbeat();
         let mut faults = Vec::new();
@@ -181,8 +218,8 @@ impl NamesStep<'_> {
             match element {
                 Ok(received) => self.take(received, variant),
                 Err(BadElement { name: Some(name), reason, is_instance }) => {
-                    let meant = self.take_bad(&name, is_instance).into_iter().filter(|_| is_instance);
-                    faults.extend(meant.map(|name| (name, reason.clone())));
+                    let names = self.take_bad(&name, is_instance).into_iter().filter(|_| is_instance);
+                    faults.extend(names.map(|name| (name, reason.clone())));
                 }
                 Err(BadElement { name: None, .. }) => {}
             }
@@ -196,9 +233,9 @@ impl NamesStep<'_> {
         for error in digest.errors {
             self.take_error(error, events);
         }
-        let whole = (variant, proves_absence);
         let (changes, mentioned) = (&mut self.changes, &mut self.mentioned);
-        events.extend(self.variants.finish(self.names, self.said, whole, changes, mentioned));
+        let (names, pending) = (&mut *self.names, self.pending);
+        events.extend(self.variants.finish(names, pending, variant, proves_absence, changes, mentioned));
         if proves_absence {
             for name in self.names.omitted(&self.mentioned) {
                 self.names.set_absent(&name);
@@ -222,7 +259,7 @@ impl NamesStep<'_> {
             answered.remove(&received.name);
         } else if answered.is_empty()
             && let Some(unasked) = &mut self.unasked
-            && unasked.take(self.names, self.said, &received)
+            && unasked.take(self.names, self.pending, &received)
         {
             self.changes.unasked.push(received.name.clone());
             answered.insert(received.name.clone());
@@ -241,12 +278,12 @@ impl NamesStep<'_> {
         };
         for name in &answered {
             self.versions.compare(name, self.names.held(name), &received, resource, variant);
-            let held = Held::new(&received, resource, variant == Variant::Delta);
+            let held = HeldResource::new(&received, resource, variant == Variant::Delta);
             if !self.names.is_seen(name) {
                 *self.grows = true;
-                self.names.answered(name, self.times.1, self.times.0);
+                self.names.note_answer(name, self.time.timer_end, self.time.now);
             }
-            self.names.hold(name, &received.name, held, !self.said.enter.contains(name));
+            self.names.hold(name, &received.name, held, !self.pending.enter.contains(name));
             if *name != received.name {
                 self.changes.by_alias.push((name.clone(), resource.clone()));
             }
@@ -265,8 +302,8 @@ impl NamesStep<'_> {
             answered.remove(name);
         }
         for name in answered {
-            self.names.answered(&name, self.times.1, self.times.0);
-            if !self.said.enter.contains(&name) && self.names.set_absent(&name) {
+            self.names.note_answer(&name, self.time.timer_end, self.time.now);
+            if !self.pending.enter.contains(&name) && self.names.set_absent(&name) {
                 self.changes.absent.push((name, cause));
             }
         }
@@ -299,7 +336,7 @@ impl NamesStep<'_> {
         if answered.is_empty() || answered.iter().any(|name| self.mentioned.contains(name)) {
             return;
         }
-        let is_early = means_absence(&error) && answered.iter().any(|name| self.said.enter.contains(name));
+        let is_early = means_absence(&error) && answered.iter().any(|name| self.pending.enter.contains(name));
         if is_invalid(&error) || is_early {
             self.mentioned.extend(answered);
             return;
@@ -326,13 +363,13 @@ struct WildcardStep<'a> {
     changes: Changes,
     /// Names that the response mentions without a resource. Members among them stay members.
     mentioned: BTreeSet<ResourceName>,
-    versions: Versions,
+    versions: VersionCheck,
     /// The response brings a new resource.
     grows: &'a mut bool,
 }
 
 impl WildcardStep<'_> {
-    fn run(mut self, digest: Digest, verdict: &Verdict, events: &mut Vec<Event>) -> Changes {
+    fn run(mut self, digest: ResponseDigest, verdict: &ResponseVerdict, events: &mut Vec<Event>) -> Changes {
         let variant = digest.variant;
         let proves_membership = !verdict.unidentified && !digest.is_heartbeat();
         let is_whole = digest.is_full_state() && proves_membership;
@@ -369,7 +406,7 @@ impl WildcardStep<'_> {
         *self.grows |= !self.wildcard.is_known(&received.name);
         let before = self.wildcard.members.get(&received.name);
         self.versions.compare(&received.name, before, &received, resource, variant);
-        self.wildcard.hold(&received.name, Held::new(&received, resource, variant == Variant::Delta));
+        self.wildcard.hold(&received.name, HeldResource::new(&received, resource, variant == Variant::Delta));
         self.changes.present.push(resource.clone());
     }
 

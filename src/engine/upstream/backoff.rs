@@ -20,7 +20,7 @@ pub struct BackoffSettings {
     /// loop.
     pub short_life: Duration,
     /// After `unsteady_ends` short streams within `unsteady_within` the server counts as unreachable; see
-    /// [`super::proof`].
+    /// [`super::health`].
     pub unsteady_ends: usize,
     pub unsteady_within: Duration,
 }
@@ -69,14 +69,14 @@ impl BackoffSettings {
 
 /// Counters of earlier streams.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Backoff {
+pub(super) struct StreamBackoff {
     /// Consecutive streams that ended before their first response.
     unanswered: u32,
     /// Consecutive answered streams that were short.
     short: u32,
 }
 
-impl Backoff {
+impl StreamBackoff {
     /// CLI-4: a response resets the backoff.
     pub(super) fn answered(&mut self) {
         self.unanswered = 0;
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn cli_4_delays_grow_by_the_multiplier_up_to_the_cap() {
-        let (settings, mut backoff) = (BackoffSettings::default(), Backoff::default());
+        let (settings, mut backoff) = (BackoffSettings::default(), StreamBackoff::default());
         let delays: Vec<_> = (0..10).map(|_| millis(backoff.after_unanswered(&settings, 0.5))).collect();
         assert_eq!(delays, [1000, 1600, 2560, 4096, 6553, 10485, 16777, 26843, 30000, 30000]);
         backoff.answered();
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn fu_9_short_streams_in_a_row_back_off_and_a_long_one_ends_the_row() {
-        let (settings, mut backoff) = (BackoffSettings::default(), Backoff::default());
+        let (settings, mut backoff) = (BackoffSettings::default(), StreamBackoff::default());
         let (short, long) = (Duration::from_secs(9), Duration::from_secs(10));
         let mut after = |lived| {
             backoff.answered();

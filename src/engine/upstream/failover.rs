@@ -24,11 +24,11 @@ use std::time::Duration;
 use super::backoff::BackoffSettings;
 use crate::xds::{ResourceName, Variant};
 
-pub(super) const PRIMARY: u16 = 0;
-pub(super) const FAILOVER: u16 = 1;
+const PRIMARY: u16 = 0;
+const FAILOVER: u16 = 1;
 
 /// Consecutive failures of the primary before the turn of the failover server (E3).
-pub(super) const FAILURES_MAX: u32 = 2;
+const FAILURES_MAX: u32 = 2;
 
 /// The backoff between rounds of attempts, with one attempt at each server, while the primary has never
 /// answered.
@@ -45,14 +45,68 @@ pub(super) const MIDDLE: f64 = 0.5;
 
 /// The turns of the two servers.
 #[derive(Debug, Default)]
-pub(super) struct Failover {
-    /// The server of the current or next stream.
-    pub(super) server: u16,
+pub(super) struct ServerTurns {
+    /// The server of the current or next stream, by its number in the list.
+    server: u16,
     /// The server of the last stream.
-    pub(super) asked: u16,
+    last: u16,
     /// Failures of the primary since its first attempt. The count is never reset: see E9.
-    pub(super) failures: u32,
-    pub(super) has_primary_answered: bool,
+    failures: u32,
+    has_primary_answered: bool,
+}
+
+impl ServerTurns {
+    pub(super) fn server(&self) -> u16 {
+        self.server
+    }
+
+    pub(super) fn is_primary(&self) -> bool {
+        self.server == PRIMARY
+    }
+
+    /// Returns true if the failover server will never be asked again.
+    pub(super) fn has_primary_answered(&self) -> bool {
+        self.has_primary_answered
+    }
+
+    /// Begins a stream. Returns true if the last stream went to the other server.
+    pub(super) fn begin(&mut self) -> bool {
+        std::mem::replace(&mut self.last, self.server) != self.server
+    }
+
+    /// Gives the other server its turn after an attempt without an answer. Returns true if the turn of the
+    /// failover server comes at once; otherwise the turn of the primary comes after the backoff.
+    pub(super) fn fail(&mut self) -> bool {
+        if self.is_primary() {
+            self.failures = self.failures.saturating_add(1);
+        }
+        let is_failover = self.is_primary() && self.failures >= FAILURES_MAX;
+        self.server = if is_failover { FAILOVER } else { PRIMARY };
+        is_failover
+    }
+
+    /// An answered stream ended: the primary has its turn (E7).
+    pub(super) fn give_to_primary(&mut self) {
+        self.server = PRIMARY;
+    }
+
+    /// The server of the stream answered. Returns true if the server is the primary.
+    pub(super) fn note_answer(&mut self) -> bool {
+        self.has_primary_answered |= self.is_primary();
+        self.is_primary()
+    }
+
+    /// The primary answered on another stream. Returns true if the failover server had its turn.
+    pub(super) fn end(&mut self) -> bool {
+        self.has_primary_answered = true;
+        std::mem::take(&mut self.server) != PRIMARY
+    }
+
+    /// The turns start over with the next subscription.
+    pub(super) fn forget(&mut self) {
+        let has_primary_answered = self.has_primary_answered;
+        *self = ServerTurns { has_primary_answered, ..ServerTurns::default() };
+    }
 }
 
 /// The state of one type with the other server.
@@ -60,5 +114,5 @@ pub(super) struct Failover {
 pub(super) struct Stash {
     pub(super) variant: Variant,
     pub(super) accepted: String,
-    pub(super) held: BTreeMap<ResourceName, (Box<str>, bool)>,
+    pub(super) versions: BTreeMap<ResourceName, (Box<str>, bool)>,
 }

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::api::{Cause, Changes, Event};
-use super::names::{Held, is_heartbeat};
-use super::order::Versions;
-use super::response::{Digest, Verdict, is_invalid, means_absence};
-use super::said::Said;
+use super::exchange::TypeExchange;
+use super::names::{HeldResource, is_heartbeat};
+use super::order::VersionCheck;
+use super::request_size::PendingNames;
+use super::response::{ResponseDigest, ResponseVerdict, is_invalid, means_absence};
 use super::settling::Settling;
 use super::wildcard::Wildcard;
 use crate::engine::Time;
@@ -18,7 +19,7 @@ use crate::xds::{Received, ResourceError, ResourceName, TypeUrl, Variant};
 /// (TMR-9).
 #[derive(Debug, Default)]
 pub(super) struct Globs {
-    wanted: BTreeMap<ResourceName, Wildcard>,
+    sets: BTreeMap<ResourceName, Wildcard>,
     /// Globs with members that may still be outstanding.
     settling: BTreeMap<ResourceName, Settling>,
     /// Some glob was given up on this stream.
@@ -29,49 +30,45 @@ pub(super) struct Globs {
 
 impl Globs {
     pub(super) fn is_empty(&self) -> bool {
-        self.wanted.is_empty()
+        self.sets.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.wanted.len()
+        self.sets.len()
     }
 
     pub(super) fn contains(&self, glob: &ResourceName) -> bool {
-        self.wanted.contains_key(glob)
+        self.sets.contains_key(glob)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ResourceName> {
-        self.wanted.keys()
+        self.sets.keys()
     }
 
     /// Returns true if the glob is new.
     pub(super) fn insert(&mut self, glob: ResourceName) -> bool {
-        let is_new = !self.wanted.contains_key(&glob);
-        self.wanted.entry(glob).or_default();
+        let is_new = !self.sets.contains_key(&glob);
+        self.sets.entry(glob).or_default();
         is_new
     }
 
     /// Returns true if the glob was wanted.
     pub(super) fn remove(&mut self, glob: &ResourceName) -> bool {
         self.settling.remove(glob);
-        let removed = self.wanted.remove(glob);
+        let removed = self.sets.remove(glob);
         self.has_left |= removed.as_ref().is_some_and(|glob| glob.asked.is_some());
         removed.is_some()
     }
 
     /// The content of `initial_resource_versions`: the members, under their own names (DEL-32).
     pub(super) fn versions(&self) -> BTreeMap<ResourceName, String> {
-        let members = self.wanted.values().flat_map(|glob| &glob.members);
+        let members = self.sets.values().flat_map(|glob| &glob.members);
         let held = members.filter(|(_, held)| held.restate);
         held.map(|(name, held)| (name.clone(), held.version.to_string())).collect()
     }
 
-    pub(super) fn forget_versions(&mut self) {
-        self.each_held(|_, held| held.forget_version());
-    }
-
-    pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut Held)) {
-        for (name, held) in self.wanted.values_mut().flat_map(|glob| &mut glob.members) {
+    pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut HeldResource)) {
+        for (name, held) in self.sets.values_mut().flat_map(|glob| &mut glob.members) {
             visit(name, held);
         }
     }
@@ -80,36 +77,36 @@ impl Globs {
     pub(super) fn resume(
         &mut self,
         glob: &ResourceName,
-        members: impl Iterator<Item = (ResourceName, Held)>,
+        members: impl Iterator<Item = (ResourceName, HeldResource)>,
     ) {
-        if let Some(glob) = self.wanted.get_mut(glob) {
+        if let Some(glob) = self.sets.get_mut(glob) {
             glob.members.extend(members);
             glob.complete = true;
         }
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = (&ResourceName, &Held)> {
-        self.wanted.values().flat_map(|glob| &glob.members)
+    pub(super) fn members(&self) -> impl Iterator<Item = (&ResourceName, &HeldResource)> {
+        self.sets.values().flat_map(|glob| &glob.members)
     }
 
     /// Records the write of the first request on a stream, which restates all members.
-    pub(super) fn restated(&mut self) {
-        self.wanted.values_mut().for_each(Wildcard::restated);
+    pub(super) fn restate(&mut self) {
+        self.sets.values_mut().for_each(Wildcard::restate);
     }
 
     /// Members that the request does not claim, because it would be too long.
     pub(super) fn doubt(&mut self, members: &BTreeSet<ResourceName>) {
         for member in members {
-            if let Some((_, glob)) = self.of(member) {
+            if let Some((_, glob)) = self.glob_of(member) {
                 glob.doubt([member.clone()]);
             }
         }
     }
 
     /// Records the number of the request that lists the globs, counted by type and stream.
-    pub(super) fn written(&mut self, globs: &BTreeSet<ResourceName>, number: u64) {
+    pub(super) fn note_request(&mut self, globs: &BTreeSet<ResourceName>, number: u64) {
         for name in globs {
-            if let Some(glob) = self.wanted.get_mut(name) {
+            if let Some(glob) = self.sets.get_mut(name) {
                 glob.asked = Some(number);
                 if self.has_left {
                     let (has_begun, is_answered) = (false, false);
@@ -120,22 +117,22 @@ impl Globs {
     }
 
     /// The number of the request that asked for a wanted glob.
-    pub(super) fn asked_in(&self, glob: &ResourceName) -> Option<u64> {
-        self.wanted.get(glob)?.asked
+    pub(super) fn request_number(&self, glob: &ResourceName) -> Option<u64> {
+        self.sets.get(glob)?.asked
     }
 
     /// A mark reports that all members of a wanted glob were sent.
     pub(super) fn mark(&mut self, glob: ResourceName) {
-        if self.wanted.get(&glob).is_some_and(|members| !members.is_certain()) {
+        if self.sets.get(&glob).is_some_and(|members| !members.is_certain()) {
             self.settling.entry(glob).or_default().mark();
         }
     }
 
-    pub(super) fn stream_ended(&mut self) {
+    pub(super) fn end_stream(&mut self) {
         self.settling.clear();
         self.has_left = false;
         self.is_unserved = false;
-        self.wanted.values_mut().for_each(Wildcard::stream_ended);
+        self.sets.values_mut().for_each(Wildcard::end_stream);
     }
 
     pub(super) fn next_due(&self) -> Option<Time> {
@@ -163,7 +160,7 @@ impl Globs {
 
     fn settle(&mut self, name: ResourceName, changes: &mut Changes) {
         self.settling.remove(&name);
-        let Some(glob) = self.wanted.get_mut(&name) else { return };
+        let Some(glob) = self.sets.get_mut(&name) else { return };
         let gone = glob.settle();
         changes.absent.extend(gone.into_iter().map(|member| (member, Cause::Omitted)));
         changes.settled.push(name);
@@ -171,15 +168,15 @@ impl Globs {
 
     /// The time to live of a member expired (TTL-8).
     pub(super) fn expire(&mut self, member: &ResourceName) {
-        if let Some((_, glob)) = self.of(member) {
+        if let Some((_, glob)) = self.glob_of(member) {
             glob.remove(member);
         }
     }
 
     /// The glob of a member, if the glob is wanted. The machine ignores members of unwanted globs (NAM-15).
-    fn of(&mut self, member: &ResourceName) -> Option<(ResourceName, &mut Wildcard)> {
+    fn glob_of(&mut self, member: &ResourceName) -> Option<(ResourceName, &mut Wildcard)> {
         let name = member.glob()?;
-        let glob = self.wanted.get_mut(&name)?;
+        let glob = self.sets.get_mut(&name)?;
         Some((name, glob))
     }
 }
@@ -187,24 +184,27 @@ impl Globs {
 /// One response, applied to globs.
 pub(super) struct GlobsStep<'a> {
     globs: &'a mut Globs,
-    said: &'a Said,
+    pending: &'a PendingNames,
+    /// The server marks whole sets.
+    has_marks: bool,
     changes: Changes,
     /// Globs with added or removed members in the response.
     answered: BTreeSet<ResourceName>,
-    versions: Versions,
+    versions: VersionCheck,
 }
 
 impl<'a> GlobsStep<'a> {
-    pub(super) fn new(globs: &'a mut Globs, said: &'a Said, type_url: &TypeUrl) -> Self {
+    pub(super) fn new(globs: &'a mut Globs, exchange: &'a TypeExchange, type_url: &TypeUrl) -> Self {
         let changes = Changes::new(type_url, CollectionKind::Globs);
+        let (pending, has_marks) = (&exchange.pending, exchange.has_marks);
         let (answered, versions) = Default::default();
-        GlobsStep { globs, said, changes, answered, versions }
+        GlobsStep { globs, pending, has_marks, changes, answered, versions }
     }
 
     pub(super) fn run(
         mut self,
-        digest: Digest,
-        verdict: &Verdict,
+        digest: ResponseDigest,
+        verdict: &ResponseVerdict,
         now: Time,
         events: &mut Vec<Event>,
     ) -> Changes {
@@ -228,7 +228,7 @@ impl<'a> GlobsStep<'a> {
     }
 
     fn take(&mut self, received: Received) {
-        let Some((name, glob)) = self.globs.of(&received.name) else { return };
+        let Some((name, glob)) = self.globs.glob_of(&received.name) else { return };
         let Some(resource) = &received.resource else {
             let held = glob.members.get(&received.name);
             let is_held = held.is_some();
@@ -242,7 +242,7 @@ impl<'a> GlobsStep<'a> {
         };
         let before = glob.members.get(&received.name);
         self.versions.compare(&received.name, before, &received, resource, Variant::Delta);
-        glob.hold(&received.name, Held::new(&received, resource, true));
+        glob.hold(&received.name, HeldResource::new(&received, resource, true));
         self.changes.present.push(resource.clone());
         self.answered.insert(name);
     }
@@ -255,8 +255,8 @@ impl<'a> GlobsStep<'a> {
         let brought: BTreeSet<_> =
             self.changes.present.iter().map(|resource| resource.name.clone()).collect();
         for error in errors {
-            let is_wanted = self.globs.contains(&error.name) || self.globs.of(&error.name).is_some();
-            let is_early = means_absence(&error) && self.said.enter.contains(&error.name);
+            let is_wanted = self.globs.contains(&error.name) || self.globs.glob_of(&error.name).is_some();
+            let is_early = means_absence(&error) && self.pending.enter.contains(&error.name);
             if !is_wanted || is_early || brought.contains(&error.name) {
                 continue;
             }
@@ -274,7 +274,7 @@ impl<'a> GlobsStep<'a> {
     /// A member that the response mentions without a resource stays.
     fn confirm(&mut self, member: Option<&ResourceName>) {
         if let Some(member) = member
-            && let Some((_, glob)) = self.globs.of(member)
+            && let Some((_, glob)) = self.globs.glob_of(member)
         {
             glob.confirm(member);
         }
@@ -282,9 +282,9 @@ impl<'a> GlobsStep<'a> {
 
     /// A member is gone or, under the glob's own name, all members are gone (NAM-16).
     fn lose(&mut self, name: &ResourceName, cause: Cause) {
-        if let Some((glob_name, glob)) = self.globs.of(name) {
-            // The removal of an unknown member may have left before the server read the request for the glob: an
-            // answer brings members, removes presented members, or removes the glob itself.
+        if let Some((glob_name, glob)) = self.globs.glob_of(name) {
+            // The removal of an unknown member may have left before the server read the request for the glob:
+            // an answer brings members, removes presented members, or removes the glob itself.
             if glob.remove(name) {
                 self.changes.absent.push((name.clone(), cause));
                 self.answered.insert(glob_name);
@@ -292,10 +292,10 @@ impl<'a> GlobsStep<'a> {
             return;
         }
         // The server cannot mean a glob that no request lists.
-        if self.said.enter.contains(name) {
+        if self.pending.enter.contains(name) {
             return;
         }
-        let Some(glob) = self.globs.wanted.get_mut(name) else { return };
+        let Some(glob) = self.globs.sets.get_mut(name) else { return };
         let members: Vec<_> = glob.members.keys().cloned().collect();
         for member in &members {
             glob.remove(member);
@@ -306,19 +306,19 @@ impl<'a> GlobsStep<'a> {
     }
 
     fn settle(&mut self, size: usize, now: Time) {
-        if self.said.has_marks {
+        if self.has_marks {
             return;
         }
         // Globs that an unusable response interrupted continue, whichever glob the next response is about.
         let interrupted = self.globs.settling.iter().filter(|(_, settling)| !settling.is_running());
         self.answered.extend(interrupted.map(|(name, _)| name.clone()));
         for name in std::mem::take(&mut self.answered) {
-            let Some(glob) = self.globs.wanted.get(&name) else { continue };
-            if self.said.enter.contains(&name) {
+            let Some(glob) = self.globs.sets.get(&name) else { continue };
+            if self.pending.enter.contains(&name) {
                 continue;
             }
             if !glob.is_certain() {
-                self.globs.settling.entry(name).or_default().answered(size, true, now);
+                self.globs.settling.entry(name).or_default().note_response(size, true, now);
             }
         }
     }

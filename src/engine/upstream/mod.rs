@@ -16,45 +16,47 @@
 //!     └─────────────────────── from Opening and Open: nothing wanted (Close)
 //! ```
 //!
-//! SotW and delta differ in the form of requests ([`sotw`], [`delta`]) and in three rules for responses
+//! SotW and delta differ in the form of requests ([`request`]) and in three rules for responses
 //! ([`apply`]): the meaning of an element without payload, the proof by omission, and the completeness of a
 //! wildcard.
 
 mod api;
 mod backoff;
+mod variant_guess;
+mod failover;
+mod one_by_one;
+mod stream;
+mod link;
+mod health;
 mod response;
-mod pace;
-mod names;
 mod variants;
-mod silence;
+mod names;
 mod repetition;
-mod said;
 mod wildcard;
-mod unasked;
 mod order;
 mod settling;
 mod confirmation;
-mod proof;
-mod failover;
-mod succession;
-mod gathering;
+mod currency;
+mod request_size;
+mod exchange;
 mod globs;
+mod want;
 mod type_request;
+mod unasked;
 mod variant_step;
 mod apply;
-mod request_size;
-mod sotw;
-mod delta;
+mod request;
+mod type_requests;
+mod blame;
 mod machine;
 
 pub use api::{
-    Cause, Changes, Event, Hold, Input, Lower, Output, Transport, UpstreamSettings, Wanted, WildcardStyle,
+    Cause, Changes, Event, FormerResource, Hold, Input, Lower, Output, ResourceSelection, Resumed, Transport,
+    Unasked, UpstreamSettings, WildcardStyle,
 };
 pub use api::{MASS_DELETION_HOLD, REFRESH_DELAY, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT};
 pub use backoff::BackoffSettings;
-pub use machine::blame::{Carried, SOON};
-pub use machine::inspect::{State, TypeView};
-pub use machine::resume::{Former, Resumed};
-pub use unasked::Unasked;
+pub use blame::SOON;
+pub use machine::control::{CarriedType, LinkState, TypeView};
 
 pub use machine::Upstream;

@@ -1,55 +1,54 @@
 //! Irregular version strings of a server: a version that stands for other bytes than before (FU20, WIR-2),
 //! and a version that is lower than the version before (FU21).
 //!
-//! Neither changes the treatment of a response. Versions are opaque to the protocol. Two versions are
+//! Neither changes the treatment of a response. VersionCheck are opaque to the protocol. Two versions are
 //! compared only if the form of both shows an order; see [`is_lower`].
 
 use super::api::{Event, Lower};
-use super::names::Held;
+use super::names::HeldResource;
 use crate::xds::{Received, Resource, ResourceName, TypeUrl, Variant, Version};
 
-impl Lower {
-    pub(super) fn of(name: Option<&ResourceName>, version: &str, before: &str) -> Option<Lower> {
-        is_lower(version, before).then(|| Lower {
-            name: name.cloned(),
-            version: version.into(),
-            before: before.into(),
-        })
-    }
+/// The version, if it is lower than the version before. `name` as in [`Lower`].
+pub(super) fn lower_version(name: Option<&ResourceName>, version: &str, before: &str) -> Option<Lower> {
+    is_lower(version, before).then(|| Lower {
+        name: name.cloned(),
+        version: version.into(),
+        before: before.into(),
+    })
 }
 
 /// The versions of one response, compared with the held versions.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
+pub(super) struct VersionCheck {
     /// By wanted name, the content of resources that came under the version of the held resource.
     repeated: Vec<(ResourceName, Version)>,
     lower: Option<Lower>,
 }
 
-impl Versions {
+impl VersionCheck {
     /// Compares a resource for a name with the held resource. An alias may have moved here from another
     /// resource (ALI-2); then the version of the other resource proves nothing.
     pub(super) fn compare(
         &mut self,
         name: &ResourceName,
-        held: Option<&Held>,
+        held: Option<&HeldResource>,
         received: &Received,
         resource: &Resource,
         variant: Variant,
     ) {
-        let Some(held) = held.filter(|held| held.is_of(name, &received.name)) else { return };
+        let Some(held) = held.filter(|held| *held.own_name(name) == received.name) else { return };
         let version = &received.upstream_version;
         if held.version == *version {
             if !version.is_empty() {
                 self.repeated.push((name.clone(), resource.version));
             }
         } else if variant == Variant::Delta && self.lower.is_none() {
-            self.lower = Lower::of(Some(&received.name), version, &held.version);
+            self.lower = lower_version(Some(&received.name), version, &held.version);
         }
     }
 
     pub(super) fn events(self, type_url: &TypeUrl) -> impl Iterator<Item = Event> {
-        let Versions { repeated: contents, lower } = self;
+        let VersionCheck { repeated: contents, lower } = self;
         let repeated =
             (!contents.is_empty()).then(|| Event::SameVersion { type_url: type_url.clone(), contents });
         let lower = lower.map(|lower| Event::WentBackwards { type_url: type_url.clone(), lower });
@@ -60,16 +59,19 @@ impl Versions {
 /// Returns true if `version` is known to be lower than `before`. Both have to be decimal numbers after equal
 /// words without digits (`12`, `v12`), or times of RFC 3339 in UTC with a number (`2026-01-31T12:00:00Z/12`,
 /// the form of istiod). All other versions have no order.
-pub(super) fn is_lower(version: &str, before: &str) -> bool {
+fn is_lower(version: &str, before: &str) -> bool {
     if version == before {
         return false;
     }
-    let (Some(version), Some(before)) = (Ordered::of(version), Ordered::of(before)) else { return false };
+    let (Some(version), Some(before)) = (OrderedVersion::parse(version), OrderedVersion::parse(before))
+    else {
+        return false;
+    };
     let is_alike = version.words == before.words && version.time.is_empty() == before.time.is_empty();
     is_alike && (version.time, version.rank()) < (before.time, before.rank())
 }
 
-struct Ordered<'a> {
+struct OrderedVersion<'a> {
     words: &'a str,
     /// Empty, or of one length and one form, so that the order of texts is the order of times.
     time: &'a str,
@@ -80,18 +82,18 @@ struct Ordered<'a> {
 /// `2026-01-31T12:00:00Z/`, 0 for any digit.
 const TIME: &[u8] = b"0000-00-00T00:00:00Z/";
 
-impl Ordered<'_> {
-    fn of(version: &str) -> Option<Ordered<'_>> {
+impl OrderedVersion<'_> {
+    fn parse(version: &str) -> Option<OrderedVersion<'_>> {
         let start = version.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let (head, number) = version.split_at_checked(start).filter(|(_, number)| !number.is_empty())?;
         let is_time = head.len() == TIME.len()
-            && head.bytes().zip(TIME).all(|(found, form)| match form {
-                b'0' => found.is_ascii_digit(),
-                _ => found == *form,
+            && head.bytes().zip(TIME).all(|(byte, form)| match form {
+                b'0' => byte.is_ascii_digit(),
+                _ => byte == *form,
             });
         let (words, time) = if is_time { ("", head) } else { (head, "") };
         let number = number.trim_start_matches('0');
-        (!words.contains(|c: char| c.is_ascii_digit())).then_some(Ordered { words, time, number })
+        (!words.contains(|c: char| c.is_ascii_digit())).then_some(OrderedVersion { words, time, number })
     }
 
     fn rank(&self) -> (usize, &str) {

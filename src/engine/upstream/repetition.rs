@@ -1,13 +1,13 @@
 //! A server that sends the same content again and again (ADR 67).
 //!
-//! A server may answer each ACK with the response that the ACK was about. The relay answers every response at once
-//! (ACK-8), so the two would talk for ever, as fast as they can. A NACK has the same risk. So responses of a type that
-//! follow each other closely are compared. A response with news is answered at once, whatever came before. After
-//! [`FREE`] responses in sequence without news, an answer waits, longer each time, up to [`MOST`]. A pause of
-//! [`QUIET`] ends all of it.
+//! A server may answer each ACK with the response that the ACK was about. The relay answers every response at
+//! once (ACK-8), so the two would talk for ever, as fast as they can. A NACK has the same risk. So responses
+//! of a type that follow each other closely are compared. A response with news is answered at once, whatever
+//! came before. After [`FREE`] responses in sequence without news, an answer waits, longer each time, up to
+//! [`MOST`]. A pause of [`QUIET`] ends all of it.
 //!
-//! News is what the server has not said during the sequence. Content that a new stream restates is news too: a
-//! server that sends ten thousand resources one by one, each after the ACK before, is not slowed.
+//! News is what the server has not said during the sequence. Content that a new stream restates is news too:
+//! a server that sends ten thousand resources one by one, each after the ACK before, is not slowed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::api::{Changes, Event};
 use crate::engine::Time;
 use crate::xds::{Resource, ResourceName, Status, Version};
 
-/// The number of responses that are neither compared nor delayed. An ordinary server repeats itself once or twice.
+/// The number of responses that are neither compared nor delayed. An ordinary server repeats itself once or
+/// twice.
 const FREE: u32 = 10;
 
 /// The first wait.
@@ -43,15 +44,15 @@ pub(super) struct Repetition {
     is_heartbeat: bool,
     /// The time of the last response, or of the answer to the last response.
     last: Option<Time>,
-    /// The server's last word about each name, in a sequence of more than [`FREE`] responses. Only wanted names and
-    /// members occur.
+    /// The server's last word about each name, in a sequence of more than [`FREE`] responses. Only wanted
+    /// names and members occur.
     words: BTreeMap<ResourceName, Version>,
-    owed: Option<Owed>,
+    owed: Option<OwedAnswer>,
 }
 
 /// An answer that waits. It is about the newest response, and stands for the answers before.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct OwedAnswer {
     due: Time,
     /// `None`: an ACK.
     pub(super) error: Option<Status>,
@@ -111,18 +112,18 @@ impl Repetition {
         self.repeats >= u64::from(FREE)
     }
 
-    /// Lets an answer wait. An answer that waits already is replaced, and its time stays. Returns the number of responses
-    /// without news, unless the last response is a heartbeat: a server means those (TTL-4).
+    /// Lets an answer wait. An answer that waits already is replaced, and its time stays. Returns the number
+    /// of responses without news, unless the last response is a heartbeat: a server means those (TTL-4).
     pub(super) fn owe(&mut self, error: Option<Status>, names: Vec<ResourceName>, now: Time) -> Option<u64> {
         let doublings = self.repeats.saturating_sub(u64::from(FREE)).min(16);
         let wait = (FIRST * (1 << doublings)).min(MOST);
         let due = self.owed.take().map_or(now + wait, |owed| owed.due);
-        self.owed = Some(Owed { due, error, names });
+        self.owed = Some(OwedAnswer { due, error, names });
         (!self.is_heartbeat).then_some(self.repeats)
     }
 
     /// Takes the waiting answer, because a request of the type is written.
-    pub(super) fn take(&mut self, now: Time) -> Option<Owed> {
+    pub(super) fn take(&mut self, now: Time) -> Option<OwedAnswer> {
         let owed = self.owed.take()?;
         self.last = Some(now);
         Some(owed)

@@ -1,17 +1,17 @@
-//! Bounds the size of requests (FU33, ADR 53).
+//! The names that wait for requests, and the size of requests (FU33, ADR 53).
 //!
-//! A control plane refuses longer messages than it is configured for, by ending the stream: gRPC's default is 4 MiB. A
-//! delta request that would be longer is split. Each part waits until the transport has taken the part before
-//! ([`Output::Flush`]): a waiting name has no text but the shared one. The parts after the first subscribe only: versions are claimed in the first
-//! request of a type on a stream, and the server sends resources without a claim again. A request of the other variant has
-//! all names of its type and cannot be split, so that names are left out, and an event reports them.
+//! A control plane refuses longer messages than it is configured for, by ending the stream: gRPC's default is
+//! 4 MiB. A delta request that would be longer is split. Each part waits until the transport has taken the
+//! part before ([`Output::Flush`]): a waiting name has no text but the shared one. The parts after the first
+//! subscribe only: versions are claimed in the first request of a type on a stream, and the server sends
+//! resources without a claim again. A request of the other variant has all names of its type and cannot be
+//! split, so that names are left out, and an event reports them.
 //!
 //! [`Output::Flush`]: super::Output::Flush
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::said::Said;
-use super::type_request::{TypeRequest, Want};
+use crate::engine::collection::CollectionKind;
 use crate::xds::{ResourceName, Variant};
 
 /// Bytes around the text of a name: tags and lengths, for names with parameters the fields of a locator.
@@ -21,14 +21,17 @@ const AROUND_CLAIM: usize = 24;
 /// Bytes around all other fields.
 const AROUND: usize = 128;
 
+/// The maximum number of unsubscribed names that the stream remembers.
+const UNSUBSCRIBED_MAX: usize = 1000;
+
 /// The bytes left in a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room(usize);
+pub(super) struct RequestRoom(usize);
 
-impl Room {
+impl RequestRoom {
     /// `fixed`: the texts of fields that every part has.
-    pub(super) fn new(most: usize, fixed: usize) -> Room {
-        Room(most.saturating_sub(fixed + AROUND))
+    pub(super) fn new(max: usize, fixed: usize) -> RequestRoom {
+        RequestRoom(max.saturating_sub(fixed + AROUND))
     }
 
     /// Takes the bytes if there is room.
@@ -41,7 +44,7 @@ impl Room {
 
 /// The content of one delta request.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct RequestPart {
     pub(super) subscribe: BTreeSet<ResourceName>,
     pub(super) unsubscribe: BTreeSet<ResourceName>,
     pub(super) versions: Vec<(ResourceName, String)>,
@@ -49,130 +52,128 @@ pub(super) struct Part {
     pub(super) unclaimed: BTreeSet<ResourceName>,
 }
 
-fn of_names<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> usize {
-    names.into_iter().map(of_name).sum()
+/// The rules of a type for the parts of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartRules {
+    /// The kind of the wanted resources; `None` if nothing is wanted.
+    pub(super) kind: Option<CollectionKind>,
+    /// Names that leave wait for a request with names that enter. istiod takes a request of such a type that
+    /// names nothing new for one of nothing at all, and answers by removing all that the stream has.
+    pub(super) leaves_in_company: bool,
 }
 
-fn of_name(name: &ResourceName) -> usize {
-    name.as_str().len() + AROUND_NAME
+/// The names of one type that wait for the next request on the present stream.
+#[derive(Debug, Default)]
+pub(super) struct PendingNames {
+    /// Wanted names (`*` for the wildcard) that no request lists yet.
+    pub(super) enter: BTreeSet<ResourceName>,
+    /// The names of `enter` that go before all later ones, in the parts of a long request.
+    turn: BTreeSet<ResourceName>,
+    /// Unwanted names that the last request lists.
+    pub(super) leave: BTreeSet<ResourceName>,
+    /// Types with unasked resources: the unsubscribed names of the stream.
+    pub(super) unsubscribed: UnsubscribedNames,
+    /// SotW: no more names fit into a request.
+    pub(super) is_full: bool,
 }
 
-fn of_claim((name, version): (&ResourceName, &String)) -> usize {
-    name.as_str().len() + version.len() + AROUND_CLAIM
-}
+impl PendingNames {
+    /// The names that a new stream has to ask for.
+    pub(super) fn of_new_stream(names: Vec<ResourceName>) -> PendingNames {
+        PendingNames { enter: names.into_iter().collect(), ..PendingNames::default() }
+    }
 
-impl TypeRequest {
-    /// Takes the next part of the waiting changes.
-    fn next_part(&mut self, mut room: Room) -> Part {
-        if self.holds_leaving() {
-            return Part::default();
+    /// A name is no longer wanted. Returns true if no request has listed the name.
+    pub(super) fn withdraw(&mut self, name: &ResourceName) -> bool {
+        self.turn.remove(name);
+        self.enter.remove(name)
+    }
+
+    /// Returns true if a change waits for a request.
+    pub(super) fn has_news(&self, rules: PartRules) -> bool {
+        let leaves = !self.leave.is_empty() && !self.holds_leaving(rules);
+        !(self.enter.is_empty() || self.is_full) || leaves
+    }
+
+    fn holds_leaving(&self, rules: PartRules) -> bool {
+        rules.leaves_in_company && self.enter.is_empty()
+    }
+
+    /// The next part of the waiting changes. `versions`: the claims of the request.
+    pub(super) fn next_part(
+        &mut self,
+        rules: PartRules,
+        versions: impl FnOnce() -> BTreeMap<ResourceName, String>,
+        mut room: RequestRoom,
+    ) -> RequestPart {
+        if self.holds_leaving(rules) {
+            return RequestPart::default();
         }
-        let leaves_in_company = self.leaves_in_company();
-        let versions = if self.said.asked { BTreeMap::new() } else { self.versions() };
-        let Said { enter, leave, .. } = &mut self.said;
-        let bytes = of_names(&*enter) + of_names(&*leave) + versions.iter().map(of_claim).sum::<usize>();
-        if room.take(bytes) {
-            let (subscribe, unsubscribe) = (std::mem::take(enter), std::mem::take(leave));
-            self.said.turn.clear();
-            let versions = versions.into_iter().collect();
-            return Part { subscribe, unsubscribe, versions, unclaimed: BTreeSet::new() };
+        let versions = versions();
+        let claims = versions.iter().map(|(name, version)| claim_bytes(name, version));
+        if room.take(total_bytes(&self.enter) + total_bytes(&self.leave) + claims.sum::<usize>()) {
+            self.turn.clear();
+            return RequestPart {
+                subscribe: std::mem::take(&mut self.enter),
+                unsubscribe: std::mem::take(&mut self.leave),
+                versions: versions.into_iter().collect(),
+                unclaimed: BTreeSet::new(),
+            };
         }
-        let mut part = Part::default();
-        if !leaves_in_company {
-            part.unsubscribe = take_some(leave, &mut room, true);
+        let mut part = RequestPart::default();
+        if !rules.leaves_in_company {
+            part.unsubscribe = take_some(&mut self.leave, &mut room, true);
         }
-        let of_members = !matches!(self.want, Want::Names(_));
-        if of_members {
-            part.subscribe = take_some(enter, &mut room, part.unsubscribe.is_empty());
-        }
-        let is_listed = |part: &Part, name: &ResourceName| {
-            matches!(self.want, Want::Wildcard(_))
-                || name.glob().is_some_and(|glob| part.subscribe.contains(&glob))
-        };
-        for claim in versions {
-            if !of_members {
-                // A claim needs its name in the same request.
-                let bytes = of_claim((&claim.0, &claim.1)) + of_name(&claim.0);
-                if enter.contains(&claim.0) && room.take(bytes) {
-                    enter.remove(&claim.0);
-                    part.subscribe.insert(claim.0.clone());
-                    part.versions.push(claim);
-                }
-            } else if is_listed(&part, &claim.0) && room.take(of_claim((&claim.0, &claim.1))) {
-                part.versions.push(claim);
-            } else {
-                part.unclaimed.insert(claim.0);
-            }
-        }
-        if !of_members {
-            let is_empty = part.subscribe.is_empty() && part.unsubscribe.is_empty();
-            part.subscribe.extend(self.said.take_in_turn(&mut room, is_empty));
+        if rules.kind == Some(CollectionKind::Names) {
+            self.take_names(&mut part, versions, &mut room);
+        } else {
+            self.take_sets(&mut part, rules.kind, versions, &mut room);
         }
         part
     }
 
-    /// The part for the next request. `leaving`: only unsubscribe from these names. While the transport has not taken a part, an answer goes at
-    /// once (ACK-8), without changes.
-    pub(super) fn part(&mut self, room: Room, leaving: &[ResourceName], is_flushing: bool) -> Part {
-        match (leaving, is_flushing) {
-            ([], false) => self.next_part(room),
-            ([], true) => Part::default(),
-            (names, _) => self.leave(names, room),
-        }
-    }
-
-    /// Notes whether names stay out of a request with all names. Returns true if no name stayed out before.
-    pub(super) fn is_newly_full(&mut self, left: &BTreeSet<ResourceName>) -> bool {
-        let is_full = !left.is_empty();
-        std::mem::replace(&mut self.said.is_full, is_full) != is_full && is_full
-    }
-
-    fn leave(&mut self, names: &[ResourceName], mut room: Room) -> Part {
-        let mut leaving = names.iter().filter_map(|name| self.said.leave.take(name)).collect();
-        let unsubscribe = take_some(&mut leaving, &mut room, true);
-        self.said.leave.append(&mut leaving);
-        Part { unsubscribe, ..Part::default() }
-    }
-
-    /// The names that a request newly lists. `left`: names that stay out of a request with all names.
-    pub(super) fn entering(&mut self, variant: Variant, part: Part, left: &BTreeSet<ResourceName>) -> Part {
-        if variant == Variant::Delta {
-            return part;
-        }
-        self.said.leave.clear();
-        let mut subscribe = std::mem::take(&mut self.said.enter);
-        for name in left {
-            if let Some(name) = subscribe.take(name) {
-                self.said.enter.insert(name);
+    /// A claim needs its name in the same request.
+    fn take_names(
+        &mut self,
+        part: &mut RequestPart,
+        versions: BTreeMap<ResourceName, String>,
+        room: &mut RequestRoom,
+    ) {
+        for (name, version) in versions {
+            let bytes = claim_bytes(&name, &version) + name_bytes(&name);
+            if self.enter.contains(&name) && room.take(bytes) {
+                self.enter.remove(&name);
+                part.subscribe.insert(name.clone());
+                part.versions.push((name, version));
             }
         }
-        Part { subscribe, ..part }
+        let is_empty = part.subscribe.is_empty() && part.unsubscribe.is_empty();
+        part.subscribe.extend(self.take_in_turn(room, is_empty));
     }
 
-    /// The names that fit into a request with all names, and that stay out. Names that the stream has requested stay.
-    pub(super) fn fitting(&self, mut room: Room) -> (Vec<ResourceName>, BTreeSet<ResourceName>) {
-        let listed = self.listed();
-        if room.take(of_names(&listed)) {
-            return (listed, BTreeSet::new());
-        }
-        let (mut fits, mut left) = (Vec::new(), BTreeSet::new());
-        let (new, said): (Vec<_>, Vec<_>) =
-            listed.into_iter().partition(|name| self.said.enter.contains(name));
-        for name in said.into_iter().chain(new) {
-            if room.take(of_name(&name)) {
-                fits.push(name);
+    /// A claim needs its glob, or the wildcard, in the same request.
+    fn take_sets(
+        &mut self,
+        part: &mut RequestPart,
+        kind: Option<CollectionKind>,
+        versions: BTreeMap<ResourceName, String>,
+        room: &mut RequestRoom,
+    ) {
+        part.subscribe = take_some(&mut self.enter, room, part.unsubscribe.is_empty());
+        for (name, version) in versions {
+            let is_listed = kind == Some(CollectionKind::Wildcard)
+                || name.glob().is_some_and(|glob| part.subscribe.contains(&glob));
+            if is_listed && room.take(claim_bytes(&name, &version)) {
+                part.versions.push((name, version));
             } else {
-                left.insert(name);
+                part.unclaimed.insert(name);
             }
         }
-        (fits, left)
     }
-}
 
-impl Said {
-    /// Takes wanted names while there is room, and earlier ones before later ones: a client that asks for more and more does not keep the
-    /// names of others waiting. `is_empty` as in [`take_some`].
-    fn take_in_turn(&mut self, room: &mut Room, is_empty: bool) -> BTreeSet<ResourceName> {
+    /// Takes wanted names while there is room, and earlier ones before later ones: a client that asks for
+    /// more and more does not keep the names of others waiting. `is_empty` as in [`take_some`].
+    fn take_in_turn(&mut self, room: &mut RequestRoom, is_empty: bool) -> BTreeSet<ResourceName> {
         let mut taken = BTreeSet::new();
         loop {
             if self.turn.is_empty() {
@@ -183,7 +184,7 @@ impl Said {
                 continue;
             }
             let is_first = is_empty && taken.is_empty();
-            if !room.take(of_name(&name)) && !is_first {
+            if !room.take(name_bytes(&name)) && !is_first {
                 self.turn.insert(name);
                 break;
             }
@@ -191,14 +192,115 @@ impl Said {
         }
         taken
     }
+
+    /// A part that only unsubscribes from these names.
+    pub(super) fn leaving_part(&mut self, names: &[ResourceName], mut room: RequestRoom) -> RequestPart {
+        let mut leaving = names.iter().filter_map(|name| self.leave.take(name)).collect();
+        let unsubscribe = take_some(&mut leaving, &mut room, true);
+        self.leave.append(&mut leaving);
+        RequestPart { unsubscribe, ..RequestPart::default() }
+    }
+
+    /// The names that a request newly lists. `left`: names that stay out of a request with all names.
+    pub(super) fn entering(
+        &mut self,
+        variant: Variant,
+        part: RequestPart,
+        left: &BTreeSet<ResourceName>,
+    ) -> RequestPart {
+        if variant == Variant::Delta {
+            return part;
+        }
+        self.leave.clear();
+        let mut subscribe = std::mem::take(&mut self.enter);
+        for name in left {
+            if let Some(name) = subscribe.take(name) {
+                self.enter.insert(name);
+            }
+        }
+        RequestPart { subscribe, ..part }
+    }
+
+    /// The names of `listed` that fit into a request with all names, and the names that stay out. Names that
+    /// the stream has requested go first.
+    pub(super) fn fitting(
+        &self,
+        listed: Vec<ResourceName>,
+        mut room: RequestRoom,
+    ) -> (Vec<ResourceName>, BTreeSet<ResourceName>) {
+        if room.take(total_bytes(&listed)) {
+            return (listed, BTreeSet::new());
+        }
+        let (mut fits, mut left) = (Vec::new(), BTreeSet::new());
+        let (new, requested): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|name| self.enter.contains(name));
+        for name in requested.into_iter().chain(new) {
+            if room.take(name_bytes(&name)) {
+                fits.push(name);
+            } else {
+                left.insert(name);
+            }
+        }
+        (fits, left)
+    }
+
+    /// Notes whether names stay out of a request with all names. Returns true if no name stayed out before.
+    pub(super) fn is_newly_full(&mut self, left: &BTreeSet<ResourceName>) -> bool {
+        let is_full = !left.is_empty();
+        std::mem::replace(&mut self.is_full, is_full) != is_full && is_full
+    }
 }
 
-/// Takes names in order while there is room. `is_empty`: the request has nothing yet, and is to have one name in any case.
-fn take_some(names: &mut BTreeSet<ResourceName>, room: &mut Room, is_empty: bool) -> BTreeSet<ResourceName> {
+/// The unsubscribed names of the stream. A late update looks like an unasked resource, and the server no
+/// longer counts the name as subscribed (RLY-61).
+#[derive(Debug, Default)]
+pub(super) struct UnsubscribedNames {
+    names: BTreeSet<ResourceName>,
+    /// There were more than [`UNSUBSCRIBED_MAX`] names: any name may be one of them.
+    is_full: bool,
+}
+
+impl UnsubscribedNames {
+    pub(super) fn note(
+        &mut self,
+        unsubscribed: &BTreeSet<ResourceName>,
+        subscribed: &BTreeSet<ResourceName>,
+    ) {
+        self.names.extend(unsubscribed.iter().cloned());
+        self.names.retain(|name| !subscribed.contains(name));
+        if self.names.len() > UNSUBSCRIBED_MAX {
+            (self.names, self.is_full) = (BTreeSet::new(), true);
+        }
+    }
+
+    pub(super) fn may_have(&self, name: &ResourceName) -> bool {
+        self.is_full || self.names.contains(name)
+    }
+}
+
+fn total_bytes<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> usize {
+    names.into_iter().map(name_bytes).sum()
+}
+
+fn name_bytes(name: &ResourceName) -> usize {
+    name.as_str().len() + AROUND_NAME
+}
+
+fn claim_bytes(name: &ResourceName, version: &str) -> usize {
+    name.as_str().len() + version.len() + AROUND_CLAIM
+}
+
+/// Takes names in order while there is room. `is_empty`: the request has nothing yet, and is to have one name
+/// in any case.
+fn take_some(
+    names: &mut BTreeSet<ResourceName>,
+    room: &mut RequestRoom,
+    is_empty: bool,
+) -> BTreeSet<ResourceName> {
     let mut taken = BTreeSet::new();
     while let Some(name) = names.first() {
         let is_first = is_empty && taken.is_empty();
-        if !room.take(of_name(name)) && !is_first {
+        if !room.take(name_bytes(name)) && !is_first {
             break;
         }
         taken.extend(names.pop_first());

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::unasked::Unasked;
+use super::api::Unasked;
 use crate::xds::{
     BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, Response, SotwResponse, Status,
     TypeUrl, Variant,
 };
 
 /// The common content of both variants. Rules that differ between the variants check `variant`.
-pub(super) struct Digest {
+pub(super) struct ResponseDigest {
     pub(super) variant: Variant,
     pub(super) type_url: TypeUrl,
     pub(super) nonce: String,
@@ -29,10 +29,10 @@ pub(super) struct Digest {
     /// The response states its type or a version, so that an omission is meant (RST-12).
     pub(super) is_stated: bool,
     /// Another process of the server answers, as far as the server says so. The versions may start again.
-    pub(super) is_of_another: bool,
+    pub(super) is_from_another: bool,
 }
 
-impl From<Response> for Digest {
+impl From<Response> for ResponseDigest {
     fn from(response: Response) -> Self {
         match response {
             Response::Sotw(SotwResponse {
@@ -43,7 +43,7 @@ impl From<Response> for Digest {
                 resources,
                 errors,
                 ..
-            }) => Digest {
+            }) => ResponseDigest {
                 variant: Variant::Sotw,
                 is_stated: states_type || !version_info.is_empty(),
                 type_url,
@@ -55,27 +55,44 @@ impl From<Response> for Digest {
                 answers_all: false,
                 fails: false,
                 unasked: Unasked::default(),
-                is_of_another: false,
+                is_from_another: false,
             },
-            Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => Digest {
-                variant: Variant::Delta,
-                is_stated: true,
-                type_url,
-                nonce,
-                version_info: String::new(),
-                resources,
-                removed,
-                errors,
-                answers_all: false,
-                fails: false,
-                unasked: Unasked::default(),
-                is_of_another: false,
-            },
+            Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => {
+                ResponseDigest {
+                    variant: Variant::Delta,
+                    is_stated: true,
+                    type_url,
+                    nonce,
+                    version_info: String::new(),
+                    resources,
+                    removed,
+                    errors,
+                    answers_all: false,
+                    fails: false,
+                    unasked: Unasked::default(),
+                    is_from_another: false,
+                }
+            }
         }
     }
 }
 
-impl Digest {
+impl ResponseDigest {
+    /// A wildcard and globs have one resource for each name. Resources for some of the subscribers only are
+    /// refused.
+    pub(super) fn refuse_variants(&mut self) {
+        for element in &mut self.resources {
+            if let Ok(received) = element
+                && received.name.is_variant()
+            {
+                let reason = "dynamic parameter constraints are not supported in wildcards and globs";
+                let name = Some(received.name.plain().into());
+                *element = Err(BadElement { name, reason: reason.to_owned(), is_instance: true });
+            }
+        }
+        self.removed.retain(|name| !name.is_variant());
+    }
+
     /// Refuses resources without a name in answers to names and globs. In a wildcard, a nameless resource is
     /// the member with the empty name.
     pub(super) fn refuse_nameless(&mut self) {
@@ -121,7 +138,7 @@ pub(super) fn is_invalid(error: &ResourceError) -> bool {
 
 /// The structural faults of a response (RLY-37). A response without faults is ACKed.
 #[derive(Default)]
-pub(super) struct Verdict {
+pub(super) struct ResponseVerdict {
     faults: Vec<(Option<ResourceName>, String)>,
     /// A name occurs twice: the machine uses nothing of the response (SST-8, DEL-16).
     pub(super) void: bool,
@@ -129,9 +146,9 @@ pub(super) struct Verdict {
     pub(super) unidentified: bool,
 }
 
-impl Verdict {
-    pub(super) fn of(digest: &Digest) -> Verdict {
-        let mut verdict = Verdict::default();
+impl ResponseVerdict {
+    pub(super) fn new(digest: &ResponseDigest) -> ResponseVerdict {
+        let mut verdict = ResponseVerdict::default();
         let mut seen = BTreeSet::new();
         for element in &digest.resources {
             let name = match element {
@@ -155,8 +172,8 @@ impl Verdict {
         verdict
     }
 
-    /// An answer takes something away and states neither its type nor a version: it may be `{}`, from something that is no
-    /// control plane (RST-12).
+    /// An answer takes something away and states neither its type nor a version: it may be `{}`, from
+    /// something that is no control plane (RST-12).
     pub(super) fn mistrust(&mut self) {
         let reason =
             "the answer omits resources and has neither a type_url nor a version_info; it deletes nothing";

@@ -6,7 +6,7 @@
 //! ([`Output::RoundTrip`]): everything that the server had handed to its transport arrives before the end of
 //! the round trip. After a large message there has to be silence for a while, too: servers make the next part
 //! only when the part before has left. A server with marks reports the end itself
-//! (`type_request/marks.rs`), and the machine detects nothing.
+//! (`type_request.rs`), and the machine detects nothing.
 //!
 //! ```text
 //!   Unanswered ──small──▶ Due ──▶ Proving ──round trip──▶ Proven ──▶ Settled
@@ -41,8 +41,8 @@ pub(super) const REPEATED_MAX: u8 = 10;
 pub(super) enum Settling {
     #[default]
     Unanswered,
-    /// The stream had subscriptions that ended, and this one may be among them: responses may be older than the
-    /// request until a round trip has ended that began after the request.
+    /// The stream had subscriptions that ended, and this one may be among them: responses may be older than
+    /// the request until a round trip has ended that began after the request.
     Retaken {
         has_begun: bool,
         is_answered: bool,
@@ -57,27 +57,27 @@ pub(super) enum Settling {
     /// A round trip has begun after the last message.
     Proving(u8),
     Proven(u8),
-    /// The server has begun to answer, and a mark will report the end (`type_request/marks.rs`).
+    /// The server has begun to answer, and a mark will report the end (`type_request.rs`).
     Awaiting,
     Settled,
 }
 
 impl Settling {
     /// A response of `size` bytes arrived. `grows`: the response brings new resources, not only updates.
-    pub(super) fn answered(&mut self, size: usize, grows: bool, now: Time) {
+    pub(super) fn note_response(&mut self, size: usize, grows: bool, now: Time) {
         let is_large = size >= LARGE;
         *self = match *self {
             Settling::Settled => Settling::Settled,
             Settling::Retaken { has_begun, .. } => Settling::Retaken { has_begun, is_answered: true },
             Settling::Unanswered | Settling::Fresh if !is_large => Settling::Due(0),
-            running if running.is_answered() && !grows && !is_large => running.updated(),
+            running if running.is_answered() && !grows && !is_large => running.after_update(),
             _ => Settling::Quiet { until: now + QUIET },
         };
     }
 
     /// An update of a received resource. More responses may follow right behind the update, so that an
     /// earlier round trip proves nothing about later responses.
-    pub(super) fn updated(self) -> Settling {
+    fn after_update(self) -> Settling {
         match self {
             Settling::Proving(repeated) | Settling::Proven(repeated) if repeated < REPEATED_MAX => {
                 Settling::Due(repeated + 1)
@@ -94,7 +94,7 @@ impl Settling {
     }
 
     /// A response arrived from a server that reports the end itself.
-    pub(super) fn told(&mut self) {
+    pub(super) fn await_mark(&mut self) {
         if *self != Settling::Settled {
             *self = Settling::Awaiting;
         }
@@ -105,7 +105,7 @@ impl Settling {
     }
 
     /// Returns true if a mark may follow the responses so far.
-    pub(super) fn is_told(self) -> bool {
+    pub(super) fn may_be_marked(self) -> bool {
         matches!(self, Settling::Awaiting | Settling::Settled)
     }
 
@@ -145,7 +145,7 @@ impl Settling {
     }
 
     /// Begins a round trip if necessary. Returns true if a round trip was necessary.
-    pub(super) fn begin(&mut self) -> bool {
+    pub(super) fn begin_round(&mut self) -> bool {
         *self = match *self {
             Settling::Due(repeated) => Settling::Proving(repeated),
             Settling::Retaken { has_begun: false, is_answered } => {
@@ -156,7 +156,7 @@ impl Settling {
         true
     }
 
-    pub(super) fn returned(&mut self) {
+    pub(super) fn end_round(&mut self) {
         *self = match *self {
             Settling::Proving(repeated) => Settling::Proven(repeated),
             Settling::Retaken { has_begun: true, is_answered: true } => Settling::Due(0),

@@ -1,97 +1,19 @@
 //! One response, applied to names with variants.
 
-use super::api::{Cause, Changes, Event, Output};
-use super::names::{Held, Names};
-use super::response::Digest;
-use super::said::Said;
-use super::type_request::{TypeRequest, Want};
-use super::variants::{Family, Key, Offer};
-use crate::engine::collection::CollectionKind;
-use crate::xds::{BadElement, Received, ResourceName, Variant};
 use std::collections::{BTreeMap, BTreeSet};
 
-impl Names {
-    /// Adds a wanted name.
-    pub(super) fn enter_family(&mut self, name: &ResourceName) {
-        match (name.parameters(), &mut self.variants) {
-            (Some((plain, parameters)), _) => {
-                let plain = ResourceName::new(plain);
-                let has_plain = self.contains(&plain);
-                let variants = self.variants.get_or_insert_default();
-                let family = variants.families.entry(plain.clone()).or_default();
-                if has_plain {
-                    family.keys.entry(plain.clone()).or_default();
-                }
-                family.keys.entry(name.clone()).or_insert(Key { parameters, ..Key::default() });
-                variants.entered.insert(name.clone());
-            }
-            (None, Some(variants)) => {
-                if let Some(family) = variants.families.get_mut(name) {
-                    family.keys.entry(name.clone()).or_default();
-                    variants.entered.insert(name.clone());
-                }
-            }
-            (None, None) => {}
-        }
-    }
-
-    /// Removes a name that is no longer wanted.
-    pub(super) fn leave_family(&mut self, name: &ResourceName) {
-        let Some(variants) = &mut self.variants else { return };
-        if let Some(family) = variants.families.get_mut(name.plain()) {
-            family.keys.remove(name);
-            if family.keys.is_empty() {
-                variants.families.remove(name.plain());
-            }
-        }
-        if variants.families.is_empty() {
-            self.variants = None;
-        }
-    }
-
-    /// The variant of a name was not refreshed in time: no other name is given the variant from now on
-    /// (TTL-8).
-    pub(super) fn expire_variant(&mut self, name: &ResourceName) {
-        let families = self.variants.as_mut().map(|variants| &mut variants.families);
-        let Some(family) = families.and_then(|families| families.get_mut(name.plain())) else { return };
-        if let Some(own) = family.keys.get_mut(name).and_then(|key| key.chosen.take()) {
-            family.variants.remove(&own);
-        }
-    }
-
-    /// Variants from an old stream may not exist on the next stream.
-    pub(super) fn variants_are_old(&mut self) {
-        let families = self.variants.iter_mut().flat_map(|variants| variants.families.values_mut());
-        families.flat_map(|family| family.variants.values_mut()).for_each(|offer| offer.on_stream = false);
-    }
-
-    /// The wanted names that a server can mean by `name`: the names that a resource `name` answers, and the
-    /// family of the plain name.
-    pub(super) fn meant_by(&self, name: &ResourceName) -> BTreeSet<ResourceName> {
-        let mut meant = self.answered_by(name, &[]);
-        let family = self.variants.as_ref().and_then(|variants| variants.families.get(name.plain()));
-        meant.extend(family.into_iter().flat_map(|family| family.keys.keys().cloned()));
-        meant
-    }
-
-    /// The family of a name, if there is a family. A variant of a wanted name creates a family.
-    fn family_of(&mut self, name: &ResourceName) -> Option<&mut Family> {
-        if self.variants.is_none() && !name.is_variant() {
-            return None;
-        }
-        let plain = ResourceName::new(name.plain());
-        if name.is_variant() && self.contains(&plain) {
-            let family = self.variants.get_or_insert_default().families.entry(plain.clone()).or_default();
-            family.keys.entry(plain).or_default();
-            return Some(family);
-        }
-        self.variants.as_mut()?.families.get_mut(&plain)
-    }
-}
+use super::api::{Cause, Changes, Event, Output};
+use super::names::{HeldResource, WantedNames};
+use super::request_size::PendingNames;
+use super::type_request::TypeRequest;
+use super::variants::{VariantKey, VariantOffer};
+use super::want::Want;
+use crate::engine::collection::CollectionKind;
+use crate::xds::{Received, ResourceName, Variant};
 
 /// The effects of one response on a family.
 #[derive(Debug, Default)]
-struct Touched {
+struct FamilyChanges {
     /// A variant was withdrawn.
     withdrawn: Option<Cause>,
     /// The plain name does not exist, or not without constraints.
@@ -101,65 +23,68 @@ struct Touched {
 /// One response, applied to names with variants.
 #[derive(Debug, Default)]
 pub(super) struct VariantStep {
-    touched: BTreeMap<ResourceName, Touched>,
+    /// By plain name, the changed families.
+    changed: BTreeMap<ResourceName, FamilyChanges>,
 }
 
 impl VariantStep {
-    fn touch(&mut self, name: &ResourceName) -> &mut Touched {
-        self.touched.entry(name.plain().into()).or_default()
+    fn change(&mut self, name: &ResourceName) -> &mut FamilyChanges {
+        self.changed.entry(name.plain().into()).or_default()
     }
 
-    /// Returns true if the element belongs to a name with variants, so that its effect is settled at the end.
+    /// Returns true if the element belongs to a name with variants. [`Self::finish`] then settles the effect.
     pub(super) fn take(
         &mut self,
-        names: &mut Names,
+        names: &mut WantedNames,
         received: &Received,
         variant: Variant,
         changes: &mut Changes,
     ) -> bool {
-        let own = &received.name;
-        let Some(family) = names.family_of(own) else { return own.is_variant() };
+        let name = &received.name;
+        let Some(family) = names.family_mut(name) else { return name.is_variant() };
         let Some(resource) = &received.resource else {
-            let known = family.variants.get(own);
-            let is_same = known.is_some_and(|offer| {
+            let offer = family.offers.get(name);
+            let is_same = offer.is_some_and(|offer| {
                 offer.on_stream && !offer.version.is_empty() && offer.version == received.upstream_version
             });
             if variant == Variant::Sotw || is_same {
+                let has_offer = offer.is_some();
                 let refreshed =
-                    family.keys.iter().filter(|(_, key)| known.is_some() && key.chosen.as_ref() == Some(own));
+                    family.keys.iter().filter(|(_, key)| has_offer && key.chosen.as_ref() == Some(name));
                 changes.refreshed.extend(refreshed.map(|(name, _)| (name.clone(), received.ttl)));
             } else {
-                self.lose(names, own, Cause::Removed);
+                self.lose(names, name, Cause::Removed);
             }
             return true;
         };
         let (resource, version) = (resource.clone(), received.upstream_version.clone());
-        family.offer(own, Offer { resource, version, on_stream: true, is_news: true });
-        self.touch(own);
+        family.add(name, VariantOffer { resource, version, on_stream: true, is_news: true });
+        self.change(name);
         true
     }
 
     /// The server reports that a variant, or a name, does not exist. Returns true if the name has variants.
-    pub(super) fn lose(&mut self, names: &mut Names, name: &ResourceName, cause: Cause) -> bool {
-        let Some(family) = names.family_of(name) else { return name.is_variant() };
-        let was_there = family.variants.remove(name).is_some();
+    pub(super) fn lose(&mut self, names: &mut WantedNames, name: &ResourceName, cause: Cause) -> bool {
+        let Some(family) = names.family_mut(name) else { return name.is_variant() };
+        let was_there = family.offers.remove(name).is_some();
         if !name.is_variant() {
             // Variants of an earlier stream that the present stream has not repeated are gone, too.
-            family.variants.retain(|_, offer| offer.on_stream);
-            self.touch(name).plain_gone = Some(cause);
+            family.offers.retain(|_, offer| offer.on_stream);
+            self.change(name).plain_gone = Some(cause);
         } else if was_there {
-            self.touch(name).withdrawn = Some(cause);
+            self.change(name).withdrawn = Some(cause);
         }
         true
     }
 
-    /// Gives each wanted name of the touched families a variant. `is_whole`: resources that the response
+    /// Gives each wanted name of the changed families a variant. `is_whole`: resources that the response
     /// lacks do not exist. `mentioned`: wanted names that exist according to the response.
     pub(super) fn finish(
         mut self,
-        names: &mut Names,
-        said: &Said,
-        (variant, is_whole): (Variant, bool),
+        names: &mut WantedNames,
+        pending: &PendingNames,
+        variant: Variant,
+        is_whole: bool,
         changes: &mut Changes,
         mentioned: &mut BTreeSet<ResourceName>,
     ) -> Vec<Event> {
@@ -168,50 +93,71 @@ impl VariantStep {
         if is_whole {
             for (plain, family) in &mut variants.families {
                 if family.keys.keys().all(|key| !mentioned.contains(key)) {
-                    family.variants.retain(|_, offer| offer.is_news);
-                    self.touch(plain);
+                    family.offers.retain(|_, offer| offer.is_news);
+                    self.change(plain);
                 }
             }
         }
-        for (plain, touched) in &self.touched {
+        for (plain, family_changes) in &self.changed {
             let Some(family) = variants.families.get_mut(plain) else { continue };
             family.drop_replaced(variant);
-            let Family { keys, variants } = family;
-            for (name, key) in keys {
-                let mut settling = Settling { names, said, changes, mentioned };
-                events.extend(settling.settle(name, key, variants, touched));
+            for (name, key) in &mut family.keys {
+                let mut choice = VariantChoice { names, pending, changes, mentioned };
+                events.extend(choice.choose(name, key, &family.offers, family_changes));
             }
-            variants.values_mut().for_each(|offer| offer.is_news = false);
+            family.offers.values_mut().for_each(|offer| offer.is_news = false);
         }
-        names.variants = Some(variants);
+        names.variants.restore(variants);
         events
     }
 }
 
-/// A wanted name, and the variant for the name.
-struct Settling<'a> {
-    names: &'a mut Names,
-    said: &'a Said,
+/// Known variants may answer new subscriptions to names (DYN-2).
+pub(super) fn answer_new_names(subscription: &mut TypeRequest) -> Vec<Output> {
+    let Want::Names(names) = &mut subscription.want else { return Vec::new() };
+    let Some(mut variants) = names.variants.take() else { return Vec::new() };
+    let mut changes = Changes::new(&subscription.type_url, CollectionKind::Names);
+    let mut outputs = Vec::new();
+    for name in std::mem::take(&mut variants.entered) {
+        let Some(family) = variants.families.get_mut(name.plain()) else { continue };
+        let Some(key) = family.keys.get_mut(&name) else { continue };
+        let pending = &subscription.exchange.pending;
+        let (changes, mentioned) = (&mut changes, &mut BTreeSet::new());
+        let mut choice = VariantChoice { names, pending, changes, mentioned };
+        let event = choice.choose(&name, key, &family.offers, &FamilyChanges::default());
+        outputs.extend(event.map(Output::Event));
+    }
+    names.variants.restore(variants);
+    if !changes.present.is_empty() {
+        outputs.push(Output::Changes(changes));
+    }
+    outputs
+}
+
+/// The choice of a variant for a wanted name.
+struct VariantChoice<'a> {
+    names: &'a mut WantedNames,
+    pending: &'a PendingNames,
     changes: &'a mut Changes,
     mentioned: &'a mut BTreeSet<ResourceName>,
 }
 
-impl Settling<'_> {
-    fn settle(
+impl VariantChoice<'_> {
+    fn choose(
         &mut self,
         name: &ResourceName,
-        key: &mut Key,
-        variants: &BTreeMap<ResourceName, Offer>,
-        touched: &Touched,
+        key: &mut VariantKey,
+        offers: &BTreeMap<ResourceName, VariantOffer>,
+        family_changes: &FamilyChanges,
     ) -> Option<Event> {
-        let is_listed = !self.said.enter.contains(name);
-        let mut matching = variants.iter().filter(|(_, offer)| offer.matches(&key.parameters));
+        let is_listed = !self.pending.enter.contains(name);
+        let mut matching = offers.iter().filter(|(_, offer)| offer.matches(&key.parameters));
         // The last of several variants by name wins, so that all relays agree (DYN-4). A variant without
         // constraints is the first.
-        let Some((own, offer)) = matching.next_back() else {
+        let Some((variant, offer)) = matching.next_back() else {
             let had = key.chosen.take().is_some();
             key.is_ambiguous = false;
-            let cause = touched.withdrawn.filter(|_| had).or(touched.plain_gone);
+            let cause = family_changes.withdrawn.filter(|_| had).or(family_changes.plain_gone);
             if let Some(cause) = cause
                 && is_listed
                 && self.names.set_absent(name)
@@ -221,53 +167,13 @@ impl Settling<'_> {
             return None;
         };
         let was_ambiguous = std::mem::replace(&mut key.is_ambiguous, matching.next_back().is_some());
-        if offer.is_news || key.chosen.as_ref() != Some(own) {
-            self.names.hold(name, name, Held::of_variant(&offer.version), is_listed);
+        if offer.is_news || key.chosen.as_ref() != Some(variant) {
+            self.names.hold(name, name, HeldResource::from_variant(&offer.version), is_listed);
             self.changes.present.push(offer.as_resource_of(name));
             self.mentioned.insert(name.clone());
-            key.chosen = Some(own.clone());
+            key.chosen = Some(variant.clone());
         }
         (key.is_ambiguous && !was_ambiguous)
             .then(|| Event::Ambiguous { type_url: self.changes.type_url.clone(), name: name.clone() })
-    }
-}
-
-impl Digest {
-    /// A wildcard and globs have one resource for each name. Resources for some of the subscribers only are
-    /// refused.
-    pub(super) fn refuse_variants(&mut self) {
-        for element in &mut self.resources {
-            if let Ok(received) = element
-                && received.name.is_variant()
-            {
-                let reason = "dynamic parameter constraints are not supported in wildcards and globs";
-                let name = Some(received.name.plain().into());
-                *element = Err(BadElement { name, reason: reason.to_owned(), is_instance: true });
-            }
-        }
-        self.removed.retain(|name| !name.is_variant());
-    }
-}
-
-impl TypeRequest {
-    /// Known variants may answer new subscriptions to names (DYN-2).
-    pub(super) fn answer_from_variants(&mut self) -> Vec<Output> {
-        let Want::Names(names) = &mut self.want else { return Vec::new() };
-        let Some(mut variants) = names.variants.take() else { return Vec::new() };
-        let mut changes = Changes::new(&self.type_url, CollectionKind::Names);
-        let mut outputs = Vec::new();
-        for name in std::mem::take(&mut variants.entered) {
-            let Some(family) = variants.families.get_mut(name.plain()) else { continue };
-            let Some(key) = family.keys.get_mut(&name) else { continue };
-            let (said, changes, mentioned) = (&self.said, &mut changes, &mut BTreeSet::new());
-            let mut settling = Settling { names, said, changes, mentioned };
-            let event = settling.settle(&name, key, &family.variants, &Touched::default());
-            outputs.extend(event.map(Output::Event));
-        }
-        names.variants = Some(variants);
-        if !changes.present.is_empty() {
-            outputs.push(Output::Changes(changes));
-        }
-        outputs
     }
 }

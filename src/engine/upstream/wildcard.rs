@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::Held;
+use super::names::HeldResource;
 use crate::xds::ResourceName;
 
 #[derive(Debug, Default)]
 pub(super) struct Wildcard {
-    pub(super) members: BTreeMap<ResourceName, Held>,
+    pub(super) members: BTreeMap<ResourceName, HeldResource>,
     /// The membership is known; reconnects do not change this.
     pub(super) complete: bool,
-    /// Nothing that is not here exists; reconnects do not change this. Until then a complete set is provisional
-    /// ([`super::confirmation`]).
+    /// Nothing that is not here exists; reconnects do not change this. Until then a complete set is
+    /// provisional ([`super::confirmation`]).
     pub(super) is_confirmed: bool,
     /// Delta: members from before this stream without a version to restate. The server cannot know to remove
     /// such members. The server sends the existing members again.
@@ -22,7 +22,7 @@ pub(super) struct Wildcard {
 
 impl Wildcard {
     /// Records the write of the delta request that restates the members.
-    pub(super) fn restated(&mut self) {
+    pub(super) fn restate(&mut self) {
         let unstated = self.members.iter().filter(|(_, held)| !held.restate);
         self.unconfirmed = unstated.map(|(name, _)| name.clone()).collect();
     }
@@ -32,7 +32,7 @@ impl Wildcard {
         self.unconfirmed.extend(members);
     }
 
-    pub(super) fn hold(&mut self, name: &ResourceName, held: Held) {
+    pub(super) fn hold(&mut self, name: &ResourceName, held: HeldResource) {
         self.unconfirmed.remove(name);
         self.members.insert(name.clone(), held);
     }
@@ -88,13 +88,13 @@ impl Wildcard {
         self.is_confirmed |= self.is_certain();
     }
 
-    pub(super) fn stream_ended(&mut self) {
+    pub(super) fn end_stream(&mut self) {
         self.unconfirmed.clear();
         self.asked = None;
         // The server does not send restated members again, and nothing shows the end of resources that are
         // not sent.
         if !self.complete {
-            self.members.values_mut().for_each(Held::forget_version);
+            self.members.values_mut().for_each(HeldResource::forget_version);
         }
     }
 }

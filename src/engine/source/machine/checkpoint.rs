@@ -113,7 +113,7 @@ impl Source {
     /// Resumes the subscription. Returns false if the server cannot be asked for the type.
     fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
         let Attachment::Streams(streams) = &mut self.attachment else { return false };
-        let (kind, restated) = (resumed.wanted().kind(), resumed.is_restated());
+        let (kind, restated) = (resumed.selection().kind(), resumed.is_restated());
         let can_be_asked = streams.resume(type_url, resumed, now);
         if can_be_asked {
             self.restoring.unheard.insert((type_url.clone(), kind), restated);

@@ -57,8 +57,8 @@ impl Source {
                 self.guard.forget(&type_url, kind, freed);
             }
             if let Attachment::Streams(streams) = &mut self.attachment {
-                streams.unsubscribe(&type_url, upstream::Wanted::Names(names), no_names, now);
-                streams.unsubscribe(&type_url, upstream::Wanted::Globs(globs), no_globs, now);
+                streams.unsubscribe(&type_url, upstream::ResourceSelection::Names(names), no_names, now);
+                streams.unsubscribe(&type_url, upstream::ResourceSelection::Globs(globs), no_globs, now);
             }
             self.settle(&type_url, now);
         }
@@ -79,7 +79,7 @@ impl Source {
         self.upkeep.freed_wildcard(type_url);
         self.guard.forget_wildcard(type_url);
         if let Attachment::Streams(streams) = &mut self.attachment {
-            streams.unsubscribe(type_url, upstream::Wanted::Wildcard, true, now);
+            streams.unsubscribe(type_url, upstream::ResourceSelection::Wildcard, true, now);
         }
         self.settle(type_url, now);
     }

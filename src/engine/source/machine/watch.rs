@@ -77,7 +77,7 @@ impl Source {
         }
         match &mut self.attachment {
             Attachment::Streams(streams) => {
-                if !streams.subscribe(type_url, upstream::Wanted::Wildcard, now) {
+                if !streams.subscribe(type_url, upstream::ResourceSelection::Wildcard, now) {
                     self.outputs.push_back(Output::Unserved(type_url.clone()));
                 }
             }
@@ -121,7 +121,7 @@ impl Source {
             match &mut self.attachment {
                 Attachment::Streams(streams) => {
                     self.upkeep.asked(type_url, &moved.new, now);
-                    if !streams.subscribe(type_url, upstream::Wanted::Globs(moved.new), now) {
+                    if !streams.subscribe(type_url, upstream::ResourceSelection::Globs(moved.new), now) {
                         self.outputs.push_back(Output::Unserved(type_url.clone()));
                     }
                 }
@@ -158,7 +158,7 @@ impl Source {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
                 self.upkeep.asked(type_url, &names, now);
-                if !streams.subscribe(type_url, upstream::Wanted::Names(names), now) {
+                if !streams.subscribe(type_url, upstream::ResourceSelection::Names(names), now) {
                     self.outputs.push_back(Output::Unserved(type_url.clone()));
                 }
             }

@@ -21,7 +21,9 @@ use super::{StreamIndex, Streams};
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::doubt::{Doubt, NameSet, Question};
-use crate::engine::upstream::{Event, Former, Output, Resumed, State, Transport, Wanted};
+use crate::engine::upstream::{
+    Event, FormerResource, LinkState, Output, ResourceSelection, Resumed, Transport,
+};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// The maximum number of remembered types. Clients that ask for invented types cost bounded memory.
@@ -101,7 +103,7 @@ impl Streams {
             return doubt.be_quiet(now);
         }
         let names: Vec<_> = names.into_iter().collect();
-        machine.upstream.unsubscribe(type_url, Wanted::Names(names.clone()), now);
+        machine.upstream.unsubscribe(type_url, ResourceSelection::Names(names.clone()), now);
         machine.upstream.forgive(type_url);
         doubt.convict(&names, now);
         self.tell_doubt(index, Event::Silenced { type_url: type_url.clone(), names, is_cured: true });
@@ -118,18 +120,23 @@ impl Streams {
 
     /// New names of a type with doubts are tried before they join the others. Returns the names for the request of the
     /// others.
-    pub(super) fn try_first(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) -> Option<Wanted> {
-        let Wanted::Names(names) = wanted else { return Some(wanted) };
+    pub(super) fn try_first(
+        &mut self,
+        type_url: &TypeUrl,
+        wanted: ResourceSelection,
+        now: Time,
+    ) -> Option<ResourceSelection> {
+        let ResourceSelection::Names(names) = wanted else { return Some(wanted) };
         let home = self.home(type_url).and_then(|index| self.machines.get(index));
         let has_others = home.is_some_and(|machine| machine.upstream.names(type_url).next().is_some());
         let doubt = self.doubts.get_mut(type_url).filter(|doubt| doubt.is_proven && has_others);
-        let Some(doubt) = doubt else { return Some(Wanted::Names(names)) };
+        let Some(doubt) = doubt else { return Some(ResourceSelection::Names(names)) };
         let (others, mut new): (Vec<_>, Vec<_>) = names.into_iter().partition(ResourceName::is_located);
         new.retain(|name| !doubt.apart.contains_key(name));
         doubt.take_apart(&new, now);
         doubt.try_set(NameSet { names: new, is_new: true });
         self.start_trials(type_url, now);
-        (!others.is_empty()).then_some(Wanted::Names(others))
+        (!others.is_empty()).then_some(ResourceSelection::Names(others))
     }
 
     /// The server answered for these names: they join the others.
@@ -137,7 +144,7 @@ impl Streams {
         &mut self,
         type_url: &TypeUrl,
         names: Vec<ResourceName>,
-        formers: Vec<Former>,
+        formers: Vec<FormerResource>,
         now: Time,
     ) {
         let (Some(home), Some(doubt)) = (self.home(type_url), self.doubts.get_mut(type_url)) else { return };
@@ -150,7 +157,7 @@ impl Streams {
         if !formers.is_empty() {
             machine.upstream.resume(type_url, Resumed::Names(formers), now);
         }
-        machine.upstream.subscribe(type_url, Wanted::Names(back.keys().cloned().collect()), now);
+        machine.upstream.subscribe(type_url, ResourceSelection::Names(back.keys().cloned().collect()), now);
         for (name, _) in back.into_iter().filter(|(_, apart)| apart.silences > 0) {
             self.tell_doubt(home, Event::SpeaksOf { type_url: type_url.clone(), name });
         }
@@ -171,7 +178,7 @@ impl Streams {
         };
         let names = machine.upstream.unheld(type_url);
         if !names.is_empty() && machine.upstream.names(type_url).count() > names.len() {
-            machine.upstream.unsubscribe(type_url, Wanted::Names(names.clone()), now);
+            machine.upstream.unsubscribe(type_url, ResourceSelection::Names(names.clone()), now);
             doubt.take_apart(&names, now);
             doubt.try_names(names);
         }
@@ -185,7 +192,7 @@ impl Streams {
         self.end_trials(type_url, now);
         let index = self.placed(type_url, CollectionKind::Names);
         if let Some(machine) = index.and_then(|index| self.machine(index)) {
-            machine.subscribe(type_url, Wanted::Names(names), now);
+            machine.subscribe(type_url, ResourceSelection::Names(names), now);
         }
     }
 
@@ -193,14 +200,14 @@ impl Streams {
     pub(super) fn leave_apart(
         &mut self,
         type_url: &TypeUrl,
-        wanted: Wanted,
+        wanted: ResourceSelection,
         last: bool,
         now: Time,
-    ) -> Wanted {
-        let Wanted::Names(mut names) = wanted else { return wanted };
+    ) -> ResourceSelection {
+        let ResourceSelection::Names(mut names) = wanted else { return wanted };
         let index = self.placed(type_url, CollectionKind::Names);
         let home = index.and_then(|index| self.machines.get(index));
-        let Some(doubt) = self.doubts.get_mut(type_url) else { return Wanted::Names(names) };
+        let Some(doubt) = self.doubts.get_mut(type_url) else { return ResourceSelection::Names(names) };
         names.retain(|name| doubt.apart.remove(name).is_none());
         let is_proven = doubt.is_proven;
         let leaves_none =
@@ -210,7 +217,7 @@ impl Streams {
             self.trust(type_url, now);
             self.doubts.entry(type_url.clone()).or_default().is_proven = is_proven;
         }
-        Wanted::Names(names)
+        ResourceSelection::Names(names)
     }
 
     /// Forgets types without names, if there are too many. `but`: the type that is asked about.
@@ -227,7 +234,7 @@ impl Streams {
     pub(super) fn doubts_due(&self) -> Option<Time> {
         let due = |(type_url, doubt): (&TypeUrl, &Doubt)| {
             let home = self.home(type_url).and_then(|index| self.machines.get(index));
-            let is_open = home.is_some_and(|machine| matches!(machine.upstream.state(), State::Open));
+            let is_open = home.is_some_and(|machine| matches!(machine.upstream.state(), LinkState::Open));
             // Until something is answered, nothing is asked but with the next input.
             let is_answered = home.is_some_and(|machine| machine.upstream.is_answered());
             let is_silenced =

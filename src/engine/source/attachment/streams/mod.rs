@@ -15,7 +15,9 @@ use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Answered;
 use crate::engine::source::attachment::doubt::Doubt;
 use crate::engine::source::attachment::suspect::Suspect;
-use crate::engine::upstream::{Hold, Output, Resumed, Transport, Upstream, UpstreamSettings, Wanted};
+use crate::engine::upstream::{
+    Hold, Output, ResourceSelection, Resumed, Transport, Upstream, UpstreamSettings,
+};
 use crate::xds::{ResourceName, Response, Service, Status, TypeUrl, Variant};
 
 /// The index of a stream within its source.
@@ -103,7 +105,7 @@ impl Streams {
 
     /// Returns false if the server can't be asked for this type: there is no service, or none of this kind
     /// (RPC-2, RPC-9). The names stay unknown, because no server declares them absent (RLY-2).
-    pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, now: Time) -> bool {
+    pub fn subscribe(&mut self, type_url: &TypeUrl, wanted: ResourceSelection, now: Time) -> bool {
         let Some(wanted) = self.try_first(type_url, wanted, now) else { return true };
         let key = (type_url.clone(), wanted.kind());
         let index = match self.placed.get(&key) {
@@ -126,10 +128,10 @@ impl Streams {
     /// Subscribes again as before the restart of the relay. Returns false as for [`Streams::subscribe`].
     pub fn resume(&mut self, type_url: &TypeUrl, resumed: Resumed, now: Time) -> bool {
         self.trust(type_url, now);
-        if !self.subscribe(type_url, resumed.wanted(), now) {
+        if !self.subscribe(type_url, resumed.selection(), now) {
             return false;
         }
-        let index = self.placed(type_url, resumed.wanted().kind());
+        let index = self.placed(type_url, resumed.selection().kind());
         if let Some(machine) = index.and_then(|index| self.machine(index)) {
             machine.resume(type_url, resumed, now);
         }
@@ -196,7 +198,7 @@ impl Streams {
     }
 
     /// `last`: no session wants any part of this collection now.
-    pub fn unsubscribe(&mut self, type_url: &TypeUrl, wanted: Wanted, last: bool, now: Time) {
+    pub fn unsubscribe(&mut self, type_url: &TypeUrl, wanted: ResourceSelection, last: bool, now: Time) {
         let key = (type_url.clone(), wanted.kind());
         let Some(index) = self.placed.get(&key).copied() else { return };
         let wanted = self.leave_apart(type_url, wanted, last, now);

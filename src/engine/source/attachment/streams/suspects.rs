@@ -17,7 +17,7 @@ use super::{Machine, StreamIndex, Streams};
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::suspect::Suspect;
-use crate::engine::upstream::{Event, Input, Output, SOON, State, Transport, Upstream};
+use crate::engine::upstream::{Event, Input, LinkState, Output, SOON, Transport, Upstream};
 use crate::xds::{Status, TypeUrl};
 
 /// A suspect whose stream stays open this long is cleared, because a faulty type ends the stream within
@@ -40,7 +40,7 @@ impl Streams {
         let Some(machine) = self.machines.get_mut(index) else { return };
         match input {
             Input::Ended { status, jitter } if may_blame => {
-                let blamed = machine.upstream.ended(status.clone(), jitter, now);
+                let blamed = machine.upstream.handle_end(status.clone(), jitter, now);
                 for type_url in &blamed {
                     self.suspect(index, type_url, &status, now);
                 }
@@ -166,7 +166,7 @@ impl Streams {
             .map(|kind| self.placed(type_url, kind));
         let waits = |index: &StreamIndex| {
             let machine = self.machines.get(*index);
-            machine.is_some_and(|machine| matches!(machine.upstream.state(), State::Waiting { .. }))
+            machine.is_some_and(|machine| matches!(machine.upstream.state(), LinkState::Waiting { .. }))
         };
         placed.into_iter().flatten().filter(waits).filter_map(|index| self.due(index)).min()
     }
@@ -201,9 +201,9 @@ impl Streams {
             return due;
         }
         match upstream.state() {
-            State::Waiting { until } => Some(self.turn_from()?.max(until)),
-            State::Open => due.into_iter().chain(stays_until(upstream)).min(),
-            State::Closed | State::Opening => due,
+            LinkState::Waiting { until } => Some(self.turn_from()?.max(until)),
+            LinkState::Open => due.into_iter().chain(stays_until(upstream)).min(),
+            LinkState::Closed | LinkState::Opening => due,
         }
     }
 
@@ -213,9 +213,11 @@ impl Streams {
         for Machine { alone, upstream, .. } in &self.machines {
             let Some(type_url) = alone else { continue };
             match upstream.state() {
-                State::Opening => return None,
-                State::Open if !upstream.has_answered(type_url) => from = from.max(upstream.since() + TURN),
-                State::Open | State::Waiting { .. } | State::Closed => {}
+                LinkState::Opening => return None,
+                LinkState::Open if !upstream.has_answered(type_url) => {
+                    from = from.max(upstream.since() + TURN)
+                }
+                LinkState::Open | LinkState::Waiting { .. } | LinkState::Closed => {}
             }
         }
         Some(from)
@@ -225,7 +227,7 @@ impl Streams {
     fn open_in_turn(&mut self, now: Time) {
         for index in 0..self.machines.len() {
             let is_waiting = |machine: &Machine| {
-                machine.alone.is_some() && matches!(machine.upstream.state(), State::Waiting { .. })
+                machine.alone.is_some() && matches!(machine.upstream.state(), LinkState::Waiting { .. })
             };
             if self.machines.get(index).is_some_and(is_waiting)
                 && self.due(index).is_some_and(|due| due <= now)
@@ -255,7 +257,7 @@ impl Streams {
         self.placed.insert((type_url.clone(), kind), home);
         if let Some(machine) = self.machine(home) {
             machine.carry(carried, now, now);
-            if matches!(machine.state(), State::Waiting { until } if until <= now) {
+            if matches!(machine.state(), LinkState::Waiting { until } if until <= now) {
                 machine.handle_timeout(now);
             }
         }
@@ -292,5 +294,5 @@ impl Streams {
 
 /// The end of the trial of an open stream.
 fn stays_until(upstream: &Upstream) -> Option<Time> {
-    matches!(upstream.state(), State::Open).then(|| upstream.since() + STAYS)
+    matches!(upstream.state(), LinkState::Open).then(|| upstream.since() + STAYS)
 }

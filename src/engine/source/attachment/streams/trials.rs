@@ -6,7 +6,7 @@ use super::{Machine, StreamIndex, Streams};
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
 use crate::engine::source::attachment::doubt::{Doubt, NameSet, PARTS_MAX, Question, Trial};
-use crate::engine::upstream::{Cause, Changes, Event, Former, Output, State, Wanted};
+use crate::engine::upstream::{Cause, Changes, Event, FormerResource, LinkState, Output, ResourceSelection};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// The maximum number of streams for trials of a source, and of those for a single name. A set of several names never
@@ -36,7 +36,7 @@ impl Streams {
             doubt.try_again(now);
         }
         let Some(home) = self.home(type_url) else { return };
-        let is_open = |machine: &Machine| matches!(machine.upstream.state(), State::Open);
+        let is_open = |machine: &Machine| matches!(machine.upstream.state(), LinkState::Open);
         if !self.machines.get(home).is_some_and(is_open) {
             return;
         }
@@ -67,7 +67,7 @@ impl Streams {
 
     fn try_on_a_stream(&mut self, home: StreamIndex, type_url: &TypeUrl, set: NameSet, now: Time) {
         let mut upstream = self.machines[home].upstream.beside();
-        upstream.subscribe(type_url, Wanted::Names(set.names.clone()), now);
+        upstream.subscribe(type_url, ResourceSelection::Names(set.names.clone()), now);
         let machine = Machine { tries: Some(type_url.clone()), ..Machine::new(None, upstream) };
         let is_free = |machine: &Machine| machine.tries.is_some() && machine.upstream.is_done();
         let index = match self.machines.iter().position(is_free) {
@@ -94,7 +94,7 @@ impl Streams {
             let Some((at, verdict)) = verdict else { return };
             let Some(doubt) = self.doubts.get_mut(type_url) else { return };
             let trial = doubt.trials.remove(at);
-            let formers = self.machines[trial.index].upstream.formers(type_url);
+            let formers = self.machines[trial.index].upstream.former_resources(type_url);
             self.close_trial(trial.index, type_url, now);
             match self.doubts.get(type_url).and_then(|doubt| doubt.question.clone()) {
                 Some(question) => {
@@ -112,9 +112,9 @@ impl Streams {
         let due = self.verdict_due(type_url, doubt, doubt.trials.get(at)?);
         let machine = self.machines.get_mut(index)?;
         match machine.upstream.state() {
-            State::Opening => return None,
-            State::Closed | State::Waiting { .. } => return Some(Verdict::Lost),
-            State::Open => {}
+            LinkState::Opening => return None,
+            LinkState::Closed | LinkState::Waiting { .. } => return Some(Verdict::Lost),
+            LinkState::Open => {}
         }
         if machine.upstream.has_answered(type_url) {
             return Some(Verdict::Answered);
@@ -136,7 +136,7 @@ impl Streams {
     /// The end of the time for an answer.
     pub(super) fn verdict_due(&self, type_url: &TypeUrl, doubt: &Doubt, trial: &Trial) -> Option<Time> {
         let upstream = &self.machines.get(trial.index)?.upstream;
-        let is_open = matches!(upstream.state(), State::Open);
+        let is_open = matches!(upstream.state(), LinkState::Open);
         if !is_open || upstream.is_receiving() || trial.over.is_some() {
             return None;
         }
@@ -155,7 +155,7 @@ impl Streams {
         &mut self,
         type_url: &TypeUrl,
         set: NameSet,
-        (verdict, formers): (Verdict, Vec<Former>),
+        (verdict, formers): (Verdict, Vec<FormerResource>),
         now: Time,
     ) {
         let Some(doubt) = self.doubts.get_mut(type_url) else { return };
@@ -181,7 +181,7 @@ impl Streams {
         let names = vec![name.clone()];
         let told = match self.settings.timeout_is_transient {
             true => Output::Event(Event::Timeout { type_url: type_url.clone(), names }),
-            false => Output::Changes(Changes::of_names(type_url, names, Cause::Timeout)),
+            false => Output::Changes(Changes::names_absent(type_url, names, Cause::Timeout)),
         };
         self.outputs.push_back((home, told));
         self.tell_doubt(home, Event::SilentAbout { type_url: type_url.clone(), name: name.clone() });
@@ -192,13 +192,13 @@ impl Streams {
         type_url: &TypeUrl,
         question: Question,
         names: &[ResourceName],
-        (verdict, formers): (Verdict, Vec<Former>),
+        (verdict, formers): (Verdict, Vec<FormerResource>),
         now: Time,
     ) {
         let Some(doubt) = self.doubts.get_mut(type_url) else { return };
         match (question, verdict) {
             (Question::Parts(_), Verdict::Answered) => {
-                let witness = formers.into_iter().find(|former| former.own == former.name);
+                let witness = formers.into_iter().find(|former| former.own_name == former.name);
                 match witness {
                     Some(witness) => doubt.question = Some(Question::Together(witness.name)),
                     None => doubt.be_quiet(now),
@@ -253,7 +253,7 @@ impl Streams {
     fn close_trial(&mut self, index: StreamIndex, type_url: &TypeUrl, now: Time) {
         if let Some(machine) = self.machine(index) {
             let names = machine.names(type_url).cloned().collect();
-            machine.unsubscribe(type_url, Wanted::Names(names), now);
+            machine.unsubscribe(type_url, ResourceSelection::Names(names), now);
             machine.close_idle(now);
         }
         self.drain(index, type_url);

@@ -442,7 +442,7 @@ proptest! {
         let mut covered: Vec<ResourceName> = Vec::new();
         let mut outstanding: Vec<ResourceName> = Vec::new();
         for input in &inputs {
-            let (was_open, is_response) = (script.upstream.state() == State::Open, input.starts_with("EDS"));
+            let (was_open, is_response) = (script.upstream.state() == LinkState::Open, input.starts_with("EDS"));
             if was_open && is_response {
                 covered.clone_from(&outstanding);
             }

@@ -101,7 +101,7 @@ proptest! {
         let mut judge = Judge { is_legacy, ..Judge::default() };
         let mut script = Script::new(settings);
         for input in &inputs {
-            let was_open = script.upstream.state() == State::Open;
+            let was_open = script.upstream.state() == LinkState::Open;
             let is_response = !"+-".contains(&input[..1]) && input.contains(" v");
             let asked = is_response && was_open && judge.received(input).unwrap();
             let (mut answers, mut sent, mut ignored) = (0, 0, 0);

@@ -313,6 +313,6 @@ fn an_interest_that_went_away_before_its_request_is_not_asked_for() {
         assert_eq!(names, ["e"]);
         let types: Vec<_> = script.upstream.types().map(|view| (view.type_url.clone(), view.names)).collect();
         assert_eq!(types, [(type_url("EDS"), 1)]);
-        assert_eq!(script.upstream.state(), State::Open);
+        assert_eq!(script.upstream.state(), LinkState::Open);
     }
 }

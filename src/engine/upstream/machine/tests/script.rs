@@ -135,9 +135,9 @@ impl Script {
                 let is_wildcard = names.iter().any(ResourceName::is_wildcard);
                 let is_glob = names.iter().any(ResourceName::is_glob);
                 let wanted = match (is_wildcard, is_glob) {
-                    (true, _) => Wanted::Wildcard,
-                    (_, true) => Wanted::Globs(names),
-                    _ => Wanted::Names(names),
+                    (true, _) => ResourceSelection::Wildcard,
+                    (_, true) => ResourceSelection::Globs(names),
+                    _ => ResourceSelection::Names(names),
                 };
                 if verb == "+" {
                     self.upstream.subscribe(&type_url(short), wanted, self.now);

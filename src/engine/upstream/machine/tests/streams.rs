@@ -452,7 +452,7 @@ fn non_6_types_that_retired_are_kept_up_to_a_bound() {
         script.raw("after 1s");
         renewed += script.run(&format!("- T{n} x")).iter().filter(|line| *line == "close").count();
         script.raw("opened");
-        assert!(script.upstream.subscriptions.len() <= RETIRED_TYPES_MAX + 2);
+        assert!(script.upstream.requests.len() <= RETIRED_TYPES_MAX + 2);
     }
     assert_eq!(renewed, 3);
     assert!(!script.upstream.is_idle());

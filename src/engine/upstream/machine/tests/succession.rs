@@ -198,7 +198,7 @@ fn silence_after_an_answer_or_a_restart_says_nothing_against_the_server() {
     }
     assert!(!tells(&script.raw("after 60s")), "it may find all versions current");
     let mut script = Script::new(delta());
-    let former = Former { name: "a".into(), own: "a".into(), version: "1".into() };
+    let former = FormerResource { name: "a".into(), own_name: "a".into(), version: "1".into() };
     script.upstream.resume(&super::script::type_url("EDS"), Resumed::Names(vec![former]), Time::ZERO);
     script.raw("opened");
     assert!(!tells(&script.raw("after 60s")));
