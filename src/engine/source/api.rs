@@ -24,8 +24,9 @@ settings! {
         linger: Duration = seconds(30), time(ms(0)..=hours(1));
     }
     fixed {
-        /// In place of `linger` for a class of a single client (RLY-60): to the server, the client has left. A second, so that a client
-        /// finds the resources on another stream, if opened at once. The stated `linger` holds for all classes.
+        /// In place of `linger` for a class of a single client (RLY-60): to the server, the client has left.
+        /// A second, so that a client finds the resources on another stream, if opened at once. The stated
+        /// `linger` holds for all classes.
         linger_of_one: Duration = seconds(1);
         /// See [`UNWATCHED_BYTES`].
         unwatched_bytes: usize = UNWATCHED_BYTES.default;
@@ -43,7 +44,7 @@ settings! {
 
 impl SourceSettings {
     /// The settings of the source's streams.
-    pub(super) fn of_streams(&self, settings: &UpstreamSettings) -> UpstreamSettings {
+    pub(super) fn for_streams(&self, settings: &UpstreamSettings) -> UpstreamSettings {
         let taken = |names_max| Unasked::Taken { names_max };
         let unasked = self.unasked_names.map_or(Unasked::Ignored, taken);
         // Streams without subscriptions stay as long as lingering names.

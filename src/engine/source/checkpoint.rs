@@ -65,16 +65,16 @@ pub struct Image {
 }
 
 impl Image {
-    /// The state with the content of another release, which clients go on with after a restart (WAV-8). The server has
-    /// another version of the names that differ, so none is claimed.
+    /// The state with the content of another release, which clients go on with after a restart (WAV-8). The
+    /// server has another version of the names that differ, so none is claimed.
     #[must_use]
     pub fn serving(mut self, release: &Snapshot) -> Image {
         for ((type_url, kind), versions) in &mut self.versions {
-            let (own, released) = (self.snapshot.of(type_url), release.of(type_url));
-            let body = |of: Option<&TypeSnapshot>, name: &ResourceName| {
-                of.and_then(|types| types.body(*kind, name)).map(|resource| resource.version)
+            let (published, released) = (self.snapshot.of(type_url), release.of(type_url));
+            let version = |snapshot: Option<&TypeSnapshot>, name: &ResourceName| {
+                snapshot.and_then(|types| types.body(*kind, name)).map(|resource| resource.version)
             };
-            versions.retain(|(name, _)| body(own, name) == body(released, name));
+            versions.retain(|(name, _)| version(published, name) == version(released, name));
         }
         self.snapshot = release.clone();
         self
@@ -110,7 +110,7 @@ impl Restoring {
 }
 
 /// The entries of a collection that the stream starts with.
-pub(super) fn former(kept: &[Kept]) -> Vec<FormerResource> {
+pub(super) fn former_resources(kept: &[Kept]) -> Vec<FormerResource> {
     let one = |kept: &Kept| FormerResource {
         name: kept.name.clone(),
         own_name: kept.resource.name.clone(),

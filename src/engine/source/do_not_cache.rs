@@ -6,16 +6,31 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::collection::Collection;
 use crate::xds::ResourceName;
 
 /// The private names of one type that are subscribed to, and whether the wildcard has private members.
 #[derive(Debug, Default)]
-pub(super) struct Private {
+pub(super) struct PrivateNames {
     pub(super) names: BTreeSet<ResourceName>,
     pub(super) wildcard: bool,
 }
 
-impl Private {
+impl PrivateNames {
+    /// The private names in a collection; `None` for the wildcard.
+    pub(super) fn names_in(&self, collection: &Collection) -> Vec<Option<ResourceName>> {
+        match collection {
+            Collection::Wildcard => self.wildcard.then_some(None).into_iter().collect(),
+            // Iterates over the smaller of the two.
+            Collection::Globs(names) | Collection::Names(names) if self.names.len() < names.len() => {
+                self.names.iter().filter(|name| names.contains(name)).cloned().map(Some).collect()
+            }
+            Collection::Globs(names) | Collection::Names(names) => {
+                names.iter().filter(|name| self.names.contains(*name)).cloned().map(Some).collect()
+            }
+        }
+    }
+
     pub(super) fn forget(&mut self, names: &[ResourceName]) {
         for name in names {
             self.names.remove(name);

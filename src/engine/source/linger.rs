@@ -9,8 +9,8 @@ use crate::xds::{ResourceName, TypeUrl};
 /// A lingering name, or (`None`) the wildcard of a type.
 pub type Lingering = (TypeUrl, Option<ResourceName>);
 
-/// Entries without content may have this fraction of the bytes: an entry saves a request to the server at best, and a client
-/// can make up any number of names.
+/// Entries without content may have this fraction of the bytes: an entry saves a request to the server at
+/// best, and a client can make up any number of names.
 const SHARE_WITHOUT_CONTENT: usize = 16;
 
 #[derive(Debug)]

@@ -11,17 +11,20 @@ mod attachment;
 mod api;
 mod linger;
 mod do_not_cache;
+mod type_cache;
+mod content_bound;
 mod mass_deletion;
 mod upkeep;
 mod checkpoint;
-mod type_cache;
-mod watched;
+mod sessions;
+mod publication;
 mod machine;
 
 pub use super::collection::CollectionKey;
 pub use api::{Output, SourceSettings, UNWATCHED_BYTES};
 pub use attachment::{Attachment, Files, StreamIndex, Streams, Suspect};
 pub use checkpoint::{Image, Kept, RestoredType};
+pub use content_bound::NoRoom;
 pub use mass_deletion::is_mass;
 
-pub use machine::{NoRoom, Source};
+pub use machine::Source;

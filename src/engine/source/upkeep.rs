@@ -29,7 +29,7 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// The source asked for names of unknown state.
-    pub(super) fn asked(&mut self, type_url: &TypeUrl, names: &[ResourceName], now: Time) {
+    pub(super) fn note_asked(&mut self, type_url: &TypeUrl, names: &[ResourceName], now: Time) {
         self.asked_len += names.len();
         self.asked.push_back((now + UNREACHABLE, type_url.clone(), names.to_vec()));
     }
@@ -41,13 +41,14 @@ impl Upkeep {
         Some((type_url, names))
     }
 
-    /// Forgets names that need no check, once most do not. `known`: the number of names that the source knows.
+    /// Forgets names that need no check, once most do not. `count`: the number of names that the source
+    /// knows.
     pub(super) fn forget_asked(
         &mut self,
-        known: usize,
+        count: usize,
         is_unknown: impl Fn(&TypeUrl, &ResourceName) -> bool,
     ) {
-        if self.asked_len <= 2 * known + FEW_ASKED {
+        if self.asked_len <= 2 * count + FEW_ASKED {
             return;
         }
         let mut later = BTreeSet::new();
@@ -61,19 +62,19 @@ impl Upkeep {
     }
 
     /// Names, or members of globs, are freed.
-    pub(super) fn freed(&mut self, type_url: &TypeUrl, kind: CollectionKind, names: &[ResourceName]) {
+    pub(super) fn free(&mut self, type_url: &TypeUrl, kind: CollectionKind, names: &[ResourceName]) {
         for name in names {
             self.expiry.cancel(&Leased::new(type_url, kind, name));
         }
     }
 
     /// The members of the wildcard are freed.
-    pub(super) fn freed_wildcard(&mut self, type_url: &TypeUrl) {
+    pub(super) fn free_wildcard(&mut self, type_url: &TypeUrl) {
         self.expiry.keep_only(type_url, CollectionKind::Wildcard, |_| false);
     }
 
-    pub(super) fn left(&self, now: Time) -> BTreeMap<Leased, Left> {
-        self.expiry.left(now).map(|(what, left)| (what.clone(), left)).collect()
+    pub(super) fn leases_left(&self, now: Time) -> BTreeMap<Leased, Left> {
+        self.expiry.left(now).map(|(leased, left)| (leased.clone(), left)).collect()
     }
 
     pub(super) fn has_leases(&self) -> bool {
@@ -104,11 +105,11 @@ mod tests {
         let names: Vec<ResourceName> =
             (0..FEW_ASKED).map(|number| ResourceName::new(&number.to_string())).collect();
         let start = Time::from_micros(1);
-        upkeep.asked(&type_url, &names, start);
+        upkeep.note_asked(&type_url, &names, start);
         upkeep.forget_asked(0, |_, _| false);
         assert_eq!(upkeep.asked_len, FEW_ASKED, "a few are left alone");
         // Freed and asked for again: the later time counts.
-        upkeep.asked(&type_url, &names, start + second);
+        upkeep.note_asked(&type_url, &names, start + second);
         upkeep.forget_asked(0, |_, name| *name != names[0]);
         assert_eq!(upkeep.asked_len, FEW_ASKED - 1);
         assert!(upkeep.take_asked(start + UNREACHABLE).is_none());

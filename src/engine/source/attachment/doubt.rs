@@ -7,16 +7,18 @@ use super::StreamIndex;
 use crate::engine::Time;
 use crate::xds::ResourceName;
 
-/// The wait before the next question about a server that answered all names, or none. The wait doubles up to the cap:
-/// the questions cost a stream each.
+/// The wait before the next question about a server that answered all names, or none. The wait doubles up to
+/// the cap: the questions cost a stream each.
 const AGAIN: Duration = Duration::from_secs(60);
 const AGAIN_MAX: Duration = Duration::from_secs(3600);
 
-/// The wait before the next request for a name that the server is silent about. The wait doubles up to the cap.
+/// The wait before the next request for a name that the server is silent about. The wait doubles up to the
+/// cap.
 const NEXT: Duration = Duration::from_secs(5);
 const NEXT_MAX: Duration = Duration::from_secs(60);
 
-/// The maximum number of requests for parts of a type that the server has never answered. Three levels of halves.
+/// The maximum number of requests for parts of a type that the server has never answered. Three levels of
+/// halves.
 pub(super) const PARTS_MAX: u32 = 14;
 
 /// The doubtful names of a type.
@@ -37,8 +39,8 @@ pub(super) struct Doubt {
     pub(super) trials: Vec<Trial>,
 }
 
-/// The questions that find out whether names silence the server. Each has a new stream, whose first request any other
-/// server answers with the resources that exist.
+/// The questions that find out whether names silence the server. Each has a new stream, whose first request
+/// any other server answers with the resources that exist.
 #[derive(Clone, Debug)]
 pub(super) enum Question {
     /// No name has an answer: parts of the names look for the first one. The number of parts so far.
@@ -63,7 +65,8 @@ pub(super) struct Apart {
 #[derive(Debug)]
 pub(super) struct NameSet {
     pub(super) names: Vec<ResourceName>,
-    /// The server was not asked for these names before. They do not wait behind names that it is silent about.
+    /// The server was not asked for these names before. They do not wait behind names that it is silent
+    /// about.
     pub(super) is_new: bool,
 }
 
@@ -92,8 +95,8 @@ impl Doubt {
         self.quiets = self.quiets.saturating_add(1);
     }
 
-    /// The server is silent about some of these names. They are asked for apart from now on: in halves, as long as a set
-    /// has several names.
+    /// The server is silent about some of these names. They are asked for apart from now on: in halves, as
+    /// long as a set has several names.
     pub(super) fn convict(&mut self, names: &[ResourceName], now: Time) {
         (self.is_proven, self.question, self.quiets) = (true, None, 0);
         self.queue.clear();

@@ -79,7 +79,8 @@ impl Files {
         self.is_bad = true;
     }
 
-    /// Replaces the state, but for resources whose mass deletion is held back. Indexes the resources by name and by alias.
+    /// Replaces the state, but for resources whose mass deletion is held back. Indexes the resources by name
+    /// and by alias.
     pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) -> Vec<Event> {
         self.read_at = now;
         self.is_bad = false;
@@ -160,8 +161,8 @@ impl Files {
         self.held.get(type_url).map(|held| held.since)
     }
 
-    /// Drops the resources whose hold is over. While the directory cannot be read, the hold starts anew. Returns the number
-    /// of dropped resources of each type.
+    /// Drops the resources whose hold is over. While the directory cannot be read, the hold starts anew.
+    /// Returns the number of dropped resources of each type.
     pub(in crate::engine::source) fn expire(&mut self, now: Time) -> Vec<(TypeUrl, usize)> {
         if self.poll_timeout().is_none_or(|due| due > now) {
             return Vec::new();

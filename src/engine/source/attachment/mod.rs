@@ -25,7 +25,7 @@ impl Attachment {
     /// Passes the source's settings on to the streams.
     pub(super) fn set(mut self, settings: &SourceSettings) -> Attachment {
         if let Attachment::Streams(streams) = &mut self {
-            streams.settings = settings.of_streams(&streams.settings);
+            streams.settings = settings.for_streams(&streams.settings);
         }
         self
     }
@@ -79,7 +79,8 @@ impl Attachment {
     }
 
     pub(super) fn is_lost_for(&self, type_url: &TypeUrl) -> bool {
-        // A type without a service has no stream that could tell: the others show whether the server can be heard.
+        // A type without a service has no stream that could tell: the others show whether the server can be
+        // heard.
         self.reach().is_lost() || self.reach_of(type_url).is_some_and(|reach| reach.is_lost())
     }
 }

@@ -1,68 +1,60 @@
 //! The machine: the sessions of a source, the caches, and the attachment to the server.
+//!
+//! From top to bottom: the calls of the driver, the collections of sessions, lingering names, and
+//! publication. [`server`] applies the words of the server.
 
-mod watch;
-mod unasked;
-mod linger;
-mod reach;
-mod do_not_cache;
-mod mass_deletion;
-mod bound;
-mod ttl;
-mod errors;
-mod checkpoint;
-mod succession;
-mod rejections;
+mod server;
 #[cfg(test)]
 mod tests;
-
-pub use bound::NoRoom;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::engine::Time;
-use crate::engine::cache::slots::WatchedInSets;
-use crate::engine::cache::{Counts, Departed, News, SessionId, Stamp};
+use crate::engine::cache::slots::{NamesAfter, SlotId, WatchedInSets};
+use crate::engine::cache::{Counts, Departed, SessionId, WildcardCache};
 use crate::engine::change::Change;
-use crate::engine::collection::CollectionKind;
+use crate::engine::class::NameStyle;
+use crate::engine::collection::{Collection, CollectionKey, CollectionKind, NameSet};
+use crate::engine::reachability::Reachability;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::api::{Output, SourceSettings};
 use crate::engine::source::attachment::{Attachment, StreamIndex};
 use crate::engine::source::checkpoint::Restoring;
-use crate::engine::source::linger::Linger;
-use crate::engine::source::mass_deletion::Guard;
+use crate::engine::source::content_bound::RefusedContent;
+use crate::engine::source::linger::{Linger, Lingering};
+use crate::engine::source::mass_deletion::DeletionGuard;
+use crate::engine::source::publication::Publication;
+use crate::engine::source::sessions::SourceSessions;
 use crate::engine::source::type_cache::TypeCache;
 use crate::engine::source::upkeep::Upkeep;
-use crate::engine::source::watched::Watched;
-use crate::engine::upstream::{self, Cause, Changes};
+use crate::engine::upstream::{self, Cause, ResourceSelection};
 use crate::engine::view::View;
-use crate::xds::{Resource, TypeUrl};
+use crate::xds::{Resource, ResourceName, TypeUrl};
 
 #[derive(Debug)]
 pub struct Source {
     settings: SourceSettings,
     attachment: Attachment,
     types: BTreeMap<TypeUrl, TypeCache>,
-    sessions: BTreeMap<SessionId, Vec<Watched>>,
+    sessions: SourceSessions,
+    /// The names and wildcards without sessions.
     linger: Linger,
-    stamp: Stamp,
-    snapshot: Snapshot,
-    snapshot_changed: bool,
+    publication: Publication,
+    /// The timers of resources and of unavailable names.
     upkeep: Upkeep,
+    /// The unconfirmed content from before a restart.
     restoring: Restoring,
-    guard: Guard,
-    no_room: BTreeMap<TypeUrl, NoRoom>,
-    news: News,
-    woken_at: Option<Time>,
-    /// A type, or a part of a type, became current. Sessions on another server may wait for the answer.
-    has_answered: bool,
-    /// Changes of content that the driver has not taken yet.
-    changes: Vec<Change>,
+    /// The deletions that are held back.
+    guard: DeletionGuard,
+    /// The content that the bound keeps out.
+    refused: RefusedContent,
     /// The number of the latest unasked resource.
     unasked: u64,
     outputs: VecDeque<Output>,
 }
 
+/// The calls of the driver.
 impl Source {
     /// A new source without sessions. `id` is unique in the process and unguessable for clients: the ids of
     /// views contain the `id`, and equal ids stand for equal answers.
@@ -73,25 +65,19 @@ impl Source {
             settings,
             attachment,
             types: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            stamp: Stamp::new(id),
-            snapshot: Snapshot::default(),
-            snapshot_changed: false,
+            sessions: SourceSessions::default(),
+            publication: Publication::new(id),
             upkeep: Upkeep::default(),
             restoring: Restoring::default(),
-            guard: Guard::default(),
-            no_room: BTreeMap::new(),
-            news: News::default(),
-            woken_at: None,
-            has_answered: false,
-            changes: Vec::new(),
+            guard: DeletionGuard::default(),
+            refused: RefusedContent::default(),
             unasked: 0,
             outputs: VecDeque::new(),
         }
     }
 
-    /// Takes other settings over: limits and new timers obey at once, and running timers end as they were set.
-    /// `upstream` are the settings of the same server; only files have none.
+    /// Takes other settings over: limits and new timers obey at once, and running timers end as they were
+    /// set. `upstream` are the settings of the same server; only files have none.
     pub fn configure(
         &mut self,
         settings: SourceSettings,
@@ -100,10 +86,10 @@ impl Source {
     ) {
         self.linger.configure(settings.linger, settings.unwatched_bytes);
         if let (Attachment::Streams(streams), Some(upstream)) = (&mut self.attachment, upstream) {
-            streams.configure(settings.of_streams(upstream));
+            streams.configure(settings.for_streams(upstream));
         }
         self.settings = settings;
-        self.retry_refused(now);
+        self.refused.retry_all(now);
         self.expire_linger(now);
         self.after(now);
     }
@@ -114,8 +100,6 @@ impl Source {
             streams.set_node_bytes(node_bytes);
         }
     }
-
-    // === what the server says ===
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, mut input: upstream::Input, now: Time) {
         if let upstream::Input::Received(response) = &mut input {
@@ -128,11 +112,12 @@ impl Source {
         self.after(now);
     }
 
-    /// Takes the whole state of a file server: absent names do not exist (FIL-8), unless a mass deletion is held back.
+    /// Takes the whole state of a file server: absent names do not exist (FIL-8), unless a mass deletion is
+    /// held back.
     pub fn handle_files(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) {
         let Attachment::Files(files) = &mut self.attachment else { return };
         let events = files.replace(state, now);
-        events.into_iter().for_each(|event| self.tell(event));
+        events.into_iter().for_each(|event| self.report(event));
         self.show_files(now);
         self.after(now);
     }
@@ -151,80 +136,6 @@ impl Source {
         }
     }
 
-    /// Takes the state of the files over into the caches.
-    fn show_files(&mut self, now: Time) {
-        let Attachment::Files(files) = &self.attachment else { return };
-        let none = BTreeMap::new();
-        for (type_url, cache) in &mut self.types {
-            let members = files.members(type_url).flatten().unwrap_or(&none);
-            if let Some(wildcard) = &mut cache.wildcard {
-                wildcard.replace(members, now.into());
-            }
-            cache.globs.replace(members, now.into());
-            let names = cache.named.known().clone();
-            for name in names.keys() {
-                match files.named(type_url, name) {
-                    Some(resource) => cache.named.put_as(name, &resource, now.into()),
-                    None => cache.named.put_absent(name, Cause::Omitted),
-                }
-            }
-        }
-        let types: Vec<_> = self.types.keys().cloned().collect();
-        for type_url in types {
-            self.settle(&type_url, now);
-        }
-    }
-
-    /// Applies one upstream response as one step (I7b).
-    fn apply(&mut self, mut changes: Changes, now: Time) {
-        self.give_up_private(&mut changes);
-        self.hold_back(&mut changes, now);
-        self.carry_out(&changes, now);
-    }
-
-    fn carry_out(&mut self, changes: &Changes, now: Time) {
-        let unasked = self.begin_unasked(changes);
-        let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
-        match changes.kind {
-            CollectionKind::Wildcard => {
-                if let Some(wildcard) = &mut cache.wildcard {
-                    wildcard.apply(changes, now.into());
-                }
-            }
-            CollectionKind::Globs => cache.globs.apply(changes, now.into()),
-            CollectionKind::Names => {
-                for resource in &changes.present {
-                    cache.named.put(resource, now.into());
-                }
-                for (alias, resource) in &changes.by_alias {
-                    cache.named.put_as(alias, resource, now.into());
-                }
-                for (name, cause) in &changes.absent {
-                    cache.named.put_absent(name, *cause);
-                }
-            }
-        }
-        self.offer(&changes.type_url, unasked, now);
-        self.lease(changes, now);
-        self.settle(&changes.type_url, now);
-    }
-
-    /// Handles changes as if a stream had received them.
-    #[cfg(test)]
-    pub(in crate::engine) fn handle_changes(&mut self, changes: Changes, now: Time) {
-        self.apply(changes, now);
-        self.after(now);
-    }
-
-    /// Handles an event as if a stream had reported it.
-    #[cfg(test)]
-    pub(in crate::engine) fn handle_event(&mut self, event: &upstream::Event, now: Time) {
-        self.take_errors(0, event, now);
-        self.after(now);
-    }
-
-    // === time ===
-
     pub fn poll_timeout(&self) -> Option<Time> {
         let machines = match &self.attachment {
             Attachment::Streams(streams) => streams.poll_timeout(),
@@ -232,12 +143,17 @@ impl Source {
         };
         let departed = self.types.values().flat_map(TypeCache::departed);
         let departed = departed.filter_map(Departed::poll_timeout).min();
-        let own = [self.linger.poll_timeout(), self.upkeep.poll_timeout(), self.restoring.poll_timeout()];
-        [machines, departed, self.wake_at(), self.guard.poll_timeout(), self.retry_at()]
-            .into_iter()
-            .chain(own)
-            .flatten()
-            .min()
+        let times = [
+            machines,
+            departed,
+            self.publication.wake_at(self.settings.coalescing),
+            self.linger.poll_timeout(),
+            self.upkeep.poll_timeout(),
+            self.restoring.poll_timeout(),
+            self.guard.poll_timeout(),
+            self.refused.retry_at(|bytes| self.has_room(bytes)),
+        ];
+        times.into_iter().flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -248,7 +164,7 @@ impl Source {
         self.expire_departed(now);
         self.run_out(now);
         self.report_unreachable(now);
-        self.let_deletions_go(now);
+        self.carry_out_deletions(now);
         self.keep_restored(now);
         self.after(now);
     }
@@ -263,26 +179,29 @@ impl Source {
         }
     }
 
-    // === what comes out ===
-
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// The current snapshot, if there was a change since the last call.
     pub fn take_snapshot(&mut self) -> Option<Arc<Snapshot>> {
-        std::mem::take(&mut self.snapshot_changed).then(|| Arc::new(self.snapshot.clone()))
+        self.publication.take_snapshot()
     }
 
     /// The current snapshot. Unlike [`Source::take_snapshot`], the call does not mark the snapshot as seen.
     pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+        &self.publication.snapshot
     }
 
-    /// The changes of content since the last call, in the order of their numbers. The driver takes them before it
-    /// publishes the snapshot.
+    /// The changes of content since the last call, in the order of their numbers. The driver takes them
+    /// before it publishes the snapshot.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes)
+        std::mem::take(&mut self.publication.changes)
+    }
+
+    /// Whether the server can be heard for one type; `None` where all types share the answer.
+    pub fn reach_of(&self, type_url: &TypeUrl) -> Option<Reachability> {
+        self.attachment.reach_of(type_url)
     }
 
     pub fn attachment(&self) -> &Attachment {
@@ -328,85 +247,366 @@ impl Source {
 
     /// Whether sessions will be woken for changes that the snapshot already has (RLY-54).
     pub fn owes_wakes(&self) -> bool {
-        self.wake_at().is_some()
+        self.publication.wake_at(self.settings.coalescing).is_some()
     }
 
-    // === inside ===
+    /// Streams begin with another node from now on: new streams replace the open streams.
+    pub fn succeed(&mut self, now: Time) {
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.machines_mut().for_each(|(_, machine)| machine.succeed());
+        }
+        self.after(now);
+    }
 
+    /// Tells the server of clients' rejections of a type. False: no stream has an accepted response.
+    pub fn report_rejections(&mut self, type_url: &TypeUrl, words: &str, now: Time) -> bool {
+        match &mut self.attachment {
+            Attachment::Streams(streams) => streams.report_rejections(type_url, words, now),
+            Attachment::Files(_) => false,
+        }
+    }
+}
+
+/// The collections of sessions: names, globs and wildcards begin and end.
+impl Source {
+    /// As [`Source::watch_after`], without previous names.
+    #[cfg(test)]
+    pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection, now: Time) {
+        self.watch_after(session, type_url, collection, None, now);
+    }
+
+    /// Sets one of a session's collections of one type: the wildcard, globs, or names of one style.
+    /// [`Source::unwatch`] ends a collection; an empty list of names does not. `previous`: see
+    /// [`NamesAfter`]. With previous names, the cost is that of the change; without, that of all names.
+    pub fn watch_after(
+        &mut self,
+        session: SessionId,
+        type_url: &TypeUrl,
+        collection: &Collection,
+        previous: Option<&NameSet>,
+        now: Time,
+    ) {
+        match (collection, collection.key()) {
+            (Collection::Names(names), CollectionKey { style, .. }) => {
+                self.watch_names(session, type_url, style, NamesAfter { names, former: previous }, now);
+            }
+            (Collection::Globs(names), _) => {
+                self.watch_globs(session, type_url, NamesAfter { names, former: previous }, now);
+            }
+            _ => self.watch_wildcard(session, type_url, now),
+        }
+        // A first answer is never delayed to join others (RLY-54).
+        self.publication.news.first.push(session);
+        self.after(now);
+    }
+
+    fn watch_wildcard(&mut self, session: SessionId, type_url: &TypeUrl, now: Time) {
+        self.sessions.watched(session, type_url).wildcard = true;
+        self.linger.remove(&(type_url.clone(), None));
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let is_new = cache.wildcard.is_none();
+        let wildcard =
+            cache.wildcard.get_or_insert_with(|| WildcardCache::new(self.publication.stamp.at(now)));
+        wildcard.watch(session);
+        if !is_new {
+            self.divert_late(session, type_url, &Collection::Wildcard);
+            return;
+        }
+        match &mut self.attachment {
+            Attachment::Streams(streams) => {
+                if !streams.subscribe(type_url, ResourceSelection::Wildcard, now) {
+                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                }
+            }
+            Attachment::Files(files) => {
+                if let Some(members) = files.members(type_url) {
+                    wildcard.replace(members.unwrap_or(&BTreeMap::new()), files.read_at());
+                }
+            }
+        }
+        self.settle(type_url, now);
+    }
+
+    fn watch_names(
+        &mut self,
+        session: SessionId,
+        type_url: &TypeUrl,
+        style: NameStyle,
+        names: NamesAfter<'_>,
+        now: Time,
+    ) {
+        let from = *self.sessions.watched(session, type_url).slot(style);
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let moved = cache.named.watch(session, from, names, self.publication.stamp.at(now));
+        *self.sessions.watched(session, type_url).slot(style) = moved.slot;
+        self.divert_late(session, type_url, &Collection::Names(names.names.clone()));
+        for name in &moved.revived {
+            self.linger.remove(&(type_url.clone(), Some(name.clone())));
+        }
+        if !moved.new.is_empty() {
+            self.ask_names(type_url, moved.new, now);
+        }
+        self.start_linger(type_url, moved.unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn watch_globs(&mut self, session: SessionId, type_url: &TypeUrl, globs: NamesAfter<'_>, now: Time) {
+        let from = self.sessions.watched(session, type_url).globs;
+        let cache = self.types.entry(type_url.clone()).or_default();
+        let moved = cache.globs.watch(session, from, globs, self.publication.stamp.at(now));
+        if !moved.new.is_empty() {
+            match &mut self.attachment {
+                Attachment::Streams(streams) => {
+                    self.upkeep.note_asked(type_url, &moved.new, now);
+                    if !streams.subscribe(type_url, ResourceSelection::Globs(moved.new), now) {
+                        self.outputs.push_back(Output::Unserved(type_url.clone()));
+                    }
+                }
+                Attachment::Files(files) => {
+                    if let Some(members) = files.members(type_url) {
+                        cache.globs.replace(members.unwrap_or(&BTreeMap::new()), files.read_at());
+                    }
+                    for glob in &moved.new {
+                        if let Some(error) = files.asks_nobody(glob) {
+                            cache.globs.set_error(glob, Some(&error));
+                        }
+                    }
+                }
+            }
+        }
+        self.sessions.watched(session, type_url).globs = moved.slot;
+        self.divert_late(session, type_url, &Collection::Globs(globs.names.clone()));
+        for glob in moved.revived {
+            self.linger.remove(&(type_url.clone(), Some(glob)));
+        }
+        self.start_linger(type_url, moved.unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    fn drop_globs(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let unwatched = cache.globs.unwatch(session, slot);
+        self.start_linger(type_url, unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    /// Asks the server for names that have no subscription yet (RLY-57, RLY-58).
+    fn ask_names(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
+        match &mut self.attachment {
+            Attachment::Streams(streams) => {
+                self.upkeep.note_asked(type_url, &names, now);
+                if !streams.subscribe(type_url, ResourceSelection::Names(names), now) {
+                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                }
+            }
+            Attachment::Files(files) => {
+                let is_read = files.members(type_url).is_some();
+                let Some(cache) = self.types.get_mut(type_url) else { return };
+                for name in &names {
+                    match files.named(type_url, name) {
+                        _ if !is_read => {}
+                        Some(resource) => cache.named.put_as(name, &resource, files.read_at()),
+                        None => cache.named.put_absent(name, Cause::Omitted),
+                    }
+                    if let Some(error) = files.asks_nobody(name) {
+                        cache.named.set_error(name, Some(&error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A session no longer wants a collection of a type.
+    pub fn unwatch(&mut self, session: SessionId, type_url: &TypeUrl, key: CollectionKey, now: Time) {
+        let Some(watched) = self.sessions.get_mut(session, type_url) else { return };
+        match key {
+            CollectionKey::WILDCARD if std::mem::take(&mut watched.wildcard) => {
+                self.drop_wildcard(session, type_url, now);
+            }
+            CollectionKey { kind: CollectionKind::Names, style } => {
+                if let Some(slot) = watched.slot(style).take() {
+                    self.drop_names(session, type_url, slot, now);
+                }
+            }
+            CollectionKey { kind: CollectionKind::Globs, .. } => {
+                if let Some(slot) = watched.globs.take() {
+                    self.drop_globs(session, type_url, slot, now);
+                }
+            }
+            CollectionKey { kind: CollectionKind::Wildcard, .. } => {}
+        }
+        self.sessions.remove_empty(session);
+        self.after(now);
+    }
+
+    /// A session went back to a server of higher priority. After the last session nothing lingers: the
+    /// streams close (RLY-60).
+    pub fn dismiss(&mut self, session: SessionId, now: Time) {
+        self.forget(session, now);
+        if self.sessions.is_empty() {
+            self.give_up_restored(now);
+            let lingering = std::iter::from_fn(|| self.linger.pop_any()).collect();
+            self.free(lingering, now);
+            self.attachment.close_idle(now);
+            self.after(now);
+        }
+    }
+
+    /// A session has ended.
+    pub fn forget(&mut self, session: SessionId, now: Time) {
+        for watched in self.sessions.remove(session) {
+            if watched.wildcard {
+                self.drop_wildcard(session, &watched.type_url, now);
+            }
+            if let Some(slot) = watched.globs {
+                self.drop_globs(session, &watched.type_url, slot, now);
+            }
+            for slot in [watched.old, watched.xdstp].into_iter().flatten() {
+                self.drop_names(session, &watched.type_url, slot, now);
+            }
+        }
+        self.after(now);
+    }
+
+    fn drop_wildcard(&mut self, session: SessionId, type_url: &TypeUrl, now: Time) {
+        let Some(wildcard) = self.types.get_mut(type_url).and_then(|cache| cache.wildcard.as_mut()) else {
+            return;
+        };
+        wildcard.unwatch(session);
+        let (is_watched, bytes) = (wildcard.is_watched(), wildcard.view().bytes());
+        if !is_watched && !self.is_kept(type_url, None) {
+            self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
+        }
+    }
+
+    fn drop_names(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        let unwatched = cache.named.unwatch(session, slot);
+        self.start_linger(type_url, unwatched, now);
+        self.settle(type_url, now);
+    }
+
+    /// A session asks for names that have turned out to be private earlier.
+    fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        let names = cache.private.names_in(collection);
+        if !names.is_empty() {
+            let (type_url, sessions) = (type_url.clone(), vec![session]);
+            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
+        }
+    }
+}
+
+/// Names and wildcards without sessions linger, and are freed (RLY-59 to RLY-61).
+impl Source {
+    fn start_linger(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
+        let Some(cache) = self.types.get(type_url) else { return };
+        for name in names {
+            // A session that moves between two sets leaves the old set after it joined the new set.
+            let unwatched = cache.unwatched(&name).filter(|_| !self.is_kept(type_url, Some(&name)));
+            if let Some((bytes, has_content)) = unwatched {
+                self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
+            }
+        }
+    }
+
+    /// Unsubscribes and frees names whose linger is over (RLY-61).
+    fn expire_linger(&mut self, now: Time) {
+        let lingered = std::iter::from_fn(|| self.linger.pop(now)).collect();
+        self.free(lingered, now);
+    }
+
+    fn free(&mut self, lingered: Vec<Lingering>, now: Time) {
+        let mut names: BTreeMap<TypeUrl, Vec<ResourceName>> = BTreeMap::new();
+        for (type_url, name) in lingered {
+            match name {
+                Some(name) => names.entry(type_url).or_default().push(name),
+                None => self.expire_wildcard(&type_url, now),
+            }
+        }
+        for (type_url, names) in names {
+            let Some(cache) = self.types.get_mut(&type_url) else { continue };
+            let (globs, names): (Vec<_>, Vec<_>) = names.into_iter().partition(ResourceName::is_glob);
+            let names: Vec<_> = names.into_iter().filter(|name| cache.named.free(name)).collect();
+            let mut members = Vec::new();
+            let globs: Vec<_> =
+                globs.into_iter().filter(|glob| cache.globs.free(glob, &mut members)).collect();
+            cache.private.forget(&names);
+            cache.private.forget(&globs);
+            if let Some(unasked) = &mut cache.unasked {
+                let unasked = Arc::make_mut(unasked);
+                names.iter().for_each(|name| unasked.remove(name));
+            }
+            let (no_names, no_globs) = (cache.named.is_empty(), cache.globs.is_empty());
+            for (kind, freed) in [(CollectionKind::Names, &names), (CollectionKind::Globs, &members)] {
+                self.upkeep.free(&type_url, kind, freed);
+                self.guard.forget(&type_url, kind, freed);
+            }
+            if let Attachment::Streams(streams) = &mut self.attachment {
+                streams.unsubscribe(&type_url, ResourceSelection::Names(names), no_names, now);
+                streams.unsubscribe(&type_url, ResourceSelection::Globs(globs), no_globs, now);
+            }
+            self.settle(&type_url, now);
+        }
+        let types = &self.types;
+        let count = types.values().map(|cache| cache.named.known().len() + cache.globs.len()).sum();
+        self.upkeep.forget_asked(count, |type_url, name| {
+            types.get(type_url).is_some_and(|cache| cache.is_unknown(name))
+        });
+    }
+
+    fn expire_wildcard(&mut self, type_url: &TypeUrl, now: Time) {
+        let Some(cache) = self.types.get_mut(type_url) else { return };
+        if cache.wildcard.as_ref().is_none_or(WildcardCache::is_watched) {
+            return;
+        }
+        cache.wildcard = None;
+        cache.private.wildcard = false;
+        self.upkeep.free_wildcard(type_url);
+        self.guard.forget_wildcard(type_url);
+        if let Attachment::Streams(streams) = &mut self.attachment {
+            streams.unsubscribe(type_url, ResourceSelection::Wildcard, true, now);
+        }
+        self.settle(type_url, now);
+    }
+}
+
+/// Publication.
+impl Source {
     /// Ends every public call: applies the reports of the streams, and wakes the affected sessions.
     fn after(&mut self, now: Time) {
         self.ask_for_refused(now);
         while let Attachment::Streams(streams) = &mut self.attachment
             && let Some((index, output)) = streams.poll_output()
         {
-            self.note_output(index, &output, now);
-            self.forget_refused(index, &output);
-            match output {
-                upstream::Output::Changes(changes) => self.apply(changes, now),
-                upstream::Output::Event(event) => {
-                    self.take_errors(index, &event, now);
-                    let told = self.told(index, event).map(upstream::Output::Event);
-                    self.outputs.extend(told.map(|event| Output::Upstream(index, event)));
-                }
-                other => self.outputs.push_back(Output::Upstream(index, other)),
-            }
+            self.take_stream_output(index, output, now);
         }
-        self.given_up_unless_watched(now);
-        self.note_reach();
+        self.give_up_unless_watched(now);
+        let (attachment, types, sessions) = (&self.attachment, &self.types, &self.sessions);
+        self.publication.note_standing(attachment, types, sessions, &self.settings, &mut self.linger);
         self.confirm_silence(now);
-        let first = std::mem::take(&mut self.news.first);
+        let first = self.publication.take_first();
         self.wake(first);
-        if self.wake_at().is_some_and(|due| due <= now) {
-            self.woken_at = Some(now);
-            let mut update = std::mem::take(&mut self.news.update);
-            if std::mem::take(&mut self.has_answered) {
-                update.extend(self.sessions.keys());
-            }
-            self.wake(update);
-        }
+        let due = self.publication.take_due(&self.sessions, self.settings.coalescing, now);
+        self.wake(due);
         self.check_invariants();
     }
 
-    /// The time to wake sessions with changes: at once after a quiet period, else gathered (RLY-54).
-    fn wake_at(&self) -> Option<Time> {
-        if self.news.update.is_empty() && !self.has_answered {
-            return None;
+    fn wake(&mut self, sessions: Vec<SessionId>) {
+        if !sessions.is_empty() {
+            self.outputs.push_back(Output::Wake(sessions));
         }
-        Some(self.woken_at.map_or(Time::ZERO, |last| last + self.settings.coalescing))
-    }
-
-    fn wake(&mut self, mut sessions: Vec<SessionId>) {
-        if sessions.is_empty() {
-            return;
-        }
-        sessions.sort_unstable();
-        sessions.dedup();
-        self.outputs.push_back(Output::Wake(sessions));
     }
 
     /// Updates the snapshot of one type from the caches.
     fn settle(&mut self, type_url: &TypeUrl, now: Time) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
-        let stamp = self.stamp.at(now);
-        cache.keep_departed(type_url.kind().is_cluster_side());
-        cache.named.settle(stamp, &mut self.news);
-        if let Some(wildcard) = &mut cache.wildcard {
-            wildcard.settle(stamp, &mut self.news);
-        }
-        cache.globs.settle(stamp, &mut self.news);
-        self.snapshot.set_last_change(stamp.last_change());
-        self.changes.extend(self.news.changes.drain(..).map(|change| change.of(type_url)));
-        self.snapshot_changed = true;
-        if cache.is_empty() {
+        let is_restored = self.restoring.has_type(type_url);
+        if !self.publication.settle(type_url, cache, is_restored, now) {
             self.types.remove(type_url);
             self.guard.forget_type(type_url);
-            self.no_room.remove(type_url);
-            self.snapshot.remove(type_url);
-            return;
+            self.refused.forget_type(type_url);
         }
-        let snapshot = cache.snapshot();
-        // The rest of the standing is as published before: `note_reach` detects its changes.
-        self.snapshot.replace(type_url, snapshot, self.restoring.has_type(type_url));
     }
 
     fn check_invariants(&self) {

@@ -12,8 +12,9 @@
 //!       └─────────────────────────── the doubtful names apart: in halves, and at last each alone, now and then
 //! ```
 //!
-//! Any other server answers the first request of a stream with the resources that exist. So a server that is silent about
-//! names that do not exist, and tells changes of the others, is asked once on a new stream, and nothing changes.
+//! Any other server answers the first request of a stream with the resources that exist. So a server that is
+//! silent about names that do not exist, and tells changes of the others, is asked once on a new stream, and
+//! nothing changes.
 
 use std::collections::BTreeMap;
 
@@ -118,8 +119,8 @@ impl Streams {
         self.placed(type_url, CollectionKind::Names).filter(|index| self.is_settled(*index))
     }
 
-    /// New names of a type with doubts are tried before they join the others. Returns the names for the request of the
-    /// others.
+    /// New names of a type with doubts are tried before they join the others. Returns the names for the
+    /// request of the others.
     pub(super) fn try_first(
         &mut self,
         type_url: &TypeUrl,
@@ -196,7 +197,8 @@ impl Streams {
         }
     }
 
-    /// Sessions leave names that may be apart. Returns the others. `last`: no session wants names of the type.
+    /// Sessions leave names that may be apart. Returns the others. `last`: no session wants names of the
+    /// type.
     pub(super) fn leave_apart(
         &mut self,
         type_url: &TypeUrl,

@@ -30,8 +30,9 @@ impl Streams {
         }
     }
 
-    /// A failed attempt counts as long as some stream is attempted. Without attempts the state of the connection says
-    /// nothing about the next one (CLI-1, FBK-21), and the open streams show by themselves whether the server can be heard.
+    /// A failed attempt counts as long as some stream is attempted. Without attempts the state of the
+    /// connection says nothing about the next one (CLI-1, FBK-21), and the open streams show by themselves
+    /// whether the server can be heard.
     pub(super) fn forget_connection(&mut self) {
         let is_rest = matches!(self.settings.transport, Transport::Rest { .. });
         let attempts = |machine: &Machine| match is_rest {

@@ -9,13 +9,13 @@ use crate::engine::source::attachment::doubt::{Doubt, NameSet, PARTS_MAX, Questi
 use crate::engine::upstream::{Cause, Changes, Event, FormerResource, LinkState, Output, ResourceSelection};
 use crate::xds::{ResourceName, TypeUrl};
 
-/// The maximum number of streams for trials of a source, and of those for a single name. A set of several names never
-/// waits for long behind names that do not exist.
+/// The maximum number of streams for trials of a source, and of those for a single name. A set of several
+/// names never waits for long behind names that do not exist.
 const TRIALS_MAX: usize = 8;
 const SINGLES_MAX: usize = TRIALS_MAX / 2;
 
-/// The time for an answer, where more than one resource timer depends on it. A server answers the first request of a
-/// stream at once.
+/// The time for an answer, where more than one resource timer depends on it. A server answers the first
+/// request of a stream at once.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The wait after a lost stream. The stream of the others has its own backoff.
@@ -259,8 +259,8 @@ impl Streams {
         self.drain(index, type_url);
     }
 
-    /// Takes the outputs of a stream for a trial. Its names are known to be there, or not to be there, by the verdict
-    /// alone, and its life says nothing about the server.
+    /// Takes the outputs of a stream for a trial. Its names are known to be there, or not to be there, by the
+    /// verdict alone, and its life says nothing about the server.
     fn drain(&mut self, index: StreamIndex, type_url: &TypeUrl) {
         let Some(machine) = self.machines.get_mut(index) else { return };
         let apart = self.doubts.get(type_url).map(|doubt| &doubt.apart);

@@ -103,7 +103,8 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     let streams = Streams::new(UpstreamSettings::default());
     let settings = SourceSettings { tells_reach: true, ..SourceSettings::default() };
     let mut bench = Bench::new(Attachment::Streams(Box::new(streams)), settings);
-    let is_current = |bench: &Bench| bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current;
+    let is_current =
+        |bench: &Bench| bench.source.publication.snapshot.standing().of(&url(CDS)).unwrap().is_current;
     let answer = |bench: &mut Bench, stream: StreamIndex| {
         let response = crate::xds::DeltaResponse {
             system_version_info: String::new(),
@@ -125,8 +126,9 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
     }
     answer(&mut bench, 0);
     assert!(!is_current(&bench), "the names are on another stream");
-    let covers =
-        |collection| bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current_for(&collection);
+    let covers = |collection| {
+        bench.source.publication.snapshot.standing().of(&url(CDS)).unwrap().is_current_for(&collection)
+    };
     assert!(covers(Collection::Wildcard) && !covers(set("a")), "each speaks for itself");
     bench.woken();
     answer(&mut bench, 1);
@@ -151,9 +153,9 @@ fn a_type_is_current_when_every_stream_that_carries_it_has_been_answered() {
 fn files_are_current_once_they_are_read() {
     let mut bench = Bench::new(Attachment::Files(Files::default()), SourceSettings::default());
     bench.watch(1, CDS, "*");
-    assert!(!bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
+    assert!(!bench.source.publication.snapshot.standing().of(&url(CDS)).unwrap().is_current);
     bench.state(&[(EDS, "a=1")]);
-    assert!(bench.source.snapshot.standing().of(&url(CDS)).unwrap().is_current);
+    assert!(bench.source.publication.snapshot.standing().of(&url(CDS)).unwrap().is_current);
 }
 
 #[test]

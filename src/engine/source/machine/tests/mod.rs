@@ -9,6 +9,7 @@ mod configure;
 mod do_not_cache;
 mod mass_deletion;
 mod mass_deletion_files;
+mod private;
 mod received_at;
 mod silence;
 mod silence_server;
@@ -25,7 +26,7 @@ use crate::engine::cache::Known;
 use crate::engine::class::NameStyle;
 use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::engine::source::{CollectionKey, Files, Streams};
-use crate::engine::upstream::{Transport, UpstreamSettings};
+use crate::engine::upstream::{Changes, Transport, UpstreamSettings};
 use crate::xds::{Any, Code, ResourceName, Status, Variant, Version};
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -134,7 +135,9 @@ impl Bench {
 
     /// The view of a set in the current snapshot: `a=1 -b ?1`.
     fn view(&self, message: &str, list: &str) -> String {
-        let Some(types) = self.source.snapshot.of(&url(message)) else { return "none".to_owned() };
+        let Some(types) = self.source.publication.snapshot.of(&url(message)) else {
+            return "none".to_owned();
+        };
         let collection = if list == "*" { Collection::Wildcard } else { set(list) };
         let Some(view) = types.view(&collection) else { return "none".to_owned() };
         let mut words: Vec<_> =
@@ -245,10 +248,10 @@ fn rly_60_names_linger_are_kept_up_and_are_revived() {
     bench.advance(Duration::from_secs(2));
     assert_eq!(bench.view(EDS, "a"), "a=2");
     assert!(matches!(
-        bench.source.snapshot.of(&url(EDS)).unwrap().names.known.get("a"),
+        bench.source.publication.snapshot.of(&url(EDS)).unwrap().names.known.get("a"),
         Some(Known::Present(_))
     ));
-    assert!(bench.source.snapshot.of(&url(EDS)).unwrap().names.known.get("b").is_none());
+    assert!(bench.source.publication.snapshot.of(&url(EDS)).unwrap().names.known.get("b").is_none());
     assert_eq!(bench.source.lingering_bytes(), 0);
     // RLY-61: a freed name is unknown.
     bench.says(EDS, CollectionKind::Names, "b=9", false);
@@ -348,7 +351,7 @@ fn i7b_a_response_is_applied_as_one_step() {
     bench.watch(1, CDS, "*");
     bench.says(CDS, CollectionKind::Wildcard, "a=1 b=1 c=1", true);
     bench.source.take_snapshot();
-    let before = bench.source.snapshot.of(&url(CDS)).unwrap().wildcard.clone().view.unwrap();
+    let before = bench.source.publication.snapshot.of(&url(CDS)).unwrap().wildcard.clone().view.unwrap();
     bench.says(CDS, CollectionKind::Wildcard, "a=2 d=1", true);
     let snapshot = bench.source.take_snapshot().unwrap();
     assert_eq!(bench.view(CDS, "*"), "a=2 d=1");
@@ -394,6 +397,6 @@ fn i16_when_all_have_gone_nothing_is_left() {
     bench.advance(Duration::from_secs(31));
     assert!(bench.source.is_idle());
     assert_eq!((bench.source.lingering_bytes(), bench.source.sessions.len()), (0, 0));
-    assert_eq!(bench.source.snapshot.types().count(), 0);
+    assert_eq!(bench.source.publication.snapshot.types().count(), 0);
     assert_eq!(bench.source.poll_timeout(), None);
 }

@@ -11,7 +11,7 @@ fn source(unasked_names: Option<usize>) -> Bench {
 }
 
 fn offered(bench: &Bench) -> Vec<ResourceName> {
-    let types = bench.source.snapshot.of(&url(ADDRESS)).unwrap();
+    let types = bench.source.publication.snapshot.of(&url(ADDRESS)).unwrap();
     types.names.unasked.iter().flat_map(|unasked| unasked.after(0)).cloned().collect()
 }
 
