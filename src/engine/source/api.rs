@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::engine::cache::SessionId;
-use crate::engine::source::attachment::StreamIndex;
 use crate::engine::upstream::{self, Unasked, UpstreamSettings};
 use crate::setting::{Setting, bytes, hours, ms, seconds, settings, time};
 use crate::xds::{ResourceName, TypeUrl};
@@ -51,6 +50,9 @@ impl SourceSettings {
         UpstreamSettings { linger: self.linger, unasked, ..settings.clone() }
     }
 }
+
+/// The index of a stream within its source.
+pub type StreamIndex = usize;
 
 /// An action for the driver.
 #[derive(Debug)]

@@ -49,15 +49,15 @@ impl RestoredType {
     }
 }
 
-/// Versions by name, sorted.
-pub type Versions = Vec<(ResourceName, Box<str>)>;
+/// ClaimedVersions by name, sorted.
+pub type ClaimedVersions = Vec<(ResourceName, Box<str>)>;
 
 /// The state of a source at one moment, complete enough to restore the source.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     pub snapshot: Snapshot,
     /// The server's versions of the held resources.
-    pub versions: BTreeMap<(TypeUrl, CollectionKind), Versions>,
+    pub versions: BTreeMap<(TypeUrl, CollectionKind), ClaimedVersions>,
     /// The server's last stated TTL of each resource with a TTL, and the rest of the time. The resource
     /// itself may lack the TTL.
     pub left: BTreeMap<Leased, Left>,

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attachment::{StreamIndex, Streams};
+use super::api::StreamIndex;
+use super::attachment::Streams;
 use super::type_cache::{TypeCache, weight};
 use crate::engine::Time;
 use crate::engine::collection::CollectionKind;
@@ -175,8 +176,8 @@ fn weight_before(cache: &TypeCache, kind: CollectionKind, received: &Received) -
             let is_located = || cache.named.located(&plain).next().is_some();
             let aliases = received.resource.iter().flat_map(|resource| resource.aliases.iter());
             let names = [name, &plain].into_iter().chain(aliases);
-            let known = names.filter_map(|name| cache.named.known().get(name));
-            let before = known.map(|state| state.resource().map_or(0, weight)).max();
+            let states = names.filter_map(|name| cache.named.known().get(name));
+            let before = states.map(|state| state.resource().map_or(0, weight)).max();
             before.or_else(|| is_located().then_some(0))
         }
     }

@@ -14,7 +14,7 @@ pub type Lingering = (TypeUrl, Option<ResourceName>);
 const SHARE_WITHOUT_CONTENT: usize = 16;
 
 #[derive(Debug)]
-struct Entry {
+struct LingeringEntry {
     deadline: Time,
     bytes: usize,
     /// The server supplied content under the name.
@@ -23,13 +23,13 @@ struct Entry {
 
 /// Entries in the order of their deadlines.
 #[derive(Debug, Default)]
-struct Queue {
+struct LingerQueue {
     entries: BTreeSet<(Time, Lingering)>,
     /// The weight of the entries, parked ones included.
     bytes: usize,
 }
 
-impl Queue {
+impl LingerQueue {
     fn next(&self) -> Option<Time> {
         self.entries.first().map(|(deadline, _)| *deadline)
     }
@@ -40,14 +40,14 @@ impl Queue {
 pub struct Linger {
     linger: Duration,
     bytes_max: usize,
-    with_content: Queue,
-    without_content: Queue,
+    with_content: LingerQueue,
+    without_content: LingerQueue,
     /// Entries whose time is over, kept as long as `is_held`.
     parked: BTreeSet<(Time, Lingering)>,
     is_held: bool,
     /// The types for which the server is lost, where other types are not.
     held_types: BTreeSet<TypeUrl>,
-    entries: BTreeMap<Lingering, Entry>,
+    entries: BTreeMap<Lingering, LingeringEntry>,
     /// When an entry last came, or went for the bound.
     at: Time,
     evicted: u64,
@@ -58,8 +58,8 @@ impl Linger {
         Linger {
             linger,
             bytes_max,
-            with_content: Queue::default(),
-            without_content: Queue::default(),
+            with_content: LingerQueue::default(),
+            without_content: LingerQueue::default(),
             parked: BTreeSet::new(),
             is_held: false,
             held_types: BTreeSet::new(),
@@ -93,7 +93,7 @@ impl Linger {
         }
     }
 
-    fn queue(&mut self, has_content: bool) -> &mut Queue {
+    fn queue(&mut self, has_content: bool) -> &mut LingerQueue {
         if has_content { &mut self.with_content } else { &mut self.without_content }
     }
 
@@ -114,12 +114,12 @@ impl Linger {
         let queue = self.queue(has_content);
         queue.bytes += bytes;
         queue.entries.insert((deadline, what.clone()));
-        self.entries.insert(what, Entry { deadline, bytes, has_content });
+        self.entries.insert(what, LingeringEntry { deadline, bytes, has_content });
     }
 
     /// A session wants the entry again.
     pub fn remove(&mut self, what: &Lingering) {
-        if let Some(Entry { deadline, bytes, has_content }) = self.entries.remove(what) {
+        if let Some(LingeringEntry { deadline, bytes, has_content }) = self.entries.remove(what) {
             let (key, queue) = ((deadline, what.clone()), self.queue(has_content));
             queue.bytes -= bytes;
             let _ = queue.entries.remove(&key) || self.parked.remove(&key);
@@ -157,7 +157,7 @@ impl Linger {
 
     fn pop_oldest(&mut self) -> Option<(Time, Lingering)> {
         let older =
-            self.without_content.next().filter(|at| self.with_content.next().is_none_or(|of| *at < of));
+            self.without_content.next().filter(|at| self.with_content.next().is_none_or(|other| *at < other));
         self.parked.pop_first().or_else(|| self.queue(older.is_none()).entries.pop_first())
     }
 
@@ -179,7 +179,7 @@ impl Linger {
     }
 
     fn let_go(&mut self, what: Lingering) -> Lingering {
-        if let Some(Entry { bytes, has_content, .. }) = self.entries.remove(&what) {
+        if let Some(LingeringEntry { bytes, has_content, .. }) = self.entries.remove(&what) {
             self.queue(has_content).bytes -= bytes;
         }
         what

@@ -10,7 +10,6 @@
 mod attachment;
 mod api;
 mod linger;
-mod do_not_cache;
 mod type_cache;
 mod content_bound;
 mod mass_deletion;
@@ -21,8 +20,8 @@ mod publication;
 mod machine;
 
 pub use super::collection::CollectionKey;
-pub use api::{Output, SourceSettings, UNWATCHED_BYTES};
-pub use attachment::{Attachment, Files, StreamIndex, Streams, Suspect};
+pub use api::{Output, SourceSettings, StreamIndex, UNWATCHED_BYTES};
+pub use attachment::{Attachment, Files, Streams, Suspect};
 pub use checkpoint::{Image, Kept, RestoredType};
 pub use content_bound::NoRoom;
 pub use mass_deletion::is_mass;

@@ -8,10 +8,9 @@ use crate::engine::annotations::{Annotations, ErrorKind, Lease};
 use crate::engine::cache::{
     Departed, GlobCache, Known, NamedCache, SessionId, UNWATCHED_BYTES, UnaskedNames, WildcardCache,
 };
-use crate::engine::collection::CollectionKind;
+use crate::engine::collection::{Collection, CollectionKind};
 use crate::engine::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::engine::source::attachment::Files;
-use crate::engine::source::do_not_cache::PrivateNames;
 use crate::engine::upstream::{Cause, Changes};
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl};
 
@@ -233,8 +232,7 @@ impl TypeCache {
         let (is_watched, weight, has_content) = match name.is_glob() {
             true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
             false => {
-                let has_content =
-                    self.named.known().get(name).is_some_and(|known| known.resource().is_some());
+                let has_content = self.resource(CollectionKind::Names, name).is_some();
                 (self.named.is_watched(name), self.named.weight(name), has_content)
             }
         };
@@ -289,5 +287,40 @@ impl TypeCache {
     pub(super) fn expire_departed(&mut self, now: Time) -> bool {
         let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed_mut().expire(now));
         self.globs.departed_mut().expire(now) || members
+    }
+}
+
+/// The private names of one type that are subscribed to, and whether the wildcard has private members.
+///
+/// Resources that the server forbids to cache or share (CCH-1).
+///
+/// A source that serves everyone never stores such a resource. The source reports the waiting sessions; each
+/// has to ask for itself, through a source of its own. The source remembers the names: the server has
+/// answered, and sends no second answer for sessions that join late.
+#[derive(Debug, Default)]
+pub(super) struct PrivateNames {
+    names: BTreeSet<ResourceName>,
+    pub(super) wildcard: bool,
+}
+
+impl PrivateNames {
+    /// The private names in a collection; `None` for the wildcard.
+    pub(super) fn names_in(&self, collection: &Collection) -> Vec<Option<ResourceName>> {
+        match collection {
+            Collection::Wildcard => self.wildcard.then_some(None).into_iter().collect(),
+            // Iterates over the smaller of the two.
+            Collection::Globs(names) | Collection::Names(names) if self.names.len() < names.len() => {
+                self.names.iter().filter(|name| names.contains(name)).cloned().map(Some).collect()
+            }
+            Collection::Globs(names) | Collection::Names(names) => {
+                names.iter().filter(|name| self.names.contains(*name)).cloned().map(Some).collect()
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, names: &[ResourceName]) {
+        for name in names {
+            self.names.remove(name);
+        }
     }
 }

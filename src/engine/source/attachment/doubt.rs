@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::StreamIndex;
 use crate::engine::Time;
+use crate::engine::source::api::StreamIndex;
 use crate::xds::ResourceName;
 
 /// The wait before the next question about a server that answered all names, or none. The wait doubles up to
@@ -23,7 +23,7 @@ pub(super) const PARTS_MAX: u32 = 14;
 
 /// The doubtful names of a type.
 #[derive(Debug, Default)]
-pub(super) struct Doubt {
+pub(super) struct TypeDoubt {
     /// The server answers the names of the type, and is silent about more of them.
     pub(super) is_proven: bool,
     pub(super) question: Option<Question>,
@@ -35,7 +35,7 @@ pub(super) struct Doubt {
     /// Names that the shared request does not list. Only a proven server has such names.
     pub(super) apart: BTreeMap<ResourceName, Apart>,
     /// Sets of names that wait for a stream of their own: new names and sets of several names first.
-    queue: VecDeque<NameSet>,
+    queue: VecDeque<TrialNames>,
     pub(super) trials: Vec<Trial>,
 }
 
@@ -63,14 +63,14 @@ pub(super) struct Apart {
 
 /// Names for one stream.
 #[derive(Debug)]
-pub(super) struct NameSet {
+pub(super) struct TrialNames {
     pub(super) names: Vec<ResourceName>,
     /// The server was not asked for these names before. They do not wait behind names that it is silent
     /// about.
     pub(super) is_new: bool,
 }
 
-impl NameSet {
+impl TrialNames {
     /// A single name that the server was silent about, together with others or alone.
     fn is_single(&self) -> bool {
         self.names.len() == 1 && !self.is_new
@@ -81,12 +81,12 @@ impl NameSet {
 #[derive(Debug)]
 pub(super) struct Trial {
     pub(super) index: StreamIndex,
-    pub(super) set: NameSet,
+    pub(super) set: TrialNames,
     /// The number of signs of life at the end of the time for an answer: one more proves the silence.
     pub(super) over: Option<u64>,
 }
 
-impl Doubt {
+impl TypeDoubt {
     /// The server answers all names, or none: there is no question for a while.
     pub(super) fn be_quiet(&mut self, now: Time) {
         self.question = None;
@@ -116,10 +116,10 @@ impl Doubt {
     }
 
     pub(super) fn try_names(&mut self, names: Vec<ResourceName>) {
-        self.try_set(NameSet { names, is_new: false });
+        self.try_set(TrialNames { names, is_new: false });
     }
 
-    pub(super) fn try_set(&mut self, set: NameSet) {
+    pub(super) fn try_set(&mut self, set: TrialNames) {
         if set.is_single() {
             self.queue.push_back(set);
         } else {
@@ -128,14 +128,14 @@ impl Doubt {
     }
 
     /// The next names that may have a stream. `singles_max`: the number of streams for single names.
-    pub(super) fn next_set(&mut self, singles_max: usize) -> Option<NameSet> {
+    pub(super) fn next_set(&mut self, singles_max: usize) -> Option<TrialNames> {
         if self.question.is_none() {
             let apart = &self.apart;
             self.queue.iter_mut().for_each(|set| set.names.retain(|name| apart.contains_key(name)));
         }
         self.queue.retain(|set| !set.names.is_empty());
         let singles = self.trials.iter().filter(|trial| trial.set.is_single()).count();
-        let is_free = |set: &NameSet| !set.is_single() || singles < singles_max;
+        let is_free = |set: &TrialNames| !set.is_single() || singles < singles_max;
         if self.queue.front().is_some_and(is_free) { self.queue.pop_front() } else { None }
     }
 
@@ -160,7 +160,7 @@ impl Doubt {
         let due = self.apart.iter_mut().filter(|(_, apart)| apart.next.is_some_and(|next| next <= now));
         for (name, apart) in due {
             apart.next = None;
-            self.queue.push_back(NameSet { names: vec![name.clone()], is_new: false });
+            self.queue.push_back(TrialNames { names: vec![name.clone()], is_new: false });
         }
     }
 

@@ -10,14 +10,14 @@ use crate::engine::upstream::{Event, Hold};
 use crate::xds::{Code, Resource, ResourceName, Status, TypeUrl};
 
 /// The resources of one type by name.
-pub type Members = BTreeMap<ResourceName, Arc<Resource>>;
+pub type FileMembers = BTreeMap<ResourceName, Arc<Resource>>;
 
 /// The last good state of a directory; `None` until there is a good state.
 #[derive(Debug, Default)]
 pub struct Files {
-    state: Option<BTreeMap<TypeUrl, Members>>,
+    state: Option<BTreeMap<TypeUrl, FileMembers>>,
     /// The same resources by alias (ALI-2).
-    by_alias: BTreeMap<TypeUrl, Members>,
+    by_alias: BTreeMap<TypeUrl, FileMembers>,
     /// The time of the last good state.
     read_at: Time,
     is_nothing: bool,
@@ -84,7 +84,7 @@ impl Files {
     pub fn replace(&mut self, state: Vec<(TypeUrl, Vec<Arc<Resource>>)>, now: Time) -> Vec<Event> {
         self.read_at = now;
         self.is_bad = false;
-        let mut types: BTreeMap<TypeUrl, Members> = BTreeMap::new();
+        let mut types: BTreeMap<TypeUrl, FileMembers> = BTreeMap::new();
         for (type_url, resources) in state {
             let members = types.entry(type_url).or_default();
             members.extend(resources.into_iter().map(|resource| (resource.name.clone(), resource)));
@@ -102,8 +102,8 @@ impl Files {
     fn hold_back(
         &mut self,
         type_url: &TypeUrl,
-        before: Members,
-        members: &mut Members,
+        before: FileMembers,
+        members: &mut FileMembers,
         now: Time,
         events: &mut Vec<Event>,
     ) {
@@ -132,7 +132,7 @@ impl Files {
         self.held.insert(type_url.clone(), HeldBack { since: until.0, until: until.1 });
     }
 
-    fn set_state(&mut self, types: BTreeMap<TypeUrl, Members>) {
+    fn set_state(&mut self, types: BTreeMap<TypeUrl, FileMembers>) {
         self.by_alias.clear();
         for (type_url, members) in &types {
             let until = self.held.get(type_url).map(|held| &held.until);
@@ -178,9 +178,9 @@ impl Files {
     /// Drops the held-back resources of these types.
     pub(in crate::engine::source) fn confirm(
         &mut self,
-        of: impl Fn(&TypeUrl) -> bool,
+        is_meant: impl Fn(&TypeUrl) -> bool,
     ) -> Vec<(TypeUrl, usize)> {
-        self.drop_held(|type_url, _| of(type_url))
+        self.drop_held(|type_url, _| is_meant(type_url))
     }
 
     fn drop_held(&mut self, is_over: impl Fn(&TypeUrl, Option<Time>) -> bool) -> Vec<(TypeUrl, usize)> {
@@ -211,8 +211,8 @@ impl Files {
             let resource = self.named(type_url, &name.plain().into())?;
             return Some(Arc::new(Resource { name: name.clone(), ..(*resource).clone() }));
         }
-        let own = self.members(type_url).flatten().and_then(|members| members.get(name));
-        own.or_else(|| self.by_alias.get(type_url)?.get(name)).cloned()
+        let member = self.members(type_url).flatten().and_then(|members| members.get(name));
+        member.or_else(|| self.by_alias.get(type_url)?.get(name)).cloned()
     }
 
     /// The number of resources of each type.
@@ -222,7 +222,7 @@ impl Files {
 
     /// The members of a type; `None` before the first good state. A type without a file is known to be empty
     /// (FIL-8).
-    pub fn members(&self, type_url: &TypeUrl) -> Option<Option<&Members>> {
+    pub fn members(&self, type_url: &TypeUrl) -> Option<Option<&FileMembers>> {
         self.state.as_ref().map(|types| types.get(type_url))
     }
 }

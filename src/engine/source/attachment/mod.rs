@@ -6,7 +6,7 @@ mod suspect;
 mod doubt;
 
 pub use files::Files;
-pub use streams::{StreamIndex, Streams};
+pub use streams::Streams;
 pub use suspect::Suspect;
 
 use crate::engine::Time;
