@@ -228,12 +228,7 @@ impl Tails {
 
     /// Makes a line about a stream, if a tail follows the stream and has room. `is_type`: whether a text names the type
     /// of the line.
-    pub fn tell(
-        &self,
-        (stream, node): (u64, &str),
-        is_type: impl Fn(&str) -> bool,
-        make: impl Fn() -> TailLine,
-    ) {
+    pub fn tell(&self, stream: u64, node: &str, is_type: impl Fn(&str) -> bool, make: impl Fn() -> TailLine) {
         let mut made: Option<Arc<TailLine>> = None;
         for open in self.open.load().iter() {
             let is_followed = match &open.followed {
@@ -247,8 +242,8 @@ impl Tails {
     }
 
     /// The end of a stream, which belongs to no type.
-    pub fn tell_end(&self, (stream, node): (u64, &str), make: impl Fn() -> TailLine) {
-        self.tell((stream, node), |_| true, make);
+    pub fn tell_end(&self, stream: u64, node: &str, make: impl Fn() -> TailLine) {
+        self.tell(stream, node, |_| true, make);
         for open in self.open.load().iter().filter(|open| open.followed == Followed::Stream(stream)) {
             lock(&open.waiting).is_over = true;
         }
@@ -322,7 +317,7 @@ mod tests {
                 made.set(made.get() + 1);
                 line(stream, "")
             };
-            tails.tell((stream, node), |text| text == of_type, make);
+            tails.tell(stream, node, |text| text == of_type, make);
         };
         tell(1, "a", "T");
         assert_eq!((made.get(), tails.are_open()), (0, false));
@@ -336,9 +331,9 @@ mod tests {
         let streams = |tail: &Tail| tail.take().lines.iter().map(|line| line.stream).collect::<Vec<_>>();
         assert_eq!((streams(&one), streams(&node)), (vec![1], vec![1, 2]));
         assert!(one.take().lines.is_empty());
-        tails.tell_end((2, "a"), || line(2, "end"));
+        tails.tell_end(2, "a", || line(2, "end"));
         assert!(!one.take().is_over && !node.take().is_over, "a node may come back");
-        tails.tell_end((1, "a"), || line(1, "end"));
+        tails.tell_end(1, "a", || line(1, "end"));
         assert!(one.take().is_over && !node.take().is_over);
         drop(one);
         assert!(tails.are_open());
@@ -352,7 +347,7 @@ mod tests {
         let tail = tails.open(Followed::Stream(1), None).unwrap();
         let flood = |words: &str| {
             for _ in 0..5_000 {
-                tails.tell((1, ""), |_| true, || line(1, words));
+                tails.tell(1, "", |_| true, || line(1, words));
             }
             let bytes = lock(&tail.own.waiting).bytes;
             assert!(bytes < BYTES_MAX + 4096, "{bytes}");

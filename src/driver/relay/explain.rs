@@ -60,7 +60,7 @@ impl Relay {
         });
         let is_local = list.at(0).server().is_local();
         let node = node.unwrap_or_default();
-        let rule = rule_text(&self.shared, &node, &stream.peer.identity, type_url, authority.names());
+        let rule = rule_text(&self.shared, &node, &stream.context.peer.identity, type_url, authority.names());
         let status = handle.as_ref().map(|handle| handle.status());
         Some(Explanation {
             session,

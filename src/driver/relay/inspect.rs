@@ -66,17 +66,17 @@ impl StatusView for Relay {
 }
 
 pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
-    let waiting = stream.waiting_types();
+    let waiting = stream.delayed_types();
     stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
         node_cluster: node.map_or("", |node| &node.cluster).into(),
-        listener: stream.peer.listener.clone(),
-        peer: stream.peer.address,
-        identity: stream.peer.identity.clone(),
-        relays: stream.peer.relays.clone(),
-        kind: stream.kind(),
-        opened_at: shared.clock.wall(stream.opened_at),
+        listener: stream.context.peer.listener.clone(),
+        peer: stream.context.peer.address,
+        identity: stream.context.peer.identity.clone(),
+        relays: stream.context.peer.relays.clone(),
+        kind: stream.context.kind,
+        opened_at: shared.clock.wall(stream.context.opened_at),
         seats: seats_of(sources),
         types: type_statuses(node, session, sources, (shared, &waiting)),
     })

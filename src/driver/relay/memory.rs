@@ -139,7 +139,7 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     while let Some(stream) = tables.streams.next(next) {
         next = Some(stream.number());
         if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
-            let longest = stalled.entry(stream.peer.connection.number()).or_default();
+            let longest = stalled.entry(stream.context.peer.connection.number()).or_default();
             *longest = age.max(*longest);
         }
     }

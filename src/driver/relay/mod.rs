@@ -23,8 +23,7 @@ use crate::driver::ground::stored_plans::StoredPlan;
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::Command;
 use crate::driver::source::table::Sources;
-use crate::driver::stream::state::{Stream, Tables};
-use crate::driver::stream::unsent;
+use crate::driver::stream::state::{Stream, Tables, take_back};
 use crate::engine::authorization::Policy;
 use crate::telemetry::Metrics;
 use crate::xds::{Code, RelayPath, Status, StreamKind};
@@ -124,7 +123,7 @@ impl Relay {
 
     /// Drops outdated messages of clients that have stopped reading, for as long as the future is polled.
     pub async fn take_back(&self) {
-        unsent::take_back(self.shared.clone(), self.tables.clone()).await;
+        take_back(self.shared.clone(), self.tables.clone()).await;
     }
 
     /// Keeps the process within `limits.memory_bytes` of resident memory (FP7), or else within `otherwise`, for

@@ -136,7 +136,7 @@ impl Newcomers {
         let mut next = None;
         while let Some(stream) = tables.streams.next(next) {
             next = Some(stream.number());
-            let number = stream.peer.connection.number();
+            let number = stream.context.peer.connection.number();
             if let Some(leaver) = leavers.iter().find(|leaver| leaver.connection.number() == number) {
                 stream.end(leaver.status());
             }
@@ -193,8 +193,8 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
     while let Some(stream) = tables.streams.next(next) {
         next = Some(stream.number());
         let unused = stream.unused_for();
-        let entry = users.entry(stream.peer.connection.number());
-        let (_, least) = entry.or_insert_with(|| (stream.peer.clone(), unused));
+        let entry = users.entry(stream.context.peer.connection.number());
+        let (_, least) = entry.or_insert_with(|| (stream.context.peer.clone(), unused));
         *least = unused.min(*least);
     }
     let mut holders = Vec::new();
@@ -228,7 +228,7 @@ fn leavers(mut holders: Vec<Holder>, missing: u64) -> Vec<Holder> {
 mod tests {
     use super::*;
     use crate::driver::api::downstream::{Charge, OpenStreams, RelayStream};
-    use crate::driver::stream::handle::tests::{peer, relay};
+    use crate::driver::stream::state::tests::{peer, relay};
     use crate::xds::{StreamKind, Variant};
 
     const MIB: u64 = 1 << 20;

@@ -32,7 +32,7 @@ mod tests {
     use crate::driver::ground::checkpoint_writer::{CheckpointWriter, digest_of_relay};
     use crate::driver::ground::context::DriverSettings;
     use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-    use crate::driver::stream::handle::tests::{peer, relay_with};
+    use crate::driver::stream::state::tests::{peer, relay_with};
     use crate::engine::cache::SessionId;
     use crate::engine::collection::Collection;
     use crate::engine::downstream::SourceId;

@@ -34,7 +34,7 @@ mod tests {
 
     use crate::driver::api::downstream::{OpenStreams, RelayStream};
     use crate::driver::ground::tails::{Fact, Followed};
-    use crate::driver::stream::handle::tests::{peer, relay_before_clusters};
+    use crate::driver::stream::state::tests::{peer, relay_before_clusters};
     use crate::engine::authority::Authority;
     use crate::xds::{DeltaRequest, Node, Request, SotwRequest, StreamKind, TypeUrl, Variant};
 

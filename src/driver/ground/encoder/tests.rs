@@ -6,9 +6,9 @@ use super::made::{Made, SWEEP_MIN};
 use super::*;
 use crate::driver::api::downstream::{Form, OpenStreams, Polled, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
-use crate::driver::stream::handle::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
 use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -17,8 +17,8 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 fn answer_of(stream: &Stream) -> Answer {
     let state = stream.state();
     let inner = &mut *lock(&state.inner);
-    let now = state.shared.clock.now();
-    inner.session.poll_answer(&newest(&inner.sources), now).unwrap().1
+    let now = state.context.shared.clock.now();
+    inner.session.poll_answer(&newest(&inner.placement.sources), now).unwrap().1
 }
 
 /// A document for everybody.

@@ -110,7 +110,8 @@ impl Relay {
                 }
             };
             if !stream.adopt(&in_force, is_alike) {
-                let wait = self.shared.first_answer_in(&stream.peer.listener, self.shared.clock.now());
+                let wait =
+                    self.shared.first_answer_in(&stream.context.peer.listener, self.shared.clock.now());
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }

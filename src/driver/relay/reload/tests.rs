@@ -12,8 +12,8 @@ use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Server;
-use crate::driver::stream::handle::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::engine::class::{
     ClassRule, IdPart, MetadataParts, NameStyle, NodeClasses, NodeKey, NodeMatch, Projection, TextMatch,
 };
@@ -135,7 +135,10 @@ async fn rel_5_a_configuration_with_the_same_classes_and_servers_moves_nothing()
     relay.configure(next);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let inner = lock(&stream.state().inner);
-    assert_eq!((inner.routing.generation, inner.moving_to.is_some()), (2, false));
+    assert_eq!(
+        (inner.placement.routing.in_use.generation, inner.placement.routing.moving_to.is_some()),
+        (2, false)
+    );
     assert_eq!(sources(&relay), before);
 }
 
@@ -203,14 +206,17 @@ async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
     relay.learn(zones(&[("1", "b"), ("2", "a"), ("3", "b"), ("4", "c")]));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let moving = || -> Vec<bool> {
-        streams.iter().map(|stream| lock(&stream.state().inner).moving_to.is_some()).collect()
+        streams
+            .iter()
+            .map(|stream| lock(&stream.state().inner).placement.routing.moving_to.is_some())
+            .collect()
     };
     assert_eq!(moving(), [true, false, false, true]);
     // The others change, and the moves go on with the time that they had.
     let is_of_all = |number| {
         streams.iter().all(|stream| {
             let inner = lock(&stream.state().inner);
-            inner.moving_to.as_ref().unwrap_or(&inner.routing).number() == number
+            inner.placement.routing.newest().number() == number
         })
     };
     assert!(is_of_all(1));
@@ -246,8 +252,11 @@ async fn rly_14_a_client_without_room_looks_for_room_again() {
         (open(&relay, "1", "web").await, open(&relay, "2", "web").await, open(&relay, "3", "web").await);
     relay.learn(zones(&[("1", "c"), ("2", "a"), ("3", "b")]));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let is_behind = || lock(&one.state().inner).routing.number() == 0;
-    assert!(is_behind() && lock(&one.state().inner).moving_to.is_none(), "there is no room");
+    let is_behind = || lock(&one.state().inner).placement.routing.in_use.number() == 0;
+    assert!(
+        is_behind() && lock(&one.state().inner).placement.routing.moving_to.is_none(),
+        "there is no room"
+    );
     three.state().end(Status::new(Code::Unavailable, "gone"));
     drop(three);
     tokio::time::sleep(Duration::from_secs(70)).await;
@@ -304,7 +313,12 @@ async fn rel_9_moves_are_paced_like_first_answers() {
         streams.push(open(&relay, &number.to_string(), "web").await);
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let moving = || streams.iter().filter(|stream| lock(&stream.state().inner).moving_to.is_some()).count();
+    let moving = || {
+        streams
+            .iter()
+            .filter(|stream| lock(&stream.state().inner).placement.routing.moving_to.is_some())
+            .count()
+    };
     let mut next = settings(lists(&["b"]));
     next.generation = 2;
     relay.configure(next);
@@ -394,7 +408,7 @@ async fn rel_6_another_server_with_equal_content_is_no_message_and_a_name_less_i
             assert_eq!(next(&stream, 2).await, None, "once");
             assert_eq!(gone, [] as [&str; 0], "before the client asks there, nothing is known");
         }
-        assert_eq!(lock(&stream.state().inner).routing.generation, generation);
+        assert_eq!(lock(&stream.state().inner).placement.routing.in_use.generation, generation);
         // The former directory closes after its last client, and after `linger`.
         let closed = async {
             while relay.tables.sources.all().len() > 1 {

@@ -311,7 +311,7 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     }
     let metrics = relay.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
-    assert!(lock(&stream.state().inner).unsent.is_empty());
+    assert_eq!(lock(&stream.state().inner).outbox.unsent_keys().count(), 0);
 }
 
 /// A client that stops reading in the middle of an answer keeps no outdated messages.
@@ -321,7 +321,7 @@ async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     let stream = wildcard_of(&relay).await;
     let next = || std::future::poll_fn(|context| stream.poll_message(context));
     let first = next().await.unwrap().unwrap();
-    let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
+    let unsent = || lock(&stream.state().inner).outbox.unsent_keys().next().copied();
     let key = unsent().unwrap();
     stream.state().take_back(Duration::ZERO);
     assert_eq!(unsent(), Some(key), "current messages are kept");
@@ -496,4 +496,11 @@ async fn tir_2_a_call_of_the_relay_itself_is_refused() {
     assert_eq!(refused.code, Code::FailedPrecondition);
     assert!(refused.message.starts_with("loop through "), "{refused}");
     assert_eq!(open("1,2,3,4,5,6,7,8".into()), Ok(()));
+}
+
+/// With the two counters of its allocation, a size class of the allocator.
+#[test]
+fn an_idle_stream_costs_little() {
+    let size = size_of::<StreamState>();
+    assert!(size + 16 <= 768, "{size}");
 }
